@@ -1,0 +1,212 @@
+"""Calls: what one costs over the bare inner transport, when it succeeds and when it is retried.
+
+Three measures: `success` (CPU added to a call that needs no retry), `retry` (CPU added by each retry of
+503, 503, 200 with the waits stubbed, and what a wait of zero does) and `garbage` (objects per call that only
+the cyclic collector can free; exact). What answers is in _stubs.py, who is compared in _candidates.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from _candidates import CANDIDATES, FORBEAR, Candidate, Setting
+from _measure import Lane, Track, best_bare, figure, interleave
+from _stubs import Family, Sleeps
+
+COLOURS = ("sync", "async")
+BARE_AGAIN = "bare again (noise)"
+RETRIED = (503, 503, 200)
+RETRIES = 2
+BATCH = 100  # calls
+REFUSED = (None, None, 200)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a run is worth."""
+
+    rounds: int
+    chunk_seconds: float
+    exact_calls: int  # for figures that are counted rather than timed
+
+
+def in_order(rows: dict[str, Any]) -> dict[str, Any]:
+    """Rows in the order of the candidates, whether they ran or not; what is not a candidate comes first."""
+    places = {candidate.name: place for place, candidate in enumerate(CANDIDATES)}
+    return dict(sorted(rows.items(), key=lambda item: places.get(item[0], -1)))
+
+
+def zero_wait() -> float:
+    return 0.0
+
+
+def success(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+    """Nanoseconds of CPU added to a call that is answered 200 at once."""
+    with Track() as track:
+        bare = Lane("bare", family.send_of(colour, family.answering(colour)), family.request(colour))
+        lanes = [Lane(BARE_AGAIN, family.send_of(colour, family.answering(colour)), family.request(colour))]
+        rows: dict[str, Any] = {}
+        for candidate in CANDIDATES:
+            absence = candidate.absence(family.name)
+            if absence:
+                rows[candidate.name] = {"skipped": absence}
+            elif candidate in chosen:
+                send = candidate.make(Setting(family, colour, family.answering(colour)))
+                lanes.append(Lane(candidate.name, send, family.request(colour)))
+        for lane in (bare, *lanes):
+            track.warm_up(lane, effort.chunk_seconds, most=1_000_000)
+        samples = interleave(
+            lambda: track.run(bare, bare.count),
+            {lane.name: lambda lane=lane: (track.run(lane, lane.count),) for lane in lanes},
+            effort.rounds,
+        )
+        best = best_bare(samples)
+        for name, turns in samples.items():
+            rows[name] = figure(turns, best, lambda s: s.parts[0] - s.bare).as_dict()
+    return {"unit": "ns", "bare": best, "rows": in_order(rows)}
+
+
+def retry(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+    """Microseconds of CPU per retry: 503, 503, 200 over three bare sendings, by two.
+
+    What a candidate does once per call is in it by half. `stubbed` has every sleep replaced by a no-op and
+    the candidate's own schedule; `zero` sleeps for real, for a wait of zero. `sleep_calls` counts, per call,
+    how often a sleep function was called for that wait of zero.
+    """
+    return {
+        "unit": "us",
+        "stubbed": _timed_retries(family, colour, effort, chosen, stubbed=True),
+        "zero": _timed_retries(family, colour, effort, chosen, stubbed=False),
+        "sleep_calls": _sleep_calls(family, colour, effort, chosen),
+    }
+
+
+def _timed_retries(
+    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate], *, stubbed: bool
+) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    with ExitStack() as stack:
+        sleeps = stack.enter_context(Sleeps()) if stubbed else None
+        track = stack.enter_context(Track())
+        inner = family.scripted(colour)
+        bare = Lane(
+            "bare",
+            family.send_of(colour, inner),
+            family.request(colour),
+            _script(family, inner, RETRIED),
+            BATCH,
+            sends_per_call=len(RETRIED),
+        )
+        track.warm_up(bare, effort.chunk_seconds / 4, most=800)
+        turns: dict[str, Callable[[], tuple[float, ...]]] = {}
+        for candidate in CANDIDATES:
+            if candidate.success_only:
+                continue
+            absence = candidate.absence(family.name)
+            if absence:
+                rows[candidate.name] = {"skipped": absence}
+            elif candidate in chosen:
+                turns[candidate.name] = _retried_turn(track, family, colour, candidate, effort, sleeps)
+        samples = interleave(lambda: track.run(bare, bare.count), turns, effort.rounds)
+        best = best_bare(samples) if samples else 0.0
+        for name, taken in samples.items():
+            rows[name] = figure(taken, best, lambda s: (s.parts[0] - s.bare) / RETRIES / 1e3).as_dict()
+    return {"bare": best / 1e3, "rows": in_order(rows)}
+
+
+def _retried_turn(
+    track: Track, family: Family, colour: str, candidate: Candidate, effort: Effort, sleeps: Sleeps | None
+) -> Callable[[], tuple[float, ...]]:
+    inner = family.scripted(colour)
+    wait = zero_wait if sleeps is None else None
+    send = candidate.make(Setting(family, colour, inner, wait=wait, sleeps=sleeps, plenty=True))
+    lane = Lane(candidate.name, send, family.request(colour), _script(family, inner, RETRIED), BATCH)
+    track.warm_up(lane, effort.chunk_seconds, most=400)
+    return lambda: (track.run(lane, lane.count),)
+
+
+def _script(family: Family, inner: Any, statuses: Iterable[int | None]) -> Callable[[int], None]:
+    """Lay out the answers for a number of calls: a response of its own for every sending."""
+    statuses = tuple(statuses)
+
+    def prepare(calls: int) -> None:
+        inner.answers.clear()
+        inner.answers.extend(
+            None if status is None else family.response(status) for _ in range(calls) for status in statuses
+        )
+
+    return prepare
+
+
+def _sleep_calls(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    calls = effort.exact_calls
+    for candidate in chosen:
+        if candidate.success_only or candidate.absence(family.name):
+            continue
+        with Sleeps() as sleeps:
+            inner = family.scripted(colour)
+            setting = Setting(family, colour, inner, wait=zero_wait, sleeps=sleeps, plenty=True)
+            send = candidate.make(setting)
+            _script(family, inner, RETRIED)(calls)
+            _run_calls(colour, send, family.request(colour), calls)
+            rows[candidate.name] = sleeps.count / calls
+    return rows
+
+
+def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int) -> int:
+    """Make the calls and return how many objects only the cyclic collector could free."""
+
+    async def all_of_them() -> int:
+        gc.collect()
+        for _ in range(calls):
+            await send(request)
+        return gc.collect()
+
+    if colour == "async":
+        return asyncio.run(all_of_them())
+    gc.collect()
+    for _ in range(calls):
+        send(request)
+    return gc.collect()
+
+
+def garbage(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+    """Objects per call left to the cyclic collector: a success, 503 503 200, refused refused 200."""
+    scripts = {"success": (200,), "503, 503, 200": RETRIED, "refused, refused, 200": REFUSED}
+    rows: dict[str, Any] = {}
+    calls = effort.exact_calls
+    for candidate in CANDIDATES:
+        absence = candidate.absence(family.name)
+        if absence:
+            rows[candidate.name] = {"skipped": absence}
+            continue
+        if candidate not in chosen:
+            continue
+        counts = rows[candidate.name] = {}
+        for title, script in scripts.items():
+            if candidate.success_only and title != "success":
+                continue
+            with Sleeps() as sleeps:
+                inner = family.scripted(colour)
+                send = candidate.make(Setting(family, colour, inner, sleeps=sleeps, plenty=True))
+                request = family.request(colour)
+                for count in (20, calls):  # the first ones make what is made once
+                    _script(family, inner, script)(count)
+                    gc.disable()
+                    try:
+                        counts[title] = _run_calls(colour, send, request, count) / count
+                    finally:
+                        gc.enable()
+    return {"unit": "objects per call", "calls": calls, "rows": rows}
+
+
+GOALS = {  # of forbear's own rows, on CPython 3.12: (sync, async)
+    "success": {FORBEAR: (150, 220), f"{FORBEAR}, budget=None": (130, 190)},  # ns
+    "retry": {FORBEAR: (6, 8)},  # us
+}

@@ -1,0 +1,345 @@
+"""Candidates: every way of retrying that is compared, each set up as its own documentation has it.
+
+A candidate makes, from a family's inner transport, the function that sends one request. Transports and
+middleware look at the status themselves; the decorators (tenacity, stamina, backoff) wrap a function that
+raises on a retryable status. All make at most 4 attempts, and no quota or budget is small enough to refuse
+one. A candidate whose package is absent, or which is not made for the family, says so instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from _stubs import OTHER_URL, Family, SleeplessClock, Sleeps
+
+LOOP = "minimal loop"
+FORBEAR = "forbear"
+ATTEMPTS = 4
+STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+PLENTY = 1e9  # tokens or tokens per second: a quota that no run uses up
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a candidate is made for."""
+
+    family: Family
+    colour: str
+    inner: Any
+    wait: Callable[[], float] | None = None  # None: the candidate's own schedule
+    sleeps: Sleeps | None = None  # stand-ins for the sleep functions; None: the real ones
+    plenty: bool = False  # calls will be retried, so budgets must not run out
+
+    @property
+    def is_sync(self) -> bool:
+        return self.colour == "sync"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    name: str
+    make: Callable[[Setting], Callable[[Any], Any]]
+    package: str | None = None
+    families: tuple[str, ...] = ("httpx", "httpx2")
+    success_only: bool = False
+
+    def absence(self, family: str) -> str | None:
+        """Why this candidate cannot run, or None."""
+        if family not in self.families:
+            return f"not made for {family}"
+        if self.package is None:
+            return None
+        module = f"{self.package}.{family}" if self.package == FORBEAR else self.package
+        try:
+            found = find_spec(module) is not None
+        except ModuleNotFoundError:
+            found = False
+        return None if found else "not installed"
+
+
+class Unavailable(Exception):
+    """What the decorated functions raise on a retryable status."""
+
+
+# the floor
+
+
+def delegate(setting: Setting) -> Callable[[Any], Any]:
+    lib = setting.family.lib
+
+    class Delegate(lib.BaseTransport):
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def handle_request(self, request: Any) -> Any:
+            return self._inner.handle_request(request)
+
+    class AsyncDelegate(lib.AsyncBaseTransport):
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        async def handle_async_request(self, request: Any) -> Any:
+            return await self._inner.handle_async_request(request)
+
+    made = Delegate if setting.is_sync else AsyncDelegate
+    return setting.family.send_of(setting.colour, made(setting.inner))
+
+
+def minimal_loop(setting: Setting) -> Callable[[Any], Any]:
+    lib = setting.family.lib
+    statuses, transport_error = STATUSES, lib.TransportError
+    wait = setting.wait or (lambda: 0.25)
+
+    class Loop(lib.BaseTransport):
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def handle_request(self, request: Any) -> Any:
+            attempt = 1
+            while True:
+                try:
+                    response = self._inner.handle_request(request)
+                except transport_error:
+                    if attempt >= ATTEMPTS:
+                        raise
+                else:
+                    if response.status_code not in statuses or attempt >= ATTEMPTS:
+                        return response
+                    response.close()
+                    response = None
+                attempt += 1
+                delay = wait()
+                if delay > 0:
+                    time.sleep(delay)
+
+    class AsyncLoop(lib.AsyncBaseTransport):
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        async def handle_async_request(self, request: Any) -> Any:
+            attempt = 1
+            while True:
+                try:
+                    response = await self._inner.handle_async_request(request)
+                except transport_error:
+                    if attempt >= ATTEMPTS:
+                        raise
+                else:
+                    if response.status_code not in statuses or attempt >= ATTEMPTS:
+                        return response
+                    await response.aclose()
+                    response = None
+                attempt += 1
+                delay = wait()
+                if delay > 0:
+                    await asyncio.sleep(delay)
+
+    made = Loop if setting.is_sync else AsyncLoop
+    return setting.family.send_of(setting.colour, made(setting.inner))
+
+
+# transports and middleware
+
+
+def httpx_retries(setting: Setting) -> Callable[[Any], Any]:
+    from httpx_retries import Retry, RetryTransport
+
+    wait = setting.wait
+    if wait is None:
+        retry = Retry(total=ATTEMPTS - 1, backoff_factor=0.5)
+    else:
+
+        class Planned(Retry):
+            def backoff_strategy(self) -> float:
+                return wait()
+
+        retry = Planned(total=ATTEMPTS - 1)
+    return setting.family.send_of(setting.colour, RetryTransport(setting.inner, retry))
+
+
+def httpware(setting: Setting) -> Callable[[Any], Any]:
+    from httpware import STATUS_TO_EXCEPTION, AsyncRetry, NetworkError, Retry, RetryBudget
+    from httpware.middleware.chain import compose, compose_async
+
+    lib, inner, wait = setting.family.lib, setting.inner, setting.wait
+    budget = RetryBudget(min_retries_per_sec=PLENTY) if setting.plenty else RetryBudget()
+    options: dict[str, Any] = {"max_attempts": ATTEMPTS, "budget": budget, "base_delay": 0.5}
+    if wait is not None:
+        # Its schedule cannot be replaced, but the function that sleeps can.
+        options["base_delay"] = 0.0
+
+    # The two terminals do what its client does below the middleware: send, translate, raise on a status.
+    def terminal(request: Any) -> Any:
+        try:
+            response = inner.handle_request(request)
+        except lib.TransportError as error:
+            raise NetworkError(str(error)) from error
+        if response.status_code >= 400:
+            response.close()
+            raise STATUS_TO_EXCEPTION[response.status_code](response)
+        return response
+
+    async def async_terminal(request: Any) -> Any:
+        try:
+            response = await inner.handle_async_request(request)
+        except lib.TransportError as error:
+            raise NetworkError(str(error)) from error
+        if response.status_code >= 400:
+            await response.aclose()
+            raise STATUS_TO_EXCEPTION[response.status_code](response)
+        return response
+
+    # The sleep functions are default arguments, bound at import: name them again, they may be stand-ins.
+    if setting.is_sync:
+        sleep = time.sleep if wait is None else lambda _: time.sleep(wait())
+        return compose([Retry(**options, _sleep=sleep)], terminal)
+    asleep = asyncio.sleep if wait is None else lambda _: asyncio.sleep(wait())
+    return compose_async([AsyncRetry(**options, _sleep=asleep)], async_terminal)
+
+
+# decorators
+
+
+def _plain_sender(setting: Setting) -> Callable[[Any], Any]:
+    inner = setting.inner
+
+    def send(request: Any) -> Any:
+        response = inner.handle_request(request)
+        if response.status_code in STATUSES:
+            response.close()
+            raise Unavailable(response.status_code)
+        return response
+
+    async def asend(request: Any) -> Any:
+        response = await inner.handle_async_request(request)
+        if response.status_code in STATUSES:
+            await response.aclose()
+            raise Unavailable(response.status_code)
+        return response
+
+    return send if setting.is_sync else asend
+
+
+def tenacity(setting: Setting) -> Callable[[Any], Any]:
+    from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+    wait = setting.wait
+    decorate = retry(
+        retry=retry_if_exception_type((setting.family.lib.TransportError, Unavailable)),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.5, max=30) if wait is None else lambda _: wait(),
+        reraise=True,
+    )
+    return decorate(_plain_sender(setting))
+
+
+def stamina(setting: Setting) -> Callable[[Any], Any]:
+    from stamina import retry
+
+    # Its default hook logs every retry as a warning, which the interpreter would print.
+    logging.getLogger("stamina").addHandler(logging.NullHandler())
+    failures = (setting.family.lib.TransportError, Unavailable)
+    wait = setting.wait
+    on = failures if wait is None else lambda error: wait() if isinstance(error, failures) else False
+    return retry(on=on, attempts=ATTEMPTS, timeout=None if wait else 45.0)(_plain_sender(setting))
+
+
+def backoff(setting: Setting) -> Callable[[Any], Any]:
+    from backoff import full_jitter, on_exception
+
+    wait = setting.wait
+
+    def planned() -> Any:
+        yield
+        while True:
+            yield wait()
+
+    decorate = on_exception(
+        importlib.import_module("backoff").expo if wait is None else planned,
+        (setting.family.lib.TransportError, Unavailable),
+        max_tries=ATTEMPTS,
+        jitter=full_jitter if wait is None else None,
+    )
+    return decorate(_plain_sender(setting))
+
+
+# forbear
+
+
+class Planned:
+    """A forbear `Backoff` whose delay is computed by the benchmark."""
+
+    def __init__(self, wait: Callable[[], float]) -> None:
+        self._wait = wait
+
+    def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
+        return max(0.0, self._wait())
+
+
+def _ignore(event: object) -> None:
+    """A listener that does nothing."""
+
+
+def forbear(
+    setting: Setting, *, policy: dict[str, Any] | None = None, unwell: bool = False, **options: Any
+) -> Callable[[Any], Any]:
+    import forbear as library
+
+    adapter = importlib.import_module(f"forbear.{setting.family.name}")
+    fields = dict(policy or {})
+    if setting.wait is not None:
+        fields["backoff"] = Planned(setting.wait)
+    if setting.sleeps is not None:
+        options["clock"] = SleeplessClock(setting.sleeps)
+        options["random"] = lambda: 0.5
+    if setting.plenty and "budget" not in options:
+        options["budget"] = library.RetryBudget(burst=int(PLENTY))
+    made = adapter.RetryTransport if setting.is_sync else adapter.AsyncRetryTransport
+    if unwell:
+        options["budget"] = library.RetryBudget(floor_per_second=0.0)  # time does not refill it
+        _spend_elsewhere(setting, made, library.RetryPolicy(backoff=Planned(lambda: 0.0)), options["budget"])
+    transport = made(setting.inner, policy=library.RetryPolicy(**fields), **options)
+    return setting.family.send_of(setting.colour, transport)
+
+
+def _spend_elsewhere(setting: Setting, made: Any, policy: Any, budget: Any) -> None:
+    """Let a GET to another origin fail once on the same budget, so that one origin's share is not full."""
+    family, colour = setting.family, setting.colour
+    failing = family.scripted(colour)
+    failing.answers.extend([family.response(503), family.response(200)])
+    send = family.send_of(colour, made(failing, policy=policy, budget=budget))
+    answer = send(family.request(colour, OTHER_URL))
+    if asyncio.iscoroutine(answer):
+        asyncio.run(answer)
+    if failing.answers:
+        raise RuntimeError("the GET that was to make another origin unwell was not retried")
+
+
+def _forbear_with(**options: Any) -> Callable[[Setting], Callable[[Any], Any]]:
+    return lambda setting: forbear(setting, **options)
+
+
+CANDIDATES = (
+    Candidate("delegation", delegate, success_only=True),
+    Candidate(LOOP, minimal_loop),
+    Candidate(FORBEAR, forbear, "forbear"),
+    Candidate("forbear, budget=None", _forbear_with(budget=None), "forbear"),
+    Candidate("forbear, total_timeout=30", _forbear_with(policy={"total_timeout": 30.0}), "forbear"),
+    Candidate("forbear, one listener", _forbear_with(on_event=(_ignore,)), "forbear"),
+    Candidate("forbear, an origin unwell", _forbear_with(unwell=True), "forbear", success_only=True),
+    Candidate("httpx-retries", httpx_retries, "httpx_retries", families=("httpx",)),
+    Candidate("httpware Retry", httpware, "httpware"),
+    Candidate("backoff", backoff, "backoff"),
+    Candidate("stamina", stamina, "stamina"),
+    Candidate("tenacity", tenacity, "tenacity"),
+)
+# In the header of a report; the first three are what the figures are about.
+PACKAGES = ("forbear", "httpx", "httpx2", "httpcore", "httpcore2", "anyio", "httpx-retries", "httpware")
+PACKAGES += ("tenacity", "stamina", "backoff")

@@ -1,0 +1,100 @@
+"""Imports: how long a fresh interpreter takes for a package, alone and on top of its HTTP client.
+
+Each figure comes from interpreters started with -I, one target after the other in turn, that time the import
+statement themselves, so that starting up is not in it. The number of modules added is exact.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from _measure import spread
+
+# name, what is imported before the clock starts, what is timed
+TARGETS = (
+    ("import httpx", "", "import httpx"),
+    ("httpx, then forbear.httpx", "import httpx", "import forbear.httpx"),
+    ("httpx, then httpx_retries", "import httpx", "import httpx_retries"),
+    ("httpx, then tenacity", "import httpx", "import tenacity"),
+    ("httpx, then stamina", "import httpx", "import stamina"),
+    ("httpx, then backoff", "import httpx", "import backoff"),
+    ("import httpx2", "", "import httpx2"),
+    ("httpx2, then forbear.httpx2", "import httpx2", "import forbear.httpx2"),
+    ("httpx2, then httpware", "import httpx2", "import httpware"),
+    ("forbear alone", "", "import forbear"),
+    ("forbear.RetryPolicy alone", "", "import forbear; forbear.RetryPolicy"),
+)
+GOALS = {  # milliseconds
+    "httpx, then forbear.httpx": 4,
+    "httpx2, then forbear.httpx2": 4,
+    "forbear.RetryPolicy alone": 25,
+}
+PROBE = """
+import sys, time
+sys.path[:0] = {path!r}
+{first}
+known, wall, cpu = set(sys.modules), time.perf_counter_ns(), time.process_time_ns()
+{timed}
+wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+added = set(sys.modules) - known
+import json
+print(json.dumps([wall / 1e6, cpu / 1e6, len(added)]))
+"""
+
+
+def imports(rounds: int) -> dict[str, Any]:
+    """Milliseconds on the wall and of CPU, and modules added."""
+    path = _source_path()
+    taken: dict[str, list[list[float]]] = {}
+    rows: dict[str, Any] = {}
+    for name, first, timed in TARGETS:
+        absence = _absence(f"{first}; {timed}")
+        if absence:
+            rows[name] = {"skipped": absence}
+        else:
+            taken[name] = []
+    for turn in range(rounds + 1):
+        for name, first, timed in TARGETS:
+            if name not in taken:
+                continue
+            figures = _probe(PROBE.format(path=path, first=first, timed=timed))
+            if turn:  # the first one may have had to compile
+                taken[name].append(figures)
+    for name, figures in taken.items():
+        walls, cpus, added = zip(*figures, strict=True)
+        rows[name] = {**spread(walls).as_dict(), "cpu": spread(cpus).as_dict(), "modules": max(added)}
+    return {"unit": "ms", "rows": {name: rows[name] for name, _, _ in TARGETS}}
+
+
+def _probe(code: str) -> list[float]:
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    figures: list[float] = json.loads(done.stdout)
+    return figures
+
+
+def _absence(statements: str) -> str | None:
+    for word in statements.replace(";", " ").split():
+        if word == "import":
+            continue
+        try:
+            spec = find_spec(word)
+            missing = spec is None or spec.origin is None  # a bare folder is no package
+        except (ModuleNotFoundError, ImportError):
+            missing = word != "forbear.RetryPolicy"
+        if missing:
+            return f"{word.split('.')[0]} is not installed"
+    return None
+
+
+def _source_path() -> list[str]:
+    """Where forbear is, for interpreters that ignore PYTHONPATH; nothing if it is installed."""
+    spec = find_spec("forbear")
+    if spec is None or spec.origin is None:
+        return []
+    root = Path(spec.origin).parent.parent
+    return [] if root.name in {"site-packages", "dist-packages"} else [str(root)]

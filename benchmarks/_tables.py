@@ -1,0 +1,192 @@
+"""Tables: the figures of a run as aligned plain text, one table per measure.
+
+Knows the shape of what the measures return and nothing of how it was obtained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from _calls import GOALS as CALL_GOALS
+from _candidates import LOOP
+from _imports import GOALS as IMPORT_GOALS
+from _waiting import GOALS as WAITING_GOALS
+
+COLOURS = ("sync", "async")
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """First column to the left, the others to the right."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+
+    def drawn(line: Sequence[str]) -> str:
+        first, *others = (
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        return "  ".join([first, *others]).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    return "\n".join(["", title, rule, drawn(lines[0]), rule, *map(drawn, lines[1:])])
+
+
+def number(value: float) -> str:
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}"
+
+
+def _timed(rows: dict[str, Any], goals: dict[str, float] | None = None) -> list[list[str]]:
+    """Median, range, quiet rounds, multiple of the minimal loop, goal."""
+    loop = rows.get(LOOP, {}).get("median")
+    lines = []
+    for name, row in rows.items():
+        if "skipped" in row:
+            lines.append([name, row["skipped"], "", "", "", ""])
+            continue
+        lines.append(
+            [
+                name,
+                number(row["median"]),
+                f"{number(row['low'])}..{number(row['high'])}",
+                f"{row['quiet']}/{row['rounds']}",
+                f"{row['median'] / loop:.2f}" if loop else "-",
+                number(goals[name]) if goals and name in goals else "",
+            ]
+        )
+    return lines
+
+
+def render(measures: dict[str, Any]) -> str:
+    parts = []
+    for family, by_colour in measures.get("success", {}).items():
+        for index, colour in enumerate(COLOURS):
+            result = by_colour[colour]
+            goals = {name: pair[index] for name, pair in CALL_GOALS["success"].items()}
+            parts.append(
+                table(
+                    f"{family} {colour}: CPU added to a success, ns (bare call {number(result['bare'])})",
+                    ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
+                    _timed(result["rows"], goals),
+                )
+            )
+    for family, by_colour in measures.get("retry", {}).items():
+        for index, colour in enumerate(COLOURS):
+            parts.extend(_retry_tables(family, colour, index, by_colour[colour]))
+    for family, by_colour in measures.get("garbage", {}).items():
+        for colour in COLOURS:
+            rows = by_colour[colour]["rows"]
+            titles = ("success", "503, 503, 200", "refused, refused, 200")
+            parts.append(
+                table(
+                    f"{family} {colour}: cyclic garbage, objects per call (exact)",
+                    ("candidate", *titles),
+                    [
+                        [name, row.get("skipped", ""), "", ""]
+                        if "skipped" in row
+                        else [name, *(f"{row[t]:g}" if t in row else "" for t in titles)]
+                        for name, row in rows.items()
+                    ],
+                )
+            )
+    if "imports" in measures:
+        parts.append(_import_table(measures["imports"]["rows"]))
+    for family, result in measures.get("waiting", {}).items():
+        parts.append(_waiting_table(family, result))
+    parts.extend(_loopback_tables(measures.get("loopback", {})))
+    return "\n".join(parts)
+
+
+def _retry_tables(family: str, colour: str, index: int, result: dict[str, Any]) -> list[str]:
+    goals = {name: pair[index] for name, pair in CALL_GOALS["retry"].items()}
+    stubbed = table(
+        f"{family} {colour}: CPU added per retry, us; 503, 503, 200, waits stubbed",
+        ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
+        _timed(result["stubbed"]["rows"], goals),
+    )
+    calls = result["sleep_calls"]
+    zero = table(
+        f"{family} {colour}: the same with a wait of zero and the real sleep",
+        ("candidate", "median", "min..max", "quiet", "x loop", "sleep calls"),
+        [[*line[:5], f"{calls[line[0]]:g}" if line[0] in calls else ""] for line in _timed(result["zero"]["rows"])],
+    )
+    return [stubbed, zero]
+
+
+def _import_table(rows: dict[str, Any]) -> str:
+    lines = []
+    for name, row in rows.items():
+        if "skipped" in row:
+            lines.append([name, row["skipped"], "", "", "", ""])
+            continue
+        lines.append(
+            [
+                name,
+                number(row["median"]),
+                f"{number(row['low'])}..{number(row['high'])}",
+                number(row["cpu"]["median"]),
+                str(row["modules"]),
+                number(IMPORT_GOALS[name]) if name in IMPORT_GOALS else "",
+            ]
+        )
+    return table("import, ms", ("statement", "median", "min..max", "CPU", "modules", "goal"), lines)
+
+
+def _waiting_table(family: str, result: dict[str, Any]) -> str:
+    goals = WAITING_GOALS["bytes"]
+    lines = []
+    for name, row in result["rows"].items():
+        if "skipped" in row:
+            lines.append([name, row["skipped"], *[""] * 5])
+            continue
+        figures = [
+            f"{row['bytes']:.0f}",
+            *(f"{row[k]:.2f}" for k in ("p50", "p99", "max")),
+            number(row["cpu_us"]),
+        ]
+        lines.append([name, *figures, str(goals.get(name, ""))])
+    return table(
+        f"{family} asyncio: {result['calls']} waiting, woken over {result['spread']:g} s; lateness in ms",
+        ("candidate", "bytes each", "p50", "p99", "max", "CPU us each", "goal bytes"),
+        lines,
+    )
+
+
+def _loopback_tables(result: dict[str, Any]) -> list[str]:
+    if "skipped" in result:
+        return [f"\nrequests over loopback: skipped, {result['skipped']}"]
+    parts = []
+    for family, by_colour in result.items():
+        for colour, figures in by_colour.items():
+            lines = []
+            for name, row in figures["rows"].items():
+                if "skipped" in row:
+                    lines.append([name, row["skipped"], *[""] * 5])
+                    continue
+                lines.append(
+                    [
+                        name,
+                        number(row["rate"]),
+                        f"{row['rate_ratio']:.3f}",
+                        number(row["cpu_us"]),
+                        f"{row['median']:.3f}",
+                        f"{row['low']:.3f}..{row['high']:.3f}",
+                        f"{row['quiet']}/{row['rounds']}",
+                    ]
+                )
+            parts.append(
+                table(
+                    f"{family} {colour} over loopback nginx (bare {figures['bare_rate']:.0f} requests/s)",
+                    (
+                        "candidate",
+                        "requests/s",
+                        "x bare",
+                        "CPU us/request",
+                        "CPU x bare",
+                        "min..max",
+                        "quiet",
+                    ),
+                    lines,
+                )
+            )
+    return parts

@@ -1,0 +1,117 @@
+"""The price of a call through forbear, beside its peers and beside doing it by hand; one command.
+
+    python benchmarks/hot_path.py [--json FILE|-] [--rounds N] [--only MEASURE] [--rows TEXT]
+                                  [--family httpx|httpx2|both] [--quick]
+
+Six measures: success, retry, garbage, imports, waiting, loopback. All candidates are measured interleaved in
+one run, so compare figures of one run with each other; nothing here passes or fails on a time. `goal` repeats
+what the project wants of its own rows on CPython 3.12, on the machine where the goals were set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from _calls import COLOURS, Effort, garbage, retry, success
+from _candidates import CANDIDATES, LOOP, PACKAGES
+from _imports import imports
+from _loopback import loopback
+from _stubs import Family
+from _tables import render
+from _waiting import waiting
+
+SOURCE = Path(__file__).parent.parent / "src"
+MEASURES = ("success", "retry", "garbage", "imports", "waiting", "loopback")
+
+
+def main() -> int:
+    options = _options()
+    if find_spec("forbear") is None and SOURCE.is_dir():  # a checkout that was not installed
+        sys.path.insert(0, str(SOURCE))
+    started = time.monotonic()
+    quick = options.quick
+    rounds = options.rounds or (2 if quick else 21)
+    effort = Effort(rounds, 0.0005 if quick else 0.003, 100 if quick else 1_000)
+    names = ("httpx", "httpx2") if options.family == "both" else (options.family,)
+    families = [Family(name) for name in names if find_spec(name) is not None]
+    chosen = [c for c in CANDIDATES if c.name == LOOP or options.rows in c.name]
+    wanted = options.only or MEASURES
+
+    measures: dict[str, Any] = {}
+    for name, measure in (("success", success), ("retry", retry), ("garbage", garbage)):
+        if name in wanted:
+            _say(f"measuring {name} …")
+            measures[name] = {f.name: {c: measure(f, c, effort, chosen) for c in COLOURS} for f in families}
+    if "imports" in wanted:
+        _say("measuring imports …")
+        measures["imports"] = imports(1 if quick else max(rounds, 5))
+    if "waiting" in wanted:
+        _say("measuring waiting …")
+        calls, spread = (1_000, 0.1) if quick else (10_000, 1.0)
+        measures["waiting"] = {f.name: waiting(f, calls, spread, chosen) for f in families}
+    if "loopback" in wanted:
+        _say("measuring loopback …")
+        slices, seconds = (1, 0.02) if quick else (rounds, 0.2)
+        measures["loopback"] = loopback(families, slices, seconds, chosen)
+
+    report = {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "rounds": rounds,
+        "quick": quick,
+        "seconds": round(time.monotonic() - started, 1),
+        "measures": measures,
+    }
+    text = json.dumps(report, indent=1)
+    if options.json == "-":
+        print(text)
+        return 0
+    print(_header(report))
+    print(render(measures))
+    if options.json:
+        Path(options.json).write_text(text + "\n")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure what a call through forbear costs.")
+    parser.add_argument("--json", metavar="FILE", help="write every figure as JSON; - for standard output only")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds per measure (21)")
+    parser.add_argument("--only", action="append", choices=MEASURES, help="one measure; may be repeated")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only candidates whose name contains TEXT")
+    parser.add_argument("--family", choices=("httpx", "httpx2", "both"), default="both")
+    parser.add_argument("--quick", action="store_true", help="tiny rounds: shows that everything runs")
+    return parser.parse_args()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "from source" if find_spec(name.replace("-", "_")) else None
+
+
+def _header(report: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {found or 'not installed'}" for name, found in report["packages"].items())
+    return (
+        f"{report['python']} on {report['platform']}\n{packages}\n"
+        f"{report['rounds']} rounds in {report['seconds']:.0f} s; median and min..max over quiet rounds; "
+        "CPU time unless said otherwise"
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

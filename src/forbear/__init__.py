@@ -1,0 +1,110 @@
+"""forbear: retries that know when to stop. Drop-in retrying transports for httpx and httpx2.
+
+>>> import httpx
+>>> from forbear.httpx import RetryTransport
+>>> client = httpx.Client(transport=RetryTransport())
+
+Names are resolved when they are first used, so that ``import forbear`` costs next to nothing and
+imports no third-party package.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .context import deadline as deadline
+    from .context import override as override
+    from .core.backoff import Backoff as Backoff
+    from .core.backoff import Exponential as Exponential
+    from .core.backoff import Fixed as Fixed
+    from .core.hints import Hint as Hint
+    from .core.hints import read_hint as read_hint
+    from .core.keys import IdempotencyKeys as IdempotencyKeys
+    from .core.outcome import Failure as Failure
+    from .core.outcome import FailureKind as FailureKind
+    from .core.outcome import Fault as Fault
+    from .core.outcome import Phase as Phase
+    from .core.policy import RetryPolicy as RetryPolicy
+    from .core.record import AttemptRecord as AttemptRecord
+    from .core.record import CallRecord as CallRecord
+    from .core.record import record_of as record_of
+    from .core.strategy import RetryStrategy as RetryStrategy
+    from .core.strategy import RetryToken as RetryToken
+    from .core.verdict import Reason as Reason
+    from .errors import CircuitOpenError as CircuitOpenError
+    from .errors import DeadlineExceeded as DeadlineExceeded
+    from .errors import ForbearError as ForbearError
+    from .errors import RetryRefused as RetryRefused
+    from .shared.budget import RetryBudget as RetryBudget
+    from .shared.standard import StandardStrategy as StandardStrategy
+
+_PLACES = {
+    "AttemptRecord": "core.record",
+    "Backoff": "core.backoff",
+    "CallRecord": "core.record",
+    "CircuitOpenError": "errors",
+    "DeadlineExceeded": "errors",
+    "Exponential": "core.backoff",
+    "Failure": "core.outcome",
+    "FailureKind": "core.outcome",
+    "Fault": "core.outcome",
+    "Fixed": "core.backoff",
+    "ForbearError": "errors",
+    "Hint": "core.hints",
+    "IdempotencyKeys": "core.keys",
+    "Phase": "core.outcome",
+    "Reason": "core.verdict",
+    "RetryBudget": "shared.budget",
+    "RetryPolicy": "core.policy",
+    "RetryRefused": "errors",
+    "RetryStrategy": "core.strategy",
+    "RetryToken": "core.strategy",
+    "StandardStrategy": "shared.standard",
+    "deadline": "context",
+    "override": "context",
+    "read_hint": "core.hints",
+    "record_of": "core.record",
+}
+
+__all__ = [
+    "AttemptRecord",
+    "Backoff",
+    "CallRecord",
+    "CircuitOpenError",
+    "DeadlineExceeded",
+    "Exponential",
+    "Failure",
+    "FailureKind",
+    "Fault",
+    "Fixed",
+    "ForbearError",
+    "Hint",
+    "IdempotencyKeys",
+    "Phase",
+    "Reason",
+    "RetryBudget",
+    "RetryPolicy",
+    "RetryRefused",
+    "RetryStrategy",
+    "RetryToken",
+    "StandardStrategy",
+    "deadline",
+    "override",
+    "read_hint",
+    "record_of",
+]
+
+
+def __getattr__(name: str) -> object:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'forbear' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"forbear.{place}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,18 @@
+"""The httpx family: what the transports for httpx and httpx2 share, duck-typed. Floor: acts.
+
+| file | owns |
+| --- | --- |
+| transports.py | options, and the door that a first attempt which succeeds goes through |
+| exchange.py | one call that did not: sending, judging, discarding, handing over |
+| bodies.py | which request bodies can be produced again; a guard around those that cannot |
+| timeouts.py | a deadline as the library's own timeouts |
+| redirects.py | what the hops of a redirected call share |
+| added.py | headers that forbear adds: a generated key, ``From`` |
+| errors.py | what each exception means |
+| wrapping.py | ``wrap`` and ``unwrap``; which inner transports are taken |
+
+forbear/httpx.py and forbear/httpx2.py combine all that with their library's own classes, of which none
+is shared. Private attributes relied on, each guarded by tests/adapters/test_private_attributes.py:
+``_transport`` and ``_mounts`` of clients, ``_pool._retries`` of HTTPTransport, ``_stream`` of
+(Async)IteratorByteStream, ``fields`` of MultipartStream and ``file`` of its FileField.
+"""

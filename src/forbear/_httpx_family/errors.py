@@ -1,0 +1,171 @@
+"""Errors of the httpx family: what each exception of httpx, httpx2, httpcore and httpcore2 means. Floor: acts.
+
+Classified by class and cause, never by the text, with one exception that the rules ask for: a proxy's
+status is only in its message. Names are enough, since both families use the same ones and no class is
+shared; ``roots`` says which modules a transport belongs to. Rules S7-S10 of
+tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 and httpcore2 2.16.2.
+"""
+
+from __future__ import annotations
+
+from ..core.outcome import Failure, FailureKind, Phase
+from ..errors import ForbearError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["classify"]
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+
+# Class name -> what it means. Looked up along the MRO, so a base stands for subclasses not named.
+MEANING: dict[str, tuple[FailureKind, Phase]] = {
+    "ConnectError": (K.REFUSED, UNSENT),
+    "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
+    "ProxyError": (K.PROXY, UNSENT),
+    "PoolTimeout": (K.POOL, UNSENT),
+    "ConnectionNotAvailable": (K.UNPROCESSED, UNSENT),  # httpcore's own signal; its pool catches it
+    "ReadTimeout": (K.READ_TIMEOUT, SENT),
+    "WriteTimeout": (K.WRITE_TIMEOUT, SENT),
+    "ReadError": (K.RESET, SENT),
+    "WriteError": (K.RESET, SENT),
+    "CloseError": (K.RESET, SENT),
+    "RemoteProtocolError": (K.PROTOCOL, SENT),
+    # Bare bases: something of the transport, anything may have been sent.
+    "TimeoutException": (K.TIMEOUT, SENT),
+    "NetworkError": (K.RESET, SENT),
+    "ProtocolError": (K.PROTOCOL, SENT),
+    "TransportError": (K.PROTOCOL, SENT),
+    "RequestError": (K.PROTOCOL, SENT),
+    "HTTPError": (K.PROTOCOL, SENT),
+    # Never.
+    "DecodingError": (K.DECODING, ANSWERED),
+    "UnsupportedProtocol": (K.PERMANENT, UNSENT),
+    "LocalProtocolError": (K.PERMANENT, SENT),
+    "InvalidURL": (K.PERMANENT, UNSENT),
+    "CookieConflict": (K.PERMANENT, UNSENT),
+    "TooManyRedirects": (K.PERMANENT, ANSWERED),
+    "HTTPStatusError": (K.PERMANENT, ANSWERED),
+    "StreamError": (K.PERMANENT, SENT),
+    "StreamConsumed": (K.PERMANENT, SENT),
+    "StreamClosed": (K.PERMANENT, SENT),
+    "RequestNotRead": (K.PERMANENT, SENT),
+    "ResponseNotRead": (K.PERMANENT, SENT),
+    "SSEError": (K.PERMANENT, ANSWERED),
+}
+CORES = ("httpcore", "httpcore2")
+# Modules whose OSErrors come from the socket layer itself. aiohttp's connection errors derive from
+# OSError too, and are raised after a request was read.
+SOCKET_LAYER = ("builtins", "socket", "ssl")
+REFUSED_STREAM = 7  # RFC 9113 section 7
+
+
+def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
+    """Say what an exception means to a transport of the family whose modules are ``roots``."""
+    kind, phase = meaning(error, roots)
+    return Failure(kind, phase, error=type(error).__name__)
+
+
+def meaning(error: BaseException, roots: tuple[str, ...]) -> tuple[FailureKind, Phase]:
+    if isinstance(error, (ForbearError, UnicodeError)):  # our own refusals; a host name that IDNA refuses
+        return K.PERMANENT, UNSENT
+    found = named(error, roots)
+    if found is None:
+        if type(error).__name__ == "LocalProtocolError" and root(error) == "h11":
+            return K.PERMANENT, SENT  # a body that does not fit its Content-Length
+        return K.UNKNOWN, SENT
+    kind, phase = found
+    causes = list(chain(error))
+    if any(is_certificate_error(cause) for cause in causes):
+        return K.CERTIFICATE, UNSENT
+    if kind is K.PROXY and is_proxy_refusal(error):
+        return K.PERMANENT, UNSENT
+    if phase is UNSENT and kind is not K.POOL and kind is not K.PERMANENT:
+        if not is_trusted(error):
+            return kind, SENT
+        if kind is K.REFUSED:
+            return connect_kind(causes), UNSENT
+    elif kind is K.PROTOCOL:
+        if any(is_unprocessed(cause) for cause in (error, *causes)):
+            return K.UNPROCESSED, UNSENT
+        if is_disconnect(error):
+            return K.RESET, SENT
+    return kind, phase
+
+
+def named(error: BaseException, roots: tuple[str, ...]) -> tuple[FailureKind, Phase] | None:
+    for cls in type(error).__mro__:
+        if cls.__module__.partition(".")[0] in roots:
+            found = MEANING.get(cls.__name__)
+            if found is not None:
+                return found
+    return None
+
+
+def root(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The causes below an error, nearest first; bounded, since a cause may be set to anything."""
+    for _ in range(16):
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None:
+            return
+        yield cause
+        error = cause
+
+
+def is_trusted(error: BaseException) -> bool:
+    """Does the cause bear out that nothing was sent?
+
+    A foreign inner transport such as httpx-aiohttp reports a request that the server had read and
+    dropped as ConnectTimeout.
+    """
+    cause = error.__cause__
+    if cause is None or root(error) in CORES:
+        return True
+    return root(cause) in CORES or (isinstance(cause, OSError) and root(cause) in SOCKET_LAYER)
+
+
+def is_certificate_error(cause: BaseException) -> bool:
+    import ssl
+
+    return isinstance(cause, ssl.SSLCertVerificationError)
+
+
+def is_proxy_refusal(error: BaseException) -> bool:
+    """A proxy answered CONNECT with 4xx: it will again."""
+    text = str(error)
+    return len(text) >= 3 and text[0] == "4" and text[1:3].isascii() and text[1:3].isdigit() and text[3:4] in ("", " ")
+
+
+def connect_kind(causes: list[BaseException]) -> FailureKind:
+    import socket
+    import ssl
+
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return K.DNS
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return K.TLS
+    return K.REFUSED
+
+
+def is_unprocessed(error: BaseException) -> bool:
+    """HTTP/2: the peer says that it did not look at this request.
+
+    REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM and
+    CANCEL prove nothing.
+    """
+    event = error.args[0] if error.args else None
+    name = type(event).__name__
+    if name == "StreamReset":
+        return bool(getattr(event, "remote_reset", False)) and getattr(event, "error_code", None) == REFUSED_STREAM
+    return name == "ConnectionTerminated" and getattr(event, "last_stream_id", None) == 0
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """The peer closed without an answer: httpcore raises that itself, while bad HTTP has h11's error as cause."""
+    core = error if root(error) in CORES else error.__cause__
+    return core is not None and root(core) in CORES and core.__cause__ is None and core.__context__ is None

@@ -1,0 +1,48 @@
+"""Checks of what a user wrote: each says what was given and what to write instead. Floor: decides."""
+
+from __future__ import annotations
+
+from math import inf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+
+def shown(value: object) -> str:
+    """A short repr: a message must stay readable whatever was passed."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def a_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
+    if not -inf < value < inf:
+        raise ValueError(f"{name} must be finite, got {shown(value)}")
+
+
+def a_duration(name: str, value: object, *, none: str | None = None, zero: bool = True) -> None:
+    """Seconds, at least 0; ``none`` says what None would mean where it is allowed."""
+    if value is None and none is not None:
+        return
+    hint = f"; use None for {none}" if none is not None else ""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, got {shown(value)}{hint}")
+    if not 0 <= value < inf:  # also refuses NaN
+        raise ValueError(f"{name} must be at least 0 and finite, got {shown(value)}{hint}")
+    if value == 0 and not zero:
+        raise ValueError(f"{name} must be more than 0 seconds, got {shown(value)}{hint}")
+
+
+def a_set(name: str, value: Any, example: str) -> frozenset[Any]:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{name} must be a set such as {example}, got {shown(value)}")
+    members: Iterable[Any] = value
+    return frozenset(members)
+
+
+def a_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")

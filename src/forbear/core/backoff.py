@@ -1,0 +1,116 @@
+"""Backoff: how long the client itself would wait before attempt n + 1. Floor: decides.
+
+Pure arithmetic; knows nothing of hints, deadlines or budgets (see shared/standard.py, which combines them).
+Full, equal and decorrelated jitter follow Brooker, "Exponential Backoff And Jitter" (AWS Architecture
+Blog, 2015). All durations are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from ._checks import a_duration, a_number, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Backoff", "Exponential", "Fixed"]
+
+JITTERS = ("full", "equal", "decorrelated", "none")
+
+
+class Backoff(Protocol):
+    """A schedule: one method, pure, called with no lock held and from any thread."""
+
+    def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
+        """Return the seconds to wait after attempt number ``attempt`` failed.
+
+        Args:
+            attempt: The attempt that failed; 1 is the first one.
+            previous: The wait before that attempt in seconds, 0.0 before the first.
+            random: Like ``random.random``; the only randomness a schedule may use.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by ``jitter``.
+
+    Args:
+        base: Seconds before the first retry, before jitter; at least 0.
+        cap: No wait is longer; seconds, at least ``base``.
+        factor: Growth from one wait to the next; at least 1.
+        jitter: "full" draws from [0, d], "equal" from [d/2, d], "decorrelated" from [base, 3 × previous],
+            "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
+        immediate_first: One retry of a call may come without a wait if the cause is known to be
+            momentary: an idle connection that was closed under us, an HTTP/2 stream turned away.
+
+    Raises:
+        ValueError: A number is out of its range.
+        TypeError: A value is of the wrong type.
+    """
+
+    base: float = 0.5
+    cap: float = 30.0
+    factor: float = 2.0
+    jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full"
+    immediate_first: bool = False
+
+    def __post_init__(self) -> None:
+        a_duration("base", self.base)
+        a_duration("cap", self.cap)
+        if self.cap < self.base:
+            raise ValueError(f"cap must be at least base ({shown(self.base)}), got {shown(self.cap)}")
+        a_number("factor", self.factor)
+        if self.factor < 1:
+            raise ValueError(f"factor must be at least 1, got {shown(self.factor)}; use 1 for waits that do not grow")
+        if isinstance(self.jitter, str):
+            if self.jitter not in JITTERS:
+                raise ValueError(f"jitter must be one of {', '.join(JITTERS)} or a float, got {self.jitter!r}")
+        else:
+            a_number("jitter", self.jitter)
+            if not 0 <= self.jitter <= 1:
+                raise ValueError(f"jitter as a number must be in [0, 1], got {shown(self.jitter)}; 0.2 means ±20 %")
+        if not isinstance(self.immediate_first, bool):
+            raise TypeError(f"immediate_first must be True or False, got {shown(self.immediate_first)}")
+
+    def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
+        cap = self.cap
+        jitter = self.jitter
+        if jitter == "decorrelated":
+            base = self.base
+            drawn = base + random() * (max(previous, base) * 3 - base)
+            return drawn if drawn < cap else cap
+        try:
+            full = self.base * self.factor ** (attempt - 1)
+        except OverflowError:  # saturates: attempt 10,000 waits cap
+            full = cap
+        full = min(full, cap)
+        if jitter == "full":
+            return full * random()
+        if jitter == "none":
+            return full
+        if jitter == "equal":
+            return full / 2 + full / 2 * random()
+        drawn = full * (1 - jitter + 2 * jitter * random())
+        return drawn if drawn < cap else cap
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The same wait every time.
+
+    Args:
+        seconds: How long; at least 0. Without jitter many callers come back in step: prefer ``Exponential``
+            for anything that more than one process calls.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        a_duration("seconds", self.seconds)
+
+    def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
+        return self.seconds

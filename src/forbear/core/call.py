@@ -1,0 +1,316 @@
+"""Call: one request's decisions, all rules in one stated order. Floor: decides.
+
+After each attempt:
+
+ 1. Is it a failure? A status below 400, or one that neither policy nor server nor ``retry_if`` flags,
+    is accepted; so is an error of a kind that the policy does not retry.
+ 2. (answers) Did the server say no?                         server-said-no, replayed-response
+ 3. (errors) Can another attempt ever succeed?               permanent-error, local-saturation, unknown-error
+ 4. May it be repeated: nothing was sent, or the method is
+    idempotent, or it carries a key that is still valid?     method-not-replayable, key-expired
+ 5. Can the body be produced again? Is ours the only loop?   body-consumed, nested-call
+ 6. Attempts left? Every sending counts.                     attempts-exhausted
+ 7. Delay = max(hint + spread, backoff).                     retry-after-too-long
+ 8. Does the delay leave time before the deadline?           deadline
+ 9. Does the breaker allow this origin?                      circuit-open
+10. Last, because only this takes something: the budget.     budget-exhausted
+
+1 to 5 are decided here and cannot be overridden. 6 to 10 are the strategy's
+(shared/standard.py); a strategy that fails ends the call: strategy-failed. What it answers is still
+held to the server's word: never sooner than asked, never past the deadline.
+
+All instants are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ..errors import RetryRefused
+from . import safety
+from .hints import Hint, read_hint
+from .outcome import Failure, FailureKind, Phase, RequestFacts
+from .record import AttemptRecord, CallRecord
+from .verdict import GiveUp, Reason, RetryAfter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .policy import RetryPolicy
+    from .strategy import RetryStrategy, RetryToken
+
+__all__ = ["Call"]
+
+# An attempt must have some time left after the wait, else it could only time out: a LAN round trip.
+LEAST_ATTEMPT = 0.001  # seconds
+
+
+class Call:
+    """The state of one call. Not shared between threads; lives as long as its request.
+
+    Attributes:
+        attempts: Sends that count against ``max_attempts``; starts at the retries that earlier hops of a
+            redirected call have used.
+        deadline_at: The instant after which the call must not go on, infinite if there is none.
+        strategy_error: What a strategy raised, for the log; None while it works.
+        was_cut: The deadline ended the last attempt, not the peer.
+    """
+
+    __slots__ = (
+        "attempts",
+        "deadline_at",
+        "facts",
+        "key_until",
+        "last_failure",
+        "policy",
+        "refusal",
+        "sent_at",
+        "started_at",
+        "strategy",
+        "strategy_error",
+        "token",
+        "trail",
+        "was_cut",
+    )
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        facts: RequestFacts,
+        strategy: RetryStrategy,
+        *,
+        now: float,
+        deadline_at: float = inf,
+        retries_used: int = 0,
+        key_lifetime: float = 86_400.0,
+    ) -> None:
+        self.policy = policy
+        self.facts = facts
+        self.strategy = strategy
+        self.started_at = self.sent_at = now
+        self.deadline_at = deadline_at
+        self.attempts = retries_used
+        self.key_until = now + key_lifetime
+        self.token: RetryToken | None = None
+        self.trail: list[tuple[int | None, Failure | None, float, float | None, str | None]] = []
+        self.last_failure: Failure | None = None
+        self.refusal: GiveUp | None = None
+        self.strategy_error: Exception | None = None
+        self.was_cut = False
+
+    def open(self, now: float) -> float:
+        """Ask the strategy before the first attempt; return the delay it wants first.
+
+        Raises:
+            RetryRefused: ``send`` is False: nothing may be sent.
+        """
+        try:
+            self.token = self.strategy.acquire_initial_token(self.facts.origin, now)
+            delay = self.token.delay
+            return delay if 0 <= delay <= self.deadline_at - now else 0.0
+        except RetryRefused as refused:
+            self.refusal = GiveUp(refused.reason, refused.retry_after)
+            if not refused.send:
+                raise
+        except Exception as error:
+            self.refusal = GiveUp(Reason.STRATEGY_FAILED)
+            self.strategy_error = error
+        return 0.0
+
+    def sending(self, now: float) -> None:
+        """Note that an attempt is being sent."""
+        self.attempts += 1
+        self.sent_at = now
+        if self.token is not None:
+            self.token.attempts = self.attempts
+
+    def after_response(
+        self,
+        status: int,
+        headers: Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]],
+        now: float,
+        *,
+        utc_now: float,
+        body_ready: bool = True,
+        flagged: bool = False,
+        nested: bool = False,
+    ) -> RetryAfter | GiveUp | None:
+        """Judge an answer. None: accept it.
+
+        Args:
+            status: Of the answer.
+            headers: Its field lines in wire order.
+            now: Monotonic seconds.
+            utc_now: Unix seconds, with which dates in the answer are compared when it carries no Date.
+            body_ready: The request's body can be produced again from its first byte.
+            flagged: ``retry_if`` calls it a failure.
+            nested: A forbear below this one has already done what could be done.
+        """
+        policy = self.policy
+        if status < 400 and not flagged:
+            self._accept(status, now)
+            return None
+        hint = read_hint(status, headers, now=utc_now)
+        if not (flagged or safety.is_flagged(policy, self.facts, status, hint)):
+            self._accept(status, now)
+            return None
+        advice = hint.should_retry
+        if policy.hints == "ignore" and hint.delay is not None:
+            hint = Hint(None, advice, None)
+        failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=hint)
+        if advice is False:
+            return self._end(failure, now, GiveUp(Reason.SERVER_SAID_NO))
+        if advice is None and self.facts.keyed and safety.is_replayed(headers):
+            return self._end(failure, now, GiveUp(Reason.REPLAYED_RESPONSE))
+        return self._repeat(failure, now, body_ready, nested)
+
+    def after_error(
+        self,
+        failure: Failure,
+        now: float,
+        *,
+        body_ready: bool = True,
+        nested: bool = False,
+        delivered: bool = False,
+    ) -> RetryAfter | GiveUp | None:
+        """Judge an error. None: the policy does not retry this kind.
+
+        Args:
+            failure: What the adapter made of the exception.
+            now: Monotonic seconds.
+            body_ready: The request's body can be produced again from its first byte.
+            nested: A forbear below this one has already done what could be done.
+            delivered: The response had already been handed over (S11).
+        """
+        reason = safety.may_never_succeed(failure)
+        if reason is not None:
+            return self._end(failure, now, GiveUp(reason))
+        if delivered:
+            return self._end(failure, now, GiveUp(Reason.RESPONSE_DELIVERED))
+        if failure.kind not in self.policy.failures:
+            self._note(None, failure, now)
+            self.last_failure = failure
+            self.release(now)
+            return None
+        return self._repeat(failure, now, body_ready, nested)
+
+    def cut_off(self, failure: Failure, now: float) -> GiveUp:
+        """The deadline ended the attempt."""
+        self.was_cut = True
+        return self._end(failure, now, GiveUp(Reason.DEADLINE))
+
+    def release(self, now: float) -> None:
+        """Give back what an attempt that will not be sent was bought with. Idempotent."""
+        token, self.token = self.token, None
+        if token is not None:
+            self._ask("release", token, now)
+
+    def record(self, now: float) -> CallRecord:
+        """The story so far."""
+        facts, refusal = self.facts, self.refusal
+        first = self.attempts - len(self.trail) + 1
+        attempts = tuple(
+            AttemptRecord(
+                first + n,
+                facts.origin,
+                status,
+                failure.kind if failure is not None else None,
+                failure.phase if failure is not None else None,
+                failure.error if failure is not None else None,
+                elapsed,
+                delay,
+                source,
+            )
+            for n, (status, failure, elapsed, delay, source) in enumerate(self.trail)
+        )
+        return CallRecord(
+            facts.method,
+            facts.origin,
+            attempts,
+            now - self.started_at,
+            refusal.reason if refusal is not None else None,
+            refusal.delay if refusal is not None else None,
+        )
+
+    def waited(self) -> float:
+        return sum(entry[3] or 0.0 for entry in self.trail)
+
+    def _accept(self, status: int, now: float) -> None:
+        self._note(status, None, now)
+        self.last_failure = self.refusal = None
+        token, self.token = self.token, None
+        if token is not None:
+            self._ask("record_success", token, now)
+
+    def _repeat(self, failure: Failure, now: float, body_ready: bool, nested: bool) -> RetryAfter | GiveUp:
+        policy, facts = self.policy, self.facts
+        reason = safety.may_not_repeat(policy, facts, failure, key_expired=now > self.key_until)
+        if reason is None and not body_ready:
+            reason = Reason.BODY_CONSUMED
+        if reason is None and nested:
+            reason = Reason.NESTED_CALL
+        if reason is not None:
+            return self._end(failure, now, GiveUp(reason))
+        latest = self.deadline_at - now - LEAST_ATTEMPT
+        try:
+            verdict = self._buy(failure, now, latest)
+        except RetryRefused as refused:
+            verdict = GiveUp(refused.reason, refused.retry_after)
+        except Exception as error:
+            self.strategy_error = error
+            verdict = GiveUp(Reason.STRATEGY_FAILED)
+        if isinstance(verdict, GiveUp):
+            return self._end(failure, now, verdict)
+        self._note(failure.status, failure, now, verdict.delay, verdict.source)
+        self.last_failure = failure
+        return verdict
+
+    def _buy(self, failure: Failure, now: float, latest: float) -> RetryAfter | GiveUp:
+        if self.refusal is not None:  # refused before the first attempt: send once, without retries
+            return self.refusal
+        token = self.token
+        if token is None:  # the first attempt went through the door, or an earlier token was ended
+            token = self.strategy.acquire_initial_token(self.facts.origin, now)
+            token.attempts = self.attempts
+            self.token = token
+        self.token = token = self.strategy.refresh_token(token, failure, now, latest=latest)
+        token.attempts = self.attempts
+        delay, source = token.delay, token.source
+        if not 0 <= delay < inf:
+            raise ValueError(f"a strategy answered a delay of {delay!r} s")
+        asked = failure.hint.delay
+        if asked is not None:
+            if asked > self.policy.max_retry_after:
+                return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
+            if delay < asked:
+                delay, source = asked, failure.hint.source or source
+        if delay > latest:
+            return GiveUp(Reason.DEADLINE, delay)
+        if safety.may_not_repeat(self.policy, self.facts, failure, key_expired=now + delay > self.key_until):
+            return GiveUp(Reason.KEY_EXPIRED, delay)
+        return RetryAfter(delay, source)
+
+    def _end(self, failure: Failure, now: float, verdict: GiveUp) -> GiveUp:
+        self._note(failure.status, failure, now)
+        self.last_failure = failure
+        self.refusal = verdict
+        self.release(now)
+        return verdict
+
+    def _note(
+        self,
+        status: int | None,
+        failure: Failure | None,
+        now: float,
+        delay: float | None = None,
+        source: str | None = None,
+    ) -> None:
+        self.trail.append((status, failure, now - self.sent_at, delay, source))
+
+    def _ask(self, name: str, token: RetryToken, now: float) -> None:
+        # The call is over: a strategy that fails now must not lose its response.
+        try:
+            getattr(self.strategy, name)(token, now)
+        except Exception as error:
+            self.strategy_error = error

@@ -1,0 +1,200 @@
+"""Dates: HTTP-dates and RFC 3339 timestamps as Unix seconds, and the clock they are read by. Floor: decides.
+
+Stricter than ``email.utils``, which guesses at zones and layouts and pivots two-digit years at 1969,
+and wider than ``datetime``, which rejects second 60.
+
+Sources: RFC 9110 §5.6.7 (the three HTTP-dates) and §6.6.1 (Date); RFC 9111 §5.1, §4.2.3 and §1.2.2 (Age);
+RFC 3339 §5.6; calendar arithmetic after Hinnant, "chrono-Compatible Low-Level Date Algorithms" (2013).
+"""
+
+from __future__ import annotations
+
+from .fields import Names, collect, is_digits, members
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .fields import Line
+
+__all__ = ["FOREVER", "Clock", "parse_http_date", "parse_timestamp"]
+
+FOREVER = 2147483648.0  # seconds; what a duration too long to represent becomes (RFC 9111 §1.2.2)
+
+_CLOCK_FIELDS = Names(("date", "age"))
+_FAR = 1e12  # seconds either side of 1970; beyond every date that can be written with four digits
+
+_DAY = 86400
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_IMF_DAY_NAMES = frozenset(f"{day[:3]}," for day in _WEEKDAYS)
+_RFC850_DAY_NAMES = frozenset(f"{day}," for day in _WEEKDAYS)
+_ASCTIME_DAY_NAMES = frozenset(day[:3] for day in _WEEKDAYS)
+_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH_NUMBERS = {name: month for month, name in enumerate(_MONTHS) if name}
+_MONTH_LENGTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_BAD = -1  # what a part that is malformed becomes: outside every range it is then checked against
+
+
+class Clock:
+    """What time the server had when its answer arrived, worked out when first asked for.
+
+    The server's own Date plus the Age it spent in caches, so that a wrong clock on either side does
+    not stretch or void a wait; the client's ``now`` where there is no single good Date.
+    """
+
+    __slots__ = ("_lines", "_now", "_times")
+
+    def __init__(self, lines: Sequence[Line], now: float) -> None:
+        self._lines = lines
+        self._now = now
+        self._times: tuple[float, float] | None = None
+
+    def utc(self) -> float:
+        """Unix seconds on the clock that the server's absolute times refer to."""
+        return (self._times or self._read())[0]
+
+    def age(self) -> float:
+        """Seconds the answer has been in caches; 0 if it does not say, or not validly."""
+        return (self._times or self._read())[1]
+
+    def _read(self) -> tuple[float, float]:
+        fields = collect(self._lines, _CLOCK_FIELDS)
+        age = _age(", ".join(fields.get("age", ())))
+        utc = max(-_FAR, min(_FAR, self._now))  # finite whatever came in
+        dates = set(fields.get("date", ()))
+        if len(dates) == 1:
+            sent_at = parse_http_date(dates.pop(), now=utc)
+            if sent_at is not None:
+                utc = sent_at + age
+        self._times = utc, age
+        return self._times
+
+
+def _age(text: str) -> float:  # delta-seconds; of a list the first member, as RFC 9111 §5.1 advises caches
+    first = members(text)[:1]
+    if not first or not is_digits(first[0]):
+        return 0.0
+    digits = first[0].lstrip("0") or "0"
+    return FOREVER if len(digits) > 10 else min(float(digits), FOREVER)
+
+
+def parse_http_date(text: str, *, now: float) -> float | None:
+    """Unix seconds of an IMF-fixdate, rfc850-date or asctime-date; None for anything else.
+
+    Lenient in four things that cannot change the meaning: case, a day name that is not the date's, and
+    ``UTC`` or a numeric offset in place of ``GMT`` in an IMF-fixdate.
+
+    Args:
+        text: The date without whitespace around it.
+        now: Unix seconds that a two-digit year is near to.
+    """
+    if not 24 <= len(text) <= 33 or not text.isascii():  # the shortest is asctime, the longest a Wednesday
+        return None
+    match text.lower().split(" "):
+        case [name, day, month, year, time, zone] if name in _IMF_DAY_NAMES:
+            offset = 0 if zone in {"gmt", "utc"} else _offset(zone[:1], zone[1:3], zone[3:])
+            return _instant(_digits(year, 4), _month(month), _digits(day, 2), _time(time), offset)
+        case [name, date, time, "gmt"] if name in _RFC850_DAY_NAMES:
+            day, _, month_and_year = date.partition("-")
+            month, _, year = month_and_year.partition("-")
+            when = _month(month), _digits(day, 2), _time(time)
+            return _instant(_full_year(_digits(year, 2), when, now), *when)
+        case [name, month, "", day, time, year] if name in _ASCTIME_DAY_NAMES:
+            return _instant(_digits(year, 4), _month(month), _digits(day, 1), _time(time))
+        case [name, month, day, time, year] if name in _ASCTIME_DAY_NAMES:
+            return _instant(_digits(year, 4), _month(month), _digits(day, 2), _time(time))
+    return None
+
+
+def parse_timestamp(text: str) -> float | None:
+    """Unix seconds of an RFC 3339 timestamp; None for anything else.
+
+    One leniency: the seconds may be missing, as in Atlassian's ``2026-11-20T12:05Z``.
+    """
+    if not text.isascii():
+        return None
+    date, _, rest = text.upper().partition("T")  # RFC 3339 §5.6: T and Z may be lower case
+    time, zone = (rest[:-1], "+00:00") if rest.endswith("Z") else (rest[:-6], rest[-6:])
+    time, point, fraction = time.partition(".")
+    if point and not (is_digits(fraction) and len(time) == 8):
+        return None
+    if len(time) == 5:
+        time += ":00"
+    if date[4:5] + date[7:8] + zone[3:4] != "--:":
+        return None
+    instant = _instant(
+        _digits(date[:4], 4),
+        _digits(date[5:7], 2),
+        _digits(date[8:], 2),
+        _time(time),
+        _offset(zone[:1], zone[1:3], zone[4:]),
+    )
+    return instant if instant is None or not point else instant + float(f"0.{fraction[:9]}")
+
+
+def _instant(year: int, month: int, day: int, seconds: int, offset: int | None = 0) -> float | None:
+    """Unix seconds, or None if a part is out of range or there is no such day."""
+    if year < 0 or not 1 <= month <= 12 or not 1 <= day <= _MONTH_LENGTHS[month] or seconds < 0 or offset is None:
+        return None
+    days = _days_from_civil(year, month, day)
+    if (month, day) == (2, 29) and days == _days_from_civil(year, 3, 1):
+        return None  # not a leap year
+    return float(days * _DAY + seconds - offset)
+
+
+def _time(text: str) -> int:
+    """Seconds since midnight of ``hh:mm:ss``; second 60 is the first of the next minute."""
+    if len(text) != 8 or text[2] + text[5] != "::":
+        return _BAD
+    hour, minute, second = _digits(text[:2], 2), _digits(text[3:5], 2), _digits(text[6:], 2)
+    if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second <= 60):
+        return _BAD
+    return hour * 3600 + minute * 60 + second
+
+
+def _offset(sign: str, hours: str, minutes: str) -> int | None:
+    """Seconds that local time is ahead of UTC."""
+    hour, minute = _digits(hours, 2), _digits(minutes, 2)
+    if sign not in {"+", "-"} or not (0 <= hour <= 23 and 0 <= minute <= 59):
+        return None
+    return (hour * 3600 + minute * 60) * (-1 if sign == "-" else 1)
+
+
+def _month(name: str) -> int:
+    return _MONTH_NUMBERS.get(name, _BAD)
+
+
+def _digits(text: str, width: int) -> int:
+    return int(text) if len(text) == width and is_digits(text) else _BAD
+
+
+def _full_year(digits: int, when: tuple[int, int, int], now: float) -> int:
+    """The last year with those two digits in which ``when`` is not more than 50 years ahead.
+
+    ``when`` is month, day and seconds since midnight. The rule is RFC 9110 §5.6.7's, where 50 years
+    to the second are not yet more than 50.
+    """
+    if digits < 0:
+        return _BAD
+    days, seconds = divmod(now, _DAY)
+    this_year, *today = _civil_from_days(int(days))
+    last = this_year + 50
+    year = last - (last - digits) % 100
+    return year - 100 if year == last and when > (*today, seconds) else year
+
+
+def _days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 in the Gregorian calendar; 29 February of a common year is 1 March."""
+    year -= month <= 2  # years begin in March, so that the leap day is the last
+    since_march = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return 365 * year + year // 4 - year // 100 + year // 400 + since_march - 719468
+
+
+def _civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day; the inverse of the above."""
+    era, day_of_era = divmod(days + 719468, 146097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    since_march = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * since_march + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return era * 400 + year_of_era + (month <= 2), month, since_march - (153 * shifted + 2) // 5 + 1

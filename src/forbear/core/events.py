@@ -1,0 +1,76 @@
+"""Events: what listeners are told. Floor: decides.
+
+Immutable, and free of secrets like records: method, origin, status, class names, durations.
+``name`` is the stable word for logs; ``client`` is the transport's ``name=``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .outcome import FailureKind, Phase
+from .verdict import Reason
+
+__all__ = ["AttemptFailed", "Event", "GaveUp", "RetryScheduled", "SucceededAfterRetry"]
+
+
+class AttemptFailed(NamedTuple):
+    """An attempt failed; whether it is retried follows in the next event."""
+
+    client: str
+    method: str
+    origin: str
+    attempt: int
+    failure: FailureKind
+    phase: Phase
+    status: int | None
+    error: str | None
+    elapsed: float  # seconds of this attempt
+    name: str = "attempt_failed"
+
+
+class RetryScheduled(NamedTuple):
+    """The call will be sent again after ``delay`` seconds."""
+
+    client: str
+    method: str
+    origin: str
+    attempt: int  # that failed
+    max_attempts: int
+    failure: FailureKind
+    status: int | None
+    error: str | None
+    delay: float
+    delay_source: str
+    name: str = "retry_scheduled"
+
+
+class GaveUp(NamedTuple):
+    """There will be no further attempt; the caller gets what came last."""
+
+    client: str
+    method: str
+    origin: str
+    attempts: int
+    reason: Reason
+    status: int | None
+    error: str | None
+    elapsed: float  # seconds of the call
+    refused_delay: float | None
+    name: str = "gave_up"
+
+
+class SucceededAfterRetry(NamedTuple):
+    """An answer was accepted that was not the first one."""
+
+    client: str
+    method: str
+    origin: str
+    attempts: int
+    status: int
+    waited: float  # seconds between attempts
+    elapsed: float  # seconds of the call
+    name: str = "succeeded_after_retry"
+
+
+Event = AttemptFailed | RetryScheduled | GaveUp | SucceededAfterRetry

@@ -1,0 +1,190 @@
+"""Outcome: the facts of one finished attempt, and of the request it was made for. Floor: decides.
+
+Adapters state these facts; nothing here knows an HTTP library. A class a library raises becomes a
+``FailureKind`` and a ``Phase``; an answer becomes a status and a hint.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from .hints import NO_HINT, Hint
+from .keys import carries_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+__all__ = ["Failure", "FailureKind", "Fault", "Phase", "RequestFacts", "RetrySafety"]
+
+
+class FailureKind(StrEnum):
+    """Library-neutral class of a failure. ``RetryPolicy.failures`` chooses among the retryable ones."""
+
+    STATUS = "status"  # an answer with a failing status; chosen by RetryPolicy.statuses
+    DNS = "dns"
+    REFUSED = "refused"  # no connection: refused, unreachable, aborted while connecting
+    CONNECT_TIMEOUT = "connect-timeout"
+    TLS = "tls"  # handshake failed, for another reason than the certificate
+    PROXY = "proxy"
+    READ_TIMEOUT = "read-timeout"
+    WRITE_TIMEOUT = "write-timeout"
+    TIMEOUT = "timeout"  # of an unnamed phase
+    RESET = "reset"  # closed or reset after sending had begun, before an answer
+    PROTOCOL = "protocol"  # what came back is not HTTP
+    UNPROCESSED = "unprocessed"  # HTTP/2: the peer says that it did not look at the request
+    # Never retried:
+    POOL = "pool"
+    CERTIFICATE = "certificate"
+    DECODING = "decoding"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+RETRYABLE_KINDS = frozenset(
+    {
+        FailureKind.DNS,
+        FailureKind.REFUSED,
+        FailureKind.CONNECT_TIMEOUT,
+        FailureKind.TLS,
+        FailureKind.PROXY,
+        FailureKind.READ_TIMEOUT,
+        FailureKind.WRITE_TIMEOUT,
+        FailureKind.TIMEOUT,
+        FailureKind.RESET,
+        FailureKind.PROTOCOL,
+        FailureKind.UNPROCESSED,
+    }
+)
+TIMEOUT_KINDS = frozenset(
+    {
+        FailureKind.CONNECT_TIMEOUT,
+        FailureKind.READ_TIMEOUT,
+        FailureKind.WRITE_TIMEOUT,
+        FailureKind.TIMEOUT,
+        FailureKind.POOL,
+    }
+)
+# Causes that a new connection usually removes: an idle connection closed under us, a stream turned away.
+MOMENTARY_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
+
+
+class Phase(StrEnum):
+    """How far an attempt got."""
+
+    UNSENT = "unsent"  # the origin saw nothing
+    SENT = "sent"  # it may have seen all of the request
+    ANSWERED = "answered"  # its answer had begun
+
+
+class Fault(StrEnum):
+    """Whose fault a failure is, as far as it tells."""
+
+    CLIENT = "client"
+    SERVER = "server"
+    OTHER = "other"
+
+
+class RetrySafety(StrEnum):
+    """Whether the failure by itself makes a repetition safe."""
+
+    YES = "yes"  # nothing was sent
+    NO = "no"  # another attempt cannot succeed
+    MAYBE = "maybe"  # depends on the request: its method or key
+
+
+class Failure:
+    """Why one attempt did not succeed; what a ``RetryStrategy`` is shown.
+
+    Attributes:
+        kind: Library-neutral class of the failure.
+        phase: How far the attempt got.
+        status: The answer's status, None when there was no answer.
+        hint: What the answer's headers asked for.
+        error: Name of the exception's class, None for an answer. Never its text.
+    """
+
+    __slots__ = ("error", "hint", "kind", "phase", "status")
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        phase: Phase,
+        *,
+        status: int | None = None,
+        hint: Hint = NO_HINT,
+        error: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.phase = phase
+        self.status = status
+        self.hint = hint
+        self.error = error
+
+    @property
+    def retry_safety(self) -> RetrySafety:
+        if self.kind is not FailureKind.STATUS and self.kind not in RETRYABLE_KINDS:
+            return RetrySafety.NO
+        return RetrySafety.YES if self.phase is Phase.UNSENT else RetrySafety.MAYBE
+
+    @property
+    def is_throttle(self) -> bool:
+        """The server says "too much": 429, a 503 that names a time, or an exhausted quota."""
+        status = self.status
+        if status == 429 or (status == 503 and self.hint.delay is not None):
+            return True
+        source = self.hint.source
+        return source is not None and "ratelimit" in source.replace("-", "")
+
+    @property
+    def is_timeout(self) -> bool:
+        return self.kind in TIMEOUT_KINDS
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds from the answer until the server wants to be asked again; None when it did not say."""
+        return self.hint.delay
+
+    @property
+    def fault(self) -> Fault:
+        if self.status is not None:
+            return Fault.SERVER if self.status >= 500 else Fault.CLIENT
+        return Fault.CLIENT if self.retry_safety is RetrySafety.NO else Fault.OTHER
+
+    def __repr__(self) -> str:
+        what = self.error if self.status is None else self.status
+        return f"<Failure {self.kind.value} {what}, {self.phase.value}>"
+
+
+class RequestFacts:
+    """What a decision needs to know of the request; the headers are looked at only when it matters.
+
+    An adapter whose library keeps headers in another form overrides ``header_lines``.
+
+    Attributes:
+        method: As sent, upper case.
+        origin: ``scheme://host:port``.
+        headers: The request's headers, in the library's own form.
+        key_names: Lower-case names of further headers that carry an idempotency key.
+    """
+
+    __slots__ = ("_keyed", "headers", "key_names", "method", "origin")
+
+    def __init__(self, method: str, origin: str, headers: Any = (), key_names: frozenset[str] = frozenset()) -> None:
+        self.method = method
+        self.origin = origin
+        self.headers = headers
+        self.key_names = key_names
+        self._keyed: bool | None = None
+
+    def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:
+        return self.headers  # type: ignore[no-any-return]
+
+    @property
+    def keyed(self) -> bool:
+        """The request carries exactly one usable idempotency key (rule S1)."""
+        keyed = self._keyed
+        if keyed is None:
+            keyed = self._keyed = carries_key(self.header_lines(), self.key_names)
+        return keyed

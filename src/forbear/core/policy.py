@@ -1,0 +1,231 @@
+"""Policy: the frozen rules a user writes. Floor: decides.
+
+One attribute per decision, checked at construction; no state, no counting. What the rules mean in
+which order stands in call.py (steps 1-5) and shared/standard.py (steps 6-10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._checks import a_choice, a_duration, a_number, a_set, shown
+from .backoff import Backoff, Exponential
+from .outcome import RETRYABLE_KINDS, FailureKind
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+    from typing import Self
+
+__all__ = ["RetryPolicy"]
+
+DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+# RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
+# Other libraries' names that count retries, and would be off by one here.
+COUNTS_RETRIES = frozenset({"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a request is sent again, after which wait, and when no more. Immutable; share it freely.
+
+    Args:
+        max_attempts: Sends in all, the first one included; at least 1, which means never retry.
+        backoff: Wait before attempt n + 1: ``Exponential``, ``Fixed`` or any object with a
+            ``delay(attempt, previous, random)`` method.
+        throttle_backoff: Another, slower schedule after throttling (429, a 503 that names a time, an
+            exhausted quota); None: as ``backoff``.
+        statuses: Retryable statuses, 400 to 599. An empty set means none.
+        hinted_statuses: Statuses retried only if the answer says when to come back, such as GitHub's
+            403; see ``for_vendors``.
+        conflict_with_key: 409 is retried if the request carries an idempotency key: the first one is
+            still being worked on (draft-ietf-httpapi-idempotency-key-header section 2.7).
+        failures: Which ``FailureKind``s are retried, beside statuses.
+        methods: Methods that are safe to repeat; others need an idempotency key or proof that nothing
+            was sent.
+        attempt_timeout: Seconds for each phase of an attempt (pool, connect, write, read), never more
+            than the client's own; None: the client's.
+        total_timeout: Seconds from the call to the hand-over of the response: waits, attempts, and
+            bodies that forbear reads; None: no limit, 0: nothing is sent.
+        max_retry_after: A server that asks for more seconds than this is not waited for: the response
+            is returned at once.
+        hints: "ignore" ignores the server's delays only; an explicit no is always obeyed.
+        hint_spread: Random share on top of a server's delay, so that a fleet that was told the same
+            second does not return in step. Never below the delay itself.
+        on_exhausted: "return" hands over the last response, "raise" raises the library's own error for
+            its status; the library's last exception is raised either way.
+
+    Raises:
+        ValueError: A value is out of its range.
+        TypeError: A value is of the wrong type, or the name of a field is not known.
+    """
+
+    max_attempts: int = 4
+    backoff: Backoff = Exponential()  # noqa: RUF009  # frozen
+    throttle_backoff: Backoff | None = None
+    statuses: AbstractSet[int] = DEFAULT_STATUSES
+    hinted_statuses: AbstractSet[int] = frozenset()
+    conflict_with_key: bool = True
+    failures: AbstractSet[FailureKind] = RETRYABLE_KINDS
+    methods: AbstractSet[str] = IDEMPOTENT_METHODS
+    attempt_timeout: float | None = None
+    total_timeout: float | None = None
+    max_retry_after: float = 60.0  # seconds; about what a person or a queue worker is willing to sit through
+    hints: Literal["obey", "ignore"] = "obey"
+    hint_spread: float = 0.1
+    on_exhausted: Literal["return", "raise"] = "return"
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, **fields: Any) -> Self:
+            check_names(fields)
+            return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int):
+            raise TypeError(f"max_attempts must be a whole number, got {shown(self.max_attempts)}")
+        if self.max_attempts < 1:
+            raise ValueError(
+                f"max_attempts must be at least 1, got {self.max_attempts};"
+                " use max_attempts=1 to send once and never retry"
+            )
+        a_backoff("backoff", self.backoff)
+        if self.throttle_backoff is not None:
+            a_backoff("throttle_backoff", self.throttle_backoff)
+        object.__setattr__(self, "statuses", status_set("statuses", self.statuses))
+        object.__setattr__(self, "hinted_statuses", status_set("hinted_statuses", self.hinted_statuses))
+        object.__setattr__(self, "failures", kind_set(self.failures))
+        object.__setattr__(self, "methods", method_set(self.methods))
+        for name in ("conflict_with_key",):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {shown(getattr(self, name))}")
+        a_duration("attempt_timeout", self.attempt_timeout, none="the client's own timeouts", zero=False)
+        a_duration("total_timeout", self.total_timeout, none="no limit")
+        a_duration("max_retry_after", self.max_retry_after)
+        a_choice("hints", self.hints, ("obey", "ignore"))
+        a_number("hint_spread", self.hint_spread)
+        if self.hint_spread < 0:
+            raise ValueError(f"hint_spread must be at least 0, got {shown(self.hint_spread)}; 0.1 adds up to 10 %")
+        a_choice("on_exhausted", self.on_exhausted, ("return", "raise"))
+
+    def replace(self, **changes: Any) -> RetryPolicy:
+        """Return a copy with these fields changed, checked like a new one.
+
+        Raises:
+            TypeError: A name is not a field; the message lists them.
+        """
+        check_names(changes)
+        return RetryPolicy(**{name: changes.get(name, getattr(self, name)) for name in FIELDS})
+
+    def for_vendors(self, *vendors: str) -> RetryPolicy:
+        """Return a copy that also retries what these vendors use for "try again".
+
+        Args:
+            vendors: "github" (403 if it names a time), "anthropic" (529 overloaded), "cloudflare"
+                (520-524, made by the edge). Safety rules stay: a POST still needs a key.
+
+        Raises:
+            ValueError: The vendor is not known.
+        """
+        from .presets import VENDOR_STATUSES
+
+        statuses, hinted = self.statuses, self.hinted_statuses
+        for vendor in vendors:
+            if vendor not in VENDOR_STATUSES:
+                raise ValueError(f"vendor must be one of {', '.join(sorted(VENDOR_STATUSES))}, got {shown(vendor)}")
+            more, more_hinted = VENDOR_STATUSES[vendor]
+            statuses, hinted = statuses | more, hinted | more_hinted
+        return self.replace(statuses=statuses, hinted_statuses=hinted)
+
+    @staticmethod
+    def latency_sensitive() -> RetryPolicy:
+        """For a caller that someone waits for: 3 attempts, 10 ms, ×2, cap 100 ms.
+
+        Two retries cost at most 30 ms of waiting, less than one more round trip across a continent; they
+        catch a lost connection or a restarting replica, and leave an outage to the caller.
+        """
+        return preset("latency_sensitive")
+
+    @staticmethod
+    def high_availability() -> RetryPolicy:
+        """For service-to-service calls that should survive a deployment: 4 attempts, 100 ms, ×2, cap 30 s.
+
+        Three retries at 100, 200 and 400 ms (mean of the sum 350 ms) bridge the gap between a replica that
+        closes and the load balancer that notices.
+        """
+        return preset("high_availability")
+
+    @staticmethod
+    def batch() -> RetryPolicy:
+        """For jobs that nobody waits for: 11 attempts, 100 ms, ×2, cap 60 s.
+
+        Ten retries: the waits sum to at most 102 s, long enough for a failover of a database.
+        """
+        return preset("batch")
+
+    @staticmethod
+    def gateway() -> RetryPolicy:
+        """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %.
+
+        Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far apart, so
+        that a request moves to a healthy worker before its own client gives up.
+        """
+        return preset("gateway")
+
+    @staticmethod
+    def disabled() -> RetryPolicy:
+        """One attempt, no retry; deadlines, keys and records still work."""
+        return preset("disabled")
+
+
+FIELDS = tuple(RetryPolicy.__dataclass_fields__)
+
+
+def preset(name: str) -> RetryPolicy:
+    from .presets import PRESETS
+
+    return RetryPolicy(**PRESETS[name])
+
+
+def check_names(fields: dict[str, Any]) -> None:
+    for name in fields:
+        if name in COUNTS_RETRIES:
+            raise TypeError(
+                f"there is no {name}=; forbear counts attempts, the first one included: max_attempts = retries + 1"
+            )
+        if name not in FIELDS:
+            raise TypeError(f"RetryPolicy has no field {name!r}; its fields are {', '.join(FIELDS)}")
+
+
+def a_backoff(name: str, value: object) -> None:
+    if not callable(getattr(value, "delay", None)):
+        raise TypeError(
+            f"{name} must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random),"
+            f" got {shown(value)}"
+        )
+
+
+def status_set(name: str, value: object) -> frozenset[int]:
+    statuses = a_set(name, value, "{429, 503}")
+    for status in statuses:
+        if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
+            raise ValueError(f"{name} must hold whole numbers from 400 to 599, got {shown(status)}")
+    return statuses
+
+
+def kind_set(value: object) -> frozenset[FailureKind]:
+    kinds = a_set("failures", value, "{FailureKind.REFUSED}")
+    for kind in kinds:
+        if kind not in RETRYABLE_KINDS:
+            names = ", ".join(sorted(member.name for member in RETRYABLE_KINDS))
+            raise ValueError(f"failures must hold retryable FailureKind members ({names}), got {shown(kind)}")
+    return frozenset(FailureKind(kind) for kind in kinds)
+
+
+def method_set(value: object) -> frozenset[str]:
+    methods = a_set("methods", value, "{'GET', 'PUT'}")
+    for method in methods:
+        if not isinstance(method, str) or not method.isascii() or method != method.upper() or not method:
+            raise ValueError(f"methods must hold upper-case names such as 'GET', got {shown(method)}")
+    return methods

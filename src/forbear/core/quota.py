@@ -1,0 +1,253 @@
+"""Quotas: when an exhausted allowance is filled again, from the headers that report it. Floor: decides.
+
+Servers send these on good answers too, and for limits other than the one that was hit, so a reset
+counts only on a status that means throttling, only when its own remaining value is 0, and not on an
+answer from a cache. hints.py asks only after every header that is a request to wait.
+
+Sources: draft-ietf-httpapi-ratelimit-headers-10 (List), -07 (Dictionary) and -03 to -06 (a header for
+each number); RFC 9651 §4.2.1 and §4.2.2; the documentation of GitHub, Okta and GitLab (epoch), Atlassian
+(timestamp), Discord (reset-after), OpenAI (Go durations) and Anthropic (RFC 3339).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .dates import Clock, parse_timestamp
+from .fields import OWS, number
+from .structured import bare_item, key, parameters, skip_spaces
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .structured import Kind, Value
+
+__all__ = ["QUOTA_FIELDS", "read_quota"]
+
+_STATUSES = frozenset({403, 429, 503})
+
+
+def read_quota(status: int, fields: Mapping[str, Sequence[str]], clock: Clock) -> tuple[float, str] | None:
+    """Seconds until the exhausted quota is filled again, negative if it is, and the header that says so."""
+    if status not in _STATUSES or clock.age() > 0:
+        return None
+    if _RATE_LIMIT in fields:
+        delay = _rate_limit(", ".join(fields[_RATE_LIMIT]), status)
+        if delay is not None:
+            return delay, _RATE_LIMIT
+    for family in _FAMILIES:
+        longest: tuple[float, str] | None = None
+        for reset in family:
+            delay = _reset_delay(reset, status, fields, clock)
+            if delay is not None and (longest is None or delay > longest[0]):
+                longest = delay, reset.name
+        if longest is not None:
+            return longest
+    return None
+
+
+class _Reset(NamedTuple):
+    """A reset header, how it is read, and the header that gates it (the first that is present)."""
+
+    name: str
+    remaining: tuple[str, ...]
+    read: Callable[[str, Clock], float | None]
+
+
+def _reset_delay(reset: _Reset, status: int, fields: Mapping[str, Sequence[str]], clock: Clock) -> float | None:
+    if reset.name not in fields:
+        return None
+    left = None
+    for name in reset.remaining:
+        if name in fields:
+            left = number(", ".join(fields[name]))
+            break
+    return reset.read(", ".join(fields[reset.name]), clock) if _is_exhausted(left, status) else None
+
+
+def _is_exhausted(left: float | None, status: int) -> bool:
+    # Without a usable remaining value, the status must say by itself that a limit was hit.
+    return status == 429 if left is None else left == 0
+
+
+def _seconds(text: str, _: Clock) -> float | None:
+    return number(text)
+
+
+def _seconds_or_epoch(text: str, clock: Clock) -> float | None:
+    """A number told apart by its size: seconds from now, epoch seconds or epoch milliseconds."""
+    value = number(text)
+    if value is None:
+        return None
+    digits = len(text.partition(".")[0].lstrip("0"))
+    if digits <= 9:  # below 1e9: 32 years at most, whereas epoch seconds passed it in 2001
+        return value
+    if digits <= 11:  # below 1e11
+        return value - clock.utc()
+    if digits <= 14:  # below 1e14
+        return value / 1000 - clock.utc()
+    return None
+
+
+def _date(text: str, clock: Clock) -> float | None:
+    instant = parse_timestamp(text)
+    return None if instant is None else instant - clock.utc()
+
+
+def _number_or_date(text: str, clock: Clock) -> float | None:
+    delay = _seconds_or_epoch(text, clock)
+    return _date(text, clock) if delay is None else delay
+
+
+def _number_or_duration(text: str, _: Clock) -> float | None:
+    delay = number(text)
+    return _go_duration(text) if delay is None else delay
+
+
+def _go_duration(text: str) -> float | None:
+    """Seconds in ``1h2m3.5s`` and the like, each number with its unit."""
+    total = 0.0
+    at, end = 0, len(text)
+    while at < end:
+        start = at
+        while at < end and text[at] in _NUMERAL:
+            at += 1
+        amount = number(text[start:at])
+        start = at
+        while at < end and text[at] not in _NUMERAL:
+            at += 1
+        unit = _GO_UNITS.get(text[start:at])
+        if amount is None or unit is None:
+            return None
+        total += amount * unit
+    return total if text else None
+
+
+_NUMERAL = frozenset("0123456789.")
+_GO_UNITS = {
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "Âµs": 1e-6,  # the two octets of µ in UTF-8, which is what Go writes, decoded as latin-1
+    "ns": 1e-9,
+}
+
+
+def _rate_limit(text: str, status: int) -> float | None:
+    """The wait that the RateLimit field asks for, in either form; a malformed field asks for none."""
+    for read in (_rate_limit_list, _rate_limit_dictionary):  # no text is both
+        try:
+            return read(text, status)
+        except ValueError:
+            continue
+    return None
+
+
+def _rate_limit_list(text: str, _status: int) -> float | None:
+    """``"default";r=0;t=30``: quotas by name, the units r that remain and perhaps the seconds t to the reset.
+
+    The longest of the exhausted ones, since all of them must have been filled again.
+    """
+    longest: float | None = None
+    at = 0
+    while at < len(text):
+        kind, _, at = bare_item(text, at)  # ValueError for an Inner List, which is as wrong here as a Token
+        if kind != "String":
+            raise ValueError("a quota is named by a String")
+        given, at = parameters(text, at)
+        at = _next_member(text, at)
+        left = _count(given.get("r", _ABSENT))
+        seconds = _count(given["t"]) if "t" in given else None
+        if left == 0 and seconds is not None and (longest is None or seconds > longest):
+            longest = seconds
+    return longest
+
+
+def _rate_limit_dictionary(text: str, status: int) -> float | None:
+    """``limit=100, remaining=0, reset=50``, as -07 had it."""
+    found: dict[str, tuple[Kind | None, Value]] = {}
+    at = 0
+    while at < len(text):
+        name, at = key(text, at)
+        found[name] = _ABSENT
+        if text[at : at + 2] == "=(":
+            at = _skip_inner_list(text, at + 1)
+        elif text[at : at + 1] == "=":
+            kind, value, at = bare_item(text, at + 1)
+            found[name] = kind, value
+        _, at = parameters(text, at)
+        at = _next_member(text, at)
+    seconds = _count(found.get("reset", _ABSENT))
+    kind_left, value = found.get("remaining", _ABSENT)
+    left = float(value) if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float)) else -1.0
+    return seconds if _is_exhausted(None if left < 0 else left, status) else None
+
+
+def _count(given: tuple[Kind | None, Value]) -> float:
+    kind, value = given
+    if kind != "Integer" or not isinstance(value, int) or value < 0:
+        raise ValueError("not a non-negative Integer")
+    return float(value)
+
+
+def _next_member(text: str, at: int) -> int:
+    """The position after the comma and its whitespace, or the end (RFC 9651 §4.2.1, steps 2.2 to 2.6)."""
+    at = _skip_ows(text, at)
+    if at == len(text):
+        return at
+    if text[at] != ",":
+        raise ValueError("no comma after a member")
+    at = _skip_ows(text, at + 1)
+    if at == len(text):
+        raise ValueError("a comma after the last member")
+    return at
+
+
+def _skip_ows(text: str, at: int) -> int:
+    while at < len(text) and text[at] in OWS:
+        at += 1
+    return at
+
+
+def _skip_inner_list(text: str, at: int) -> int:
+    """The position after the Inner List that begins at ``at`` (RFC 9651 §4.2.1.2), before its parameters."""
+    at = skip_spaces(text, at + 1)
+    while text[at : at + 1] != ")":
+        _, _, at = bare_item(text, at)
+        _, at = parameters(text, at)
+        if text[at : at + 1] not in {" ", ")"}:
+            raise ValueError("an item of an Inner List ends with a space or the parenthesis")
+        at = skip_spaces(text, at)
+    return at + 1
+
+
+_ABSENT: tuple[Kind | None, Value] = None, 0
+_RATE_LIMIT = "ratelimit"
+
+# The first family with a counting reset wins; of one family, which reports several limits at once, the
+# longest. Two spellings of one header are two families; each is gated by the remaining value in its own
+# spelling, else in the other.
+_FAMILIES: tuple[tuple[_Reset, ...], ...] = (
+    (_Reset("ratelimit-reset", ("ratelimit-remaining",), _seconds_or_epoch),),
+    (_Reset("x-ratelimit-reset-after", ("x-ratelimit-remaining",), _seconds),),
+    (_Reset("x-ratelimit-reset", ("x-ratelimit-remaining", "x-rate-limit-remaining"), _number_or_date),),
+    (_Reset("x-rate-limit-reset", ("x-rate-limit-remaining", "x-ratelimit-remaining"), _number_or_date),),
+    tuple(
+        _Reset(f"x-ratelimit-reset-{kind}", (f"x-ratelimit-remaining-{kind}",), _number_or_duration)
+        for kind in ("requests", "tokens")
+    ),
+    tuple(
+        _Reset(f"anthropic-ratelimit-{kind}-reset", (f"anthropic-ratelimit-{kind}-remaining",), _date)
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+    ),
+)
+
+QUOTA_FIELDS = frozenset(
+    {_RATE_LIMIT}
+    | {reset.name for family in _FAMILIES for reset in family}
+    | {name for family in _FAMILIES for reset in family for name in reset.remaining}
+)

@@ -1,0 +1,130 @@
+"""forbear for httpx2: ``RetryTransport``, ``AsyncRetryTransport``, ``wrap``. Floor: acts.
+
+Everything is shared with the other library of the family (_httpx_family/) but the classes: none of
+httpx2's own is an instance or a subclass of the other's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+try:
+    import httpx2
+except ImportError:
+    raise ImportError("forbear.httpx2 needs httpx2: pip install 'forbear[httpx2]'") from None
+
+from . import errors
+from ._httpx_family import transports, wrapping
+from .core.verdict import Reason
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .core.outcome import Failure
+    from .core.policy import RetryPolicy
+
+__all__ = [
+    "AsyncRetryTransport",
+    "CircuitOpenError",
+    "DeadlineExceeded",
+    "RetryTransport",
+    "classify",
+    "unwrap",
+    "wrap",
+]
+
+AnyClient = TypeVar("AnyClient", httpx2.Client, httpx2.AsyncClient)
+
+
+class CircuitOpenError(errors.CircuitOpenError, httpx2.TransportError):
+    """Nothing was sent: a strategy refuses this origin now. Also an ``httpx2.TransportError``."""
+
+    def __init__(self, message: str, *, reason: Reason = Reason.CIRCUIT_OPEN, retry_after: float | None = None) -> None:
+        httpx2.TransportError.__init__(self, message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(errors.DeadlineExceeded, httpx2.TimeoutException):
+    """The deadline of the call is over. Also an ``httpx2.TimeoutException``."""
+
+    def __init__(self, message: str, *, reason: Reason = Reason.DEADLINE, retry_after: float | None = None) -> None:
+        httpx2.TimeoutException.__init__(self, message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+LIBRARY = transports.Library(httpx2, circuit_open_error=CircuitOpenError, deadline_exceeded=DeadlineExceeded)
+
+
+class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
+    """A transport that sends again what may be sent again. Thread-safe.
+
+    ``httpx2.Client(transport=RetryTransport())``. A transport given to a client makes httpx2 ignore
+    ``proxy=``, ``verify=``, ``limits=`` and HTTP_PROXY: give them to ``inner``, or use ``wrap``.
+
+    Args:
+        inner: What sends; None: a new ``httpx2.HTTPTransport()``. Its own connect retries are set to 0
+            with a warning.
+        policy: When and how often; per request ``extensions={"forbear": …}`` changes it (a RetryPolicy,
+            a mapping of its fields, False for off), per context ``forbear.override``.
+        budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
+            RetryBudget to share one, None for no limit.
+        strategy: A RetryStrategy in place of schedule and budget; the policy still gives statuses,
+            methods, hints and time limits.
+        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
+        retry_if: Called with each response (status, headers, request); True makes it a failure like 503.
+            It may only widen.
+        before_attempt: Called with (request, attempt) before each re-send, on a copy: sign again, refresh
+            a token.
+        on_event: Callables that are told what happens, see forbear.core.events.
+        body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
+        contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+        name: Name of this client in events and logs.
+        clock: Where time comes from; a test passes forbear.testing.FakeClock().
+        random: Like random.random.
+
+    Raises:
+        TypeError: An option is of the wrong type, or ``inner`` belongs to another library.
+        ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
+    """
+
+    _library = LIBRARY
+
+
+class AsyncRetryTransport(transports.AsyncRetrying, httpx2.AsyncBaseTransport):
+    """The same for ``httpx2.AsyncClient``, on asyncio and trio; options as of RetryTransport.
+
+    ``before_attempt`` may be a coroutine function.
+    """
+
+    _library = LIBRARY
+
+
+def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[transports.Options]) -> AnyClient:
+    """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
+
+    All its transports share one budget. Options as of RetryTransport.
+
+    Raises:
+        ValueError: It is wrapped already.
+        TypeError: It is not a client of httpx2; for an SDK object the message says what to pass.
+    """
+    wrapping.wrap(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
+    return client
+
+
+def unwrap(client: AnyClient) -> AnyClient:
+    """Undo ``wrap``; return the client.
+
+    Raises:
+        ValueError: It is not wrapped.
+        TypeError: It is not a client of httpx2.
+    """
+    wrapping.unwrap(LIBRARY, client)
+    return client
+
+
+def classify(error: BaseException) -> Failure:
+    """Say what an exception means: its kind, and how far the request got. Never raises."""
+    return LIBRARY.classify(error)

@@ -1,0 +1,13 @@
+"""Telemetry: what is told of calls, and to whom. Floor: acts.
+
+| event | level | told when |
+| --- | --- | --- |
+| attempt_failed | DEBUG | an attempt failed, whatever follows |
+| retry_scheduled | INFO | it will be sent again |
+| succeeded_after_retry | INFO | an answer was accepted that was not the first one |
+| gave_up | WARNING | there is no further attempt although something failed |
+| hook_failed | ERROR, once per hook | a listener, ``retry_if``, ``before_attempt`` or a strategy raised |
+
+The logger is ``forbear``; each record carries the event's fields as ``forbear.<field>`` attributes.
+``on_event`` callables get the events of core/events.py.
+"""

@@ -1,0 +1,161 @@
+"""Notices: tell listeners and the log what happens to calls, on the failure path only. Floor: acts.
+
+Nothing secret is told: method, origin, status, class names, durations. A listener that raises is
+logged once and never costs a response.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..core.verdict import GiveUp, RetryAfter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..core.call import Call
+    from ..core.events import Event
+
+    Listener = Callable[[Event], object]
+
+__all__ = ["Notices"]
+
+logger = logging.getLogger("forbear")
+LEVELS = {
+    "attempt_failed": logging.DEBUG,
+    "retry_scheduled": logging.INFO,
+    "succeeded_after_retry": logging.INFO,
+    "gave_up": logging.WARNING,
+}
+
+
+class Notices:
+    """What one transport tells. Thread-safe as far as its listeners are."""
+
+    __slots__ = ("_failed", "_listeners", "client")
+
+    def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
+        self.client = client
+        self._listeners = tuple(listeners)
+        self._failed: set[str] = set()
+
+    def failed(
+        self, call: Call, verdict: RetryAfter | GiveUp | None, now: float, more: tuple[Listener, ...] = ()
+    ) -> None:
+        """An attempt failed; tell that, and what comes of it."""
+        listeners = self._listeners + more
+        if not listeners and not logger.isEnabledFor(logging.INFO if type(verdict) is RetryAfter else logging.WARNING):
+            return
+        from ..core.events import AttemptFailed, GaveUp, RetryScheduled
+
+        failure, facts = call.last_failure, call.facts
+        assert failure is not None
+        told: list[Event] = [
+            AttemptFailed(
+                self.client,
+                facts.method,
+                facts.origin,
+                call.attempts,
+                failure.kind,
+                failure.phase,
+                failure.status,
+                failure.error,
+                call.trail[-1][2],
+            )
+        ]
+        if isinstance(verdict, RetryAfter):
+            told.append(
+                RetryScheduled(
+                    self.client,
+                    facts.method,
+                    facts.origin,
+                    call.attempts,
+                    call.policy.max_attempts,
+                    failure.kind,
+                    failure.status,
+                    failure.error,
+                    verdict.delay,
+                    verdict.source,
+                )
+            )
+        elif isinstance(verdict, GiveUp):
+            told.append(
+                GaveUp(
+                    self.client,
+                    facts.method,
+                    facts.origin,
+                    call.attempts,
+                    verdict.reason,
+                    failure.status,
+                    failure.error,
+                    now - call.started_at,
+                    verdict.delay,
+                )
+            )
+        for event in told:
+            self._tell(event, listeners)
+
+    def succeeded(self, call: Call, status: int, now: float, more: tuple[Listener, ...] = ()) -> None:
+        """An answer was accepted that was not the first one."""
+        listeners = self._listeners + more
+        if not listeners and not logger.isEnabledFor(logging.INFO):
+            return
+        from ..core.events import SucceededAfterRetry
+
+        facts = call.facts
+        self._tell(
+            SucceededAfterRetry(
+                self.client,
+                facts.method,
+                facts.origin,
+                call.attempts,
+                status,
+                call.waited(),
+                now - call.started_at,
+            ),
+            listeners,
+        )
+
+    def hook_failed(self, hook: str, error: Exception) -> None:
+        """Something of the user's raised. Logged once per hook, by class name: its text may hold secrets."""
+        if hook not in self._failed:
+            self._failed.add(hook)
+            logger.error(
+                "%s raised %s; the call goes on without it (logged once)",
+                hook,
+                type(error).__name__,
+                extra={"forbear.event": "hook_failed", "forbear.client": self.client, "forbear.hook": hook},
+            )
+
+    def _tell(self, event: Event, listeners: tuple[Listener, ...]) -> None:
+        level = LEVELS[event.name]
+        if logger.isEnabledFor(level):
+            logger.log(level, sentence(event), extra=fields(event))
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception as error:
+                self.hook_failed(f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}", error)
+
+
+def fields(event: Event) -> dict[str, Any]:
+    found = {f"forbear.{name}": getattr(value, "value", value) for name, value in event._asdict().items()}
+    found["forbear.event"] = found.pop("forbear.name")
+    return found
+
+
+def sentence(event: Any) -> str:
+    subject = f"{event.method} {event.origin}"
+    if event.name == "succeeded_after_retry":
+        return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
+    what = event.status or event.error
+    if event.name == "attempt_failed":
+        return f"{subject}: attempt {event.attempt} failed, {what}"
+    if event.name == "retry_scheduled":
+        return (
+            f"{subject}: {what} on attempt {event.attempt} of {event.max_attempts},"
+            f" again in {event.delay:.3g} s ({event.delay_source})"
+        )
+    wanted = f" ({event.refused_delay:.3g} s wanted)" if event.refused_delay is not None else ""
+    return f"{subject}: {what} after {event.attempts} attempts, gave up: {event.reason.value}{wanted}"

@@ -1,0 +1,33 @@
+"""What tests of retrying code need: a faulting server, a clock that does not wait, scripted answers.
+
+Each name is imported from its file on first use, so that a test which only wants ``FakeClock``
+loads no socket code, and none of them loads an HTTP library that is not asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .clock import FakeClock
+    from .events import record
+    from .scripted import ScriptedTransport
+    from .server import FaultServer
+
+__all__ = ["FakeClock", "FaultServer", "ScriptedTransport", "record"]
+
+_HOMES = {"FakeClock": "clock", "FaultServer": "server", "ScriptedTransport": "scripted", "record": "events"}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = found  # the next look-up does not come here
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,92 @@
+"""The ledger of the faulting server: what arrived, what was executed, and the store of idempotency keys.
+
+Knows nothing of sockets. The store follows draft-ietf-httpapi-idempotency-key-header-07 §2.6: a
+repeat of a completed request gets the first answer again, of one still in flight 409, and a key that
+comes back with another body 422.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from .steps import Step, script_name
+
+__all__ = ["Arrival", "Kept", "Ledger"]
+
+_SHA256_OF_NOTHING = hashlib.sha256().hexdigest()
+
+
+@dataclass(slots=True, kw_only=True)
+class Arrival:
+    """One request as the server saw it. Instants are ``time.monotonic()`` of the server."""
+
+    method: str
+    path: str
+    """As received, without the query."""
+    query: str = field(repr=False)
+    headers: list[tuple[str, str]] = field(repr=False)
+    """As received: order, case and repeats kept."""
+    key: str | None = field(repr=False)
+    """Value of the Idempotency-Key header."""
+    connection: int
+    """Number of the connection, from 1 in the order of acceptance."""
+    nth: int
+    """Number of the request on its connection, from 1; above 1 the connection was reused."""
+    started_at: float
+    """When its first byte was there."""
+    ended_at: float | None = None
+    """When the last byte of the answer, or the fault, was about to go out; None until then."""
+    body_bytes: int = 0
+    sha256: str = _SHA256_OF_NOTHING
+    """Hex digest of the body as far as it was read, without chunked framing."""
+    body_complete: bool
+    """Whether the body was read to its end."""
+    executed: bool = False
+
+
+class Kept(NamedTuple):
+    """What the store knows of a key whose request was executed."""
+
+    sha256: str
+    answer: Step
+
+
+class Ledger:
+    """All arrivals and all keys of one server. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arrivals: list[Arrival] = []
+        self._keys: dict[tuple[str, str], Kept | None] = {}  # None: in flight
+
+    def enter(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._arrivals.append(arrival)
+
+    def arrivals(self, path: str | None) -> list[Arrival]:
+        """Return copies, in the order of arrival, of all or of one path."""
+        name = None if path is None else script_name(path)
+        with self._lock:
+            entered = self._arrivals.copy()
+        return [replace(each) for each in entered if name is None or script_name(each.path) == name]
+
+    def claim(self, path: str, key: str) -> Kept | Literal["claimed", "in flight"]:
+        """Claim the key for the caller, who must ``settle`` it, unless it is taken."""
+        where = script_name(path), key
+        with self._lock:
+            if where not in self._keys:
+                self._keys[where] = None
+                return "claimed"
+            return self._keys[where] or "in flight"
+
+    def settle(self, path: str, key: str, kept: Kept | None) -> None:
+        """Keep what a claimed key was executed with, or with None free the key again."""
+        where = script_name(path), key
+        with self._lock:
+            if kept is None:
+                del self._keys[where]
+            else:
+                self._keys[where] = kept

@@ -1,0 +1,281 @@
+"""Steps: what the faulting server does with one request, parsed from ``name[:arg][;modifier=value]…``.
+
+The steps and modifiers are explained in server.py; here is what each accepts. Nothing is guessed: an
+unknown word, a modifier that would have no effect on its step and a value out of range are ValueErrors,
+because a mistyped fault that passes for a healthy answer makes the test that uses it worthless.
+Durations are milliseconds in the text and seconds in a ``Step``.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NoReturn
+from urllib.parse import unquote
+
+__all__ = ["URL_PREFIX", "Scripts", "Step", "parse_step", "refusal", "script_name"]
+
+StepName = Literal[
+    "status",
+    "reset",
+    "close",
+    "reset-before",
+    "reset-head",
+    "hang",
+    "garbage",
+    "cut",
+    "reset-body",
+    "stale",
+    "early",
+    "drip",
+]
+
+URL_PREFIX = "/s/"
+DEFAULT_BODY_BYTES = 32
+DEFAULT_DRIP_INTERVAL = 0.05  # seconds; 20 bytes a second keep any read timeout from firing
+
+_ANSWER = frozenset({"retry-after", "header", "body", "delay", "head-delay", "drip", "chunked", "close", "executes"})
+_SILENT = frozenset({"delay", "executes"})
+_MODIFIERS: dict[StepName, frozenset[str]] = {
+    "status": _ANSWER,
+    "cut": _ANSWER,
+    "reset-body": _ANSWER,
+    "stale": _ANSWER,
+    "early": _ANSWER,
+    "reset": _SILENT,
+    "close": _SILENT,
+    "hang": _SILENT,
+    "garbage": _SILENT,
+    "drip": _SILENT | {"interval"},
+    "reset-head": frozenset({"delay"}),  # the body is not read, so there is nothing to execute
+    "reset-before": frozenset(),
+}
+_ARGUMENTS: dict[str, str] = {"cut": "cut:N", "reset-body": "reset-body:N", "early": "early:NNN:BYTES"}
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
+_FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110 §5.5
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+def _content(size: int) -> bytes:
+    return (b"0123456789abcdef" * (size // 16 + 1))[:size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What to do with one request. Made by ``parse_step``."""
+
+    name: StepName = "status"
+    status: int = 200
+    at: int = 0
+    """Bytes of the answer's body before a cut or reset, or of the upload before an early answer."""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    content: bytes = field(default=_content(DEFAULT_BODY_BYTES), repr=False)
+    delay: float = 0.0
+    head_delay: float = 0.0
+    drip: float = 0.0
+    interval: float = DEFAULT_DRIP_INTERVAL
+    chunked: bool = False
+    close: bool = False
+    executes: bool = False
+
+    def replayed(self) -> Step:
+        """Return the answer that the key of an executed request gets from then on: whole, and at once."""
+        return Step(
+            status=self.status,
+            headers=(*self.headers, ("Idempotent-Replayed", "true")),
+            content=self.content,
+        )
+
+
+def refusal(status: int, message: str) -> Step:
+    """Return the server's own answer to a request that consumes no step."""
+    return Step(status=status, content=message.encode("utf-8", "replace") + b"\n")
+
+
+def parse_step(step: int | str) -> Step:
+    """Parse one step.
+
+    Raises:
+        ValueError: With the step, what is wrong with it and what would be right.
+    """
+    if isinstance(step, bool) or not isinstance(step, (int, str)):
+        raise ValueError(f"a step is an int or a str, got {step!r}")
+    text = str(step)
+    first, *modifiers = text.split(";")
+    parsed = _parse_name(text, first)
+    allowed = _MODIFIERS[parsed.name]
+    seen: set[str] = set()
+    for modifier in modifiers:
+        word, equals, value = modifier.partition("=")
+        if word not in allowed or not equals:
+            can = ", ".join(sorted(allowed)) or "none"
+            _refuse(text, f"unknown modifier {modifier!r}; {first!r} takes NAME=VALUE with: {can}")
+        if word in seen and word != "header":
+            _refuse(text, f"{word}= is given twice")
+        seen.add(word)
+        parsed = _apply(text, parsed, word, unquote(value, "latin-1"))
+    if parsed.name in ("cut", "reset-body"):
+        if "body" not in seen:
+            parsed = replace(parsed, content=_content(2 * parsed.at + DEFAULT_BODY_BYTES))
+        elif len(parsed.content) <= parsed.at:
+            _refuse(text, f"a body of {len(parsed.content)} bytes ends before byte {parsed.at}; raise body=")
+    return parsed
+
+
+def _parse_name(text: str, first: str) -> Step:
+    name, *arguments = first.split(":")
+    if _NUMBER.fullmatch(name) and not arguments:
+        return _with_status(text, Step(), name)
+    if name == "status" or name not in _MODIFIERS:
+        known = ", ".join(["a status", *(_ARGUMENTS.get(n, n) for n in _MODIFIERS if n != "status")])
+        _refuse(text, f"unknown step {first!r}; known are {known}")
+    step = Step(name=name, executes=name in ("reset", "close", "cut", "reset-body", "stale"))
+    wanted = _ARGUMENTS.get(name, name)
+    if len(arguments) != wanted.count(":"):
+        _refuse(text, f"write {wanted}")
+    if name == "early":
+        step = _with_status(text, step, arguments.pop(0))
+    return replace(step, at=_number(text, arguments[0])) if arguments else step
+
+
+def _with_status(text: str, step: Step, digits: str) -> Step:
+    status = _number(text, digits)
+    if not 200 <= status <= 599:
+        _refuse(text, f"a final status is 200 to 599, got {status}")
+    return replace(step, status=status, executes=status < 300)
+
+
+def _apply(text: str, step: Step, word: str, value: str) -> Step:
+    match word:
+        case "retry-after":
+            return replace(step, headers=(*step.headers, _header(text, "Retry-After", value)))
+        case "header":
+            name, colon, rest = value.partition(":")
+            if not colon:
+                _refuse(text, f"write header=Name:Value, got {value!r}")
+            return replace(step, headers=(*step.headers, _header(text, name, rest.strip())))
+        case "body":
+            return replace(step, content=_content(_number(text, value)))
+        case "delay":
+            return replace(step, delay=_number(text, value) / 1000)
+        case "head-delay":
+            return replace(step, head_delay=_number(text, value) / 1000)
+        case "drip":
+            return replace(step, drip=_number(text, value) / 1000)
+        case "interval":
+            return replace(step, interval=_number(text, value) / 1000)
+        case "chunked":
+            return replace(step, chunked=_flag(text, word, value))
+        case "close":
+            return replace(step, close=_flag(text, word, value))
+        case "executes":
+            return replace(step, executes=_flag(text, word, value))
+        case _:
+            raise AssertionError(word)  # _MODIFIERS names a modifier that is not above
+
+
+def _number(text: str, digits: str) -> int:
+    if not _NUMBER.fullmatch(digits):
+        _refuse(text, f"{digits!r} is not a whole number")
+    return int(digits)
+
+
+def _flag(text: str, word: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        _refuse(text, f"{word}= is 0 or 1, got {value!r}")
+    return value == "1"
+
+
+def _header(text: str, name: str, value: str) -> tuple[str, str]:
+    if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
+        _refuse(text, f"{name!r}: {value!r} cannot be a header")
+    return name, value
+
+
+def _refuse(text: str, why: str) -> NoReturn:
+    raise ValueError(f"step {text!r}: {why}")
+
+
+def script_name(path: str) -> str:
+    """Return what positions, keys and the ledger go by: the path, or ``/s/ID`` of ``/s/ID/STEPS``."""
+    if path.startswith(URL_PREFIX):
+        return URL_PREFIX + path.removeprefix(URL_PREFIX).partition("/")[0]
+    return path
+
+
+class Scripts:
+    """The steps of every path and how far each has come. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rest: dict[str, list[Step]] = {}  # the last one stays
+        self._url_steps: dict[str, str] = {}
+        self._at_the_door: set[str] = set()  # scripted paths whose next step is reset-before
+
+    def set(self, path: str, steps: Sequence[int | str]) -> None:
+        if not path.startswith("/") or "?" in path or "#" in path:
+            raise ValueError(f"a path starts with '/' and has no query, got {path!r}")
+        if path.startswith(URL_PREFIX):
+            raise ValueError(f"paths under {URL_PREFIX} bring their own steps, got {path!r}")
+        if not steps:
+            raise ValueError(f"no steps for {path!r}; give at least one, for example 200")
+        parsed = [parse_step(step) for step in steps]
+        with self._lock:
+            self._rest[path] = parsed
+            self._watch_door(path)
+
+    def take_at_door(self) -> bool:
+        """Consume one ``reset-before`` if a scripted path is waiting to give it to the next connection."""
+        with self._lock:
+            if not self._at_the_door:
+                return False
+            self._advance(next(iter(self._at_the_door)))
+            return True
+
+    def take(self, path: str, *, fresh: bool) -> Step:
+        """Consume the next step of ``path``; ``fresh`` says that the connection was not used before."""
+        name = script_name(path)
+        with self._lock:
+            if path.startswith(URL_PREFIX) and (wrong := self._learn(name, path)) is not None:
+                return wrong
+            if name not in self._rest:
+                return refusal(404, f"no steps for {path}; call script() or ask for {URL_PREFIX}ID/STEPS")
+            step = self._rest[name][0]
+            if step.name != "stale":
+                self._advance(name)
+                return step
+            if fresh:
+                return replace(step, name="status")
+            self._advance(name)
+            return Step(name="close")
+
+    def _learn(self, name: str, path: str) -> Step | None:
+        steps = path.removeprefix(name).removeprefix("/")
+        known = self._url_steps.get(name)
+        if known == steps:
+            return None
+        if known is not None:
+            return refusal(400, f"{name} already has the steps {known}; take another id")
+        try:
+            if name == URL_PREFIX:
+                raise ValueError(f"write {URL_PREFIX}ID/STEPS")
+            self._rest[name] = [parse_step(step) for step in steps.split(",")]
+        except ValueError as error:
+            return refusal(400, str(error))
+        self._url_steps[name] = steps
+        return None
+
+    def _advance(self, name: str) -> None:
+        steps = self._rest[name]
+        if len(steps) > 1:
+            steps.pop(0)
+        self._watch_door(name)
+
+    def _watch_door(self, name: str) -> None:
+        # Steps in a URL are not waited for at the door: their next connection may be anybody's.
+        if self._rest[name][0].name == "reset-before" and name not in self._url_steps:
+            self._at_the_door.add(name)
+        else:
+            self._at_the_door.discard(name)

@@ -1,0 +1,808 @@
+"""Every fault of ``FaultServer`` really happens on the wire, and its ledger tells the truth.
+
+The peers are raw sockets: an HTTP library would hide the difference between a reset and a close.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+
+from forbear.testing import FaultServer
+
+FIN = b""
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as running:
+        yield running
+
+
+@contextlib.contextmanager
+def peer(server: FaultServer) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", urlsplit(server.url).port), timeout=2) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield sock
+
+
+def request(path: str = "/x", *, method: str = "POST", body: bytes = b"order", **headers: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Read up to the FIN; a reset raises."""
+    received = b""
+    while piece := sock.recv(65_536):
+        received += piece
+    return received
+
+
+def read_answer(sock: socket.socket, method: str = "POST") -> tuple[int, dict[str, str], bytes]:
+    """Read one answer; the connection stays open unless the server closed it."""
+    answer = HTTPResponse(sock, method=method)
+    try:
+        answer.begin()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        answer.close()
+
+
+def ask(server: FaultServer, path: str = "/x", **kwargs: str) -> tuple[int, dict[str, str], bytes]:
+    with peer(server) as sock:
+        sock.sendall(request(path, **kwargs))
+        return read_answer(sock)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 2
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.001)
+    return condition()
+
+
+# --- statuses and modifiers ---
+
+
+def test_steps_are_consumed_in_order_and_the_last_repeats(server: FaultServer) -> None:
+    server.script("/x", "503;retry-after=1", 429, 200)
+    with peer(server) as sock:
+        seen = []
+        for _ in range(4):
+            sock.sendall(request())
+            seen.append(read_answer(sock))
+    assert [status for status, _, _ in seen] == [503, 429, 200, 200]
+    assert seen[0][1]["retry-after"] == "1"
+    assert "retry-after" not in seen[1][1]
+    assert server.executed("/x") == 2
+    assert server.connections == 1
+    assert [(a.connection, a.nth) for a in server.requests("/x")] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+def test_a_path_without_steps_is_404_so_that_a_typo_is_seen(server: FaultServer) -> None:
+    status, _, content = ask(server, "/ordres")
+    assert status == 404
+    assert b"/ordres" in content
+    assert server.executed() == 0
+
+
+def test_modifiers_shape_the_answer(server: FaultServer) -> None:
+    server.script("/x", "502;header=X-A:1%3B2;header=X-B: b ;retry-after=Fri, 31 Dec 1999;body=7;close=1")
+    with peer(server) as sock:
+        sock.sendall(request())
+        received = read_all(sock)
+    head, _, content = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+    for line in (
+        b"X-A: 1;2",
+        b"X-B: b",
+        b"Retry-After: Fri, 31 Dec 1999",
+        b"Content-Length: 7",
+        b"Connection: close",
+    ):
+        assert line in head.split(b"\r\n")
+    assert content == b"0123456"
+
+
+def test_a_chunked_answer_comes_in_several_chunks(server: FaultServer) -> None:
+    server.script("/x", "200;chunked=1;body=100;close=1", "200;chunked=1;body=100", "200;chunked=1;body=0")
+    with peer(server) as sock:
+        sock.sendall(request())
+        received = read_all(sock)
+    assert b"\r\nTransfer-Encoding: chunked\r\n" in received
+    assert b"content-length" not in received.lower()
+    assert received.count(b"\r\n7\r\n") == 14
+    assert received.endswith(b"\r\n2\r\n23\r\n0\r\n\r\n")
+    assert len(ask(server)[2]) == 100
+    assert ask(server)[2] == b""
+
+
+@pytest.mark.parametrize(
+    ("step", "method"),
+    [("200;body=5", "HEAD"), ("200;body=5;chunked=1", "HEAD"), ("204", "GET"), ("304", "GET")],
+)
+def test_answers_without_a_body_leave_the_connection_in_step(
+    server: FaultServer, step: str, method: str
+) -> None:
+    server.script("/x", step, "404;body=3;close=1")
+    with peer(server) as sock:
+        sock.sendall(request(method=method, body=b""))
+        status, headers, content = read_answer(sock, method)
+        assert (status, content) == (int(step[:3]), b"")
+        assert headers.get("content-length") == (
+            "5" if step == "200;body=5" else "32" if step == "304" else None
+        )
+        sock.sendall(request(method="GET", body=b""))
+        assert read_all(sock).endswith(b"\r\n\r\n012")
+
+
+@pytest.mark.parametrize(
+    "step", ["503;delay=40", "503;head-delay=40", "503;drip=4;body=64", "503;drip=4;chunked=1"]
+)
+def test_pauses_are_kept_and_the_answer_is_whole(server: FaultServer, step: str) -> None:
+    server.script("/x", step)
+    began = time.monotonic()
+    status, _, content = ask(server)
+    assert time.monotonic() - began >= 0.04
+    assert status == 503
+    assert len(content) in (32, 64)
+    (arrival,) = server.requests("/x")
+    assert arrival.ended_at is not None
+    assert arrival.ended_at - arrival.started_at >= 0.04
+
+
+def test_a_head_delay_falls_inside_the_head(server: FaultServer) -> None:
+    server.script("/x", "200;head-delay=40;close=1")
+    with peer(server) as sock:
+        sock.sendall(request())
+        first = sock.recv(65_536)
+        assert first.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\r\n\r\n" not in first
+        assert b"\r\n\r\n" in first + read_all(sock)
+
+
+# --- faults ---
+
+
+def test_reset_executes_and_sends_an_rst_without_a_byte(server: FaultServer) -> None:
+    server.script("/x", "reset")
+    with peer(server) as sock:
+        sock.sendall(request(body=b"o" * 100_000))
+        with pytest.raises(ConnectionResetError):
+            sock.recv(1)
+    (arrival,) = server.requests("/x")
+    assert (arrival.executed, arrival.body_complete, arrival.body_bytes) == (True, True, 100_000)
+    assert arrival.ended_at is not None
+
+
+def test_close_executes_and_sends_a_fin_without_a_byte(server: FaultServer) -> None:
+    server.script("/x", "close")
+    with peer(server) as sock:
+        sock.sendall(request())
+        assert sock.recv(1) == FIN
+    assert server.executed("/x") == 1
+
+
+def test_reset_before_hits_the_next_connection_at_its_first_byte(server: FaultServer) -> None:
+    server.script("/x", "reset-before", 200)
+    with peer(server) as sock:
+        sock.sendall(b"P")
+        with pytest.raises(ConnectionResetError):
+            sock.recv(1)
+    assert server.requests() == []
+    assert server.connections == 1
+    assert ask(server)[0] == 200
+
+
+def test_reset_before_on_an_open_connection_waits_for_its_request(server: FaultServer) -> None:
+    server.script("/x", 503, "reset-before", 200)
+    with peer(server) as sock:
+        sock.sendall(request())
+        assert read_answer(sock)[0] == 503
+        sock.sendall(request())
+        with pytest.raises(ConnectionResetError):
+            sock.recv(1)
+    assert ask(server)[0] == 200
+    assert server.executed("/x") == 1
+
+
+def test_a_new_script_takes_reset_before_away(server: FaultServer) -> None:
+    server.script("/x", "reset-before")
+    server.script("/x", 200)
+    assert ask(server)[0] == 200
+
+
+def test_reset_head_leaves_the_body_unread_and_executes_nothing(server: FaultServer) -> None:
+    server.script("/x", "reset-head")
+    with peer(server) as sock:
+        sock.sendall(request().removesuffix(b"order"))
+        with pytest.raises(ConnectionResetError):
+            sock.recv(1)
+    (arrival,) = server.requests("/x")
+    assert (arrival.executed, arrival.body_complete, arrival.body_bytes) == (False, False, 0)
+
+
+def test_hang_reads_the_request_and_ends_with_the_peer(server: FaultServer) -> None:
+    server.script("/x", "hang")
+    with peer(server) as sock:
+        sock.settimeout(0.05)
+        sock.sendall(request())
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        (arrival,) = server.requests("/x")
+        assert (arrival.body_complete, arrival.executed, arrival.ended_at) == (True, False, None)
+    assert eventually(lambda: server.open_connections == 0)
+    assert server.requests("/x")[0].ended_at is not None
+
+
+def test_garbage_is_not_http(server: FaultServer) -> None:
+    server.script("/x", "garbage")
+    with peer(server) as sock:
+        sock.sendall(request())
+        received = read_all(sock)
+    assert received
+    assert not received.startswith(b"HTTP/")
+    assert server.executed() == 0
+
+
+@pytest.mark.parametrize("cut", [0, 1, 50, 500_000])
+def test_cut_is_a_fin_after_exactly_that_many_body_bytes(server: FaultServer, cut: int) -> None:
+    server.script("/x", f"cut:{cut};body=1000000")
+    with peer(server) as sock:
+        sock.sendall(request())
+        head, _, content = read_all(sock).partition(b"\r\n\r\n")
+    assert b"\r\nContent-Length: 1000000" in head
+    assert len(content) == cut
+    assert server.executed("/x") == 1
+
+
+def test_cut_inside_a_chunked_body_has_no_last_chunk(server: FaultServer) -> None:
+    server.script("/x", "cut:16;chunked=1")
+    with peer(server) as sock:
+        sock.sendall(request())
+        assert read_all(sock).endswith(b"\r\n1\r\nf\r\n")
+
+
+def test_reset_body_is_an_rst_after_exactly_that_many_body_bytes(server: FaultServer) -> None:
+    server.script("/x", "reset-body:20")
+    received = b""
+    with peer(server) as sock:
+        sock.sendall(request())
+        with pytest.raises(ConnectionResetError):
+            while piece := sock.recv(65_536):
+                received += piece
+    head, _, content = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert len(content) == 20
+
+
+def test_stale_closes_only_a_reused_connection(server: FaultServer) -> None:
+    server.script("/x", "stale", 503)
+    assert ask(server)[0] == 200
+    with peer(server) as sock:
+        sock.sendall(request())
+        assert read_answer(sock)[0] == 200
+        sock.sendall(request())
+        assert sock.recv(1) == FIN
+    assert ask(server)[0] == 503
+    assert [arrival.executed for arrival in server.requests("/x")] == [True, True, False, False]
+
+
+def test_early_answers_while_the_upload_is_still_coming(server: FaultServer) -> None:
+    server.script("/x", "early:413:1000")
+    with peer(server) as sock:
+        sock.sendall(request(body=b"u" * 5000).removesuffix(b"u" * 3000))
+        status, headers, _ = read_answer(sock)
+        assert status == 413
+        assert headers["connection"] == "close"
+        sock.sendall(b"u" * 3000)  # the rest finds no reset
+        assert sock.recv(1) == FIN
+    (arrival,) = server.requests("/x")
+    assert (arrival.body_bytes, arrival.body_complete, arrival.executed) == (1000, False, False)
+    assert arrival.sha256 == hashlib.sha256(b"u" * 1000).hexdigest()
+
+
+def test_early_is_not_lost_on_a_peer_that_uploads_everything_first(server: FaultServer) -> None:
+    server.script("/x", "early:413:1000")
+    with peer(server) as sock:
+        sock.sendall(request(body=b"u" * 5_000_000))
+        assert read_answer(sock)[0] == 413
+        assert sock.recv(1) == FIN
+
+
+@pytest.mark.parametrize(("after", "complete"), [(0, False), (4, False), (5, True), (99, True)])
+def test_early_knows_whether_it_saw_the_end(server: FaultServer, after: int, complete: bool) -> None:
+    server.script("/x", f"early:400:{after}")
+    assert ask(server)[0] == 400
+    (arrival,) = server.requests("/x")
+    assert (arrival.body_bytes, arrival.body_complete) == (min(after, 5), complete)
+
+
+def test_drip_sends_head_bytes_one_by_one_and_never_ends(server: FaultServer) -> None:
+    server.script("/x", "drip;interval=2")
+    with peer(server) as sock:
+        sock.sendall(request())
+        pieces = [sock.recv(65_536) for _ in range(40)]
+    assert max(map(len, pieces)) <= 4  # one, or a few where the reader was late
+    received = b"".join(pieces)
+    assert received.startswith(b"HTTP/1.1 200 OK\r\nX-Drip: ...")
+    assert b"\r\n\r\n" not in received
+    assert server.executed() == 0
+    assert eventually(lambda: server.open_connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("step", "executed"),
+    [
+        ("200", 1),
+        ("204", 1),
+        ("302", 0),
+        ("503", 0),
+        ("200;executes=0", 0),
+        ("503;executes=1", 1),
+        ("reset;executes=0", 0),
+        ("close;executes=0", 0),
+        ("garbage;executes=1", 1),
+        ("cut:3", 1),
+        ("early:202:0", 1),
+    ],
+)
+def test_what_executes(server: FaultServer, step: str, executed: int) -> None:
+    server.script("/x", step)
+    with peer(server) as sock, contextlib.suppress(ConnectionResetError):
+        sock.sendall(request())
+        sock.recv(65_536)
+    assert server.executed("/x") == executed
+
+
+# --- steps in the URL ---
+
+
+def test_steps_in_the_url_keep_their_position_by_id(server: FaultServer) -> None:
+    path = "/s/a1/503;retry-after=2;header=X-List:1%2C2,reset,200"
+    with peer(server) as sock:
+        sock.sendall(request(path))
+        status, headers, _ = read_answer(sock)
+        assert (status, headers["retry-after"], headers["x-list"]) == (503, "2", "1,2")
+        sock.sendall(request(path + "?page=2"))
+        with pytest.raises(ConnectionResetError):
+            sock.recv(1)
+    assert ask(server, path)[0] == 200
+    assert ask(server, "/s/a2/418")[0] == 418
+    assert server.executed("/s/a1") == server.executed(path) == 2
+    assert [arrival.query for arrival in server.requests("/s/a1")] == ["", "page=2", ""]
+
+
+def test_reset_before_in_a_url_does_not_hit_other_connections(server: FaultServer) -> None:
+    path = "/s/a/503,reset-before,200"
+    assert ask(server, path)[0] == 503
+    assert ask(server, "/s/b/200")[0] == 200
+    with pytest.raises(ConnectionResetError):
+        ask(server, path)
+    assert ask(server, path)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/s/a/resett", b"unknown step 'resett'"),
+        ("/s/a/200,", b"unknown step ''"),
+        ("/s/a", b"unknown step ''"),
+        ("/s//200", b"/s/ID/STEPS"),
+    ],
+)
+def test_a_typo_in_a_url_is_400_with_the_message(server: FaultServer, path: str, message: bytes) -> None:
+    status, _, content = ask(server, path)
+    assert status == 400
+    assert message in content
+    assert server.executed() == 0
+
+
+def test_an_id_cannot_be_used_for_other_steps(server: FaultServer) -> None:
+    assert ask(server, "/s/a/200")[0] == 200
+    status, _, content = ask(server, "/s/a/503")
+    assert status == 400
+    assert b"/s/a already has the steps 200" in content
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "resett",
+        "",
+        "status",
+        "status:503",
+        "199",
+        "600",
+        "20O",
+        "503:1",
+        "reset:1",
+        "cut",
+        "cut:",
+        "cut:-1",
+        "cut:1:2",
+        "cut:32;body=32",
+        "early:503",
+        "early:99:1",
+        "503;",
+        "503;retryafter=1",
+        "503;retry-after",
+        "503;delay=1.5",
+        "503;delay=1;delay=2",
+        "503;chunked=yes",
+        "503;header=X",
+        "503;header=X Y:1",
+        "503;header=X:a%0d%0aY:b",
+        "503;interval=5",
+        "reset;body=5",
+        "reset-head;executes=1",
+        "reset-before;delay=5",
+        True,
+        503.0,
+    ],
+)
+def test_a_typo_is_refused_and_changes_nothing(server: FaultServer, step: int | str) -> None:
+    server.script("/x", 204)
+    with pytest.raises(ValueError, match="step"):
+        server.script("/x", 503, step)
+    assert ask(server)[0] == 204
+
+
+@pytest.mark.parametrize(("path", "steps"), [("x", [200]), ("/x?a=1", [200]), ("/s/a", [200]), ("/x", [])])
+def test_a_script_that_could_never_be_asked_for_is_refused(
+    server: FaultServer, path: str, steps: list[int]
+) -> None:
+    with pytest.raises(ValueError):
+        server.script(path, *steps)
+
+
+# --- idempotency keys ---
+
+
+@pytest.mark.parametrize("first", ["reset", "close", "cut:3", "hang;executes=1", "garbage;executes=1"])
+def test_a_key_whose_first_answer_was_lost_is_executed_once_and_answered_from_the_store(
+    server: FaultServer, first: str
+) -> None:
+    server.script("/x", first, 503)
+    with peer(server) as sock, contextlib.suppress(ConnectionResetError, TimeoutError):
+        sock.settimeout(0.05)
+        sock.sendall(request(Idempotency_Key="k1"))
+        read_all(sock)
+    for _ in range(2):
+        status, headers, content = ask(server, Idempotency_Key="k1")
+        assert (status, headers["idempotent-replayed"]) == (200, "true")
+        assert len(content) == int(headers["content-length"])
+    assert server.executed("/x") == 1
+    assert [arrival.executed for arrival in server.requests("/x")] == [True, False, False]
+    assert {arrival.key for arrival in server.requests("/x")} == {"k1"}
+    assert ask(server, Idempotency_Key="k2")[0] == 503  # the replays consumed no step
+
+
+def test_the_store_replays_status_headers_and_body_of_the_first_answer(server: FaultServer) -> None:
+    server.script("/x", "500;executes=1;header=X-Id:7;body=9;delay=1;chunked=1;close=1", 200)
+    first = ask(server, Idempotency_Key="k")
+    again = ask(server, Idempotency_Key="k")
+    assert (first[0], first[2]) == (again[0], again[2]) == (500, b"012345678")
+    assert first[1]["x-id"] == again[1]["x-id"] == "7"
+    assert "idempotent-replayed" not in first[1]
+    assert again[1]["idempotent-replayed"] == "true"
+    assert "connection" not in again[1]
+
+
+def test_an_error_that_did_not_execute_is_not_stored(server: FaultServer) -> None:
+    server.script("/x", 503, "reset-head", "200;executes=0", 201)
+    assert ask(server, Idempotency_Key="k")[0] == 503
+    with pytest.raises(ConnectionResetError):
+        ask(server, Idempotency_Key="k")
+    assert ask(server, Idempotency_Key="k")[0] == 200
+    assert ask(server, Idempotency_Key="k")[0] == 201
+    assert ask(server, Idempotency_Key="k")[1]["idempotent-replayed"] == "true"
+    assert server.executed("/x") == 1
+
+
+def test_a_repeat_while_the_first_is_in_flight_is_409(server: FaultServer) -> None:
+    server.script("/x", "201;delay=80", 503)
+    with peer(server) as sock:
+        sock.sendall(request(Idempotency_Key="k"))
+        assert eventually(lambda: server.executed("/x") == 1)
+        assert ask(server, Idempotency_Key="k")[0] == 409
+        assert read_answer(sock)[0] == 201
+    assert ask(server, Idempotency_Key="k")[0] == 201
+    assert server.executed("/x") == 1
+
+
+def test_a_key_with_another_body_is_422(server: FaultServer) -> None:
+    server.script("/x", 200)
+    assert ask(server, Idempotency_Key="k")[0] == 200
+    with peer(server) as sock:
+        sock.sendall(request(body=b"other", Idempotency_Key="k"))
+        assert read_answer(sock)[0] == 422
+    assert server.executed("/x") == 1
+
+
+def test_a_key_belongs_to_its_path(server: FaultServer) -> None:
+    server.script("/x", 200)
+    server.script("/y", 200)
+    for path in ("/x", "/y", "/x?a=1", "/s/a/200"):
+        ask(server, path, Idempotency_Key="k")
+    assert (server.executed("/x"), server.executed("/y"), server.executed("/s/a")) == (1, 1, 1)
+
+
+def test_an_upload_that_broke_off_leaves_its_key_unused(server: FaultServer) -> None:
+    server.script("/x", 200)
+    with peer(server) as sock:
+        sock.sendall(request(Idempotency_Key="k").removesuffix(b"der"))
+    assert eventually(lambda: server.open_connections == 0 and server.connections == 1)
+    (arrival,) = server.requests("/x")
+    assert (arrival.body_bytes, arrival.body_complete, arrival.executed) == (2, False, False)
+    assert arrival.ended_at is not None
+    assert "idempotent-replayed" not in ask(server, Idempotency_Key="k")[1]
+    assert server.executed("/x") == 1
+
+
+def test_a_storm_of_repeats_executes_once(server: FaultServer) -> None:
+    server.script("/x", "200;delay=5")
+    seen: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(ask(server, Idempotency_Key="k")[0])) for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) <= {200, 409}
+    assert server.executed("/x") == 1
+    assert len(server.requests("/x")) == 20
+
+
+# --- the ledger ---
+
+
+def test_the_ledger_holds_a_sized_upload(server: FaultServer) -> None:
+    server.script("/x", 200)
+    body = bytes(range(256)) * 1000
+    before = time.monotonic()
+    with peer(server) as sock:
+        sock.sendall(request("/x?page=2", method="PUT", body=body, X_Twice="1", x_twice="2"))
+        read_answer(sock)
+        (arrival,) = server.requests("/x")  # complete as soon as the answer is there
+    assert (arrival.method, arrival.path, arrival.query, arrival.key) == ("PUT", "/x", "page=2", None)
+    assert arrival.headers == [
+        ("Host", "localhost"),
+        ("Content-Length", "256000"),
+        ("X-Twice", "1"),
+        ("x-twice", "2"),
+    ]
+    assert (arrival.body_bytes, arrival.body_complete, arrival.executed) == (256_000, True, True)
+    assert arrival.sha256 == hashlib.sha256(body).hexdigest()
+    assert arrival.ended_at is not None
+    assert before <= arrival.started_at <= arrival.ended_at <= time.monotonic()
+
+
+def test_the_ledger_holds_a_chunked_upload_without_its_framing(server: FaultServer) -> None:
+    server.script("/x", 200)
+    with peer(server) as sock:
+        for _ in range(2):  # the second proves that the end was found
+            sock.sendall(b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for chunk in (b"5;name=value\r\nfirst\r\n", b"A\r\n, sec", b"ond, \r\n", b"4\r\nlast\r\n"):
+                sock.sendall(chunk)
+            sock.sendall(b"0\r\nTrailer: x\r\n\r\n")
+            assert read_answer(sock)[0] == 200
+    for arrival in server.requests("/x"):
+        assert (arrival.body_bytes, arrival.body_complete) == (19, True)
+        assert arrival.sha256 == hashlib.sha256(b"first, second, last").hexdigest()
+
+
+def test_the_ledger_is_handed_out_as_copies_and_prints_no_secret(server: FaultServer) -> None:
+    server.script("/x", 200)
+    ask(server, "/x?token=hunter2", Authorization="hunter2", Idempotency_Key="hunter2")
+    server.requests()[0].executed = False
+    assert server.executed() == 1
+    assert "hunter2" not in repr(server.requests())
+    assert "\n" not in repr(server.requests()[0])
+
+
+def test_expect_100_continue_is_answered_before_the_body(server: FaultServer) -> None:
+    server.script("/x", 200, "early:417:0")
+    with peer(server) as sock:
+        sock.sendall(request(Expect="100-continue").removesuffix(b"order"))
+        assert sock.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"order")
+        assert read_answer(sock)[0] == 200
+        sock.sendall(request(Expect="100-continue").removesuffix(b"order"))
+        assert read_answer(sock)[0] == 417
+    assert [arrival.body_bytes for arrival in server.requests("/x")] == [5, 0]
+
+
+@pytest.mark.parametrize("first_line", ["GET /x HTTP/1.0", "GET http://elsewhere:80/x HTTP/1.1"])
+def test_old_and_proxied_requests_are_understood(server: FaultServer, first_line: str) -> None:
+    server.script("/x", 200)
+    with peer(server) as sock:
+        sock.sendall(first_line.encode() + b"\r\nConnection: close\r\n\r\n")
+        assert read_all(sock).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert server.requests("/x")[0].nth == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /x\r\n\r\n", 400),
+        (b"GET /x\r\n\r\n" + b"x" * 5_000_000, 400),
+        (b"GET /x HTTP/2.0\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nA: 1\r\n folded\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nA: " + b"a" * 70_000, 431),
+    ],
+    ids=lambda value: repr(value[:40]) if isinstance(value, bytes) else str(value),
+)
+def test_what_is_not_http_is_answered_and_hurts_nobody(server: FaultServer, sent: bytes, status: int) -> None:
+    server.script("/x", 200)
+    with peer(server) as sock:
+        sock.sendall(sent)
+        assert read_answer(sock)[0] == status
+        assert sock.recv(1) == FIN
+    assert server.executed() == 0
+    assert ask(server)[0] == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /x", b"\x16\x03\x01\x02\x00"])
+def test_peers_that_leave_are_forgotten(server: FaultServer, sent: bytes) -> None:
+    with peer(server) as sock:
+        sock.sendall(sent)
+    assert eventually(lambda: server.connections == 1 and server.open_connections == 0)
+    assert server.requests() == []
+
+
+# --- start, stop, TLS ---
+
+
+def fault_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("fault-server")]
+
+
+def test_stop_closes_every_socket_and_ends_every_thread() -> None:
+    server = FaultServer()
+    with server:
+        server.script("/hang", "hang")
+        server.script("/slow", "200;delay=60000")
+        server.script("/drip", "drip;interval=60000")
+        server.script("/large", "200;body=8000000")  # stuck in a write: nobody reads
+        server.script("/idle", 200)
+        with contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(peer(server)) for _ in range(7)]
+            for sock, path in zip(peers, ["/hang", "/slow", "/drip", "/large", "/idle"], strict=False):
+                sock.sendall(request(path))
+            peers[5].sendall(b"POST /half HTTP/1.1\r\nContent-Le")
+            assert eventually(lambda: len(server.requests()) == 5 and server.open_connections == 7)
+            assert len(fault_threads()) == 8
+            began = time.monotonic()
+            server.stop()
+            assert time.monotonic() - began < 0.2
+            assert server.open_connections == 0
+            assert eventually(lambda: fault_threads() == [])
+            for sock in peers:
+                with contextlib.suppress(ConnectionResetError):
+                    read_all(sock)
+    with pytest.raises(ConnectionRefusedError), peer(server):
+        pass
+    server.stop()
+    assert len(server.requests()) == 5
+
+
+def test_a_stopped_server_comes_back_at_its_port() -> None:
+    server = FaultServer()
+    with pytest.raises(RuntimeError, match="start"):
+        _ = server.url
+    assert repr(server) == "<FaultServer not started connections=0 open=0>"
+    server.script("/x", 503, 200)
+    with server:
+        url = server.url
+        assert ask(server)[0] == 503
+        with pytest.raises(RuntimeError, match="started"):
+            server.start()
+    with server:
+        assert server.url == url
+        assert ask(server)[0] == 200
+        assert url in repr(server)
+    assert [arrival.connection for arrival in server.requests()] == [1, 2]
+
+
+def test_many_connections_at_once(server: FaultServer) -> None:
+    server.script("/x", 200)
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(peer(server)) for _ in range(100)]
+        for sock in peers:
+            sock.sendall(request())
+        assert [read_answer(sock)[0] for sock in peers] == [200] * 100
+        assert server.open_connections == server.connections == server.executed() == 100
+
+
+@pytest.fixture(scope="module")
+def certificates() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(serving)
+    asking = ssl.create_default_context()
+    authority.configure_trust(asking)
+    return serving, asking
+
+
+def test_faults_happen_under_tls_too(certificates: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    serving, asking = certificates
+    with FaultServer(tls=serving) as server:
+        assert server.url.startswith("https://")
+        server.script("/x", 200, "reset", "reset-before", 503)
+        connection = HTTPSConnection("127.0.0.1", urlsplit(server.url).port or 0, context=asking, timeout=2)
+        connection.request("POST", "/x", b"order")
+        with connection.getresponse() as answer:
+            assert answer.status == 200
+        connection.request("POST", "/x", b"order")
+        with pytest.raises(ConnectionResetError):
+            connection.getresponse()
+        connection.close()
+        with pytest.raises(ConnectionResetError):
+            connection.connect()
+        connection.close()
+        connection.request("POST", "/x", b"order")
+        with connection.getresponse() as answer:
+            assert answer.status == 503
+        connection.close()
+        with peer(server) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")  # not a handshake
+            with contextlib.suppress(ConnectionResetError):
+                read_all(sock)
+        assert server.executed() == 2
+        with peer(server):  # a handshake that never comes does not hold up stop()
+            assert eventually(lambda: server.open_connections == 1)
+
+
+def test_the_standard_client_gets_along_with_it(server: FaultServer) -> None:
+    server.script("/x", 503, "200;body=100000")
+    connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=2)
+    seen = []
+    for _ in range(2):
+        connection.request("PUT", "/x", iter([b"first", b"second"]), encode_chunked=True)
+        with connection.getresponse() as answer:
+            seen.append((answer.status, len(answer.read())))
+    connection.close()
+    assert seen == [(503, 32), (200, 100_000)]
+    assert server.connections == 1
+
+
+def test_the_package_loads_no_http_library() -> None:
+    code = (
+        "import sys, forbear.testing as t; assert 'forbear.testing.server' not in sys.modules; "
+        "t.FaultServer; assert 'FaultServer' in dir(t); "
+        "assert not {'httpx', 'httpx2', 'requests', 'urllib3'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import forbear.testing
+
+    with pytest.raises(AttributeError, match="FaultSever"):
+        _ = forbear.testing.FaultSever
