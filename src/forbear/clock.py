@@ -7,11 +7,9 @@ gevent's replacements take effect.
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    import threading
+from typing import Any, Protocol
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "Sleeper"]
 
@@ -61,58 +59,58 @@ class Sleeper:
     A clock that a user injected sleeps by itself and is not woken: it is a test's.
     """
 
-    __slots__ = ("_clock", "_event", "_waiting", "closed")
+    __slots__ = ("_clock", "_closings", "_event", "_waiting")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._event: threading.Event | None = None
+        self._closings = 0
+        self._event = threading.Event()
         self._waiting: set[Any] = set()  # futures of asyncio, events of anyio
-        self.closed = False
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> bool:
+        """Sleep; False if ``close`` was called meanwhile."""
+        closings, event = self._closings, self._event
         if self._clock is not SYSTEM_CLOCK:
             self._clock.sleep(seconds)
-            return
-        event = self._event
-        if event is None:
-            import threading
+        else:
+            event.wait(seconds)
+        return closings == self._closings
 
-            event = self._event = threading.Event()
-            if self.closed:
-                return
-        event.wait(seconds)
-
-    async def asleep(self, seconds: float) -> None:
+    async def asleep(self, seconds: float) -> bool:
+        """Sleep; False if ``close`` was called meanwhile."""
+        closings = self._closings
         if self._clock is not SYSTEM_CLOCK:
             await self._clock.asleep(seconds)
-            return
-        loop = asyncio_loop()
-        if loop is None:
-            import anyio
-
-            event = anyio.Event()
-            self._waiting.add(event)
+        elif (loop := asyncio_loop()) is None:
+            await self._sleep_on_anyio(seconds)
+        else:
+            # A bare future: a third of the memory and time of an event inside a cancel scope.
+            future = loop.create_future()
+            timer = loop.call_later(seconds, wake, future)
+            self._waiting.add(future)
             try:
-                with anyio.move_on_after(seconds):
-                    await event.wait()
+                await future
             finally:
-                self._waiting.discard(event)
-            return
-        # A bare future: a third of the memory and time of an event inside a cancel scope.
-        future = loop.create_future()
-        timer = loop.call_later(seconds, wake, future)
-        self._waiting.add(future)
+                timer.cancel()
+                self._waiting.discard(future)
+        return closings == self._closings
+
+    async def _sleep_on_anyio(self, seconds: float) -> None:
+        import anyio
+
+        event = anyio.Event()
+        self._waiting.add(event)
         try:
-            await future
+            with anyio.move_on_after(seconds):
+                await event.wait()
         finally:
-            timer.cancel()
-            self._waiting.discard(future)
+            self._waiting.discard(event)
 
     def close(self) -> None:
-        """Wake every sleeper. Idempotent."""
-        self.closed = True
-        if self._event is not None:
-            self._event.set()
+        """Wake everyone who sleeps now."""
+        self._closings += 1
+        event, self._event = self._event, threading.Event()
+        event.set()
         for waiting in list(self._waiting):
             if hasattr(waiting, "get_loop"):
                 loop = waiting.get_loop()

@@ -76,9 +76,8 @@ def drive(exchange: Exchange) -> Any:
                     return exchange.hand_over(response)
                 exchange.discard(response)
                 del response  # half of what a waiting call would hold
-            if verdict.delay > 0:  # a sleep of 0 costs more than the rest of a retry
-                exchange.sleeper.sleep(verdict.delay)
-            if exchange.sleeper.closed:
+            # A sleep of 0 would cost more than the rest of a retry.
+            if verdict.delay > 0 and not exchange.sleeper.sleep(verdict.delay):
                 return exchange.woken()
     finally:
         exchange.release()
@@ -103,9 +102,8 @@ async def adrive(exchange: AsyncExchange) -> Any:
                     return await exchange.hand_over(response)
                 await exchange.discard(response)
                 del response  # half of what a waiting call would hold
-            if verdict.delay > 0:  # a sleep of 0 costs more than the rest of a retry
-                await exchange.sleeper.asleep(verdict.delay)
-            if exchange.sleeper.closed:
+            # A sleep of 0 would cost more than the rest of a retry.
+            if verdict.delay > 0 and not await exchange.sleeper.asleep(verdict.delay):
                 return exchange.woken()
     finally:
         exchange.release()

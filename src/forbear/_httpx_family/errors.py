@@ -108,9 +108,14 @@ def root(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The causes below an error, nearest first; bounded, since a cause may be set to anything."""
+    """The causes below an error, nearest first; bounded, since a cause may be set to anything.
+
+    Never ``__context__``: that may be an error of the caller's, who sends this request while handling it.
+    """
     for _ in range(16):
-        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        cause = error.__cause__
+        if cause is None and error.args and isinstance(error.args[0], BaseException):
+            cause = error.args[0]  # httpcore keeps what it mapped there too
         if cause is None:
             return
         yield cause
@@ -168,4 +173,4 @@ def is_unprocessed(error: BaseException) -> bool:
 def is_disconnect(error: BaseException) -> bool:
     """The peer closed without an answer: httpcore raises that itself, while bad HTTP has h11's error as cause."""
     core = error if root(error) in CORES else error.__cause__
-    return core is not None and root(core) in CORES and core.__cause__ is None and core.__context__ is None
+    return core is not None and root(core) in CORES and core.__cause__ is None and bool(core.args)

@@ -36,6 +36,23 @@ __all__ = ["AsyncRetrying", "Library", "Options", "Retrying", "SyncRetrying"]
 
 OWN_BUDGET = RetryBudget()  # stands for "one of its own" in signatures; never spent from
 DEFAULT_POLICY = RetryPolicy()
+current = CURRENT.get
+
+
+def check_has(option: str, value: object, *methods: str) -> None:
+    missing = [method for method in methods if not callable(getattr(value, method, None))]
+    if missing:
+        raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
+
+
+class NeverQuiet:
+    """The gauge of a transport whose every call is special."""
+
+    __slots__ = ()
+    quiet = False
+
+
+NEVER_QUIET = NeverQuiet()
 
 
 class Library:
@@ -109,6 +126,12 @@ class Retrying:
             budget = RetryBudget()
         elif budget is not None and not isinstance(budget, RetryBudget):
             raise TypeError(f"budget must be a RetryBudget, or None for no limit, got {shown(budget)}")
+        if strategy is not None:
+            check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
+        if clock is not None:
+            check_has("clock", clock, "monotonic", "time", "sleep", "asleep")
+        if idempotency is not None:
+            check_has("idempotency", idempotency, "covers")
         for option, hook in (("retry_if", retry_if), ("before_attempt", before_attempt)):
             if hook is not None and not callable(hook):
                 raise TypeError(f"{option} must be a function, got {shown(hook)}")
@@ -132,14 +155,15 @@ class Retrying:
         self._body_buffer = body_buffer
         self._contact = None if contact is None else checked_contact(contact)
         self._inner_retries = take_over_retries(inner, type(self).__name__)
-        # One look instead of seven: nothing of this transport concerns a first attempt that succeeds.
-        self._plain = (
-            policy.total_timeout is None
-            and policy.attempt_timeout is None
-            and retry_if is None
-            and self._contact is None
-            and (idempotency is None or not idempotency.generate)
+        # One look instead of many. Special: something of this transport concerns every first attempt.
+        special = (
+            policy.total_timeout is not None
+            or policy.attempt_timeout is not None
+            or retry_if is not None
+            or contact is not None
+            or (idempotency is not None and idempotency.generate)
         )
+        self._gauge: Any = NEVER_QUIET if special else getattr(self._strategy, "gauge", self._strategy)
         self._byte_stream = self._library.byte_stream
 
     def __repr__(self) -> str:
@@ -175,14 +199,11 @@ class SyncRetrying(Retrying):
     """The body of ``RetryTransport``."""
 
     def handle_request(self, request: Any) -> Any:
-        extensions = request.extensions
         if (
-            self._plain
-            and CURRENT.get() is None
-            and "forbear" not in extensions
-            and "forbear.call" not in extensions
+            self._gauge.quiet
+            and current() is None
+            and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
-            and self._strategy.quiet
         ):
             started_at = self._now()
             try:
@@ -225,14 +246,11 @@ class AsyncRetrying(Retrying):
     """The body of ``AsyncRetryTransport``."""
 
     async def handle_async_request(self, request: Any) -> Any:
-        extensions = request.extensions
         if (
-            self._plain
-            and CURRENT.get() is None
-            and "forbear" not in extensions
-            and "forbear.call" not in extensions
+            self._gauge.quiet
+            and current() is None
+            and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
-            and self._strategy.quiet
         ):
             started_at = self._now()
             try:

@@ -86,7 +86,7 @@ class Exponential:
         try:
             full = self.base * self.factor ** (attempt - 1)
         except OverflowError:  # saturates: attempt 10,000 waits cap
-            full = cap
+            full = cap if self.base else 0.0
         full = min(full, cap)
         if jitter == "full":
             return full * random()

@@ -30,7 +30,7 @@ from ..errors import RetryRefused
 from . import safety
 from .hints import Hint, read_hint
 from .outcome import Failure, FailureKind, Phase, RequestFacts
-from .record import AttemptRecord, CallRecord
+from .record import Trail
 from .verdict import GiveUp, Reason, RetryAfter
 
 TYPE_CHECKING = False
@@ -57,22 +57,13 @@ class Call:
         was_cut: The deadline ended the last attempt, not the peer.
     """
 
-    __slots__ = (
-        "attempts",
-        "deadline_at",
-        "facts",
-        "key_until",
-        "last_failure",
-        "policy",
-        "refusal",
-        "sent_at",
-        "started_at",
-        "strategy",
-        "strategy_error",
-        "token",
-        "trail",
-        "was_cut",
-    )
+    # Defaults that most calls keep stand here once.
+    attempts = 0
+    token: RetryToken | None = None
+    last_failure: Failure | None = None
+    refusal: GiveUp | None = None
+    strategy_error: Exception | None = None
+    was_cut = False
 
     def __init__(
         self,
@@ -82,7 +73,6 @@ class Call:
         *,
         now: float,
         deadline_at: float = inf,
-        retries_used: int = 0,
         key_lifetime: float = 86_400.0,
     ) -> None:
         self.policy = policy
@@ -90,14 +80,8 @@ class Call:
         self.strategy = strategy
         self.started_at = self.sent_at = now
         self.deadline_at = deadline_at
-        self.attempts = retries_used
         self.key_until = now + key_lifetime
-        self.token: RetryToken | None = None
-        self.trail: list[tuple[int | None, Failure | None, float, float | None, str | None]] = []
-        self.last_failure: Failure | None = None
-        self.refusal: GiveUp | None = None
-        self.strategy_error: Exception | None = None
-        self.was_cut = False
+        self.trail = Trail(facts.method, facts.origin)
 
     def open(self, now: float) -> float:
         """Ask the strategy before the first attempt; return the delay it wants first.
@@ -117,6 +101,10 @@ class Call:
             self.refusal = GiveUp(Reason.STRATEGY_FAILED)
             self.strategy_error = error
         return 0.0
+
+    def follow(self, retries_used: int) -> None:
+        """Take over what earlier hops of a redirected call have used."""
+        self.attempts = self.trail.sent_before = retries_used
 
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""
@@ -206,35 +194,13 @@ class Call:
         if token is not None:
             self._ask("release", token, now)
 
-    def record(self, now: float) -> CallRecord:
-        """The story so far."""
-        facts, refusal = self.facts, self.refusal
-        first = self.attempts - len(self.trail) + 1
-        attempts = tuple(
-            AttemptRecord(
-                first + n,
-                facts.origin,
-                status,
-                failure.kind if failure is not None else None,
-                failure.phase if failure is not None else None,
-                failure.error if failure is not None else None,
-                elapsed,
-                delay,
-                source,
-            )
-            for n, (status, failure, elapsed, delay, source) in enumerate(self.trail)
-        )
-        return CallRecord(
-            facts.method,
-            facts.origin,
-            attempts,
-            now - self.started_at,
-            refusal.reason if refusal is not None else None,
-            refusal.delay if refusal is not None else None,
-        )
-
-    def waited(self) -> float:
-        return sum(entry[3] or 0.0 for entry in self.trail)
+    def close_trail(self, now: float) -> Trail:
+        """The story, which ends now."""
+        trail, refusal = self.trail, self.refusal
+        trail.elapsed = now - self.started_at
+        if refusal is not None:
+            trail.reason, trail.refused_delay = refusal
+        return trail
 
     def _accept(self, status: int, now: float) -> None:
         self._note(status, None, now)
@@ -287,7 +253,7 @@ class Call:
                 delay, source = asked, failure.hint.source or source
         if delay > latest:
             return GiveUp(Reason.DEADLINE, delay)
-        if safety.may_not_repeat(self.policy, self.facts, failure, key_expired=now + delay > self.key_until):
+        if now + delay > self.key_until and safety.may_not_repeat(self.policy, self.facts, failure, key_expired=True):
             return GiveUp(Reason.KEY_EXPIRED, delay)
         return RetryAfter(delay, source)
 
@@ -306,7 +272,7 @@ class Call:
         delay: float | None = None,
         source: str | None = None,
     ) -> None:
-        self.trail.append((status, failure, now - self.sent_at, delay, source))
+        self.trail.entries.append((status, failure, now - self.sent_at, delay, source))
 
     def _ask(self, name: str, token: RetryToken, now: float) -> None:
         # The call is over: a strategy that fails now must not lose its response.

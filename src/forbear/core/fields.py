@@ -32,25 +32,26 @@ class Names:
     Two dicts, because a look-up of text among octets is a BytesWarning under ``python -bb``.
     """
 
-    __slots__ = ("octets", "text")
+    __slots__ = ("lengths", "octets", "text")
 
     def __init__(self, names: Iterable[str]) -> None:
         self.text = {name: name for name in names}
         self.octets = {name.encode(): name for name in self.text}
+        self.lengths = frozenset(map(len, self.text))
 
 
 def collect(lines: Iterable[Line], names: Names) -> dict[str, list[str]]:
     """The trimmed values of the lines called one of ``names``, in wire order, by lower-case name."""
-    text, octets = names.text, names.octets
+    text, octets, lengths = names.text, names.octets, names.lengths
     found: dict[str, list[str]] = {}
-    for line in lines:  # every line of every failed answer, so nothing is done here for the others
-        name = line[0]
+    for name, value in lines:  # every line of every failed answer, so little is done here for the others
+        if len(name) not in lengths:
+            continue
         known = octets.get(name.lower()) if isinstance(name, bytes) else text.get(name.lower())
         if known is None:
             continue
         if isinstance(name, str) and not name.isascii():
             continue  # the Kelvin sign lowers to "k", and is no letter of a header name
-        value = line[1]
         shown = value.decode("latin-1") if isinstance(value, bytes) else value
         found.setdefault(known, []).append(shown.strip(OWS))
     return found

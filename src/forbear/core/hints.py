@@ -114,7 +114,7 @@ def _retry_after(text: str, clock: Clock) -> float | None:
             for used in (2, 1):  # an HTTP-date may hold one of the commas that made the parts
                 date = parse_http_date(",".join(parts[at : at + used]).strip(OWS), now=clock.utc())
                 if date is not None:
-                    delay = max(0.0, date - clock.utc())
+                    delay = date - clock.utc()
                     break
         if delay is not None and (longest is None or delay > longest):
             longest = delay

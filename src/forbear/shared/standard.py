@@ -6,8 +6,6 @@ token.
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from ..core.outcome import MOMENTARY_KINDS
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
@@ -68,7 +66,7 @@ class StandardStrategy:
         random: Like ``random.random``; drawn once or twice per retry.
     """
 
-    __slots__ = ("_budget", "policy", "random")
+    __slots__ = ("_budget", "gauge", "policy", "random")
 
     def __init__(
         self,
@@ -83,15 +81,14 @@ class StandardStrategy:
             random = system_random
         self.policy = policy
         self._budget: RetryBudget | Unlimited = Unlimited() if budget is None else budget
+        # Where ``quiet`` is a plain attribute: a first attempt asks there, and saves a property's call.
+        self.gauge: RetryBudget | Unlimited = self._budget
         self.random: Callable[[], float] = random
 
-    if TYPE_CHECKING:
-
-        @property
-        def quiet(self) -> bool: ...
-    else:
-        # In C: a property written in Python would cost as much as the first attempt's other questions together.
-        quiet = property(attrgetter("_budget.quiet"), doc="True: every bucket is full, nothing needs recording.")
+    @property
+    def quiet(self) -> bool:
+        """Every bucket is full: nothing needs to be recorded."""
+        return self.gauge.quiet
 
     @property
     def budget(self) -> RetryBudget | None:

@@ -61,7 +61,7 @@ class Notices:
                 failure.phase,
                 failure.status,
                 failure.error,
-                call.trail[-1][2],
+                call.trail.entries[-1][2],
             )
         ]
         if isinstance(verdict, RetryAfter):
@@ -111,7 +111,7 @@ class Notices:
                 facts.origin,
                 call.attempts,
                 status,
-                call.waited(),
+                call.trail.waited(),
                 now - call.started_at,
             ),
             listeners,
@@ -157,5 +157,6 @@ def sentence(event: Any) -> str:
             f"{subject}: {what} on attempt {event.attempt} of {event.max_attempts},"
             f" again in {event.delay:.3g} s ({event.delay_source})"
         )
+    plural = "" if event.attempts == 1 else "s"
     wanted = f" ({event.refused_delay:.3g} s wanted)" if event.refused_delay is not None else ""
-    return f"{subject}: {what} after {event.attempts} attempts, gave up: {event.reason.value}{wanted}"
+    return f"{subject}: {what} after {event.attempts} attempt{plural}, gave up: {event.reason.value}{wanted}"

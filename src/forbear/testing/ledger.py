@@ -50,7 +50,8 @@ class Arrival:
 class Kept(NamedTuple):
     """What the store knows of a key whose request was executed."""
 
-    sha256: str
+    sha256: str | None
+    """Digest of the body; None if it was executed before its end was read (``early:2xx``)."""
     answer: Step
 
 

@@ -77,7 +77,7 @@ STOP_WITHIN = 1.0  # seconds; threads that take longer are left to end by themse
 
 
 class FaultServer:
-    """Serve scripted faults from threads of this process until stopped.
+    """Serve scripted faults from daemon threads until stopped.
 
     Thread-safe. After ``stop`` connecting is refused and the ledger stays readable; ``start`` then
     begins again at the same port, with the same scripts.

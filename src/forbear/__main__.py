@@ -1,0 +1,7 @@
+"""``python -m forbear``: the command, where its script is not on the path. Floor: acts."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,81 @@
+"""The command ``forbear``. Floor: acts.
+
+| file | owns |
+| --- | --- |
+| demo.py | ``forbear demo``: runs the scenes, prints what they show, says whether every promise held |
+| scenes.py | the scenes: what goes wrong, what is sent, what must be true afterwards |
+| callers.py | the installed clients, sync and async, behind one way of calling |
+
+Exit status: 0 done, 1 a promise did not hold, 2 it could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+INTERRUPTED = 130  # what a shell reports for SIGINT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Args:
+        argv: Arguments without the program's name; None: those of the process.
+
+    Raises:
+        SystemExit: After ``--help`` and ``--version``, and for arguments that are not understood.
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    from . import demo
+
+    try:
+        status = demo.run(sys.stdout)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="forbear",
+        description="Retries that know when to stop: drop-in retrying transports for httpx and httpx2.",
+    )
+    parser.add_argument("--version", action="version", version=f"forbear {_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser(
+        "demo",
+        help="show each promise kept, against a misbehaving server on this machine",
+        description=(
+            "Start a server on 127.0.0.1 that throttles, fails and drops connections on purpose, send it real"
+            " requests through the installed clients (httpx, httpx2; sync and async), and print what it saw, what the"
+            " clients waited and which promise that shows. Needs no network; takes a few seconds. The exit status is"
+            " 1 if a promise did not hold. NO_COLOR=1 turns colours off."
+        ),
+    )
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("forbear")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,200 @@
+"""``forbear demo``: real clients against a server that misbehaves on purpose, on loopback. Floor: acts.
+
+Plays the scenes one after the other, all callers of a scene at the same time, and prints a table for
+each. What the library logs meanwhile is kept, to show that it holds no secrets, and not printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TextIO
+
+from ..testing.server import FaultServer
+from .callers import Answer, Caller, installed
+from .scenes import SCENES, SECRET, Scene, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["run"]
+
+WIDTHS = (12, 26, 7, 7, 33)  # of a table's columns
+ROW = sum(WIDTHS) + 2 * (len(WIDTHS) - 1)  # columns of a table's row without indent and mark
+GONE_WITHIN = 1.0  # seconds for the server to notice that a client has closed
+GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
+
+
+def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequence[Scene] = SCENES) -> int:
+    """Play the scenes, print what they show, return the exit status.
+
+    Args:
+        out: Where to print; coloured if it is a terminal and NO_COLOR is not set.
+        callers: Who sends; None: every installed client.
+        scenes: What to play.
+    """
+    page = Page(out)
+    if callers is None:
+        callers = installed()
+    if not callers:
+        page.line("forbear demo needs a client to send requests with, and neither httpx nor httpx2 is installed:")
+        page.line("")
+        page.line("    pip install 'forbear[httpx,httpx2]'")
+        return 2
+    server = FaultServer()
+    try:
+        server.start()
+    except OSError as error:
+        page.line(f"forbear demo cannot start its server on 127.0.0.1: {error.strerror or error}")
+        return 2
+    started_at = time.monotonic()
+    told = Told()
+    try:
+        page.intro(server, callers)
+        with told:
+            checks = [check for scene in scenes for check in play(page, server, scene, callers)]
+        checks += closing(page, server, told)
+    finally:
+        server.stop()
+    page.summary(checks, time.monotonic() - started_at)
+    return 0 if all(checks) else 1
+
+
+def play(page: Page, server: FaultServer, scene: Scene, callers: Sequence[Caller]) -> list[bool]:
+    """Play one scene with all callers at once; say for each whether all claims held."""
+    page.scene(scene)
+    order = scene.order._replace(headers={**scene.order.headers, "Authorization": f"Bearer {SECRET}"})
+
+    paths = {caller: f"/{SECRET}/{page.scenes}/{caller.label.replace(' ', '-')}" for caller in callers}
+
+    def send(caller: Caller) -> list[Answer]:
+        server.script(paths[caller], *scene.steps)
+        return caller.call(f"{server.url}{paths[caller]}?token={SECRET}", order)
+
+    checks = []
+    with ThreadPoolExecutor(len(callers)) as pool:
+        for caller, answers in zip(callers, pool.map(send, callers), strict=True):
+            seen = scene.judge(caller, answers, server.requests(paths[caller]))
+            page.row((caller.label, seen.server, waited(answers), took(answers), outcome(answers)), seen.broken)
+            checks.append(not seen.broken)
+    return checks
+
+
+def closing(page: Page, server: FaultServer, told: Told) -> list[bool]:
+    """What must be true once all clients are closed."""
+    until = time.monotonic() + GONE_WITHIN
+    while server.open_connections and time.monotonic() < until:
+        time.sleep(0.01)
+    left = server.open_connections
+    leaks = sum(SECRET in line for line in told.lines)
+    page.heading("Afterwards")
+    page.check(f"P6: nothing leaks: {server.connections} connections were opened, {left} are still open", not left)
+    page.check(
+        f"P10: nothing secret is logged: {len(told.lines)} log records, {leaks} with a path, query or header in them",
+        not leaks,
+    )
+    return [not left, not leaks]
+
+
+class Told(logging.Handler):
+    """Keeps what the library logs inside a ``with`` block, at every level, instead of letting it be printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._logger = logging.getLogger("forbear")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.getMessage()} {record.__dict__}")
+
+    def __enter__(self) -> None:
+        logger = self._logger
+        self._before = logger.level, logger.propagate
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        logger.addHandler(self)
+
+    def __exit__(self, *exception: object) -> None:
+        logger = self._logger
+        logger.removeHandler(self)
+        level, logger.propagate = self._before
+        logger.setLevel(level)
+
+
+class Page:
+    """Plain text, at most 100 columns wide; colour only for people."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._coloured = out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._kept, self._broken = "✓", "✗"
+        try:
+            (self._kept + self._broken).encode(out.encoding or "utf-8")
+        except UnicodeEncodeError:
+            self._kept, self._broken = "ok", "NO"
+        self.scenes = 0
+
+    def line(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+    def intro(self, server: FaultServer, callers: Sequence[Caller]) -> None:
+        names = " and ".join(dict.fromkeys(caller.version for caller in callers))
+        self.line(f"A server on this machine ({server.url}) misbehaves on purpose.")
+        self.line(f"{names} send it real requests through forbear.")
+        self.line("waited: between attempts; took: the whole call, from the request to what the caller got.")
+
+    def heading(self, text: str) -> None:
+        self.line("")
+        self.line(self._painted(text, BOLD))
+
+    def scene(self, scene: Scene) -> None:
+        self.scenes += 1
+        self.heading(f"{self.scenes}. {scene.title}")
+        self.line(f"   {scene.promise}")
+        self.line(f"   The server {scene.fault}.")
+        self.line(self._columns(("client", "server saw", "waited", "took", "caller got")).rstrip())
+
+    def row(self, cells: Sequence[str], broken: Sequence[str]) -> None:
+        self.line(f"{self._columns(cells)}  {self._mark(not broken)}")
+        for claim in broken:
+            self.line(f"     {self._painted(claim, RED)}")
+
+    def check(self, text: str, holds: bool) -> None:
+        self.line(f"   {text:{ROW}}  {self._mark(holds)}")
+
+    def summary(self, checks: Sequence[bool], seconds: float) -> None:
+        self.line("")
+        failed = len(checks) - sum(checks)
+        if failed:
+            self.line(self._painted(f"{failed} of {len(checks)} checks failed, in {seconds:.1f} s.", RED))
+        else:
+            self.line(self._painted(f"All {len(checks)} checks held, in {seconds:.1f} s.", GREEN))
+
+    def _columns(self, cells: Sequence[str]) -> str:
+        return "   " + "  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True))
+
+    def _mark(self, holds: bool) -> str:
+        return self._painted(self._kept, GREEN) if holds else self._painted(self._broken, RED)
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{PLAIN}" if self._coloured else text
+
+
+def waited(answers: list[Answer]) -> str:
+    waits = [wait for answer in answers for wait in answer.record.waits]
+    return f"{sum(waits):.2f} s" if waits else "-"
+
+
+def took(answers: list[Answer]) -> str:
+    return f"{sum(answer.elapsed for answer in answers):.2f} s"
+
+
+def outcome(answers: list[Answer]) -> str:
+    answer = answers[0]
+    text = shown(answer.error or answer.status)
+    if len(answers) > 1:
+        return f"{len(answers)} times {text}"
+    reason = answer.record.reason
+    return text if reason is None else f"{text} ({reason.value})"
