@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "Sleeper"]
 
@@ -59,13 +62,13 @@ class Sleeper:
     A clock that a user injected sleeps by itself and is not woken: it is a test's.
     """
 
-    __slots__ = ("_clock", "_closings", "_event", "_waiting")
+    __slots__ = ("_clock", "_closings", "_event", "_naps")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._closings = 0
         self._event = threading.Event()
-        self._waiting: set[Any] = set()  # futures of asyncio, events of anyio
+        self._naps: dict[Any, Any] = {}  # what asynchronous callers await -> what ends it
 
     def sleep(self, seconds: float) -> bool:
         """Sleep; False if ``close`` was called meanwhile."""
@@ -76,53 +79,57 @@ class Sleeper:
             event.wait(seconds)
         return closings == self._closings
 
-    async def asleep(self, seconds: float) -> bool:
-        """Sleep; False if ``close`` was called meanwhile."""
+    def lie_down(self, seconds: float) -> Awaitable[bool]:
+        """Begin a sleep of asynchronous code and return what to await; its result is as of ``sleep``.
+
+        Not a coroutine function, and on asyncio a bare future: a waiting call holds 250 bytes less than
+        with one more frame, and a third of the memory and time of a cancel scope.
+        """
+        if self._clock is SYSTEM_CLOCK and (loop := asyncio_loop()) is not None:
+            nap: Awaitable[bool] = loop.create_future()
+            self._naps[nap] = loop.call_later(seconds, wake, nap, True)
+            return nap
+        return self._sleep_elsewhere(seconds)
+
+    def get_up(self, nap: Awaitable[bool]) -> None:
+        """End what ``lie_down`` began, also when it was cancelled."""
+        timer = self._naps.pop(nap, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def _sleep_elsewhere(self, seconds: float) -> bool:
         closings = self._closings
         if self._clock is not SYSTEM_CLOCK:
             await self._clock.asleep(seconds)
-        elif (loop := asyncio_loop()) is None:
-            await self._sleep_on_anyio(seconds)
-        else:
-            # A bare future: a third of the memory and time of an event inside a cancel scope.
-            future = loop.create_future()
-            timer = loop.call_later(seconds, wake, future)
-            self._waiting.add(future)
-            try:
-                await future
-            finally:
-                timer.cancel()
-                self._waiting.discard(future)
-        return closings == self._closings
-
-    async def _sleep_on_anyio(self, seconds: float) -> None:
+            return closings == self._closings
         import anyio
 
         event = anyio.Event()
-        self._waiting.add(event)
+        self._naps[event] = event
         try:
             with anyio.move_on_after(seconds):
                 await event.wait()
         finally:
-            self._waiting.discard(event)
+            del self._naps[event]
+        return closings == self._closings
 
     def close(self) -> None:
         """Wake everyone who sleeps now."""
         self._closings += 1
         event, self._event = self._event, threading.Event()
         event.set()
-        for waiting in list(self._waiting):
-            if hasattr(waiting, "get_loop"):
-                loop = waiting.get_loop()
+        for nap in list(self._naps):
+            if hasattr(nap, "get_loop"):
+                loop = nap.get_loop()
                 if not loop.is_closed():
-                    loop.call_soon_threadsafe(wake, waiting)
+                    loop.call_soon_threadsafe(wake, nap, False)
             else:
-                waiting.set()
+                nap.set()
 
 
-def wake(future: Any) -> None:
-    if not future.done():
-        future.set_result(None)
+def wake(nap: Any, slept: bool) -> None:
+    if not nap.done():
+        nap.set_result(slept)
 
 
 def asyncio_loop() -> Any:

@@ -59,10 +59,11 @@ class AsyncExchange(Judging, Protocol):
 
 def drive(exchange: Exchange) -> Any:
     """Send until a verdict says not to; return the response or raise the library's error."""
+    delay = exchange.initial_delay
     try:
-        if exchange.initial_delay > 0:
-            exchange.sleeper.sleep(exchange.initial_delay)
         while True:
+            if delay > 0 and not exchange.sleeper.sleep(delay):  # a sleep of 0 costs more than the rest of a retry
+                return exchange.woken()
             try:
                 response = exchange.send()
             except Exception as error:  # never BaseException: cancellation passes through
@@ -76,19 +77,24 @@ def drive(exchange: Exchange) -> Any:
                     return exchange.hand_over(response)
                 exchange.discard(response)
                 del response  # half of what a waiting call would hold
-            # A sleep of 0 would cost more than the rest of a retry.
-            if verdict.delay > 0 and not exchange.sleeper.sleep(verdict.delay):
-                return exchange.woken()
+            delay = verdict.delay
     finally:
         exchange.release()
 
 
 async def adrive(exchange: AsyncExchange) -> Any:
     """Send until a verdict says not to; return the response or raise the library's error."""
+    delay = exchange.initial_delay
     try:
-        if exchange.initial_delay > 0:
-            await exchange.sleeper.asleep(exchange.initial_delay)
         while True:
+            if delay > 0:  # a sleep of 0 costs more than the rest of a retry
+                nap = exchange.sleeper.lie_down(delay)
+                try:
+                    if not await nap:
+                        return exchange.woken()
+                finally:
+                    exchange.sleeper.get_up(nap)
+                del nap
             try:
                 response = await exchange.send()
             except Exception as error:  # never BaseException: cancellation passes through
@@ -102,8 +108,6 @@ async def adrive(exchange: AsyncExchange) -> Any:
                     return await exchange.hand_over(response)
                 await exchange.discard(response)
                 del response  # half of what a waiting call would hold
-            # A sleep of 0 would cost more than the rest of a retry.
-            if verdict.delay > 0 and not await exchange.sleeper.asleep(verdict.delay):
-                return exchange.woken()
+            delay = verdict.delay
     finally:
         exchange.release()

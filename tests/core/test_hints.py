@@ -40,18 +40,20 @@ def close(seconds: float | None) -> object:
     return None if seconds is None else pytest.approx(seconds, abs=0.001, rel=0)
 
 
-# --- the corpus --------------------------------------------------------------------------------------
+# --- the corpus -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", ["text", "latin-1", "utf-8"])
+def as_octets(case) -> list[tuple[bytes, bytes]]:
+    """Octets as they arrive: latin-1, unless a character has none there; then UTF-8 (rule H0)."""
+    values = "".join(value for _, value in case["headers"])
+    encoding = "latin-1" if all(character <= "\xff" for character in values) else "utf-8"
+    return [(name.encode("ascii"), value.encode(encoding)) for name, value in case["headers"]]
+
+
+@pytest.mark.parametrize("lines_of", [lambda case: [*map(tuple, case["headers"])], as_octets], ids=["text", "octets"])
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_corpus(case, encoding):
-    lines = [tuple(line) for line in case["headers"]]
-    if encoding != "text":
-        try:
-            lines = [(name.encode("ascii"), value.encode(encoding)) for name, value in lines]
-        except UnicodeEncodeError:
-            pytest.skip("cannot be sent in this encoding")
+def test_corpus(case, lines_of):
+    lines = lines_of(case)
     now = datetime.fromisoformat(case["now"]).timestamp()
     expected = case["expect"]
     expect(read_hint(case["status"], lines, now=now), expected["delay_s"], expected["should_retry"])
@@ -64,7 +66,7 @@ def test_a_failing_comparison_is_seen():
         expect(Hint(None, True, None), None, None)
 
 
-# --- what comes in: H0, H1 -----------------------------------------------------------------------------
+# --- what comes in: H0, H1 ------------------------------------------------------------------------
 
 EVERYTHING = [
     ("Retry-After", "7"),
@@ -116,7 +118,7 @@ def test_lines_may_be_an_iterator_and_mix_text_with_octets():
     assert read_hint(503, lines, now=0.0) == Hint(60.0, None, "retry-after")
 
 
-# --- sources in order: H2 --------------------------------------------------------------------------------
+# --- sources in order: H2 -------------------------------------------------------------------------
 
 IN_ORDER = [
     ("Retry-After-Ms", "1000", 1.0),
@@ -150,7 +152,7 @@ def test_a_malformed_source_counts_as_absent(first):
     assert (hint.delay, hint.source) == (delay, next_name.lower())
 
 
-# --- numbers: H3, H4 --------------------------------------------------------------------------------------
+# --- numbers: H3, H4 ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_numbers(name, value, delay):
     assert delay_of(503, (name, value)) == close(delay)
 
 
-# --- HTTP-dates: H5 ----------------------------------------------------------------------------------------
+# --- HTTP-dates: H5 -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_a_two_digit_year_is_near_the_servers_clock_and_its_own_near_ours():
     assert delay_of(503, *lines, now=-315619200.0) == 9
 
 
-def test_every_day_of_four_centuries_is_the_day_that_datetime_says():
+def test_days_from_1890_to_2110_are_the_days_that_datetime_says():
     day = datetime(1890, 1, 1, 23, 59, 59, tzinfo=UTC)
     while day.year < 2110:
         imf = day.strftime("%a, %d %b %Y %H:%M:%S GMT")
@@ -327,7 +329,7 @@ def test_every_day_of_four_centuries_is_the_day_that_datetime_says():
         day += timedelta(days=7 if day.day < 24 else 1)
 
 
-# --- the reference clock: H6 ----------------------------------------------------------------------------------
+# --- the reference clock: H6 ----------------------------------------------------------------------
 
 AT_12_02 = ("Retry-After", "Fri, 20 Nov 2026 12:02:00 GMT")
 DATE = ("Date", "Fri, 20 Nov 2026 12:00:00 GMT")
@@ -367,6 +369,9 @@ def test_age_saturates():
     """RFC 9111 §1.2.2: 2147483648 s after 12:00:00 on 20 Nov 2026 it is 15:14:08 on 8 Dec 2094."""
     lines = [DATE, ("Age", "99999999999"), ("Retry-After", "Wed, 08 Dec 2094 15:14:09 GMT")]
     assert delay_of(503, *lines) == 1
+    # 1e9 s is 11574 days 1:46:40 after 20 Nov 2026: 29 Jul 2058.
+    lines = [DATE, ("Age", "1000000000"), ("Retry-After", "Mon, 29 Jul 2058 13:46:42 GMT")]
+    assert delay_of(503, *lines) == 2
 
 
 @pytest.mark.parametrize("now", [float("inf"), float("-inf"), float("nan"), 1e308, -1e308, 10**400, 0, -1])
@@ -374,11 +379,10 @@ def test_no_clock_is_too_strange(now):
     values = ["Friday, 20-Nov-26 12:00:00 GMT", "Fri, 20 Nov 2026 12:00:00 GMT", "5"]
     for value in values:
         delay = delay_of(503, ("Retry-After", value), now=now)
-        assert delay is not None
-        assert 0 <= delay <= FOREVER
+        assert delay is None or 0 <= delay <= FOREVER
 
 
-# --- several values: H7 ----------------------------------------------------------------------------------------
+# --- several values: H7 ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -410,7 +414,7 @@ def test_the_longest_of_several_milliseconds(name):
     assert delay_of(503, (name, ", ,"), (name, "")) is None
 
 
-# --- advice: H8 ----------------------------------------------------------------------------------------------------
+# --- advice: H8 -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -473,7 +477,7 @@ def test_two_pushbacks_are_one_that_cannot_be_parsed():
     assert read_hint(503, lines, now=NOW) == Hint(None, False, None)
 
 
-# --- quotas: H9, H11 -------------------------------------------------------------------------------------------------
+# --- quotas: H9, H11 ------------------------------------------------------------------------------
 
 RESETS = [  # name, value that means 40 s, name of its remaining header
     ("RateLimit-Reset", "40", "RateLimit-Remaining"),
@@ -535,6 +539,11 @@ def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, v
             id="remaining in the other spelling",
         ),
         pytest.param(
+            [("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "0")],
+            Hint(9.0, None, "x-rate-limit-reset"),
+            id="and the other way round",
+        ),
+        pytest.param(
             [("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "3")], NO_HINT, id="positive in the other spelling"
         ),
         pytest.param(
@@ -548,7 +557,9 @@ def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, v
             id="own spelling first",
         ),
         pytest.param(
-            [("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining-Requests", "0")], NO_HINT, id="remaining of another family"
+            [("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining-Requests", "0")],
+            NO_HINT,
+            id="remaining of another family",
         ),
         pytest.param(
             [
@@ -585,18 +596,25 @@ def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, v
             id="a malformed kind",
         ),
         pytest.param(
-            [("RateLimit-Remaining", "3"), ("RateLimit-Reset", "9"), ("X-RateLimit-Remaining", "0"), ("X-RateLimit-Reset", "8")],
+            [
+                ("RateLimit-Remaining", "3"),
+                ("RateLimit-Reset", "9"),
+                ("X-RateLimit-Remaining", "0"),
+                ("X-RateLimit-Reset", "8"),
+            ],
             Hint(8.0, None, "x-ratelimit-reset"),
             id="a family that does not count leaves it to the next",
         ),
-        pytest.param([("RateLimit-Reset", "9"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")], NO_HINT, id="two resets"),
+        pytest.param(
+            [("RateLimit-Reset", "9"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")], NO_HINT, id="two resets"
+        ),
     ],
 )
 def test_which_reset_counts(lines, hint):
     assert read_hint(503, lines, now=NOW) == hint
 
 
-# --- reset values: H10 -------------------------------------------------------------------------------------------------
+# --- reset values: H10 ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["RateLimit-Reset", "X-RateLimit-Reset", "X-Rate-Limit-Reset"])
@@ -739,7 +757,7 @@ def test_go_durations(value, delay):
     assert delay_of(429, ("x-ratelimit-reset-requests", value)) == close(delay)
 
 
-# --- RateLimit: H9 Q1 and Q2 ----------------------------------------------------------------------------------------------
+# --- RateLimit: H9 Q1 and Q2 ----------------------------------------------------------------------
 
 LISTS = [  # field value, delay on 429 and on 503
     ('"a";r=0;t=5', 5),
@@ -771,14 +789,15 @@ LISTS = [  # field value, delay on 429 and on 503
     ('"a";r=?0;t=5', None),
     ('"a";r=0;t=@5', None),
     ('"a";r=-1;t=5', None),
-    ('"a";r=0;t=-5', None),
+    ('"a";r=0;t=-1', None),
+    ('"a";r=0;t=5, "b";r=-1', None),
     ('"a";r=0;t=1234567890123456', None),
     ('"a";r=0;t=5, "b"', None),
     ('"a";r=0;t=5, "b";r=x', None),
     ('"a";r=0;t=5, b;r=0;t=7', None),
     ('"a";r=0;t=5, ("b");r=0;t=7', None),
     ('"a";r=0;t=5, 7;r=0;t=7', None),
-    ('a;r=0;t=5', None),
+    ("a;r=0;t=5", None),
     ("'a';r=0;t=5", None),
     ('"a";r=0;t=5,', None),
     (',"a";r=0;t=5', None),
@@ -843,7 +862,7 @@ def test_rate_limit_lines_are_one_list():
     [
         ("limit=100, remaining=0, reset=50", 50, 50),
         ("limit=100,remaining=0\t,\treset=50", 50, 50),
-        ("reset=50, limit=100;w=60;burst=1000;policy=\"a\", remaining=0;x", 50, 50),
+        ('reset=50, limit=100;w=60;burst=1000;policy="a", remaining=0;x', 50, 50),
         ("remaining=0, reset=50", 50, 50),
         ("limit=100, remaining=1, reset=50", None, None),
         ("limit=100, remaining=0.5, reset=50", None, None),
@@ -890,7 +909,7 @@ def test_a_malformed_rate_limit_leaves_it_to_the_next_family():
     assert read_hint(503, lines, now=NOW) == Hint(3.0, None, "ratelimit-reset")
 
 
-# --- the parsers themselves ---------------------------------------------------------------------------------------------------
+# --- the parsers themselves -----------------------------------------------------------------------
 
 
 def test_a_timestamp_is_what_datetime_says():

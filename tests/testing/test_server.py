@@ -135,24 +135,18 @@ def test_a_chunked_answer_comes_in_several_chunks(server: FaultServer) -> None:
     ("step", "method"),
     [("200;body=5", "HEAD"), ("200;body=5;chunked=1", "HEAD"), ("204", "GET"), ("304", "GET")],
 )
-def test_answers_without_a_body_leave_the_connection_in_step(
-    server: FaultServer, step: str, method: str
-) -> None:
+def test_answers_without_a_body_leave_the_connection_in_step(server: FaultServer, step: str, method: str) -> None:
     server.script("/x", step, "404;body=3;close=1")
     with peer(server) as sock:
         sock.sendall(request(method=method, body=b""))
         status, headers, content = read_answer(sock, method)
         assert (status, content) == (int(step[:3]), b"")
-        assert headers.get("content-length") == (
-            "5" if step == "200;body=5" else "32" if step == "304" else None
-        )
+        assert headers.get("content-length") == ("5" if step == "200;body=5" else "32" if step == "304" else None)
         sock.sendall(request(method="GET", body=b""))
         assert read_all(sock).endswith(b"\r\n\r\n012")
 
 
-@pytest.mark.parametrize(
-    "step", ["503;delay=40", "503;head-delay=40", "503;drip=4;body=64", "503;drip=4;chunked=1"]
-)
+@pytest.mark.parametrize("step", ["503;delay=40", "503;head-delay=40", "503;drip=4;body=64", "503;drip=4;chunked=1"])
 def test_pauses_are_kept_and_the_answer_is_whole(server: FaultServer, step: str) -> None:
     server.script("/x", step)
     began = time.monotonic()
@@ -463,9 +457,7 @@ def test_a_typo_is_refused_and_changes_nothing(server: FaultServer, step: int | 
 
 
 @pytest.mark.parametrize(("path", "steps"), [("x", [200]), ("/x?a=1", [200]), ("/s/a", [200]), ("/x", [])])
-def test_a_script_that_could_never_be_asked_for_is_refused(
-    server: FaultServer, path: str, steps: list[int]
-) -> None:
+def test_a_script_that_could_never_be_asked_for_is_refused(server: FaultServer, path: str, steps: list[int]) -> None:
     with pytest.raises(ValueError):
         server.script(path, *steps)
 
@@ -534,10 +526,17 @@ def test_a_key_with_another_body_is_422(server: FaultServer) -> None:
     assert server.executed("/x") == 1
 
 
+def test_a_key_executed_early_is_replayed_to_the_whole_body(server: FaultServer) -> None:
+    server.script("/x", "early:202:2")
+    assert ask(server, Idempotency_Key="k")[0] == 202
+    assert ask(server, Idempotency_Key="k")[1]["idempotent-replayed"] == "true"
+    assert server.executed("/x") == 1
+
+
 def test_a_key_belongs_to_its_path(server: FaultServer) -> None:
     server.script("/x", 200)
     server.script("/y", 200)
-    for path in ("/x", "/y", "/x?a=1", "/s/a/200"):
+    for path in ("/x", "/y", "/x?a=1", "/s/a/200", "/s/a/200"):
         ask(server, path, Idempotency_Key="k")
     assert (server.executed("/x"), server.executed("/y"), server.executed("/s/a")) == (1, 1, 1)
 
@@ -557,9 +556,7 @@ def test_an_upload_that_broke_off_leaves_its_key_unused(server: FaultServer) -> 
 def test_a_storm_of_repeats_executes_once(server: FaultServer) -> None:
     server.script("/x", "200;delay=5")
     seen: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: seen.append(ask(server, Idempotency_Key="k")[0])) for _ in range(20)
-    ]
+    threads = [threading.Thread(target=lambda: seen.append(ask(server, Idempotency_Key="k")[0])) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:

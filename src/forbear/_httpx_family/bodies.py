@@ -12,13 +12,12 @@ seen into is taken for a one-shot one.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["AsyncBodyGuard", "BodyGuard", "ConsumedBody", "wants_guard"]
-
-CHUNK_SIZE = 65_536  # bytes; httpx's own
 
 
 class ConsumedBody(Exception):
@@ -35,84 +34,115 @@ class Guard:
     def __init__(self, stream: Any, buffer_limit: int) -> None:
         self._stream = stream
         self._readings = 0
-        self._length: int | None = None  # of the first whole reading, in bytes
-        self.error: Exception | None = None
-        self._buffer: list[bytes] | None = None
-        self._room = 0
-        self._buffered_whole = False
-        source = getattr(stream, "_stream", None)
+        self.error: BaseException | None = None
+        own = is_of_library(stream)
+        source = getattr(stream, "_stream", None) if own else None
         self._file = source if is_file(source) else None
         self._start: Any = None
         if self._file is not None:
             self._replayable = is_seekable(self._file)
-        elif hasattr(stream, "fields"):
+        elif own and hasattr(stream, "fields"):
             self._replayable = all(is_replayable_field(field) for field in stream.fields)
         else:
             self._replayable = source is not None and is_reiterable(source)
-        if not self._replayable and buffer_limit:
-            self._buffer = []
-            self._room = buffer_limit
+        # The first reading of a one-shot body, as far as it went; None: not kept, or it did not fit.
+        self._buffer: list[bytes] | None = [] if buffer_limit and not self._replayable else None
+        self._room = buffer_limit
+        self._rest: Any = None  # where that reading goes on
+        # A body may look replayable and still drain one source. So each reading is compared with the
+        # longest one before, in bytes and, where it comes from code of the user's, by checksum.
+        self._doubted = self._file is None and source is not None and not isinstance(source, (list, tuple))
+        self._length = self._sum = 0
+        self._known_length = self._known_sum = 0
+        self._whole_length: int | None = None
 
     @property
     def ready(self) -> bool:
         """The body can be produced, from its first byte."""
-        return self._replayable or self._readings == 0 or self._buffered_whole
+        return self._replayable or self._readings == 0 or self._buffer is not None
 
-    def _begin(self) -> None:
+    def covers(self, stream: Any) -> bool:
+        """Is this the guard of that stream?"""
+        return self._stream is stream
+
+    def _begin(self) -> list[bytes]:
+        """Count the reading; return what an earlier one has left in the buffer."""
         if not self.ready:
             raise ConsumedBody("this body was read before and cannot be produced again")
         self._readings += 1
+        if self._length > self._known_length:
+            self._known_length, self._known_sum = self._length, self._sum
+        self._length = self._sum = 0
+        return [] if self._buffer is None else self._buffer.copy()
 
-    def _keep(self, chunk: bytes) -> None:
-        """Keep the first reading of a one-shot body as long as it fits."""
-        if self._buffer is not None and self._readings == 1:
+    def _note(self, chunk: bytes) -> None:
+        """Look at a chunk before it goes out.
+
+        Raises:
+            ConsumedBody: The body differs from what was sent of it before.
+        """
+        if self._buffer is not None:
             self._room -= len(chunk)
             if self._room < 0:
                 self._buffer = None
             else:
                 self._buffer.append(bytes(chunk))
+        elif self._replayable:
+            end = self._length + len(chunk)
+            if self._doubted:
+                # Compared before the byte that could complete it for the server goes out.
+                if self._length < self._known_length <= end:
+                    self._check(crc32(chunk[: self._known_length - self._length], self._sum) == self._known_sum)
+                self._sum = crc32(chunk, self._sum)
+            self._length = end
 
-    def _finish(self, length: int) -> None:
-        """A whole body has been produced; it must be as long as the first time."""
-        if self._readings == 1:
-            self._buffered_whole = self._buffer is not None
-        if self._length is None:
-            self._length = length
-        elif self._length != length:
-            # Raised before the last chunk: the server cannot take what came for a whole body.
+    def _finish(self) -> None:
+        """A whole body has been produced; raised here, the server does not see its end."""
+        if self._replayable:
+            self._check(self._length >= self._known_length and self._whole_length in (None, self._length))
+            self._whole_length = self._length
+
+    def _check(self, same: bool) -> None:
+        if not same:
             self._replayable = False
-            raise ConsumedBody(f"this body had {self._length} bytes at first and {length} now")
+            raise ConsumedBody("its body is another one when it is produced again")
+
+    def _broke(self, error: BaseException) -> None:
+        """The source itself failed: what it gave so far is no body."""
+        self.error = error
+        self._buffer = None
 
 
 class BodyGuard(Guard):
     """Behind it, a body of a synchronous request."""
 
     def __iter__(self) -> Iterator[bytes]:
-        self._begin()
-        if self._buffered_whole and self._buffer is not None:
-            yield from self._buffer
-            return
-        length = 0
+        yield from self._begin()
         try:
             for chunk in self._chunks():
-                length += len(chunk)
-                self._keep(chunk)
+                self._note(chunk)
                 yield chunk
-        except Exception as error:
-            self.error = error
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
             raise
-        self._finish(length)
+        except BaseException as error:
+            self._broke(error)
+            raise
+        self._finish()
 
     def _chunks(self) -> Iterator[bytes]:
-        file = self._file
-        if file is None:
-            return iter(self._stream)
-        if self._replayable:
-            if self._start is None:
-                self._start = file.tell()
+        if self._buffer is not None:
+            if self._rest is None:
+                self._rest = iter(self._stream)
+            return self._rest  # type: ignore[no-any-return]
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                self._file.seek(self._start)
             else:
-                file.seek(self._start)
-        return iter(lambda: file.read(CHUNK_SIZE), b"")
+                try:
+                    self._start = self._file.tell()
+                except OSError:
+                    self._replayable = False
+        return iter(self._stream)
 
     def close(self) -> None:
         if hasattr(self._stream, "close"):
@@ -123,30 +153,33 @@ class AsyncBodyGuard(Guard):
     """Behind it, a body of an asynchronous request."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        self._begin()
-        if self._buffered_whole and self._buffer is not None:
-            for chunk in self._buffer:
-                yield chunk
-            return
-        length = 0
+        for chunk in self._begin():
+            yield chunk
         try:
-            await self._rewind()
-            async for chunk in self._stream:
-                length += len(chunk)
-                self._keep(chunk)
+            async for chunk in await self._chunks():
+                self._note(chunk)
                 yield chunk
-        except Exception as error:
-            self.error = error
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
             raise
-        self._finish(length)
+        except BaseException as error:
+            self._broke(error)
+            raise
+        self._finish()
 
-    async def _rewind(self) -> None:
-        if self._file is None or not self._replayable:
-            return
-        if self._start is None:
-            self._start = await awaited(self._file.tell())
-        else:
-            await awaited(self._file.seek(self._start))
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        if self._buffer is not None:
+            if self._rest is None:
+                self._rest = aiter(self._stream)
+            return self._rest  # type: ignore[no-any-return]
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                await awaited(self._file.seek(self._start))
+            else:
+                try:
+                    self._start = await awaited(self._file.tell())
+                except OSError:
+                    self._replayable = False
+        return aiter(self._stream)
 
     async def aclose(self) -> None:
         if hasattr(self._stream, "aclose"):
@@ -158,9 +191,14 @@ async def awaited(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
 
 
+def is_of_library(stream: Any) -> bool:
+    """A class of the user's may have attributes of the same names, and transform what is below."""
+    return type(stream).__module__.partition(".")[0] in ("httpx", "httpx2")
+
+
 def wants_guard(stream: Any) -> bool:
     """Everything but plain bytes; multipart made of bytes only is as good as plain."""
-    fields = getattr(stream, "fields", None)
+    fields = getattr(stream, "fields", None) if is_of_library(stream) else None
     return fields is None or any(not isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields)
 
 
@@ -184,8 +222,13 @@ def is_seekable(file: Any) -> bool:
 
 
 def is_reiterable(source: Any) -> bool:
-    """Does each pass begin anew? An iterator does not, nor an object that hands out a kept iterator."""
+    """Does each pass begin anew? An iterator does not, nor an object that hands out a kept iterator.
+
+    A stream class of the user's is meant to be read once.
+    """
     if hasattr(source, "__next__") or hasattr(source, "__anext__"):
+        return False
+    if any(cls.__name__ in ("SyncByteStream", "AsyncByteStream") for cls in type(source).__mro__):
         return False
     begin = getattr(source, "__iter__", None) or getattr(source, "__aiter__", None)
     if begin is None:

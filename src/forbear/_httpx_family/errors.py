@@ -129,6 +129,8 @@ def is_trusted(error: BaseException) -> bool:
     dropped as ConnectTimeout.
     """
     cause = error.__cause__
+    if cause is None and not error.__suppress_context__:
+        cause = error.__context__  # raised without ``from``; the libraries of the family always say it
     if cause is None or root(error) in CORES:
         return True
     return root(cause) in CORES or (isinstance(cause, OSError) and root(cause) in SOCKET_LAYER)
@@ -173,4 +175,6 @@ def is_unprocessed(error: BaseException) -> bool:
 def is_disconnect(error: BaseException) -> bool:
     """The peer closed without an answer: httpcore raises that itself, while bad HTTP has h11's error as cause."""
     core = error if root(error) in CORES else error.__cause__
-    return core is not None and root(core) in CORES and core.__cause__ is None and bool(core.args)
+    if core is None or root(core) not in CORES or core.__cause__ is not None:
+        return False
+    return bool(core.args) and isinstance(core.args[0], str)  # not an event of h2: ENHANCE_YOUR_CALM, CANCEL …

@@ -116,7 +116,13 @@ class Exchange:
         transport, request, call = self.transport, self.request, self.call
         stream = request.stream
         if not off and type(stream) is not transport._byte_stream and wants_guard(stream):
-            stream = self.body = self._guard(stream, transport._body_buffer)
+            if isinstance(stream, Guard):  # of a forbear above us
+                self.body = stream
+            elif hop is not None and hop.body is not None and hop.body.covers(stream):
+                self.body = hop.body  # it knows what the hops before have read
+            else:
+                self.body = self._guard(stream, transport._body_buffer)
+            stream = self.body
         added: list[tuple[str, str]] = []
         if not off:
             if transport._contact is not None and "from" not in request.headers:
@@ -183,7 +189,7 @@ class Exchange:
 
     def _refuse_second_reading(self, error: ConsumedBody) -> Exception:
         failed: Exception = self.transport._library.module.RemoteProtocolError(
-            f"The server closed the connection before it answered, and the request cannot be sent again: {error}."
+            f"The request was not answered and cannot be sent again: {error}."
         )
         return failed
 
@@ -322,7 +328,10 @@ class Exchange:
         """
         call = self.call
         failure = call.last_failure
-        assert failure is not None
+        if failure is None:
+            raise self._told(
+                self.transport._library.module.TransportError("The transport was closed before the request was sent.")
+            )
         error, self.last_error = self.last_error, None
         if failure.status is None:
             assert error is not None

@@ -20,7 +20,7 @@ HOP = "forbear.call"  # extensions key
 class Hop:
     """What a redirected call carries from hop to hop, in the request's extensions."""
 
-    __slots__ = ("deadline_at", "key", "key_origin", "made_for", "retries_used", "target")
+    __slots__ = ("body", "deadline_at", "key", "key_origin", "made_for", "retries_used", "target")
 
     def __init__(self, exchange: Exchange, target: Any) -> None:
         call = exchange.call
@@ -28,6 +28,7 @@ class Hop:
         self.deadline_at = call.deadline_at
         self.key = exchange.generated_key
         self.key_origin = call.facts.origin
+        self.body = exchange.body
         self.made_for = ref(exchange.request)
         self.target = target
 

@@ -47,7 +47,7 @@ def take_over_retries(inner: Any, wrapper: str) -> int:
         f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts would multiply."
         " forbear retries failed connections by itself, with a wait and under its limits.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
     return retries
 
@@ -62,7 +62,7 @@ def warn_of_lost_proxy(wrapper: str, library: str) -> None:
                 f"{name} is set, but {library} ignores it when transport= is given; to keep proxies, TLS and limits use"
                 f" forbear.{library}.wrap({library}.Client())",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
             return
 
