@@ -32,6 +32,7 @@ class Effort:
 
     rounds: int
     chunk_seconds: float
+    patience: int  # times the rounds, if too few were quiet
     exact_calls: int  # for figures that are counted rather than timed
 
 
@@ -64,6 +65,7 @@ def success(family: Family, colour: str, effort: Effort, chosen: Sequence[Candid
             lambda: track.run(bare, bare.count),
             {lane.name: lambda lane=lane: (track.run(lane, lane.count),) for lane in lanes},
             effort.rounds,
+            effort.patience,
         )
         best = best_bare(samples)
         for name, turns in samples.items():
@@ -112,7 +114,7 @@ def _timed_retries(
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
                 turns[candidate.name] = _retried_turn(track, family, colour, candidate, effort, sleeps)
-        samples = interleave(lambda: track.run(bare, bare.count), turns, effort.rounds)
+        samples = interleave(lambda: track.run(bare, bare.count), turns, effort.rounds, effort.patience)
         best = best_bare(samples) if samples else 0.0
         for name, taken in samples.items():
             rows[name] = figure(taken, best, lambda s: (s.parts[0] - s.bare) / RETRIES / 1e3).as_dict()
@@ -163,14 +165,14 @@ def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int
     """Make the calls and return how many objects only the cyclic collector could free."""
 
     async def all_of_them() -> int:
-        gc.collect()
         for _ in range(calls):
             await send(request)
         return gc.collect()
 
+    gc.collect()
+    gc.freeze()  # only what the calls leave is looked at
     if colour == "async":
         return asyncio.run(all_of_them())
-    gc.collect()
     for _ in range(calls):
         send(request)
     return gc.collect()

@@ -78,16 +78,17 @@ def _probe(code: str) -> list[float]:
 
 
 def _absence(statements: str) -> str | None:
-    for word in statements.replace(";", " ").split():
-        if word == "import":
+    for statement in statements.split(";"):
+        keyword, _, module = statement.strip().partition(" ")
+        if keyword != "import":
             continue
         try:
-            spec = find_spec(word)
+            spec = find_spec(module)
             missing = spec is None or spec.origin is None  # a bare folder is no package
-        except (ModuleNotFoundError, ImportError):
-            missing = word != "forbear.RetryPolicy"
+        except ModuleNotFoundError:
+            missing = True
         if missing:
-            return f"{word.split('.')[0]} is not installed"
+            return f"{module.split('.')[0]} is not installed"
     return None
 
 

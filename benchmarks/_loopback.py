@@ -157,7 +157,8 @@ def _senders(
 
 def _summary(turn: Any, rates: dict[str, list[float]], rounds: int, skipped: dict[str, Any]) -> dict[str, Any]:
     names = [name for name in rates if name != "bare"]
-    samples = interleave(lambda: turn("bare")[0], {name: lambda name=name: turn(name) for name in names}, rounds)
+    turns = {name: lambda name=name: turn(name) for name in names}
+    samples = interleave(lambda: turn("bare")[0], turns, rounds, 1)
     best = best_bare(samples)
     rows: dict[str, Any] = dict(skipped)
     bare_rate = median(rates["bare"])

@@ -4,7 +4,7 @@ Order within a round is B A B C B D …, candidates shuffled, so that each one h
 either side. What is read is the CPU time of this thread, never the wall clock. A round is *quiet* for a
 candidate when both neighbours were within QUIET of the fastest bare chunk of the run; medians and ranges are
 taken over quiet rounds, because a shared machine has phases in which everything is nearly twice as slow.
-The collector stays on, but what was set up before a chunk is frozen out of its reach.
+The collector stays on, but what was set up before a chunk is frozen out of its reach, for good.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from time import thread_time_ns
 from typing import Any, Self
 
 QUIET = 1.15  # a neighbouring bare chunk may cost this many times the best one seen
-PATIENCE = 4  # times the rounds asked for, if too few of them were quiet
+LEAST = 5  # rounds that a median is taken over, the least disturbed ones if too few were quiet
 
 
 @dataclass
@@ -76,7 +76,6 @@ class Track:
 
     def __exit__(self, *exc_info: object) -> None:
         self._loop.close()
-        gc.unfreeze()
         gc.collect()
 
     def run(self, lane: Lane, count: int) -> float:
@@ -99,8 +98,8 @@ class Track:
     def warm_up(self, lane: Lane, chunk_seconds: float, *, most: int) -> None:
         """Let the interpreter specialise, then choose how many calls fill a chunk."""
         for _ in range(3):
-            self.run(lane, 60)
-        cost = self.run(lane, 100)
+            self.run(lane, 30)
+        cost = self.run(lane, 30)
         lane.count = max(20, min(most, int(chunk_seconds * 1e9 / max(cost, 1.0))))
 
 
@@ -121,16 +120,19 @@ class Sample:
 
 
 def interleave(
-    bare: Callable[[], float], candidates: Mapping[str, Callable[[], tuple[float, ...]]], rounds: int
+    bare: Callable[[], float],
+    candidates: Mapping[str, Callable[[], tuple[float, ...]]],
+    rounds: int,
+    patience: int,
 ) -> dict[str, list[Sample]]:
     """Give every candidate `rounds` turns, each between two chunks of the bare call.
 
-    Those with fewer than half of them quiet get more, up to PATIENCE times as many.
+    Those with fewer than half of them quiet get more, up to `patience` times as many.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in candidates}
     order = list(candidates)
     before = bare()
-    for played in range(rounds * PATIENCE):
+    for played in range(rounds * patience):
         if played >= rounds:
             best = best_bare(samples)
             order = [name for name in order if 2 * sum(s.is_quiet(best) for s in samples[name]) < rounds]
@@ -164,13 +166,12 @@ class Figure:
 
 
 def figure(samples: Sequence[Sample], best: float, value: Callable[[Sample], float]) -> Figure:
-    """Summarise one candidate; without a quiet round, its least disturbed one stands for it."""
-    quiet = [value(s) for s in samples if s.is_quiet(best)]
-    count = len(quiet)
-    if not quiet:
-        quiet = [value(min(samples, key=lambda s: max(s.before, s.after)))]
+    """Summarise one candidate over its quiet rounds; with too few of those, over the least disturbed."""
+    ranked = sorted(samples, key=lambda s: max(s.before, s.after))
+    quiet = sum(s.is_quiet(best) for s in ranked)
+    kept = [value(s) for s in ranked[: max(quiet, LEAST)]]
     every = [value(s) for s in samples]
-    return Figure(median(quiet), min(quiet), max(quiet), median(every), count, len(every))
+    return Figure(median(kept), min(kept), max(kept), median(every), quiet, len(every))
 
 
 def spread(values: Sequence[float]) -> Figure:

@@ -112,7 +112,6 @@ async def _lateness(subject: _Floor | _Calls, calls: int, spread: float, ahead: 
     tasks = [asyncio.create_task(subject.late(request)) for request in requests]
     await asyncio.gather(*tasks)
     cpu = time.process_time() - cpu
-    gc.unfreeze()
     late = sorted(plan.late * 1e3 for plan in plans)
     return {
         "p50": late[len(late) // 2],

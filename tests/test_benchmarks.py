@@ -20,9 +20,7 @@ FORBEAR = ("forbear", "forbear, budget=None", "forbear, total_timeout=30", "forb
 UNWELL = "forbear, an origin unwell"
 ANSWERED = {"median", "low", "high", "all_median", "quiet", "rounds"}
 
-pytestmark = pytest.mark.skipif(
-    not HOT_PATH.exists(), reason="benchmarks/ is not part of an installed package"
-)
+pytestmark = pytest.mark.skipif(not HOT_PATH.exists(), reason="benchmarks/ is not part of an installed package")
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +115,7 @@ def test_loopback_is_measured_or_says_why_not(measures):
         return
     for family in FAMILIES:
         for colour in COLOURS:
-            assert {"median", "cpu_us", "rate", "rate_ratio"} <= set(
-                result[family][colour]["rows"]["forbear"]
-            )
+            assert {"median", "cpu_us", "rate", "rate_ratio"} <= set(result[family][colour]["rows"]["forbear"])
 
 
 @pytest.mark.parametrize("package", ["httpx_retries", "httpware", "tenacity", "stamina", "backoff"])

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .core.backoff import Backoff as Backoff
     from .core.backoff import Exponential as Exponential
     from .core.backoff import Fixed as Fixed
-    from .core.hints import Hint as Hint
     from .core.hints import read_hint as read_hint
     from .core.keys import IdempotencyKeys as IdempotencyKeys
     from .core.outcome import Failure as Failure
     from .core.outcome import FailureKind as FailureKind
     from .core.outcome import Fault as Fault
+    from .core.outcome import Hint as Hint
     from .core.outcome import Phase as Phase
     from .core.policy import RetryPolicy as RetryPolicy
     from .core.record import AttemptRecord as AttemptRecord
@@ -50,7 +50,7 @@ _PLACES = {
     "Fault": "core.outcome",
     "Fixed": "core.backoff",
     "ForbearError": "errors",
-    "Hint": "core.hints",
+    "Hint": "core.outcome",
     "IdempotencyKeys": "core.keys",
     "Phase": "core.outcome",
     "Reason": "core.verdict",

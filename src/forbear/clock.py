@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -59,27 +60,31 @@ SYSTEM_CLOCK: Clock = SystemClock()
 class Sleeper:
     """Sleeps on a clock until the time is over or ``close`` is called, from any thread.
 
-    A clock that a user injected sleeps by itself and is not woken: it is a test's.
+    ``close`` ends the waits of calls that had begun by then, whether they sleep already or not; later
+    calls are not concerned. A clock that a user injected sleeps by itself and is not woken: it is a
+    test's.
     """
 
-    __slots__ = ("_clock", "_closings", "_event", "_naps")
+    __slots__ = ("_clock", "_closed_at", "_event", "_naps")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._closings = 0
+        self._closed_at = -inf
         self._event = threading.Event()
         self._naps: dict[Any, Any] = {}  # what asynchronous callers await -> what ends it
 
-    def sleep(self, seconds: float) -> bool:
-        """Sleep; False if ``close`` was called meanwhile."""
-        closings, event = self._closings, self._event
+    def sleep(self, seconds: float, *, since: float) -> bool:
+        """Sleep; False if ``close`` was called after the instant ``since``, at which the call began."""
+        event = self._event
+        if self._closed_at >= since:
+            return False
         if self._clock is not SYSTEM_CLOCK:
             self._clock.sleep(seconds)
         else:
             event.wait(seconds)
-        return closings == self._closings
+        return self._closed_at < since
 
-    def lie_down(self, seconds: float) -> Awaitable[bool]:
+    def lie_down(self, seconds: float, *, since: float) -> Awaitable[bool]:
         """Begin a sleep of asynchronous code and return what to await; its result is as of ``sleep``.
 
         Not a coroutine function, and on asyncio a bare future: a waiting call holds 250 bytes less than
@@ -88,8 +93,10 @@ class Sleeper:
         if self._clock is SYSTEM_CLOCK and (loop := asyncio_loop()) is not None:
             nap: Awaitable[bool] = loop.create_future()
             self._naps[nap] = loop.call_later(seconds, wake, nap, True)
+            if self._closed_at >= since:
+                wake(nap, False)
             return nap
-        return self._sleep_elsewhere(seconds)
+        return self._sleep_elsewhere(seconds, since)
 
     def get_up(self, nap: Awaitable[bool]) -> None:
         """End what ``lie_down`` began, also when it was cancelled."""
@@ -97,34 +104,38 @@ class Sleeper:
         if timer is not None:
             timer.cancel()
 
-    async def _sleep_elsewhere(self, seconds: float) -> bool:
-        closings = self._closings
+    async def _sleep_elsewhere(self, seconds: float, since: float) -> bool:
         if self._clock is not SYSTEM_CLOCK:
-            await self._clock.asleep(seconds)
-            return closings == self._closings
+            if self._closed_at < since:
+                await self._clock.asleep(seconds)
+            return self._closed_at < since
+        import sys
+
         import anyio
 
         event = anyio.Event()
-        self._naps[event] = event
+        self._naps[event] = sys.modules["trio"].lowlevel.current_trio_token()  # close may come from another thread
         try:
-            with anyio.move_on_after(seconds):
-                await event.wait()
+            if self._closed_at < since:
+                with anyio.move_on_after(seconds):
+                    await event.wait()
         finally:
             del self._naps[event]
-        return closings == self._closings
+        return self._closed_at < since
 
     def close(self) -> None:
-        """Wake everyone who sleeps now."""
-        self._closings += 1
+        """End the waits of all calls that have begun."""
+        self._closed_at = self._clock.monotonic()
         event, self._event = self._event, threading.Event()
         event.set()
-        for nap in list(self._naps):
-            if hasattr(nap, "get_loop"):
-                loop = nap.get_loop()
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(wake, nap, False)
-            else:
-                nap.set()
+        for nap, ending in list(self._naps.items()):
+            try:
+                if hasattr(nap, "get_loop"):
+                    nap.get_loop().call_soon_threadsafe(wake, nap, False)
+                else:
+                    ending.run_sync_soon(nap.set)
+            except RuntimeError:  # its event loop is gone, and the call with it
+                pass
 
 
 def wake(nap: Any, slept: bool) -> None:

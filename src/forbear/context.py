@@ -16,7 +16,6 @@ from .core.policy import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextvars import Token
     from typing import Self
 
     from .core.events import Event
@@ -29,7 +28,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 class Scope:
     """What the enclosing blocks say together. Never changed after it was made."""
 
-    __slots__ = ("_merged", "clock", "deadline_at", "fields", "listeners")
+    __slots__ = ("_merged", "clock", "deadline_at", "fields", "listeners", "outer")
 
     def __init__(
         self,
@@ -43,6 +42,7 @@ class Scope:
         self.clock = clock
         self.listeners = listeners
         self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
+        self.outer: Scope | None = None
 
     def merged(self, policy: RetryPolicy) -> RetryPolicy:
         """Return the policy with the overridden fields; checked once per block and policy."""
@@ -64,12 +64,9 @@ CURRENT: ContextVar[Scope | None] = ContextVar("forbear", default=None)
 
 
 class Block:
-    """A ``with`` block, sync or async code, that is a decorator too."""
+    """A ``with`` block, sync or async code, that is a decorator too. Any number of tasks may be in one."""
 
-    __slots__ = ("_tokens",)
-
-    def __init__(self) -> None:
-        self._tokens: list[Token[Scope | None]] = []
+    __slots__ = ()
 
     def _inside(self, outer: Scope | None) -> Scope:
         raise AssertionError("each block says what it adds")
@@ -78,11 +75,16 @@ class Block:
         raise AssertionError("each block makes its like")
 
     def __enter__(self) -> Self:
-        self._tokens.append(CURRENT.set(self._inside(CURRENT.get())))
+        outer = CURRENT.get()
+        inside = self._inside(outer)
+        inside.outer = outer  # here, not on the block: tasks and threads may share that
+        CURRENT.set(inside)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        CURRENT.reset(self._tokens.pop())
+        inside = CURRENT.get()
+        if inside is not None:  # else left in another context than it was entered in
+            CURRENT.set(inside.outer)
 
     def __call__(self, function: F) -> F:
         """Decorate a function or a coroutine function: each call of it gets a block of its own."""
@@ -112,7 +114,6 @@ class Override(Block):
     __slots__ = ("_fields",)
 
     def __init__(self, fields: dict[str, Any]) -> None:
-        super().__init__()
         self._fields = fields
 
     def _inside(self, outer: Scope | None) -> Scope:
@@ -128,7 +129,6 @@ class Deadline(Block):
     __slots__ = ("_clock", "_seconds")
 
     def __init__(self, seconds: float, clock: Clock) -> None:
-        super().__init__()
         self._seconds = seconds
         self._clock = clock
 
@@ -150,7 +150,6 @@ class Listening(Block):
     __slots__ = ("_listener",)
 
     def __init__(self, listener: Callable[[Event], object]) -> None:
-        super().__init__()
         self._listener = listener
 
     def _inside(self, outer: Scope | None) -> Scope:

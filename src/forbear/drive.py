@@ -62,7 +62,8 @@ def drive(exchange: Exchange) -> Any:
     delay = exchange.initial_delay
     try:
         while True:
-            if delay > 0 and not exchange.sleeper.sleep(delay):  # a sleep of 0 costs more than the rest of a retry
+            # A sleep of 0 costs more than the rest of a retry.
+            if delay > 0 and not exchange.sleeper.sleep(delay, since=exchange.call.started_at):
                 return exchange.woken()
             try:
                 response = exchange.send()
@@ -88,7 +89,7 @@ async def adrive(exchange: AsyncExchange) -> Any:
     try:
         while True:
             if delay > 0:  # a sleep of 0 costs more than the rest of a retry
-                nap = exchange.sleeper.lie_down(delay)
+                nap = exchange.sleeper.lie_down(delay, since=exchange.call.started_at)
                 try:
                     if not await nap:
                         return exchange.woken()

@@ -1,4 +1,4 @@
-"""Every exception of forbear, family tree first.
+"""Every exception of forbear, family tree first. Below all floors.
 
 ForbearError(Exception)
 ├── CircuitOpenError      the breaker (or a cooldown) refuses to send to this origin now

@@ -14,14 +14,15 @@ except ImportError:
     raise ImportError("forbear.httpx needs httpx: pip install 'forbear[httpx]'") from None
 
 from . import errors
-from ._httpx_family import transports, wrapping
-from .core.verdict import Reason
+from ._httpx_family import transports
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ._retrying import Options
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
+    from .core.verdict import Reason
 
 __all__ = [
     "AsyncRetryTransport",
@@ -39,7 +40,7 @@ AnyClient = TypeVar("AnyClient", httpx.Client, httpx.AsyncClient)
 class CircuitOpenError(errors.CircuitOpenError, httpx.TransportError):
     """Nothing was sent: a strategy refuses this origin now. Also an ``httpx.TransportError``."""
 
-    def __init__(self, message: str, *, reason: Reason = Reason.CIRCUIT_OPEN, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
         httpx.TransportError.__init__(self, message)
         self.reason = reason
         self.retry_after = retry_after
@@ -48,7 +49,7 @@ class CircuitOpenError(errors.CircuitOpenError, httpx.TransportError):
 class DeadlineExceeded(errors.DeadlineExceeded, httpx.TimeoutException):
     """The deadline of the call is over. Also an ``httpx.TimeoutException``."""
 
-    def __init__(self, message: str, *, reason: Reason = Reason.DEADLINE, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
         httpx.TimeoutException.__init__(self, message)
         self.reason = reason
         self.retry_after = retry_after
@@ -101,7 +102,7 @@ class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
     _library = LIBRARY
 
 
-def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[transports.Options]) -> AnyClient:
+def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[Options]) -> AnyClient:
     """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
 
     All its transports share one budget. Options as of RetryTransport.
@@ -110,7 +111,9 @@ def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack
         ValueError: It is wrapped already.
         TypeError: It is not a client of httpx; for an SDK object the message says what to pass.
     """
-    wrapping.wrap(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
+    from ._httpx_family.wrapping import wrap_client
+
+    wrap_client(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
     return client
 
 
@@ -121,7 +124,9 @@ def unwrap(client: AnyClient) -> AnyClient:
         ValueError: It is not wrapped.
         TypeError: It is not a client of httpx.
     """
-    wrapping.unwrap(LIBRARY, client)
+    from ._httpx_family.wrapping import unwrap_client
+
+    unwrap_client(LIBRARY, client)
     return client
 
 

@@ -6,6 +6,7 @@
 | exchange.py | one call that did not: sending, judging, discarding, handing over |
 | bodies.py | which request bodies can be produced again; a guard around those that cannot |
 | timeouts.py | a deadline as the library's own timeouts |
+| pools.py | slots that a pool has lost |
 | redirects.py | what the hops of a redirected call share |
 | added.py | headers that forbear adds: a generated key, ``From`` |
 | errors.py | what each exception means |
@@ -13,6 +14,8 @@
 
 forbear/httpx.py and forbear/httpx2.py combine all that with their library's own classes, of which none
 is shared. Private attributes relied on, each guarded by tests/adapters/test_private_attributes.py:
-``_transport`` and ``_mounts`` of clients, ``_pool._retries`` of HTTPTransport, ``_stream`` of
-(Async)IteratorByteStream, ``fields`` of MultipartStream and ``file`` of its FileField.
+``_transport`` and ``_mounts`` of clients, ``_pool`` of HTTPTransport, of it ``_retries``,
+``_optional_thread_lock``, ``_requests`` and ``_connections``, of these ``_connection`` and
+``_connect_failed``, ``_stream`` of (Async)IteratorByteStream, ``fields`` of MultipartStream and ``file``
+of its FileField.
 """

@@ -1,36 +1,33 @@
-"""Exchange: one call's I/O with a library of the family, driven by drive.py. Floor: acts.
-
-Made only for calls that do not simply succeed at once, and for those that something special concerns
-(a deadline, a body that is no plain bytes, a generated key …).
-"""
+"""Exchange: one call's I/O with a library of the family. Floor: acts."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
 
-from ..context import CURRENT, Scope
-from ..core.call import Call
+from .._exchange import CallExchange, CutOff, is_nested
+from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
-from ..core.policy import RetryPolicy
-from ..core.record import RECORD, SETTING, Trail
-from ..core.verdict import GiveUp, Reason, RetryAfter
-from ..errors import RetryRefused
-from ..shared.standard import StandardStrategy
+from ..core.record import SETTING
+from ..drive import adrive, drive
 from .added import new_key, wants_key
 from .bodies import ConsumedBody, Guard, wants_guard
 from .errors import chain
+from .pools import free_lost_slots
 from .redirects import HOP, Hop, redirect_target
-from .timeouts import DRAIN_BYTES, CutOff, LoweredTimeout, Timeouts
+from .timeouts import DRAIN_BYTES, LoweredTimeout, Timeouts
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
+    from typing import Any
 
-    from .transports import Retrying
+    from ..core.policy import RetryPolicy
+    from ..core.trail import Trail
+    from ..core.verdict import GiveUp, RetryAfter
+    from .transports import FamilyRetrying, Library
 
-__all__ = ["OFF", "AsyncExchange", "Exchange", "SyncExchange"]
+__all__ = ["AsyncExchange", "Exchange", "SyncExchange", "origin_of"]
 
-OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)  # type: ignore[arg-type]
 BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous attempt is cut from outside
 
 
@@ -43,77 +40,41 @@ class Facts(RequestFacts):
         return self.headers.raw
 
 
-class Exchange:
-    """One call's I/O, the part without colour. Not shared between threads."""
+class Exchange(CallExchange):
+    """One call through a transport of the family, the part without colour."""
 
-    # What few calls have stands here once, not in every instance: that is a microsecond per ten of them.
-    scope: Scope | None = None
-    body: Guard | None = None
-    timeouts: Timeouts | None = None
     generated_key: tuple[tuple[str, str], ...] = ()
-    initial_delay = 0.0
     first_response: Any = None
     first_error: Exception | None = None
-    last_error: Exception | None = None
+    hop: Hop | None = None
 
-    def __init__(self, transport: Retrying, request: Any, started_at: float) -> None:
-        self.transport = transport
-        self.sleeper = transport._sleeper
+    def __init__(self, transport: FamilyRetrying, request: Any, started_at: float) -> None:
         self.request = self.pristine = self.outgoing = request
-        self.call = Call(
-            transport._policy,
+        super().__init__(
+            transport,
             Facts(request.method, origin_of(request.url), request.headers, transport._key_names),
-            transport._strategy,
-            now=started_at,
-            key_lifetime=86_400.0 if transport._idempotency is None else transport._idempotency.lifetime,
+            started_at,
         )
 
     # Before the first attempt, for calls that do not fit through the door.
 
-    def prepare(self) -> None:
-        """Resolve what holds for this call and make the copy of the request that will be sent.
+    def prepare(self, setting: Any = None) -> None:
+        extensions = self.request.extensions
+        hop = extensions.get(HOP)
+        if isinstance(hop, Hop) and hop.continues_in(self.request):
+            self.hop = hop
+        super().prepare(extensions.get(SETTING) if setting is None else setting)
 
-        Raises:
-            The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
-        """
-        transport, request, call = self.transport, self.request, self.call
-        now = call.started_at
-        setting = request.extensions.get(SETTING)
-        scope = self.scope = CURRENT.get()
-        policy = call.policy = transport._resolve(scope, setting)
-        strategy = transport._strategy
-        if policy is not transport._policy and isinstance(strategy, StandardStrategy):
-            call.strategy = strategy.with_policy(policy)
-        hop = request.extensions.get(HOP)
-        if not (isinstance(hop, Hop) and hop.continues_in(request)):
-            hop = None
-        if hop is not None:
-            call.follow(hop.retries_used)
-            call.deadline_at = hop.deadline_at
-        elif policy.total_timeout is not None:
-            call.deadline_at = now + policy.total_timeout
-        if scope is not None:
-            call.deadline_at = min(call.deadline_at, scope.deadline_on(transport._clock, now))
-        if call.deadline_at <= now:
-            raise self._deadline_exceeded("the deadline was over before anything was sent")
-        try:
-            self.initial_delay = call.open(now)
-        except RetryRefused as refused:
-            raise self._told(
-                transport._library.circuit_open_error(
-                    f"{call.facts.origin} is not sent to now: {refused.reason.value}",
-                    reason=refused.reason,
-                    retry_after=refused.retry_after,
-                )
-            ) from None
-        try:
-            self._prepare_copy(policy, setting is False, hop)
-        except BaseException:
-            self.release()
-            raise
+    def _set_deadline(self, policy: RetryPolicy, now: float) -> None:
+        if self.hop is None:
+            super()._set_deadline(policy, now)
+        else:
+            self.call.follow(self.hop.retries_used)
+            self.call.deadline_at = self.hop.deadline_at
 
-    def _prepare_copy(self, policy: RetryPolicy, off: bool, hop: Hop | None) -> None:
-        transport, request, call = self.transport, self.request, self.call
+    def _prepare_attempts(self, policy: RetryPolicy) -> None:
+        transport, request, call, hop = self.transport, self.request, self.call, self.hop
+        off = policy is OFF
         stream = request.stream
         if not off and type(stream) is not transport._byte_stream and wants_guard(stream):
             if isinstance(stream, Guard):  # of a forbear above us
@@ -194,113 +155,37 @@ class Exchange:
         return failed
 
     def judge_response(self, response: Any) -> RetryAfter | GiveUp | None:
-        transport, call = self.transport, self.call
         status = response.status_code
-        retry_if = transport._retry_if
-        flagged = retry_if is not None and self._is_flagged(retry_if, response)
-        now = transport._now()
-        if status < 400 and not flagged:
-            return call.after_response(status, (), now, utc_now=0.0)
-        verdict = call.after_response(
-            status,
-            response.headers.raw,
-            now,
-            utc_now=transport._clock.time(),
-            body_ready=self.body is None or self.body.ready,
-            flagged=flagged,
-            nested=is_nested(response.extensions.get(SETTING)),
-        )
-        if call.last_failure is not None:
-            self._tell_failure(verdict, now)
-        return verdict
-
-    def judge_error(self, error: Exception) -> RetryAfter | GiveUp | None:
-        transport, call = self.transport, self.call
-        now = transport._now()
-        verdict: RetryAfter | GiveUp | None
-        if isinstance(error, CutOff):
-            failure = Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
-        else:
-            failure = self._failure_of(error)
-        if self.timeouts is not None and self.timeouts.cut_short(failure.kind, now):
-            verdict = call.cut_off(failure, now)
-        else:
-            verdict = call.after_error(
-                failure,
-                now,
-                body_ready=self.body is None or self.body.ready,
-                nested=is_nested(getattr(error, RECORD, None)),
-            )
-        self._tell_failure(verdict, now)
-        if type(verdict) is RetryAfter:
-            self.last_error = bare(error)
-        return verdict
+        if status < 400 and self.transport._retry_if is None:
+            return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
+        if self.transport._retry_if is not None:
+            response.request = self.request
+        return self._judge(response, status, response.headers.raw, response.extensions.get(SETTING))
 
     def _failure_of(self, error: Exception) -> Failure:
-        library = self.transport._library
+        library: Library = self.transport._library
         body = self.body
         if body is not None and any(found is body.error for found in (error, *chain(error))):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         return library.classify(error)
 
-    def _is_flagged(self, retry_if: Callable[[Any], bool | None], response: Any) -> bool:
-        response.request = self.request
-        try:
-            return bool(retry_if(response))
-        except Exception as error:
-            self.transport._notices.hook_failed("retry_if", error)
-            return False
-
-    def _tell_failure(self, verdict: RetryAfter | GiveUp | None, now: float) -> None:
-        notices = self.transport._notices
-        call = self.call
-        if call.policy is not OFF:
-            notices.failed(call, verdict, now, () if self.scope is None else self.scope.listeners)
-        if call.strategy_error is not None:
-            notices.hook_failed(f"strategy {type(call.strategy).__name__}", call.strategy_error)
-            call.strategy_error = None
+    def _look_after(self, failure: Failure) -> None:
+        if failure.kind in (FailureKind.POOL, FailureKind.TIMEOUT):
+            free_lost_slots(self.transport._inner)
 
     # The end.
-
-    def surrender(self, error: Exception) -> None:
-        call = self.call
-        if call.was_cut:
-            raise self._deadline_exceeded("the deadline ended the attempt") from (
-                None if isinstance(error, CutOff) else error
-            )
-        if call.policy is not OFF:
-            self._told(error)
-
-    def _told(self, error: Any) -> Any:
-        """Attach the story, unless a forbear below has attached its own."""
-        if getattr(error, RECORD, None) is None:
-            trail = self.call.close_trail(self.transport._now())
-            setattr(error, RECORD, trail)
-            if trail.entries:
-                error.add_note(f"forbear: {trail.record()}")
-        return error
-
-    def _deadline_exceeded(self, message: str) -> Exception:
-        self.call.refusal = GiveUp(Reason.DEADLINE)
-        error: Exception = self._told(
-            self.transport._library.deadline_exceeded(
-                f"{self.call.facts.method} {self.call.facts.origin}: {message}", reason=Reason.DEADLINE
-            )
-        )
-        return error
 
     def _finish(self, response: Any) -> Any:
         """Everything about a hand-over that needs no I/O."""
         transport, call = self.transport, self.call
         now = transport._now()
         status = response.status_code
-        refused = call.refusal is not None
-        if (refused or len(call.trail.entries) > 1) and call.policy is not OFF:
+        if self._is_worth_noting():
             # A forbear below has told its story already; ours adds nothing when we only passed it on.
             if not (len(call.trail.entries) == 1 and is_nested(response.extensions.get(SETTING))):
                 response.extensions[SETTING] = call.close_trail(now)
-            if not refused:
-                transport._notices.succeeded(call, status, now, () if self.scope is None else self.scope.listeners)
+            if call.refusal is None:
+                self._tell_success(status, now)
         if 300 <= status < 400:
             target = redirect_target(response, self.request)
             if target is not None:
@@ -312,40 +197,14 @@ class Exchange:
             self.timeouts.reopen(outer)
         return response
 
-    def _is_bounded(self) -> bool:
-        """``forbear.deadline`` goes on bounding the body that the caller streams."""
-        return self.timeouts is not None and self.scope is not None and self.scope.deadline_at != inf
-
-    def release(self) -> None:
-        call = self.call
-        if call.token is not None:
-            call.release(self.transport._now())
-
-    def woken(self) -> Any:
-        """The transport was closed during a wait: the last error, or what is left of the last answer.
-
-        Its body and headers were let go of before the wait; its status is known.
-        """
-        call = self.call
-        failure = call.last_failure
-        if failure is None:
-            raise self._told(
-                self.transport._library.module.TransportError("The transport was closed before the request was sent.")
-            )
-        error, self.last_error = self.last_error, None
-        if failure.status is None:
-            assert error is not None
-            try:
-                raise self._told(error)
-            finally:
-                del error
-        record = call.close_trail(self.transport._now())
-        return self.transport._library.module.Response(
-            failure.status, request=self.request, extensions={SETTING: record}
+    def _closed_error(self) -> Exception:
+        error: Exception = self.transport._library.module.TransportError(
+            "The transport was closed before the request was sent."
         )
+        return error
 
-    def _wants_status_error(self) -> bool:
-        return self.call.refusal is not None and self.call.policy.on_exhausted == "raise"
+    def _bare_response(self, status: int, trail: Trail) -> Any:
+        return self.transport._library.module.Response(status, request=self.request, extensions={SETTING: trail})
 
     def _status_error(self, response: Any, body: bytes | None) -> Exception:
         """The library's own error for a status, with a response that can still be looked at."""
@@ -376,9 +235,11 @@ class Exchange:
 class SyncExchange(Exchange):
     """One call through a synchronous transport of the family."""
 
+    def run(self) -> Any:
+        return drive(self)
+
     def send(self) -> Any:
         if self.first_response is not None or self.first_error is not None:
-            self.call.attempts += 1
             return self._first()
         hooked = self._begin_attempt()
         if hooked is not None:
@@ -390,7 +251,7 @@ class SyncExchange(Exchange):
 
     def _call_hook(self, hooked: tuple[Any, int]) -> None:
         try:
-            self.transport._before_attempt(*hooked)  # type: ignore[misc]
+            self.transport._before_attempt(*hooked)
         except Exception as error:
             self.transport._notices.hook_failed("before_attempt", error)
 
@@ -414,7 +275,7 @@ class SyncExchange(Exchange):
         except Exception:  # it failed before: how its body fails no longer matters
             body = None
         try:
-            response.close()
+            response.stream.close()  # Response.close() costs as much as a third of a retry
         except Exception:
             body = None
         return None if body is None else b"".join(body)
@@ -435,9 +296,11 @@ class SyncExchange(Exchange):
 class AsyncExchange(Exchange):
     """One call through an asynchronous transport of the family."""
 
+    def run(self) -> Any:
+        return adrive(self)
+
     async def send(self) -> Any:
         if self.first_response is not None or self.first_error is not None:
-            self.call.attempts += 1
             return self._first()
         hooked = self._begin_attempt()
         if hooked is not None:
@@ -459,7 +322,7 @@ class AsyncExchange(Exchange):
 
     async def _call_hook(self, hooked: tuple[Any, int]) -> None:
         try:
-            answer = self.transport._before_attempt(*hooked)  # type: ignore[misc]
+            answer = self.transport._before_attempt(*hooked)
             if hasattr(answer, "__await__"):
                 await answer
         except Exception as error:
@@ -480,12 +343,15 @@ class AsyncExchange(Exchange):
                     async for chunk in response.stream:
                         body.append(chunk)
                         if not drain.goes_on(len(chunk)):
-                            body = None
-                            break
+                            # Ends the loop by an error: generators left in the middle are never closed.
+                            await response.aclose()
+                            if drain.is_hopeless():
+                                body = None
+                                break
         except Exception:  # it failed before: how its body fails no longer matters
             body = None
         try:
-            await response.aclose()
+            await response.stream.aclose()  # Response.aclose() costs as much as a third of a retry
         except Exception:
             body = None
         return None if body is None else b"".join(body)
@@ -516,20 +382,8 @@ def origin_of(url: Any) -> str:
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
-def is_nested(trail: Any) -> bool:
-    """Has a forbear below this one already retried, or decided that nobody should?"""
-    return isinstance(trail, Trail) and (
-        len(trail.entries) > 1 or trail.reason not in (None, Reason.ATTEMPTS_EXHAUSTED)
-    )
-
-
 def is_worth_draining(response: Any) -> bool:
     if response.extensions.get("http_version") == b"HTTP/2":
         return False  # closing a stream leaves the connection to the others
     length = response.headers.get("content-length", "")
     return not (length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > DRAIN_BYTES))
-
-
-def bare(error: Exception) -> Exception:
-    """The error without the frames it came through: they would hold the exchange that holds it."""
-    return error.with_traceback(None)

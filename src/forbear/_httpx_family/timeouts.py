@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from typing import Self
 
-__all__ = ["AsyncBounded", "Bounded", "CutOff", "LoweredTimeout", "Timeouts"]
+__all__ = ["AsyncBounded", "Bounded", "LoweredTimeout", "Timeouts"]
 
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
 EARLY = 0.05  # seconds; a timeout that ends this long before the deadline was not shortened by it in effect
+BACKSTOP = 0.05  # seconds behind the deadline at which asynchronous code is cut off from outside
 # Draining a failed response lets its connection be used again, which saves a round trip or three; a body
 # of more bytes or seconds than these costs more than that.
 DRAIN_BYTES = 65_536
@@ -85,8 +86,11 @@ class Timeouts(dict[str, Any]):
             return bool(self._shortened)
         return PHASE_OF.get(kind) in self._shortened
 
+    def left(self) -> float:
+        return self._deadline_at - self._now()
+
     def is_over(self) -> bool:
-        return self._now() >= self._deadline_at - EARLY
+        return self.left() <= EARLY
 
     def reopen(self, deadline_at: float = inf) -> None:
         """Hand-over: what the caller streams has its own timeouts, bounded by ``forbear.deadline`` only."""
@@ -95,22 +99,22 @@ class Timeouts(dict[str, Any]):
         self.update(self._own)
 
 
-class CutOff(Exception):
-    """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
-
-
 class LoweredTimeout:
     """For a block that drains a failed response: the library's own read timeout is lowered, and put back.
 
     httpcore asks the request's extensions for the read timeout when the body is begun.
     """
 
+    __slots__ = ("_extensions", "_now", "_read_timeout", "_room", "_saved", "_until")
+
     def __init__(self, extensions: dict[str, Any], now: Callable[[], float], deadline_at: float) -> None:
         self._extensions = extensions
         self._now = now
         started_at = now()
         # Half for the reads that are begun in time, half for the last of them.
-        half = max(min(DRAIN_SECONDS, deadline_at - started_at) / 2, LEAST)
+        half = DRAIN_SECONDS / 2
+        if deadline_at - started_at < DRAIN_SECONDS:
+            half = max((deadline_at - started_at) / 2, LEAST)
         self._until = started_at + half
         self._read_timeout = half
         self._room = DRAIN_BYTES
@@ -120,9 +124,13 @@ class LoweredTimeout:
         self._room -= length
         return self._room >= 0 and self._now() < self._until
 
+    def is_hopeless(self) -> bool:
+        """Does a closed body go on for longer than anything could have been buffered?"""
+        return self._room < -DRAIN_BYTES or self._now() > self._until + DRAIN_SECONDS
+
     def __enter__(self) -> Self:
         self._saved = self._extensions.get("timeout")
-        self._extensions["timeout"] = {**(self._saved or {}), "read": self._read_timeout}
+        self._extensions["timeout"] = {"read": self._read_timeout}  # nothing else is asked for any more
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -147,11 +155,19 @@ class Bounding:
 
 
 class Bounded(Bounding):
-    """Of a synchronous response."""
+    """Of a synchronous response.
+
+    The library asks for a body's read timeout once, when it begins: a peer that stalls later is noticed at
+    the latest when as much time has passed again.
+    """
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from self._stream
+            for chunk in self._stream:
+                if self._timeouts.left() <= 0:
+                    self._stream.close()
+                    raise self._exceeded("the deadline ended the body")
+                yield chunk
         except Exception as error:
             exceeded = self._translated(error)
             if exceeded is None:
@@ -166,14 +182,23 @@ class AsyncBounded(Bounding):
     """Of an asynchronous response."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._stream:
-                yield chunk
-        except Exception as error:
-            exceeded = self._translated(error)
-            if exceeded is None:
-                raise
-            raise exceeded from error
+        import anyio
+
+        chunks = self._stream.__aiter__()
+        while True:
+            with anyio.CancelScope(deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP) as scope:
+                try:
+                    chunk = await chunks.__anext__()
+                except StopAsyncIteration:
+                    return
+                except Exception as error:
+                    exceeded = self._translated(error)
+                    if exceeded is None:
+                        raise
+                    raise exceeded from error
+            if scope.cancelled_caught:
+                raise self._exceeded("the deadline ended the body")
+            yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..core.policy import RetryPolicy
     from .transports import Library
 
-__all__ = ["check_inner", "take_over_retries", "unwrap", "warn_of_lost_proxy", "wrap"]
+__all__ = ["check_inner", "take_over_retries", "unwrap_client", "warn_of_lost_proxy", "wrap_client"]
 
 
 def check_inner(inner: Any, library: Library, base: str, method: str, wrapper: str) -> None:
@@ -67,7 +67,7 @@ def warn_of_lost_proxy(wrapper: str, library: str) -> None:
             return
 
 
-def wrap(
+def wrap_client(
     library: Library,
     client: Any,
     policy: RetryPolicy | None,
@@ -102,7 +102,7 @@ def wrap(
     client._mounts = {pattern: wrapped(inner) for pattern, inner in client._mounts.items()}
 
 
-def unwrap(library: Library, client: Any) -> None:
+def unwrap_client(library: Library, client: Any) -> None:
     """Put a wrapped client's own transports back, with their own retries."""
     module = library.module
     if not isinstance(client, (module.Client, module.AsyncClient)):

@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help(sys.stderr)
         return 2
-    from . import demo
+    from .demo import run
 
     try:
-        status = demo.run(sys.stdout)
+        status = run(sys.stdout)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -20,6 +20,8 @@ __all__ = ["Answer", "Caller", "Order", "installed"]
 
 FAMILIES = ("httpx", "httpx2")
 DEFAULT = RetryPolicy()
+# Nothing here goes over TLS, and loading the certificates for it would take longer than most scenes.
+PLAIN = {"verify": False}
 TIMEOUT = 5.0  # seconds; the clients' own. Longer than anything in a scene should take
 
 
@@ -90,8 +92,7 @@ class Caller:
         return asyncio.run(self._asend(url, order)) if self.is_async else self._send(url, order)
 
     def _send(self, url: str, order: Order) -> list[Answer]:
-        # The inner transport is named: one that forbear makes by itself warns of proxies in the environment.
-        transport = self._forbear.RetryTransport(self._library.HTTPTransport(), policy=order.policy)
+        transport = self._forbear.RetryTransport(self._library.HTTPTransport(**PLAIN), policy=order.policy)
         answers = []
         with self._library.Client(transport=transport, timeout=TIMEOUT) as client:
             for _ in range(order.times):
@@ -105,7 +106,7 @@ class Caller:
         return answers
 
     async def _asend(self, url: str, order: Order) -> list[Answer]:
-        transport = self._forbear.AsyncRetryTransport(self._library.AsyncHTTPTransport(), policy=order.policy)
+        transport = self._forbear.AsyncRetryTransport(self._library.AsyncHTTPTransport(**PLAIN), policy=order.policy)
         answers = []
         async with self._library.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
             for _ in range(order.times):

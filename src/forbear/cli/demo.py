@@ -116,7 +116,9 @@ class Told(logging.Handler):
         logger.propagate = False
         logger.addHandler(self)
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            return  # the process ends; calls that are cut off now shall not print over its last line
         logger = self._logger
         logger.removeHandler(self)
         level, logger.propagate = self._before

@@ -24,7 +24,7 @@ __all__ = ["SCENES", "SECRET", "Scene", "Seen"]
 
 SECRET = "s3cr3t-of-the-demo"  # noqa: S105  # in every path, query and Authorization header; must never be told
 UPLOAD = bytes(range(256)) * 400  # 102,400 bytes: more than one chunk
-CALLS_IN_OUTAGE = 200
+CALLS_IN_OUTAGE = 100
 OUTAGE_POLICY = RetryPolicy.latency_sensitive()
 AT_ONCE = 0.3  # seconds; a caller that was told at once, on a busy machine too
 OVERRUN = 0.3  # seconds; 50 ms are promised, the rest is for a busy machine

@@ -7,13 +7,15 @@ Blog, 2015). All durations are seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
 from ._checks import a_duration, a_number, shown
+from ._frozen import Frozen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
 __all__ = ["Backoff", "Exponential", "Fixed"]
 
@@ -34,8 +36,7 @@ class Backoff(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+class Exponential(Frozen):
     """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by ``jitter``.
 
     Args:
@@ -52,29 +53,39 @@ class Exponential:
         TypeError: A value is of the wrong type.
     """
 
-    base: float = 0.5
-    cap: float = 30.0
-    factor: float = 2.0
-    jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full"
-    immediate_first: bool = False
+    __slots__ = FIELDS = ("base", "cap", "factor", "jitter", "immediate_first")
 
-    def __post_init__(self) -> None:
-        a_duration("base", self.base)
-        a_duration("cap", self.cap)
-        if self.cap < self.base:
-            raise ValueError(f"cap must be at least base ({shown(self.base)}), got {shown(self.cap)}")
-        a_number("factor", self.factor)
-        if self.factor < 1:
-            raise ValueError(f"factor must be at least 1, got {shown(self.factor)}; use 1 for waits that do not grow")
-        if isinstance(self.jitter, str):
-            if self.jitter not in JITTERS:
-                raise ValueError(f"jitter must be one of {', '.join(JITTERS)} or a float, got {self.jitter!r}")
+    base: float
+    cap: float
+    factor: float
+    jitter: Literal["full", "equal", "decorrelated", "none"] | float
+    immediate_first: bool
+
+    def __init__(
+        self,
+        base: float = 0.5,
+        cap: float = 30.0,
+        factor: float = 2.0,
+        jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full",
+        immediate_first: bool = False,
+    ) -> None:
+        a_duration("base", base)
+        a_duration("cap", cap)
+        if cap < base:
+            raise ValueError(f"cap must be at least base ({shown(base)}), got {shown(cap)}")
+        a_number("factor", factor)
+        if factor < 1:
+            raise ValueError(f"factor must be at least 1, got {shown(factor)}; use 1 for waits that do not grow")
+        if isinstance(jitter, str):
+            if jitter not in JITTERS:
+                raise ValueError(f"jitter must be one of {', '.join(JITTERS)} or a float, got {jitter!r}")
         else:
-            a_number("jitter", self.jitter)
-            if not 0 <= self.jitter <= 1:
-                raise ValueError(f"jitter as a number must be in [0, 1], got {shown(self.jitter)}; 0.2 means ±20 %")
-        if not isinstance(self.immediate_first, bool):
-            raise TypeError(f"immediate_first must be True or False, got {shown(self.immediate_first)}")
+            a_number("jitter", jitter)
+            if not 0 <= jitter <= 1:
+                raise ValueError(f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %")
+        if not isinstance(immediate_first, bool):
+            raise TypeError(f"immediate_first must be True or False, got {shown(immediate_first)}")
+        self._set(base=base, cap=cap, factor=factor, jitter=jitter, immediate_first=immediate_first)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
         cap = self.cap
@@ -98,8 +109,7 @@ class Exponential:
         return drawn if drawn < cap else cap
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Frozen):
     """The same wait every time.
 
     Args:
@@ -107,10 +117,13 @@ class Fixed:
             for anything that more than one process calls.
     """
 
+    __slots__ = FIELDS = ("seconds",)
+
     seconds: float
 
-    def __post_init__(self) -> None:
-        a_duration("seconds", self.seconds)
+    def __init__(self, seconds: float) -> None:
+        a_duration("seconds", seconds)
+        self._set(seconds=seconds)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
         return self.seconds

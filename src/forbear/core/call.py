@@ -28,9 +28,9 @@ from math import inf
 
 from ..errors import RetryRefused
 from . import safety
-from .hints import Hint, read_hint
-from .outcome import Failure, FailureKind, Phase, RequestFacts
-from .record import Trail
+from .hints import read_hint
+from .outcome import Failure, FailureKind, Hint, Phase, RequestFacts
+from .trail import Trail
 from .verdict import GiveUp, Reason, RetryAfter
 
 TYPE_CHECKING = False
@@ -92,19 +92,29 @@ class Call:
         try:
             self.token = self.strategy.acquire_initial_token(self.facts.origin, now)
             delay = self.token.delay
-            return delay if 0 <= delay <= self.deadline_at - now else 0.0
+            if not 0 <= delay < inf:
+                raise ValueError(f"a strategy answered a delay of {delay!r} s")
+            return delay if delay <= self.deadline_at - now else 0.0
         except RetryRefused as refused:
             self.refusal = GiveUp(refused.reason, refused.retry_after)
             if not refused.send:
                 raise
         except Exception as error:
             self.refusal = GiveUp(Reason.STRATEGY_FAILED)
+            self.release(now)
             self.strategy_error = error
         return 0.0
 
     def follow(self, retries_used: int) -> None:
         """Take over what earlier hops of a redirected call have used."""
         self.attempts = self.trail.sent_before = retries_used
+
+    def sent(self, token: RetryToken | None) -> None:
+        """The first attempt went through the door; a token was acquired for it if some origin is unwell."""
+        self.attempts = 1
+        self.token = token
+        if token is not None:
+            token.attempts = 1
 
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""
@@ -146,7 +156,7 @@ class Call:
         advice = hint.should_retry
         if policy.hints == "ignore" and hint.delay is not None:
             hint = Hint(None, advice, None)
-        failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=hint)
+        failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint)
         if advice is False:
             return self._end(failure, now, GiveUp(Reason.SERVER_SAID_NO))
         if advice is None and self.facts.keyed and safety.is_replayed(headers):
@@ -240,9 +250,10 @@ class Call:
             token = self.strategy.acquire_initial_token(self.facts.origin, now)
             token.attempts = self.attempts
             self.token = token
-        self.token = token = self.strategy.refresh_token(token, failure, now, latest=latest)
-        token.attempts = self.attempts
-        delay, source = token.delay, token.source
+        refreshed = self.strategy.refresh_token(token, failure, now, latest=latest)
+        refreshed.attempts = self.attempts
+        delay, source = refreshed.delay, refreshed.source
+        self.token = refreshed  # not before: what is no token must not take the place of one
         if not 0 <= delay < inf:
             raise ValueError(f"a strategy answered a delay of {delay!r} s")
         asked = failure.hint.delay

@@ -12,10 +12,9 @@ Quota headers, which only count when nothing here does, are quota.py's.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .dates import FOREVER, Clock, parse_http_date
 from .fields import OWS, Names, collect, is_digits, members, number
+from .outcome import NO_HINT, Hint
 from .quota import QUOTA_FIELDS, read_quota
 
 TYPE_CHECKING = False
@@ -25,22 +24,6 @@ if TYPE_CHECKING:
     from .fields import Line
 
 __all__ = ["NO_HINT", "Hint", "read_hint"]
-
-
-class Hint(NamedTuple):
-    """What the server said about trying again."""
-
-    delay: float | None
-    """Seconds from now to stay away for, 0 to 2147483648; None if the server gave no usable time."""
-
-    should_retry: bool | None
-    """The server's explicit yes or no; None if it gave neither."""
-
-    source: str | None
-    """Lower-case name of the header that ``delay`` comes from."""
-
-
-NO_HINT = Hint(None, None, None)
 
 
 def read_hint(status: int, headers: Iterable[Line], *, now: float) -> Hint:

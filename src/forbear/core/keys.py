@@ -13,12 +13,13 @@ documentation named beside each profile.
 from __future__ import annotations
 
 from ._checks import a_choice, shown
+from ._frozen import Frozen
 from .structured import bare_item, parameters, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Literal, NoReturn
+    from typing import Literal
 
 __all__ = [
     "GENERATED_FOR",
@@ -276,7 +277,7 @@ def _is_empty(name: str, value: str) -> bool:
 # --- configuration ----------------------------------------------------------------------------
 
 
-class IdempotencyKeys:
+class IdempotencyKeys(Frozen):
     """Say how a transport recognises idempotency keys and invents them.
 
     Giving one to a transport turns generation on for POST and PATCH: each call gets one new key,
@@ -305,16 +306,8 @@ class IdempotencyKeys:
         TypeError: A value is of the wrong type.
     """
 
-    __slots__ = (
-        "generate",
-        "header",
-        "lifetime",
-        "origins",
-        "profile",
-        "recognise",
-        "recognised",
-        "style",
-    )
+    FIELDS = ("header", "style", "profile", "generate", "recognise", "lifetime", "origins")
+    __slots__ = (*FIELDS, "recognised")
 
     header: str
     style: Literal["raw", "sf-string"]
@@ -350,59 +343,20 @@ class IdempotencyKeys:
         if origins is not None:
             where = frozenset(map(_origin, _strings("origins", origins, '{"https://api.example.com"}')))
 
-        # The class refuses assignment, its own included.
-        put = object.__setattr__
-        put(self, "header", header)
-        put(self, "style", style)
-        put(self, "profile", profile)
-        put(self, "generate", generate)
-        put(self, "recognise", names)
-        put(self, "lifetime", seconds)
-        put(self, "origins", where)
-        put(self, "recognised", frozenset(name.lower() for name in (header, *names)))
+        self._set(
+            header=header,
+            style=style,
+            profile=profile,
+            generate=generate,
+            recognise=names,
+            lifetime=seconds,
+            origins=where,
+            recognised=frozenset(name.lower() for name in (header, *names)),
+        )
 
     def covers(self, origin: str) -> bool:
         """Return whether keys are generated for ``origin``, a ``scheme://host:port`` in lower case."""
         return self.origins is None or origin in self.origins
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "header": self.header,
-            "style": self.style,
-            "profile": self.profile,
-            "generate": self.generate,
-            "recognise": self.recognise,
-            "lifetime": self.lifetime,
-            "origins": self.origins,
-        }
-
-    def __repr__(self) -> str:
-        fields = self._fields()
-        if self.origins is not None:
-            fields["origins"] = sorted(self.origins)  # a set's own order changes from run to run
-        return f"IdempotencyKeys({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, IdempotencyKeys):
-            return NotImplemented
-        return self._fields() == other._fields()
-
-    def __hash__(self) -> int:
-        return hash(tuple(self._fields().values()))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"IdempotencyKeys cannot be changed, so {name!r} was not set; make a new one")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"IdempotencyKeys cannot be changed, so {name!r} was not deleted; make a new one")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # What pickle and copy do by default with slots goes through __setattr__.
-        return _rebuild, (self._fields(),)
-
-
-def _rebuild(fields: dict[str, Any]) -> IdempotencyKeys:
-    return IdempotencyKeys(**fields)
 
 
 def _strings(what: str, given: Iterable[str], example: str) -> tuple[str, ...]:

@@ -7,16 +7,14 @@ Adapters state these facts; nothing here knows an HTTP library. A class a librar
 from __future__ import annotations
 
 from enum import StrEnum
-
-from .hints import NO_HINT, Hint
-from .keys import carries_key
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["Failure", "FailureKind", "Fault", "Phase", "RequestFacts", "RetrySafety"]
+__all__ = ["NO_HINT", "Failure", "FailureKind", "Fault", "Hint", "Phase", "RequestFacts", "RetrySafety"]
 
 
 class FailureKind(StrEnum):
@@ -94,6 +92,22 @@ class RetrySafety(StrEnum):
     MAYBE = "maybe"  # depends on the request: its method or key
 
 
+class Hint(NamedTuple):
+    """What the server said about trying again."""
+
+    delay: float | None
+    """Seconds from now to stay away for, 0 to 2147483648; None if the server gave no usable time."""
+
+    should_retry: bool | None
+    """The server's explicit yes or no; None if it gave neither."""
+
+    source: str | None
+    """Lower-case name of the header that ``delay`` comes from."""
+
+
+NO_HINT = Hint(None, None, None)
+
+
 class Failure:
     """Why one attempt did not succeed; what a ``RetryStrategy`` is shown.
 
@@ -111,7 +125,6 @@ class Failure:
         self,
         kind: FailureKind,
         phase: Phase,
-        *,
         status: int | None = None,
         hint: Hint = NO_HINT,
         error: str | None = None,
@@ -186,5 +199,7 @@ class RequestFacts:
         """The request carries exactly one usable idempotency key (rule S1)."""
         keyed = self._keyed
         if keyed is None:
+            from .keys import carries_key  # loaded with the failure path, not with the first import
+
             keyed = self._keyed = carries_key(self.header_lines(), self.key_names)
         return keyed

@@ -6,28 +6,27 @@ which order stands in call.py (steps 1-5) and shared/standard.py (steps 6-10).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
 from ._checks import a_choice, a_duration, a_number, a_set, shown
+from ._frozen import Frozen
 from .backoff import Backoff, Exponential
 from .outcome import RETRYABLE_KINDS, FailureKind
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-    from typing import Self
+    from collections.abc import Iterable
+    from typing import Any, Literal, Self
 
 __all__ = ["RetryPolicy"]
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
+DEFAULT_BACKOFF = Exponential()
 # Other libraries' names that count retries, and would be off by one here.
 COUNTS_RETRIES = frozenset({"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Frozen):
     """When a request is sent again, after which wait, and when no more. Immutable; share it freely.
 
     Args:
@@ -61,53 +60,99 @@ class RetryPolicy:
         TypeError: A value is of the wrong type, or the name of a field is not known.
     """
 
-    max_attempts: int = 4
-    backoff: Backoff = Exponential()  # noqa: RUF009  # frozen
-    throttle_backoff: Backoff | None = None
-    statuses: AbstractSet[int] = DEFAULT_STATUSES
-    hinted_statuses: AbstractSet[int] = frozenset()
-    conflict_with_key: bool = True
-    failures: AbstractSet[FailureKind] = RETRYABLE_KINDS
-    methods: AbstractSet[str] = IDEMPOTENT_METHODS
-    attempt_timeout: float | None = None
-    total_timeout: float | None = None
-    max_retry_after: float = 60.0  # seconds; about what a person or a queue worker is willing to sit through
-    hints: Literal["obey", "ignore"] = "obey"
-    hint_spread: float = 0.1
-    on_exhausted: Literal["return", "raise"] = "return"
+    __slots__ = FIELDS = (
+        "max_attempts",
+        "backoff",
+        "throttle_backoff",
+        "statuses",
+        "hinted_statuses",
+        "conflict_with_key",
+        "failures",
+        "methods",
+        "attempt_timeout",
+        "total_timeout",
+        "max_retry_after",
+        "hints",
+        "hint_spread",
+        "on_exhausted",
+    )
+
+    max_attempts: int
+    backoff: Backoff
+    throttle_backoff: Backoff | None
+    statuses: frozenset[int]
+    hinted_statuses: frozenset[int]
+    conflict_with_key: bool
+    failures: frozenset[FailureKind]
+    methods: frozenset[str]
+    attempt_timeout: float | None
+    total_timeout: float | None
+    max_retry_after: float
+    hints: Literal["obey", "ignore"]
+    hint_spread: float
+    on_exhausted: Literal["return", "raise"]
+
+    def __init__(
+        self,
+        *,
+        max_attempts: int = 4,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        throttle_backoff: Backoff | None = None,
+        statuses: Iterable[int] = DEFAULT_STATUSES,
+        hinted_statuses: Iterable[int] = frozenset(),
+        conflict_with_key: bool = True,
+        failures: Iterable[FailureKind] = RETRYABLE_KINDS,
+        methods: Iterable[str] = IDEMPOTENT_METHODS,
+        attempt_timeout: float | None = None,
+        total_timeout: float | None = None,
+        max_retry_after: float = 60.0,  # about what a person or a queue worker is willing to sit through
+        hints: Literal["obey", "ignore"] = "obey",
+        hint_spread: float = 0.1,
+        on_exhausted: Literal["return", "raise"] = "return",
+    ) -> None:
+        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
+            raise TypeError(f"max_attempts must be a whole number, got {shown(max_attempts)}")
+        if max_attempts < 1:
+            raise ValueError(
+                f"max_attempts must be at least 1, got {max_attempts}; use max_attempts=1 to send once and never retry"
+            )
+        a_backoff("backoff", backoff)
+        if throttle_backoff is not None:
+            a_backoff("throttle_backoff", throttle_backoff)
+        if not isinstance(conflict_with_key, bool):
+            raise TypeError(f"conflict_with_key must be True or False, got {shown(conflict_with_key)}")
+        a_duration("attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False)
+        a_duration("total_timeout", total_timeout, none="no limit")
+        a_duration("max_retry_after", max_retry_after)
+        a_choice("hints", hints, ("obey", "ignore"))
+        a_number("hint_spread", hint_spread)
+        if hint_spread < 0:
+            raise ValueError(f"hint_spread must be at least 0, got {shown(hint_spread)}; 0.1 adds up to 10 %")
+        a_choice("on_exhausted", on_exhausted, ("return", "raise"))
+        self._set(
+            max_attempts=max_attempts,
+            backoff=backoff,
+            throttle_backoff=throttle_backoff,
+            statuses=status_set("statuses", statuses),
+            hinted_statuses=status_set("hinted_statuses", hinted_statuses),
+            conflict_with_key=conflict_with_key,
+            failures=kind_set(failures),
+            methods=method_set(methods),
+            attempt_timeout=attempt_timeout,
+            total_timeout=total_timeout,
+            max_retry_after=max_retry_after,
+            hints=hints,
+            hint_spread=hint_spread,
+            on_exhausted=on_exhausted,
+        )
 
     if not TYPE_CHECKING:
 
-        def __new__(cls, **fields: Any) -> Self:
+        def __new__(cls, *args: Any, **fields: Any) -> Self:
             check_names(fields)
             return object.__new__(cls)
 
-    def __post_init__(self) -> None:
-        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int):
-            raise TypeError(f"max_attempts must be a whole number, got {shown(self.max_attempts)}")
-        if self.max_attempts < 1:
-            raise ValueError(
-                f"max_attempts must be at least 1, got {self.max_attempts};"
-                " use max_attempts=1 to send once and never retry"
-            )
-        a_backoff("backoff", self.backoff)
-        if self.throttle_backoff is not None:
-            a_backoff("throttle_backoff", self.throttle_backoff)
-        object.__setattr__(self, "statuses", status_set("statuses", self.statuses))
-        object.__setattr__(self, "hinted_statuses", status_set("hinted_statuses", self.hinted_statuses))
-        object.__setattr__(self, "failures", kind_set(self.failures))
-        object.__setattr__(self, "methods", method_set(self.methods))
-        for name in ("conflict_with_key",):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {shown(getattr(self, name))}")
-        a_duration("attempt_timeout", self.attempt_timeout, none="the client's own timeouts", zero=False)
-        a_duration("total_timeout", self.total_timeout, none="no limit")
-        a_duration("max_retry_after", self.max_retry_after)
-        a_choice("hints", self.hints, ("obey", "ignore"))
-        a_number("hint_spread", self.hint_spread)
-        if self.hint_spread < 0:
-            raise ValueError(f"hint_spread must be at least 0, got {shown(self.hint_spread)}; 0.1 adds up to 10 %")
-        a_choice("on_exhausted", self.on_exhausted, ("return", "raise"))
+        __new__.__wrapped__ = __init__  # whose signature is the class's
 
     def replace(self, **changes: Any) -> RetryPolicy:
         """Return a copy with these fields changed, checked like a new one.
@@ -116,7 +161,7 @@ class RetryPolicy:
             TypeError: A name is not a field; the message lists them.
         """
         check_names(changes)
-        return RetryPolicy(**{name: changes.get(name, getattr(self, name)) for name in FIELDS})
+        return RetryPolicy(**{**self._fields(), **changes})
 
     def for_vendors(self, *vendors: str) -> RetryPolicy:
         """Return a copy that also retries what these vendors use for "try again".
@@ -178,8 +223,38 @@ class RetryPolicy:
         """One attempt, no retry; deadlines, keys and records still work."""
         return preset("disabled")
 
+    @staticmethod
+    def from_urllib3(retry: object) -> RetryPolicy:
+        """Return the nearest policy to a ``urllib3.Retry``, or to the number of retries urllib3 takes for one.
 
-FIELDS = tuple(RetryPolicy.__dataclass_fields__)
+        It never sends more often than urllib3 would. ``max_attempts`` is 1 + the smallest of total,
+        connect, read, status and other; one of these that is 0 takes its kind of failure out of
+        ``failures`` or ``statuses`` instead. Redirects are left to the client. Different are:
+
+        - The first wait is ``backoff_factor``, where urllib3 has none, except once after a lost
+          connection. From the second on it is urllib3's, and no wait at all without a ``backoff_factor``.
+        - A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than asked.
+        - No errors but those that prove that nothing was sent are repeated for a method outside
+          ``allowed_methods``. "Any method" becomes the default methods, and others need a key.
+        - ``raise_on_status`` raises the library's error for the status, not ``MaxRetryError``.
+
+        Fields that urllib3 has no word for keep their defaults. A ``forbear.urllib3.Retry`` gives its own
+        policy.
+
+        Warns:
+            UserWarning: Something asked for has no counterpart: any method, no limit at all, a status
+                below 400, or methods that a subclass overrides.
+
+        Raises:
+            TypeError: It is neither a ``urllib3.Retry`` nor a whole number.
+        """
+        from .conversion import from_urllib3
+
+        return from_urllib3(retry)
+
+
+# So that help() and inspect.signature() show the fields.
+RetryPolicy.__new__.__wrapped__ = RetryPolicy.__init__  # type: ignore[attr-defined]
 
 
 def preset(name: str) -> RetryPolicy:
@@ -194,8 +269,8 @@ def check_names(fields: dict[str, Any]) -> None:
             raise TypeError(
                 f"there is no {name}=; forbear counts attempts, the first one included: max_attempts = retries + 1"
             )
-        if name not in FIELDS:
-            raise TypeError(f"RetryPolicy has no field {name!r}; its fields are {', '.join(FIELDS)}")
+        if name not in RetryPolicy.FIELDS:
+            raise TypeError(f"RetryPolicy has no field {name!r}; its fields are {', '.join(RetryPolicy.FIELDS)}")
 
 
 def a_backoff(name: str, value: object) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .outcome import Failure, FailureKind, Phase
+from .outcome import FailureKind, Phase
+from .trail import Trail
 from .verdict import Reason
 
-__all__ = ["AttemptRecord", "CallRecord", "Trail", "record_of"]
+__all__ = ["AttemptRecord", "CallRecord", "record_of"]
 
 RECORD = "_forbear_record"  # attribute of exceptions
 SETTING = "forbear"  # key in a response's extensions
@@ -88,47 +89,6 @@ class CallRecord(NamedTuple):
         return f"{len(self.attempts)} attempt{plural}{times}, {self.method} {self.origin}: {story}{ending}"
 
 
-class Trail:
-    """The notes that a call takes, from which its record is made when someone asks.
-
-    Taking notes costs a tenth of making the record, and hardly anyone looks.
-    """
-
-    __slots__ = ("elapsed", "entries", "method", "origin", "reason", "refused_delay", "sent_before")
-
-    def __init__(self, method: str, origin: str) -> None:
-        self.method = method
-        self.origin = origin
-        self.sent_before = 0  # retries that earlier hops of a redirected call used
-        self.entries: list[tuple[int | None, Failure | None, float, float | None, str | None]] = []
-        self.elapsed: float | None = None
-        self.reason: Reason | None = None
-        self.refused_delay: float | None = None
-
-    def waited(self) -> float:
-        return sum(entry[3] or 0.0 for entry in self.entries)
-
-    def record(self) -> CallRecord:
-        attempts = tuple(
-            AttemptRecord(
-                number,
-                self.origin,
-                status,
-                failure.kind if failure is not None else None,
-                failure.phase if failure is not None else None,
-                failure.error if failure is not None else None,
-                elapsed,
-                delay,
-                source,
-            )
-            for number, (status, failure, elapsed, delay, source) in enumerate(self.entries, self.sent_before + 1)
-        )
-        return CallRecord(self.method, self.origin, attempts, self.elapsed, self.reason, self.refused_delay)
-
-    def __repr__(self) -> str:
-        return f"<{self.record()}>"
-
-
 def record_of(outcome: Any) -> CallRecord:
     """Return the story of a call: its attempts, the waits between them, why it ended.
 
@@ -142,12 +102,15 @@ def record_of(outcome: Any) -> CallRecord:
     """
     seen = outcome
     for _ in range(16):  # causes can be set to anything, also to a circle
-        if seen is None:
+        if seen is None and outcome is not None:
             break
         record = getattr(seen, RECORD, None)
         if record is None:
             extensions = getattr(seen, "extensions", None)
             record = extensions.get(SETTING) if isinstance(extensions, dict) else None
+        if record is None:  # with a Retry inside urllib3: on its response, which requests has as raw
+            raw = getattr(seen, "raw", seen)
+            record = getattr(raw, RECORD, None) or getattr(getattr(raw, "retries", None), RECORD, None)
         if isinstance(record, Trail):
             return record.record()
         if not isinstance(seen, BaseException):
@@ -160,9 +123,12 @@ def record_of(outcome: Any) -> CallRecord:
 def _plain(response: Any) -> CallRecord:
     """No notes are taken of a call whose first answer is accepted at once."""
     status = getattr(response, "status_code", None)
+    if status is None:
+        status = getattr(response, "status", None)  # urllib3
     if not isinstance(status, int):
         raise TypeError(f"record_of takes a response or an exception, got {type(response).__name__}")
-    request = getattr(response, "_request", None) or getattr(response, "request", None)
+    # httpx's property raises when there is none, as on a response made by hand.
+    request = response._request if hasattr(response, "_request") else getattr(response, "request", None)
     method = getattr(request, "method", None) or ""
     elapsed = getattr(response, "_elapsed", None)
     seconds = elapsed.total_seconds() if elapsed is not None else 0.0

@@ -6,8 +6,7 @@ What a class of exception means is the adapters' to say; here is what follows fr
 
 from __future__ import annotations
 
-from .hints import Hint
-from .outcome import RETRYABLE_KINDS, Failure, FailureKind, Phase, RequestFacts
+from .outcome import RETRYABLE_KINDS, Failure, FailureKind, Hint, Phase, RequestFacts
 from .verdict import Reason
 
 TYPE_CHECKING = False

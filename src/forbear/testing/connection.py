@@ -1,4 +1,4 @@
-"""One connection of the faulting server: read a request, take its step, carry it out, again.
+"""One connection of the faulting server: read a request, take its step, carry it out, again. Floor: acts.
 
 The order within a request is what makes its faults exact: the key is looked up before a step is taken,
 the side effect happens once the body is read, then the delay, then the key is settled and the ledger is

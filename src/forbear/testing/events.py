@@ -46,7 +46,16 @@ class RecordedEvents(Listening):
         return [event.name for event in self._kept]
 
     def named(self, name: str) -> list[Event]:
-        """The events of one name, such as "retry_scheduled"."""
+        """The events of one name, such as "retry_scheduled".
+
+        Raises:
+            ValueError: There is no event of this name; the message lists them.
+        """
+        from ..core.events import Event
+
+        names = [kind._field_defaults["name"] for kind in Event.__args__]
+        if name not in names:  # a typing error would make a test pass for ever
+            raise ValueError(f"there is no event {name!r}; they are {', '.join(names)}")
         return [event for event in self._kept if event.name == name]
 
     def assert_retried(self, times: int, reasons: Sequence[str] | None = None) -> None:
@@ -69,6 +78,7 @@ class RecordedEvents(Listening):
 
         Raises:
             AssertionError: It was.
+            ValueError: There is no event of this name.
         """
         found = self.named(name)
         if found:

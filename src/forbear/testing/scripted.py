@@ -37,6 +37,9 @@ class ScriptedTransport:
     (connect_error, connect_timeout, read_timeout, read_error, write_timeout, write_error, pool_timeout,
     proxy_error, disconnect); an exception to raise; or a function of the request that returns a step.
 
+    Args:
+        steps: The answers, in order.
+
     Attributes:
         requests: The requests as they arrived, in order.
         bodies: Their bodies, as bytes.

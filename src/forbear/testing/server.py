@@ -1,4 +1,4 @@
-"""A faulting HTTP/1.1 server on loopback: misbehaves by script, and keeps a ledger of what arrived.
+"""A faulting HTTP/1.1 server on loopback: misbehaves by script, and keeps a ledger of what arrived. Floor: acts.
 
     with FaultServer() as server:
         server.script("/orders", "503;retry-after=1", "reset", 200)

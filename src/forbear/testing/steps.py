@@ -1,4 +1,4 @@
-"""Steps: what the faulting server does with one request, parsed from ``name[:arg][;modifier=value]…``.
+"""Steps: what the faulting server does with one request, parsed from ``name[:arg][;modifier=value]…``. Floor: acts.
 
 The steps and modifiers are explained in server.py; here is what each accepts. Nothing is guessed: an
 unknown word, a modifier that would have no effect on its step and a value out of range are ValueErrors,

@@ -1,0 +1,38 @@
+"""Look at an installed wheel in an environment that holds nothing else."""
+
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import distributions, files
+from pathlib import Path
+
+
+def main() -> None:
+    import forbear
+
+    third_party = sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "httpx2", "anyio", "rich"})
+    assert not third_party, f"import forbear loads {third_party}"
+    for name in forbear.__all__:
+        getattr(forbear, name)
+    others = sorted(found.name for found in distributions() if found.name not in ("forbear", "pip", "setuptools"))
+    assert not others, f"this environment is not bare: {others}"
+    for library in ("httpx", "httpx2"):
+        try:
+            __import__(f"forbear.{library}")
+        except ImportError as error:
+            assert f"pip install 'forbear[{library}]'" in str(error), error
+        else:
+            raise AssertionError(f"forbear.{library} was imported without {library}")
+    wheel = {str(path) for path in files("forbear") or () if path.suffix != ".pyc"}
+    assert "forbear/py.typed" in wheel
+    strays = [path for path in wheel if not path.startswith(("forbear/", "forbear-", "../../../bin/forbear"))]
+    assert not strays, f"the wheel brings {strays}"
+    command = Path(sysconfig.get_path("scripts")) / "forbear"
+    demo = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)
+    assert demo.returncode == 2, demo
+    assert "pip install 'forbear[httpx,httpx2]'" in demo.stdout, demo
+    print(f"{len(wheel)} files, no dependencies; without a client: {demo.stdout.splitlines()[0]}")
+
+
+if __name__ == "__main__":
+    main()

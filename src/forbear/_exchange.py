@@ -1,0 +1,250 @@
+"""Exchange: one call's I/O, the part that does not depend on the library. Floor: acts.
+
+drive.py drives it; an adapter adds how its library sends, discards and hands over. Made only for calls
+that do not simply succeed at once, and for those that something special concerns.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ._retrying import OFF
+from .context import CURRENT
+from .core.call import Call
+from .core.outcome import Failure, FailureKind, Phase
+from .core.record import RECORD
+from .core.trail import Trail
+from .core.verdict import GiveUp, Reason, RetryAfter
+from .errors import RetryRefused
+from .shared.standard import StandardStrategy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._retrying import Retrying
+    from .context import Scope
+    from .core.outcome import RequestFacts
+    from .core.policy import RetryPolicy
+
+__all__ = ["CallExchange", "CutOff", "is_nested"]
+
+
+class CutOff(Exception):
+    """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
+
+
+class CallExchange:
+    """One call. Not shared between threads."""
+
+    # What few calls have stands here once, not in every instance: a microsecond per ten of them.
+    scope: Scope | None = None
+    body: Any = None  # a guard: ``ready``, ``error``
+    timeouts: Any = None  # ``cut_short(kind, now)``
+    initial_delay = 0.0
+    last_error: Exception | None = None
+
+    def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
+        self.transport: Any = transport
+        self.sleeper = transport._sleeper
+        self.call = Call(
+            transport._policy,
+            facts,
+            transport._strategy,
+            now=started_at,
+            key_lifetime=86_400.0 if transport._idempotency is None else transport._idempotency.lifetime,
+        )
+
+    # Before the first attempt, for calls that something special concerns.
+
+    def prepare(self, setting: Any = None) -> None:
+        """Resolve what holds for this call and make what will be sent.
+
+        Raises:
+            The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
+        """
+        transport, call = self.transport, self.call
+        now = call.started_at
+        scope = self.scope = CURRENT.get()
+        policy = call.policy = transport._resolve(scope, setting)
+        strategy = transport._strategy
+        if policy is not transport._policy and isinstance(strategy, StandardStrategy):
+            call.strategy = strategy.with_policy(policy)
+        self._set_deadline(policy, now)
+        if scope is not None:
+            call.deadline_at = min(call.deadline_at, scope.deadline_on(transport._clock, now))
+        if call.deadline_at <= now:
+            raise self._deadline_exceeded("the deadline was over before anything was sent")
+        try:
+            self.initial_delay = call.open(now)
+        except RetryRefused as refused:
+            raise self._told(
+                transport._library.circuit_open_error(
+                    f"{call.facts.origin} is not sent to now: {refused.reason.value}",
+                    reason=refused.reason,
+                    retry_after=refused.retry_after,
+                )
+            ) from None
+        try:
+            self._prepare_attempts(policy)
+        except BaseException:
+            self.release()
+            raise
+
+    def _set_deadline(self, policy: RetryPolicy, now: float) -> None:
+        if policy.total_timeout is not None:
+            self.call.deadline_at = now + policy.total_timeout
+
+    def _prepare_attempts(self, policy: RetryPolicy) -> None:
+        raise AssertionError("each library has its own")
+
+    # After each attempt.
+
+    def _judge(self, response: Any, status: int, lines: Any, trail: Any) -> RetryAfter | GiveUp | None:
+        transport, call = self.transport, self.call
+        retry_if = transport._retry_if
+        flagged = retry_if is not None and self._is_flagged(retry_if, response)
+        now = transport._now()
+        verdict = call.after_response(
+            status,
+            lines,
+            now,
+            utc_now=transport._clock.time(),
+            body_ready=self.body is None or self.body.ready,
+            flagged=flagged,
+            nested=is_nested(trail),
+        )
+        if call.last_failure is not None:
+            self._tell_failure(verdict, now)
+        return verdict
+
+    def judge_error(self, error: Exception) -> RetryAfter | GiveUp | None:
+        transport, call = self.transport, self.call
+        now = transport._now()
+        verdict: RetryAfter | GiveUp | None
+        if isinstance(error, CutOff):
+            failure = Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
+        else:
+            failure = self._failure_of(error)
+        self._look_after(failure)
+        if isinstance(error, CutOff) or (self.timeouts is not None and self.timeouts.cut_short(failure.kind, now)):
+            verdict = call.cut_off(failure, now)
+        else:
+            verdict = call.after_error(
+                failure,
+                now,
+                body_ready=self.body is None or self.body.ready,
+                nested=is_nested(getattr(error, RECORD, None)),
+            )
+        self._tell_failure(verdict, now)
+        if type(verdict) is RetryAfter:
+            self.last_error = bare(error)
+        return verdict
+
+    def _look_after(self, failure: Failure) -> None:
+        """Put right what a failure has left behind in the library."""
+
+    def _failure_of(self, error: Exception) -> Failure:
+        found: Failure = self.transport._library.classify(error)
+        return found
+
+    def _is_flagged(self, retry_if: Callable[[Any], bool | None], response: Any) -> bool:
+        try:
+            return bool(retry_if(response))
+        except Exception as error:
+            self.transport._notices.hook_failed("retry_if", error)
+            return False
+
+    def _tell_failure(self, verdict: RetryAfter | GiveUp | None, now: float) -> None:
+        notices = self.transport._notices
+        call = self.call
+        if call.policy is not OFF:
+            notices.failed(call, verdict, now, () if self.scope is None else self.scope.listeners)
+        if call.strategy_error is not None:
+            notices.hook_failed(f"strategy {type(call.strategy).__name__}", call.strategy_error)
+            call.strategy_error = None
+
+    # The end.
+
+    def surrender(self, error: Exception) -> None:
+        call = self.call
+        if call.was_cut:
+            raise self._deadline_exceeded("the deadline ended the attempt") from (
+                None if isinstance(error, CutOff) else error
+            )
+        if call.policy is not OFF:
+            self._told(error)
+
+    def _told(self, error: Any) -> Any:
+        """Attach the story, unless a forbear below has attached its own."""
+        if getattr(error, RECORD, None) is None:
+            trail = self.call.close_trail(self.transport._now())
+            setattr(error, RECORD, trail)
+            if trail.entries:
+                error.add_note(f"forbear: {trail.record()}")
+        return error
+
+    def _deadline_exceeded(self, message: str) -> Exception:
+        self.call.refusal = GiveUp(Reason.DEADLINE)
+        error: Exception = self._told(
+            self.transport._library.deadline_exceeded(
+                f"{self.call.facts.method} {self.call.facts.origin}: {message}", reason=Reason.DEADLINE
+            )
+        )
+        return error
+
+    def _is_worth_noting(self) -> bool:
+        """Something was retried or refused: the call has a story."""
+        call = self.call
+        return call.policy is not OFF and (call.refusal is not None or len(call.trail.entries) > 1)
+
+    def _tell_success(self, status: int, now: float) -> None:
+        self.transport._notices.succeeded(self.call, status, now, () if self.scope is None else self.scope.listeners)
+
+    def _is_bounded(self) -> bool:
+        """``forbear.deadline`` goes on bounding the body that the caller streams."""
+        return self.timeouts is not None and self.scope is not None and self.scope.deadline_at != inf
+
+    def _wants_status_error(self) -> bool:
+        return self.call.refusal is not None and self.call.policy.on_exhausted == "raise"
+
+    def release(self) -> None:
+        call = self.call
+        if call.token is not None:
+            call.release(self.transport._now())
+
+    def woken(self) -> Any:
+        """The transport was closed during a wait: the last error, or what is left of the last answer.
+
+        Its body and headers were let go of before the wait; its status is known.
+        """
+        failure = self.call.last_failure
+        if failure is None:
+            raise self._told(self._closed_error())
+        error, self.last_error = self.last_error, None
+        if failure.status is None:
+            assert error is not None
+            try:
+                raise self._told(error)
+            finally:
+                del error
+        return self._bare_response(failure.status, self.call.close_trail(self.transport._now()))
+
+    def _closed_error(self) -> Exception:
+        raise AssertionError("each library has its own")
+
+    def _bare_response(self, status: int, trail: Trail) -> Any:
+        raise AssertionError("each library has its own")
+
+
+def is_nested(trail: Any) -> bool:
+    """Has a forbear below this one already retried, or decided that nobody should?"""
+    return isinstance(trail, Trail) and (
+        len(trail.entries) > 1 or trail.reason not in (None, Reason.ATTEMPTS_EXHAUSTED)
+    )
+
+
+def bare(error: Exception) -> Exception:
+    """The error without the frames it came through: they would hold the exchange that holds it."""
+    return error.with_traceback(None)

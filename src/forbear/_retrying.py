@@ -1,0 +1,184 @@
+"""Retrying: what every transport and adapter has: its options, and which policy holds for a call. Floor: acts.
+
+Only what a signature needs is imported at the top. The rest, which a first attempt that succeeds never
+uses, is loaded when the first transport is made: not with the import, which is on everybody's start-up
+path, and not with the first failure, which may be that no file can be opened any more.
+"""
+
+from __future__ import annotations
+
+from .clock import SYSTEM_CLOCK, Sleeper
+from .core._checks import shown
+from .core.policy import RetryPolicy
+from .shared.budget import RetryBudget
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypedDict
+
+    from .clock import Clock
+    from .context import Scope
+    from .core.events import Event
+    from .core.keys import IdempotencyKeys
+    from .core.outcome import Failure
+    from .core.strategy import RetryStrategy
+
+    class Options(TypedDict, total=False):
+        """The options that every transport takes; described at ``RetryTransport``."""
+
+        budget: RetryBudget | None
+        strategy: RetryStrategy | None
+        idempotency: IdempotencyKeys | None
+        retry_if: Callable[[Any], bool | None] | None
+        before_attempt: Callable[[Any, int], Any] | None
+        on_event: Iterable[Callable[[Event], object]]
+        body_buffer: int
+        contact: str | None
+        name: str
+        clock: Clock | None
+        random: Callable[[], float] | None
+
+
+__all__ = ["DEFAULT_POLICY", "OFF", "OWN_BUDGET", "Dialect", "Retrying"]
+
+OWN_BUDGET = RetryBudget()  # stands for "one of its own" in signatures; never spent from
+DEFAULT_POLICY = RetryPolicy()
+OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
+
+
+class Dialect:
+    """How one library says what forbear has to say: its name, its own kinds of our exceptions."""
+
+    name: str
+    circuit_open_error: type[Any]
+    deadline_exceeded: type[Any]
+
+    def classify(self, error: BaseException) -> Failure:
+        raise AssertionError("each library has its own")
+
+
+class Retrying:
+    """The part of a transport or adapter that does not depend on the library it plugs into."""
+
+    _library: Any  # a Dialect
+
+    def _equip(
+        self,
+        policy: RetryPolicy,
+        *,
+        budget: RetryBudget | None,
+        strategy: RetryStrategy | None,
+        idempotency: IdempotencyKeys | None,
+        retry_if: Callable[[Any], bool | None] | None,
+        before_attempt: Callable[[Any, int], Any] | None,
+        on_event: Iterable[Callable[[Event], object]],
+        body_buffer: int,
+        contact: str | None,
+        name: str,
+        clock: Clock | None,
+        random: Callable[[], float] | None,
+    ) -> None:
+        """Check the options and take them."""
+        from .shared.standard import StandardStrategy
+        from .telemetry.notices import Notices
+
+        if not isinstance(policy, RetryPolicy):
+            raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
+        if strategy is not None and budget is not OWN_BUDGET:
+            raise ValueError("give strategy= or budget=, not both: a strategy brings its own budget")
+        if budget is OWN_BUDGET:
+            budget = RetryBudget()
+        elif budget is not None and not isinstance(budget, RetryBudget):
+            raise TypeError(f"budget must be a RetryBudget, or None for no limit, got {shown(budget)}")
+        if strategy is not None:
+            check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
+        if clock is not None:
+            check_has("clock", clock, "monotonic", "time", "sleep", "asleep")
+        if idempotency is not None:
+            check_has("idempotency", idempotency, "covers")
+        for option, hook in (("retry_if", retry_if), ("before_attempt", before_attempt)):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{option} must be a function, got {shown(hook)}")
+        if callable(on_event):
+            raise TypeError(f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]")
+        if isinstance(body_buffer, bool) or not isinstance(body_buffer, int) or body_buffer < 0:
+            raise ValueError(f"body_buffer must be a number of bytes, 0 for none, got {shown(body_buffer)}")
+        self._policy = policy
+        self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
+        self._now = self._clock.monotonic
+        self._sleeper = Sleeper(self._clock)
+        self._strategy: RetryStrategy = (
+            StandardStrategy(policy, budget=budget, random=random) if strategy is None else strategy
+        )
+        self._idempotency = idempotency
+        self._key_names = frozenset() if idempotency is None else idempotency.recognised
+        self._retry_if = retry_if
+        self._before_attempt = before_attempt
+        self._notices = Notices(name, on_event)
+        self._body_buffer = body_buffer
+        self._contact = None if contact is None else _checked_contact(contact)
+        # One look instead of many. Special: something of this transport concerns every first attempt.
+        self._special = (
+            policy.total_timeout is not None
+            or policy.attempt_timeout is not None
+            or retry_if is not None
+            or contact is not None
+            or (idempotency is not None and idempotency.generate)
+        )
+        self._gauge: Any = NEVER_QUIET if self._special else getattr(self._strategy, "gauge", self._strategy)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self._strategy!r}>"
+
+    def _resolve(self, scope: Scope | None, setting: Any) -> RetryPolicy:
+        """The policy of one call: the transport's < ``override`` < the request's."""
+        if setting is False:
+            return OFF
+        if isinstance(setting, RetryPolicy):
+            return setting
+        policy = self._policy if scope is None else scope.merged(self._policy)
+        if setting is None:
+            return policy
+        if hasattr(setting, "keys"):
+            return policy.replace(**setting)
+        raise TypeError(
+            'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or None,'
+            f" got {shown(setting)}"
+        )
+
+
+def check_has(option: str, value: object, *methods: str) -> None:
+    missing = [method for method in methods if not callable(getattr(value, method, None))]
+    if missing:
+        raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
+
+
+class NeverQuiet:
+    """The gauge of a transport whose every call is special."""
+
+    __slots__ = ("quiet",)
+
+    def __init__(self) -> None:
+        self.quiet = False  # in a slot, as a budget's: a first attempt reads it as fast
+
+
+NEVER_QUIET = NeverQuiet()
+
+
+def _checked_contact(contact: str) -> str:
+    """The ``From`` value of RFC 9110 section 10.1.2: one machine-usable address."""
+    try:
+        from email_validator import EmailNotValidError, validate_email
+    except ImportError:
+        raise ImportError("contact= needs email-validator: pip install 'forbear[contact]'") from None
+    try:
+        found = validate_email(contact, check_deliverability=False, allow_smtputf8=False, strict=True)
+    except EmailNotValidError as error:
+        raise ValueError(
+            f"contact must be one e-mail address such as 'ops@example.com', got {shown(contact)}: {error}"
+        ) from None
+    address = found.ascii_email
+    assert address is not None
+    assert address.isascii()
+    return address

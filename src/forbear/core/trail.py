@@ -1,0 +1,54 @@
+"""Trail: the notes that a call takes as it goes. Floor: decides."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .outcome import Failure
+    from .record import CallRecord
+    from .verdict import Reason
+
+__all__ = ["Trail"]
+
+
+class Trail:
+    """The notes that a call takes, from which its record is made when someone asks.
+
+    Taking notes costs a tenth of making the record, and hardly anyone looks.
+    """
+
+    __slots__ = ("elapsed", "entries", "method", "origin", "reason", "refused_delay", "sent_before")
+
+    def __init__(self, method: str, origin: str) -> None:
+        self.method = method
+        self.origin = origin
+        self.sent_before = 0  # retries that earlier hops of a redirected call used
+        self.entries: list[tuple[int | None, Failure | None, float, float | None, str | None]] = []
+        self.elapsed: float | None = None
+        self.reason: Reason | None = None
+        self.refused_delay: float | None = None
+
+    def waited(self) -> float:
+        return sum(entry[3] or 0.0 for entry in self.entries)
+
+    def record(self) -> CallRecord:
+        from .record import AttemptRecord, CallRecord
+
+        attempts = tuple(
+            AttemptRecord(
+                number,
+                self.origin,
+                status,
+                failure.kind if failure is not None else None,
+                failure.phase if failure is not None else None,
+                failure.error if failure is not None else None,
+                elapsed,
+                delay,
+                source,
+            )
+            for number, (status, failure, elapsed, delay, source) in enumerate(self.entries, self.sent_before + 1)
+        )
+        return CallRecord(self.method, self.origin, attempts, self.elapsed, self.reason, self.refused_delay)
+
+    def __repr__(self) -> str:
+        return f"<{self.record()}>"

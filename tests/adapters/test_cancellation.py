@@ -1,0 +1,157 @@
+"""P6 under cancellation: whenever a task is cancelled, nothing stays open and nothing stays taken."""
+
+import asyncio
+
+import anyio
+import pytest
+
+import forbear
+from forbear import Fixed, RetryPolicy
+from forbear.testing import ScriptedTransport
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
+
+URL = "http://api.example.com/thing"
+ORIGIN = "http://api.example.com:80"
+LONG = RetryPolicy(backoff=Fixed(30))  # of real time: a wait that was not cut would show
+
+
+class Stuck:
+    """Answers by a script, then never."""
+
+    def __init__(self, adapter, steps):
+        self.answering = adapter.watched(steps) if steps else None
+        self.left = len(steps)
+        self.reached = anyio.Event()
+
+    async def handle_async_request(self, request):
+        if self.left:
+            self.left -= 1
+            return await self.answering.handle_async_request(request)
+        self.reached.set()
+        return await anyio.sleep_forever()
+
+    async def aclose(self):
+        pass
+
+
+async def cancel_when(event, adapter, client):
+    """Begin a call and cancel its task natively once the event is there; say how it ended."""
+    ended = []
+
+    async def call():
+        try:
+            await adapter.call(client, "GET", URL)
+        except anyio.get_cancelled_exc_class():
+            ended.append("cancelled")
+            raise
+        except BaseException as error:
+            ended.append(error)
+        else:
+            ended.append("returned")
+
+    if adapter.colour == "asyncio":
+        task = asyncio.get_running_loop().create_task(call())
+        await event.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            await event.wait()
+            group.cancel_scope.cancel()
+    return ended
+
+
+@pytest.mark.parametrize("steps", [[], [503], [503, 502]], ids=["attempt-1", "attempt-2", "attempt-3"])
+async def test_cancelled_while_sending(adapter, budget, steps, clock):
+    """The attempt is over, the failed responses before it are closed; a retry that was sent stays paid for."""
+    inner = Stuck(adapter, steps)
+    async with adapter.client(inner, policy=RetryPolicy(backoff=Fixed(0)), budget=budget, clock=clock) as client:
+        with anyio.fail_after(5):
+            assert await cancel_when(inner.reached, adapter, client) == ["cancelled"]
+    assert budget.tokens(ORIGIN, clock.monotonic()) == 20 - len(steps)
+    if steps:
+        assert inner.answering.closings == [1] * len(steps)
+
+
+@pytest.mark.parametrize("steps", [[503, 200], ["connect_error", 200]], ids=["answer", "error"])
+async def test_cancelled_while_sleeping(adapter, budget, steps):
+    """A wait ends at once; the retry that it was for is given back, and never sent."""
+    inner = adapter.watched(steps)
+    sleeping = anyio.Event()
+
+    def scheduled(event):
+        if event.name == "retry_scheduled":
+            sleeping.set()
+
+    async with adapter.client(inner, policy=LONG, budget=budget, on_event=[scheduled]) as client:
+        with anyio.fail_after(5):
+            assert await cancel_when(sleeping, adapter, client) == ["cancelled"]
+    assert len(inner.requests) == 1
+    assert inner.closings == ([1] if steps[0] == 503 else [])
+    assert budget.tokens(ORIGIN, 0.0) == 20
+
+
+async def test_a_cancelled_wait_leaves_the_transport_as_it_was(adapter, budget):
+    """After a hundred cancelled waits one call still goes through, with every token there."""
+    inner = adapter.watched([503] * 100 + [200])
+    async with adapter.client(inner, policy=LONG, budget=budget) as client:
+        async with anyio.create_task_group() as group:
+
+            async def cut():
+                with anyio.move_on_after(0.02):
+                    await adapter.call(client, "GET", URL)
+
+            for _ in range(100):
+                group.start_soon(cut)
+        assert budget.tokens(ORIGIN, 0.0) == pytest.approx(20)
+        assert inner.closings == [1] * 100
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+
+
+async def test_a_scope_around_the_call_is_not_taken_for_our_deadline(adapter):
+    """A caller's own cancel scope ends the call as a cancellation; ours as DeadlineExceeded."""
+    inner = Stuck(adapter, [])
+    async with adapter.client(inner, policy=RetryPolicy(total_timeout=5)) as client:
+        with anyio.move_on_after(0.03) as scope:
+            await adapter.call(client, "GET", URL)
+        assert scope.cancelled_caught
+    async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.03)) as client:
+        with anyio.move_on_after(5) as scope, pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", URL)
+        assert not scope.cancelled_caught
+
+
+@pytest.mark.parametrize("bound", ["total_timeout", "deadline"])
+async def test_an_inner_transport_that_ignores_timeouts_is_cut_off(adapter, quickest, bound):
+    """P4: an asynchronous call ends at most 50 ms after its deadline (and 20 more to get here)."""
+    policy = RetryPolicy(backoff=Fixed(0), total_timeout=0.1 if bound == "total_timeout" else None)
+
+    async def run():
+        inner = Stuck(adapter, [503])
+        async with adapter.client(inner, policy=policy) as client:
+            with forbear.deadline(0.1 if bound == "deadline" else 60):
+                with pytest.raises(adapter.DeadlineExceeded) as caught:
+                    await adapter.call(client, "GET", URL)
+        assert forbear.record_of(caught.value).reasons == ("503", "DeadlineExceeded")
+        assert inner.answering.closings == [1]
+
+    assert 0.1 <= await quickest(run, bound=0.17) <= 0.17
+
+
+async def test_tasks_do_not_share_a_call(adapter, clock):
+    """Many calls at once through one transport each have attempts, waits and records of their own."""
+    inner = ScriptedTransport([lambda request: 200 if request.extensions["try"].pop() else 503])
+
+    records = {}
+
+    async def ask(n):
+        tries = [True] + [False] * (n % 4)
+        response = await adapter.call(client, "GET", URL, extensions={"try": tries})
+        records[n] = len(forbear.record_of(response).attempts)
+
+    async with adapter.client(inner, budget=None, clock=clock) as client:
+        await adapter.together(40, ask)
+    assert records == {n: n % 4 + 1 for n in range(40)}

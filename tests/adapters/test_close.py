@@ -1,0 +1,191 @@
+"""close() while calls are waiting: they wake at once and end with what they have."""
+
+import threading
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from forbear import Fixed, RetryPolicy, record_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+URL = "http://api.example.com/thing"
+ORIGIN = "http://api.example.com:80"
+LONG = RetryPolicy(backoff=Fixed(30))  # of real time
+
+
+async def close_while_waiting(adapter, transport, waiting, calls=1):
+    """Begin calls through the transport, close it once all of them wait; return how each ended."""
+    ended = []
+
+    async def call(n):
+        try:
+            ended.append(await adapter.send(transport, adapter.library.Request("GET", URL)))
+        except adapter.library.HTTPError as error:
+            ended.append(error)
+
+    async def close():
+        if adapter.is_async:
+            while len(waiting) < calls:
+                await anyio.sleep(0.001)
+            await transport.aclose()
+            return
+        for _ in range(5000):
+            if len(waiting) == calls:
+                break
+            await anyio.sleep(0.001)
+        await anyio.to_thread.run_sync(transport.close)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(close)
+            group.start_soon(adapter.together, calls, call)
+    return ended
+
+
+def note_waits(waiting):
+    return [lambda event: waiting.append(event) if event.name == "retry_scheduled" else None]
+
+
+async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapsed):
+    """The answer comes back with its status and story; its retry is given back."""
+    inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
+    transport = adapter.transport(inner, policy=LONG, budget=budget, on_event=note_waits(waiting))
+    elapsed()
+    (response,) = await close_while_waiting(adapter, transport, waiting)
+    assert elapsed() < 2
+    assert response.status_code == 503
+    assert record_of(response).reasons == ("503",)
+    assert len(inner.requests) == 1
+    assert inner.closings == [1]
+    assert budget.tokens(ORIGIN, 0.0) == 20
+
+
+async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
+    """The library's own error comes out with its story; its retry is given back."""
+    waiting = []
+    transport = adapter.transport(["read_timeout", 200], policy=LONG, budget=budget, on_event=note_waits(waiting))
+    (error,) = await close_while_waiting(adapter, transport, waiting)
+    assert type(error) is adapter.library.ReadTimeout
+    assert record_of(error).reasons == ("ReadTimeout",)
+    assert any("forbear" in note for note in error.__notes__)
+    assert budget.tokens(ORIGIN, 0.0) == 20
+
+
+async def test_all_waiting_calls_wake(adapter, budget):
+    """Twenty calls in a long wait, one close: twenty answers."""
+    inner, waiting = adapter.watched([503]), []
+    transport = adapter.transport(inner, policy=LONG, budget=budget, on_event=note_waits(waiting))
+    ended = await close_while_waiting(adapter, transport, waiting, calls=20)
+    assert [response.status_code for response in ended] == [503] * 20
+    assert inner.closings == [1] * 20
+    assert budget.tokens(ORIGIN, 0.0) == 20
+
+
+async def test_closing_the_client_closes_the_inner_transport_once(adapter):
+    """close() reaches what is below, and leaving a with block as well."""
+
+    class Counting:
+        closed = entered = 0
+
+        def close(self):
+            self.closed += 1
+
+        async def aclose(self):
+            self.closed += 1
+
+        def handle_request(self, request):
+            return adapter.library.Response(200)
+
+        async def handle_async_request(self, request):
+            return adapter.library.Response(200)
+
+        def __enter__(self):
+            self.entered += 1
+
+        def __exit__(self, *exception):
+            self.closed += 1
+
+        async def __aenter__(self):
+            self.entered += 1
+
+        async def __aexit__(self, *exception):
+            self.closed += 1
+
+    inner = Counting()
+    client = adapter.bare_client(transport=adapter.transport(inner))
+    await adapter.call(client, "GET", URL)
+    await adapter.close(client)
+    assert (inner.entered, inner.closed) == (0, 1)
+
+    inner = Counting()
+    client = adapter.bare_client(transport=adapter.transport(inner))
+    if adapter.is_async:
+        async with client:
+            await adapter.call(client, "GET", URL)
+    else:
+        with client:
+            await adapter.call(client, "GET", URL)
+    assert (inner.entered, inner.closed) == (1, 1)
+
+
+async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
+    """The end of ``with client:`` is a close like any other."""
+    waiting, ended = [], []
+    transport = adapter.transport([503], policy=LONG, on_event=note_waits(waiting))
+
+    async def call(n):
+        ended.append(await adapter.send(transport, adapter.library.Request("GET", URL)))
+
+    async def leave():
+        if adapter.is_async:
+            async with transport:
+                while not waiting:
+                    await anyio.sleep(0.001)
+        else:
+            with transport:
+                for _ in range(5000):
+                    if waiting:
+                        break
+                    await anyio.sleep(0.001)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave)
+            group.start_soon(adapter.together, 1, call)
+    assert [response.status_code for response in ended] == [503]
+
+
+@pytest.mark.adapters("sync")
+async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter, elapsed):
+    """close() between the failure and the wait: no lost wake-up."""
+    waiting = []
+
+    def closes(event):
+        if event.name == "retry_scheduled":
+            thread = threading.Thread(target=transport.close)
+            thread.start()
+            thread.join()
+
+    transport = adapter.transport([503, 200], policy=LONG, on_event=[closes, waiting.append])
+    elapsed()
+    response = await adapter.send(transport, adapter.library.Request("GET", URL))
+    assert elapsed() < 2
+    assert response.status_code == 503
+
+
+@pytest.mark.adapters("async")
+async def test_an_async_transport_closed_before_the_wait_does_not_wait(adapter, elapsed):
+    """The same where close() is called by a listener's code, synchronously before the sleep."""
+
+    def closes(event):
+        if event.name == "retry_scheduled":
+            transport._sleeper.close()
+
+    transport = adapter.transport([503, 200], policy=LONG, on_event=[closes])
+    elapsed()
+    with anyio.fail_after(5):
+        response = await adapter.send(transport, adapter.library.Request("GET", URL))
+    assert elapsed() < 2
+    assert response.status_code == 503

@@ -1,0 +1,297 @@
+"""P6: nothing leaks. Every way out of the loop closes failed responses, gives back what was not used, and no more.
+
+Tokens: a budget of 20 that only a refund refills, so what a call has taken can be read off at its end.
+The ways out by cancellation and by close() are in test_cancellation.py and test_close.py.
+"""
+
+import contextlib
+import os
+import time
+
+import pytest
+
+from forbear import Fixed, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+ORIGIN = "http://api.example.com:80"
+STEADY = RetryPolicy(backoff=Fixed(1))
+
+
+def left(budget, quick):
+    return budget.tokens(ORIGIN, quick["clock"].monotonic())
+
+
+async def test_success_at_once(adapter, quick, budget):
+    """A plain success takes nothing, and its response is the caller's to close."""
+    inner = adapter.watched([200])
+    async with adapter.client(inner, budget=budget, **quick) as client:
+        response = await adapter.open(client, "GET", URL)
+        assert inner.closings == [0]
+        await adapter.close(response)
+    assert inner.closings == [1]
+    assert left(budget, quick) == 20
+
+
+async def test_success_after_retries(adapter, quick, budget):
+    """Each retry that was sent is paid for; the failed responses are closed, the last one is the caller's."""
+    inner = adapter.watched([503, (502, {}, b"sorry"), (200, {}, b"fine")])
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        response = await adapter.open(client, "GET", URL)
+        assert inner.closings == [1, 1, 0]
+        assert await adapter.read(response) == b"fine"
+    assert inner.closings == [1, 1, 1]
+    assert left(budget, quick) == 18
+
+
+async def test_success_after_errors(adapter, quick, budget):
+    """The same when attempts failed without an answer."""
+    inner = adapter.watched(["connect_error", "read_timeout", 200])
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert left(budget, quick) == 18
+
+
+async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, budget):
+    """Attempts exhausted: the caller gets the last answer with its body, the others are closed."""
+    inner = adapter.watched([(503, {}, b"sorry %d" % n) for n in range(4)])
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        response = await adapter.open(client, "GET", URL)
+        assert response.status_code == 503
+        assert inner.closings == [1, 1, 1, 0]
+        assert await adapter.read(response) == b"sorry 3"
+    assert inner.closings == [1, 1, 1, 1]
+    assert left(budget, quick) == 17
+
+
+async def test_giving_up_raises_the_last_error(adapter, quick, budget):
+    """Attempts exhausted by errors: the library's own last exception."""
+    inner = adapter.watched([503, "read_timeout", 503, "connect_error"])
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        with pytest.raises(adapter.connect_error):
+            await adapter.call(client, "GET", URL)
+    assert inner.closings == [1, 1]
+    assert left(budget, quick) == 17
+
+
+@pytest.mark.parametrize(
+    ("steps", "policy", "reason"),
+    [
+        ([(503, {"Retry-After": "3600"})], STEADY, Reason.RETRY_AFTER_TOO_LONG),
+        ([(503, {"x-should-retry": "false"})], STEADY, Reason.SERVER_SAID_NO),
+        ([503], STEADY.replace(total_timeout=0.5), Reason.DEADLINE),
+        ([503], STEADY.replace(max_attempts=1), Reason.ATTEMPTS_EXHAUSTED),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Reason) else "",
+)
+async def test_a_refusal_takes_nothing(adapter, quick, budget, steps, policy, reason):
+    """Whatever refuses a retry does so before a token is taken."""
+    inner = adapter.watched(steps)
+    async with adapter.client(inner, budget=budget, policy=policy, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert record_of(response).reason is reason
+    assert inner.closings == [1]
+    assert left(budget, quick) == 20
+
+
+@pytest.mark.adapters("httpx-family")
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_the_callers_own_exception(adapter, server, quick, budget, attempt):
+    """What the caller's body iterator raises comes out as it is, at once, whatever class it has."""
+    own = OSError("the disk is gone")
+    readings = 0
+
+    def chunks():
+        nonlocal readings
+        readings += 1
+        yield b"begin"
+        if readings == attempt:
+            raise own
+
+    class Body:
+        def __iter__(self):
+            return chunks()
+
+    class AsyncBody:
+        async def __aiter__(self):
+            for chunk in chunks():
+                yield chunk
+
+    server.script("/thing", 503)
+    inner = adapter.inner()
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        with pytest.raises(OSError) as caught:
+            await adapter.call(
+                client, "PUT", server.url + "/thing", content=AsyncBody() if adapter.is_async else Body()
+            )
+        assert all(connection.is_idle() for connection in inner._pool.connections)
+    assert caught.value is own
+    assert readings == attempt
+    assert budget.tokens(server.url, quick["clock"].monotonic()) == 20 - (attempt - 1)
+    assert record_of(own).reason is Reason.PERMANENT_ERROR
+
+
+async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
+    """A class that is not in the table, from an inner transport or below it, comes out as it is."""
+    own = RuntimeError("a bug")
+    inner = adapter.watched([503, own])
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        with pytest.raises(RuntimeError) as caught:
+            await adapter.call(client, "GET", URL)
+    assert caught.value is own
+    assert record_of(own).reason is Reason.UNKNOWN_ERROR
+    assert inner.closings == [1]
+    assert left(budget, quick) == 19
+
+
+class Interrupted(FakeClock):
+    def sleep(self, seconds):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.adapters("sync")
+async def test_keyboard_interrupt_while_sleeping(adapter, budget):
+    """Ctrl-C during a wait gets through at once, and the retry that was not sent is given back."""
+    inner = adapter.watched([503, 200])
+    clock = Interrupted()
+    async with adapter.client(inner, budget=budget, policy=STEADY, clock=clock) as client:
+        with pytest.raises(KeyboardInterrupt):
+            await adapter.call(client, "GET", URL)
+    assert len(inner.requests) == 1
+    assert inner.closings == [1]
+    assert budget.tokens(ORIGIN, clock.monotonic()) == 20
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+async def test_what_is_no_exception_is_never_retried(adapter, quick, budget, attempt, stop):
+    """KeyboardInterrupt and SystemExit in the middle of an attempt pass through."""
+    inner = adapter.watched([503] * (attempt - 1) + [stop()])
+    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+        with pytest.raises(stop):
+            await adapter.call(client, "GET", URL)
+    assert len(inner.requests) == attempt
+    assert left(budget, quick) == 20 - (attempt - 1)
+
+
+# Over the wire: connections.
+
+
+async def test_four_attempts_use_one_connection(adapter, server, quick):
+    """A failed response with a small body is read to its end, so that its connection can be used again."""
+    server.script("/thing", "503", "429;retry-after=0;body=60000", "500;chunked=1", 200)
+    async with adapter.client(**quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    assert [(each.connection, each.nth) for each in server.requests()] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    "body", ["body=70000", "body=400000;chunked=1", "body=70000;drip=300"], ids=["length", "chunked", "slow"]
+)
+async def test_a_large_failed_body_is_not_read(adapter, server, quickest, body):
+    """More than 64 KiB costs more than a new connection: closed instead."""
+
+    async def run():
+        server.script("/thing", f"503;{body}", 200)
+        before = server.connections
+        async with adapter.client(policy=RetryPolicy(backoff=Fixed(0))) as client:
+            response = await adapter.call(client, "GET", server.url + "/thing")
+        assert response.status_code == 200
+        assert server.connections == before + 2
+
+    assert await quickest(run, bound=0.2) < 0.3
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
+    """An inner transport of the user's own may stream for ever, and not care that it is closed."""
+
+    class Endless(adapter.library.SyncByteStream, adapter.library.AsyncByteStream):
+        def __iter__(self):
+            while True:
+                yield b"x" * 1000
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            return b"x" * 1000
+
+    class Inner:
+        sent = 0
+
+        def handle_request(self, request):
+            self.sent += 1
+            return adapter.library.Response(200 if self.sent > 1 else 503, stream=Endless())
+
+        async def handle_async_request(self, request):
+            return self.handle_request(request)
+
+    response = await adapter.send(adapter.transport(Inner(), **quick), adapter.library.Request("GET", URL))
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("drip", [100, 1000])
+async def test_a_slow_failed_body_does_not_hold_the_call(adapter, server, quickest, drip):
+    """A 503 whose body drips for seconds is waited for a quarter of a second at most."""
+
+    async def run():
+        server.script("/thing", f"503;body=64;drip={drip}", 200)
+        before = server.connections
+        async with adapter.client(policy=RetryPolicy(backoff=Fixed(0))) as client:
+            response = await adapter.call(client, "GET", server.url + "/thing")
+        assert response.status_code == 200
+        assert server.connections == before + 2
+
+    assert await quickest(run, bound=0.3) <= 0.3
+
+
+async def test_draining_keeps_the_deadline(adapter, server, quickest):
+    """The last moments before the deadline are not spent on a body nobody will read."""
+    server.script("/thing", "503;body=64;drip=400")
+    policy = RetryPolicy(total_timeout=0.1, backoff=Fixed(0))
+
+    async def run():
+        async with adapter.client(policy=policy) as client:
+            with contextlib.suppress(adapter.DeadlineExceeded):
+                await adapter.open(client, "GET", server.url + "/thing")
+
+    assert await quickest(run, bound=0.15) <= 0.15
+
+
+@pytest.mark.adapters("httpx-family")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["503", "429;retry-after=0", 200],
+        ["503;body=100000", "reset", 200],
+        ["hang", 200],
+        ["garbage"],
+        ["503"],
+        ["cut:3", 200],
+        ["reset-body:3", 200],
+    ],
+    ids=["answers", "large-and-reset", "hang", "garbage", "gave-up", "cut", "reset-body"],
+)
+async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, quick, steps):
+    """After any mixture of faults no connection is busy, none is queued for, and closing the client frees them all."""
+    server.script("/thing", *steps)
+    descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    inner = adapter.inner()
+    async with adapter.client(inner, settings={"timeout": 0.08} if "hang" in steps else {}, **quick) as client:
+        for _ in range(3):
+            with contextlib.suppress(adapter.transport_error):
+                await adapter.call(client, "GET", server.url + "/thing")
+        pool = inner._pool
+        assert all(connection.is_idle() for connection in pool.connections)
+        assert len(pool.connections) <= 1
+        assert pool._requests == []
+    until = time.monotonic() + 2
+    while server.open_connections and time.monotonic() < until:
+        time.sleep(0.002)
+    assert server.open_connections == 0
+    if descriptors is not None:
+        assert len(os.listdir("/proc/self/fd")) <= descriptors

@@ -1,0 +1,85 @@
+"""P5: retries stay a bounded share of traffic, per process and across everything that shares a budget."""
+
+import time
+
+import pytest
+
+from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+
+
+async def test_retries_under_a_total_outage_are_a_fifth_of_traffic(adapter, quick):
+    """200 calls that all fail: burst 20, and 0.2 from each call but the first, which finds the bucket full.
+
+    20 + 0.2 × 199 = 59.8 tokens: 59 retries, and not the 600 that max_attempts=4 would allow.
+    """
+    sent = 0
+
+    def outage(request):
+        nonlocal sent
+        sent += 1
+        return 503
+
+    async with adapter.client([outage], policy=RetryPolicy(backoff=Fixed(0)), **quick) as client:
+        reasons = [record_of(await adapter.call(client, "GET", URL)).reason for _ in range(200)]
+    assert sent == 200 + 59
+    assert reasons[0] is Reason.ATTEMPTS_EXHAUSTED
+    assert reasons[-1] is Reason.BUDGET_EXHAUSTED
+
+
+async def test_an_outage_over_the_wire_stays_within_the_bound(adapter, server):
+    """The server counts at most 1.2 × calls + burst + floor × seconds requests, whatever number runs at once."""
+    server.script("/thing", 503)
+    began = time.monotonic()
+    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0.001), max_attempts=10)) as client:
+
+        async def ask(n):
+            for _ in range(10):
+                assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 503
+
+        await adapter.together(10, ask)
+    seconds = time.monotonic() - began
+    sent = len(server.requests("/thing"))
+    assert 100 + 20 <= sent <= 1.2 * 100 + 20 + 1.0 * seconds
+
+
+async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
+    """Two transports, one budget of 5: five retries between them."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=5)
+    options = {"budget": budget, "policy": RetryPolicy(backoff=Fixed(0)), **quick}
+    async with adapter.client([503], **options) as one, adapter.client([503], **options) as other:
+        retries = [record_of(await adapter.call(client, "GET", URL)).retries for client in (one, other, one, other)]
+    assert retries == [3, 2, 0, 0]
+
+
+async def test_without_a_budget_every_call_has_its_attempts(adapter, quick):
+    """budget=None: the number of attempts is the only limit."""
+    policy = RetryPolicy(backoff=Fixed(0))
+    async with adapter.client([503], budget=None, policy=policy, **quick) as client:
+        retries = [record_of(await adapter.call(client, "GET", URL)).retries for _ in range(30)]
+    assert retries == [3] * 30
+
+
+async def test_a_retry_that_the_server_scheduled_is_cheap(adapter, quick):
+    """It costs a quarter of a token: the server knows what it can take."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=2)
+    policy = RetryPolicy(max_attempts=100, backoff=Fixed(0))
+    async with adapter.client([(503, {"Retry-After": "1"})], budget=budget, policy=policy, **quick) as client:
+        record = record_of(await adapter.call(client, "GET", URL))
+    assert record.reason is Reason.BUDGET_EXHAUSTED
+    assert record.retries == 8  # 2 / 0.25
+
+
+async def test_each_origin_has_an_allowance_of_its_own(adapter, quick):
+    """One origin's outage does not use up what another may need."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    async with adapter.client([503], budget=budget, policy=RetryPolicy(backoff=Fixed(0)), **quick) as client:
+        retries = [
+            record_of(await adapter.call(client, "GET", f"http://{host}.example.com/")).retries for host in "aab"
+        ]
+    assert retries == [1, 0, 1]
+    assert budget.tokens("http://b.example.com:80", quick["clock"].monotonic()) == 0
+    assert budget.tokens("http://c.example.com:80", quick["clock"].monotonic()) == 1

@@ -1,0 +1,206 @@
+"""Idempotency keys on the wire: rules K0 to K7, the cases of kind "lifecycle" included."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+
+pytestmark = pytest.mark.anyio
+
+CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text())
+LIFECYCLES = [case for case in CORPUS["cases"] if case["kind"] == "lifecycle"]
+UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+NOW = RetryPolicy(backoff=Fixed(0))
+URL = "http://api.example.com/orders"
+
+
+def header(request, name):
+    """All values of a header, of a request as an inner transport saw it."""
+    return [value.decode() for found, value in request.headers.raw if found.lower() == name.lower().encode()]
+
+
+@pytest.mark.parametrize("case", LIFECYCLES, ids=[case["id"] for case in LIFECYCLES])
+async def test_lifecycle_of_keys(adapter, server, quick, case):
+    """K7: one key for all attempts of a logical request, and another for the next one."""
+    keys_of_calls = []
+    for number, planned in enumerate(case["inputs"]["calls"]):
+        path = f"/orders/{number}"
+        server.script(path, *["503"] * (planned["attempts"] - 1), 200)
+        options = {"idempotency": IdempotencyKeys()} if planned["generate"] else {}
+        async with adapter.client(policy=NOW, **options, **quick) as client:
+            response = await adapter.call(
+                client, planned["method"], server.url + path, headers=planned["headers"], content=planned["body"]
+            )
+        assert response.status_code == 200
+        arrivals = server.requests(path)
+        assert len(arrivals) == planned["attempts"]
+        for arrival in arrivals:
+            assert sum(name.lower() == "idempotency-key" for name, _ in arrival.headers) <= 1
+        keys_of_calls.append([arrival.key for arrival in arrivals])
+    distinct = [{key for key in keys if key is not None} for keys in keys_of_calls]
+    expected = case["expect"]
+    assert [len(keys) for keys in distinct] == expected["keys_per_call"]
+    assert len(set().union(*distinct)) == expected["distinct_keys"]
+    if "wire" in expected:
+        assert keys_of_calls == expected["wire"]
+
+
+async def test_two_calls_through_one_client_have_two_keys(adapter, server, quick):
+    """A new logical request gets a fresh key, even if method, URL and body are equal."""
+    server.script("/orders", "503", 200)
+    async with adapter.client(policy=NOW, idempotency=IdempotencyKeys(), **quick) as client:
+        for _ in range(2):
+            await adapter.call(client, "POST", server.url + "/orders", content=b"A")
+    first, again, second = (arrival.key for arrival in server.requests("/orders"))
+    assert first == again != second
+    assert server.executed("/orders") == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "generated"),
+    [("POST", True), ("PATCH", True), ("GET", False), ("PUT", False), ("DELETE", False), ("LOCK", False)],
+)
+async def test_keys_are_generated_for_post_and_patch_only(adapter, quick, method, generated):
+    """Giving IdempotencyKeys turns generation on for the two methods that the draft names."""
+    inner = adapter.watched([200])
+    async with adapter.client(inner, idempotency=IdempotencyKeys(), **quick) as client:
+        await adapter.call(client, method, URL)
+    found = header(inner.requests[0], "idempotency-key")
+    assert len(found) == generated
+    assert all(UUID4.fullmatch(key) for key in found)
+
+
+async def test_nothing_is_generated_unless_asked_for(adapter, quick):
+    """Without IdempotencyKeys a POST goes out as it was written."""
+    inner = adapter.watched([200])
+    async with adapter.client(inner, **quick) as client:
+        await adapter.call(client, "POST", URL)
+    assert header(inner.requests[0], "idempotency-key") == []
+
+
+@pytest.mark.parametrize("given", ["", "  ", '""'], ids=["empty", "blank", "empty-string"])
+async def test_an_empty_key_is_replaced(adapter, quick, given):
+    """K7: an empty key header counts as absent, and is replaced, not doubled."""
+    inner = adapter.watched([503, 200])
+    async with adapter.client(inner, policy=NOW, idempotency=IdempotencyKeys(), **quick) as client:
+        response = await adapter.call(client, "POST", URL, headers={"Idempotency-Key": given})
+    assert response.status_code == 200
+    first, second = (header(request, "idempotency-key") for request in inner.requests)
+    assert first == second
+    assert len(first) == 1
+    assert UUID4.fullmatch(first[0])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [("Idempotency-Key", "order-17")],
+        [("idempotency-key", '"order-17"')],
+        [("X-Idempotency-Key", "order-17")],
+        [("PayPal-Request-Id", "order-17")],
+        [("Repeatability-Request-ID", "r-1"), ("Repeatability-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")],
+    ],
+    ids=lambda given: given[0][0],
+)
+@pytest.mark.parametrize("generate", [True, False], ids=["generating", "not-generating"])
+async def test_a_key_of_the_callers_is_used_untouched(adapter, quick, given, generate):
+    """A recognised key is never replaced or doubled, is the same on every attempt, and makes the POST safe."""
+    inner = adapter.watched([503, 503, 200])
+    options = {"idempotency": IdempotencyKeys()} if generate else {}
+    async with adapter.client(inner, policy=NOW, **options, **quick) as client:
+        response = await adapter.call(client, "POST", URL, headers=given)
+    assert response.status_code == 200
+    assert len(inner.requests) == 3
+    for request in inner.requests:
+        for name, value in given:
+            assert header(request, name) == [value]
+        keys = [name for name, _ in request.headers.raw if b"idempotency" in name.lower()]
+        assert len(keys) == sum("idempotency" in name.lower() for name, _ in given)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "pattern"),
+    [
+        ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
+        ({"profile": "amazon-pay"}, "Idempotency-Key", "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"),
+        ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
+    ],
+    ids=["sf-string", "amazon-pay", "custom-header"],
+)
+async def test_style_profile_and_header_of_generated_keys(adapter, quick, options, name, pattern):
+    """The key is written as the vendor wants it, under the name it wants, and it makes the POST safe."""
+    inner = adapter.watched([503, 200])
+    async with adapter.client(inner, policy=NOW, idempotency=IdempotencyKeys(**options), **quick) as client:
+        response = await adapter.call(client, "POST", URL)
+    assert response.status_code == 200
+    first, second = (header(request, name) for request in inner.requests)
+    assert first == second
+    assert len(first) == 1
+    assert re.fullmatch(pattern, first[0])
+
+
+async def test_repeatable_requests_have_both_their_headers(adapter, quick):
+    """OASIS Repeatable Requests 1.0: the id and the instant of the first sending, the same on all attempts."""
+    inner = adapter.watched([(503, {"Retry-After": "30"}), 200])
+    keys = IdempotencyKeys(header="Repeatability-Request-ID", profile="repeatability")
+    async with adapter.client(inner, idempotency=keys, **quick) as client:
+        response = await adapter.call(client, "POST", URL)
+    assert response.status_code == 200
+    ids = [header(request, "repeatability-request-id") for request in inner.requests]
+    assert ids[0] == ids[1]
+    assert UUID4.fullmatch(ids[0][0])
+    sent_at = [header(request, "repeatability-first-sent") for request in inner.requests]
+    assert sent_at == [["Thu, 01 Jan 2026 00:00:00 GMT"]] * 2  # where the clock of these tests begins
+
+
+async def test_a_further_header_can_be_recognised(adapter, quick):
+    """recognise= names a header whose presence makes a POST safe to repeat; the default does not know it."""
+    for names, sends in ((("X-Order-Key",), 2), ((), 1)):
+        inner = adapter.watched([503, 200])
+        keys = IdempotencyKeys(generate=False, recognise=names)
+        async with adapter.client(inner, policy=NOW, idempotency=keys, **quick) as client:
+            await adapter.call(client, "POST", URL, headers={"X-Order-Key": "17"})
+        assert len(inner.requests) == sends
+        assert header(inner.requests[0], "idempotency-key") == []
+
+
+async def test_generated_keys_are_limited_to_origins(adapter, quick):
+    """origins= keeps generation to the servers that are known to understand it."""
+    inner = adapter.watched([200])
+    keys = IdempotencyKeys(origins={"https://pay.example.com"})
+    async with adapter.client(inner, idempotency=keys, **quick) as client:
+        for url in ("https://pay.example.com/", "http://pay.example.com/", "https://pay.example.com:444/"):
+            await adapter.call(client, "POST", url)
+    assert [len(header(request, "idempotency-key")) for request in inner.requests] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("took", "answer"), [(0.0, (503, {"Retry-After": "40"})), (31.0, 503)], ids=["by-the-wait", "by-the-attempt"]
+)
+async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer):
+    """lifetime= is how long the server remembers: a retry that would come later could execute twice."""
+    clock = quick["clock"]
+
+    def first(request):
+        clock.advance(took)
+        return answer
+
+    async with adapter.client([first, 200], idempotency=IdempotencyKeys(lifetime=30), **quick) as client:
+        response = await adapter.call(client, "POST", URL)
+    assert response.status_code == 503
+    assert record_of(response).reason is Reason.KEY_EXPIRED
+    assert clock.sleeps == []
+
+
+async def test_a_generated_key_is_not_left_on_the_callers_request(adapter, quick):
+    """Generated headers go on a copy."""
+    async with adapter.client([503, 200], policy=NOW, idempotency=IdempotencyKeys(), **quick) as client:
+        request = client.build_request("POST", URL, content=b"A")
+        before = list(request.headers.raw)
+        response = await adapter.send_on(client, request)
+    assert response.status_code == 200
+    assert list(request.headers.raw) == before
+    assert response.request is request

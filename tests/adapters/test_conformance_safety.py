@@ -1,0 +1,215 @@
+"""P1 and P2: nothing unsafe is executed twice, and a body is sent whole or not at all.
+
+Every fault of the faulting server, and its ledger as the witness.
+"""
+
+import hashlib
+
+import pytest
+
+from forbear import Fixed, Reason, RetryPolicy, record_of
+from forbear.testing import FaultServer, record
+
+pytestmark = pytest.mark.anyio
+
+KEY = {"Idempotency-Key": "order-17"}
+BODY = b"0123456789abcdef" * 1024  # 16 kB
+
+# Each step, and how often the server executes the request when it arrives once. A repetition would find 200.
+FAULTS = [
+    ("503;executes=1", 1),
+    ("503", 0),
+    ("500;executes=1", 1),
+    ("429;retry-after=0;executes=1", 1),
+    ("408", 0),
+    ("409", 0),
+    ("425", 0),
+    ("502;close=1;executes=1", 1),
+    ("504;chunked=1;executes=1", 1),
+    ("reset", 1),
+    ("reset;executes=0", 0),
+    ("close", 1),
+    ("reset-head", 0),
+    ("garbage", 0),
+    ("garbage;executes=1", 1),
+    ("hang;executes=1", 1),
+    ("hang", 0),
+    ("drip;interval=300;executes=1", 1),
+    ("200;delay=300", 1),
+    ("200;head-delay=300", 1),
+    ("early:503:1000", 0),
+]
+
+
+def patience(fault):
+    """Keeps the tests with a peer that says nothing short."""
+    silent = fault.startswith(("hang", "drip")) or "delay=" in fault
+    return {"timeout": 0.07} if silent else {}
+
+
+@pytest.mark.parametrize(("fault", "executed"), FAULTS, ids=[fault for fault, _ in FAULTS])
+async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server, quick, fault, executed):
+    """A request that is not safe to repeat is executed at most once by the server."""
+    server.script("/orders", fault, 200)
+    async with adapter.client(settings=patience(fault), **quick) as client:
+        try:
+            outcome = await adapter.call(client, "POST", server.url + "/orders", content=BODY)
+        except adapter.transport_error as error:
+            outcome = error
+    assert len(server.requests("/orders")) == 1
+    assert server.executed("/orders") == executed
+    assert quick["clock"].sleeps == []
+    assert len(record_of(outcome).attempts) == 1
+
+
+@pytest.mark.parametrize("method", ["PATCH", "CONNECT-ISH", "LOCK"])
+async def test_methods_that_are_not_known_to_be_idempotent_are_sent_once(adapter, server, quick, method):
+    """Only the methods that RFC 9110 section 9.2.2 calls idempotent are repeated."""
+    server.script("/orders", "reset", 200)
+    async with adapter.client(**quick) as client:
+        with pytest.raises(adapter.transport_error) as caught:
+            await adapter.call(client, method, server.url + "/orders", content=BODY)
+    assert len(server.requests("/orders")) == 1
+    assert record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"])
+async def test_idempotent_methods_are_saved(adapter, server, quick, method):
+    """RFC 9110 section 9.2.2: a client may repeat these by itself; QUERY: RFC 10008 section 2."""
+    server.script("/thing", "reset", "503", 200)
+    async with adapter.client(**quick) as client:
+        response = await adapter.call(client, method, server.url + "/thing")
+    assert response.status_code == 200
+    assert [arrival.method for arrival in server.requests("/thing")] == [method] * 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "arrivals"),
+    [
+        ("503", 2),
+        ("429;retry-after=0", 2),
+        ("408", 2),
+        ("425", 2),
+        ("500", 2),
+        ("reset", 2),
+        ("close", 2),
+        ("reset-head", 2),
+        ("garbage;executes=1", 2),
+        ("hang;executes=1", 2),
+        ("drip;interval=300;executes=1", 2),
+        ("early:503:1000", 2),
+    ],
+)
+async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick, fault, arrivals):
+    """A POST that carries an idempotency key succeeds, and its effect happens once."""
+    server.script("/orders", fault, 200)
+    async with adapter.client(settings=patience(fault), **quick) as client:
+        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+    assert response.status_code == 200
+    assert server.executed("/orders") == 1
+    assert [arrival.key for arrival in server.requests("/orders")] == ["order-17"] * arrivals
+
+
+async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, server):
+    """409 while the first request with this key is still worked on: wait and repeat, same key, one execution."""
+    server.script("/orders", "200;delay=200")
+    async with adapter.client(
+        settings={"timeout": 0.06}, policy=RetryPolicy(backoff=Fixed(0.05), max_attempts=8)
+    ) as client:
+        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+    assert response.status_code == 200
+    assert response.headers["Idempotent-Replayed"] == "true"
+    assert server.executed("/orders") == 1
+    assert "409" in record_of(response).reasons
+    assert {arrival.key for arrival in server.requests("/orders")} == {"order-17"}
+
+
+@pytest.mark.parametrize("status", [400, 409, 422])
+async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, server, quick, status):
+    """K7: after 400, 409 and 422 the same logical request never comes back under another key."""
+    server.script("/orders", status)
+    async with adapter.client(**quick) as client:
+        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+    assert response.status_code == status
+    keys = [arrival.key for arrival in server.requests("/orders")]
+    assert keys == ["order-17"] * (4 if status == 409 else 1)
+
+
+async def test_409_without_a_key_is_final(adapter, server, quick):
+    """Without a key a conflict is about the resource, and repeating would not help."""
+    server.script("/orders", 409)
+    async with adapter.client(**quick) as client:
+        response = await adapter.call(client, "PUT", server.url + "/orders", content=BODY)
+    assert response.status_code == 409
+    assert len(server.requests("/orders")) == 1
+
+
+async def test_replayed_error_is_final(adapter, server, quick):
+    """Idempotent-Replayed on an error: the same key would bring the same stored answer again."""
+    server.script("/orders", "500;executes=1")
+    async with adapter.client(**quick) as client:
+        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+    assert response.status_code == 500
+    assert server.executed("/orders") == 1
+    assert len(server.requests("/orders")) == 2  # the 500, and its replay
+    assert record_of(response).reason is Reason.REPLAYED_RESPONSE
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "LOCK"])
+async def test_refused_connection_is_retried_for_any_method(adapter, quick, method):
+    """Nothing was sent, so whatever the method, it may be sent again."""
+    server = FaultServer()
+    server.start()
+    server.script("/orders", 200)
+    server.stop()
+
+    def comes_back(event):
+        if event.name == "retry_scheduled" and event.attempt == 2:
+            server.start()
+
+    try:
+        async with adapter.client(on_event=[comes_back], **quick) as client:
+            response = await adapter.call(client, method, server.url + "/orders", content=BODY)
+    finally:
+        server.stop()
+    assert response.status_code == 200
+    assert record_of(response).reasons == (adapter.connect_error.__name__,) * 2
+    assert server.executed("/orders") == 1
+    assert [arrival.sha256 for arrival in server.requests("/orders")] == [hashlib.sha256(BODY).hexdigest()]
+
+
+async def test_response_already_handed_over_is_not_asked_for_again(adapter, server, quick):
+    """A body that breaks while the caller reads it never makes the transport send again."""
+    server.script("/orders", "cut:10", 200)
+    async with adapter.client(**quick) as client:
+        with pytest.raises(adapter.transport_error):
+            await adapter.call(client, "GET", server.url + "/orders")
+    assert len(server.requests("/orders")) == 1
+
+
+@pytest.mark.parametrize("fault", ["reset", "close", "503", "429;retry-after=0", "garbage", "early:503:1000", "hang"])
+async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick, fault):
+    """Never an empty or half body on a later attempt: what was read to its end has one digest."""
+    server.script("/upload", fault, fault, 200)
+    async with adapter.client(settings=patience(fault), **quick) as client:
+        response = await adapter.call(client, "PUT", server.url + "/upload", content=BODY)
+    assert response.status_code == 200
+    arrivals = server.requests("/upload")
+    assert len(arrivals) == 3
+    whole = [arrival for arrival in arrivals if arrival.body_complete]
+    assert whole == (arrivals[2:] if fault.startswith("early") else arrivals)
+    assert {(each.body_bytes, each.sha256) for each in whole} == {(len(BODY), hashlib.sha256(BODY).hexdigest())}
+    lengths = {value for each in arrivals for name, value in each.headers if name.lower() == "content-length"}
+    assert lengths == {str(len(BODY))}
+
+
+async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, server, quick):
+    """A server that closed an idle connection costs a GET one retry; a POST without a key is the caller's."""
+    server.script("/thing", "200", "stale", "stale")
+    async with adapter.client(**quick) as client:
+        await adapter.call(client, "GET", server.url + "/thing")
+        with record() as events:
+            response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    events.assert_retried(1, ["RemoteProtocolError"])
+    assert server.connections == 2

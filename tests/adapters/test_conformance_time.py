@@ -1,0 +1,273 @@
+"""P3 and P4: never sooner than the server asked, never past the deadline, no wait that leads nowhere."""
+
+import time
+
+import pytest
+
+import forbear
+from forbear import Exponential, Fixed, Reason, RetryPolicy, record_of
+
+pytestmark = pytest.mark.anyio
+
+NO_SPREAD = RetryPolicy(hint_spread=0.0)
+
+
+# P3, in the server's view.
+
+
+async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
+    """Between an answer that says "in 80 ms" and the next request the server counts at least 80 ms."""
+    server.script("/thing", "503;header=Retry-After-Ms:80", "429;header=retry-after-ms:60.5", 200)
+    async with adapter.client(random=lambda: 0.0) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    first, second, third = server.requests("/thing")
+    assert second.started_at - first.ended_at >= 0.080
+    assert third.started_at - second.ended_at >= 0.0605
+
+
+# P3, as arithmetic.
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer", "slept"),
+    [
+        # hint + spread: random × hint_spread × max(hint, 1 s); full jitter of 0.5 s at random 0.5 is 0.25 s
+        (RetryPolicy(), (503, {"Retry-After": "10"}), 10.5),
+        (RetryPolicy(), (503, {"Retry-After": "0"}), 0.25),
+        (RetryPolicy(), (429, {"retry-after-ms": "500"}), 0.55),
+        (NO_SPREAD, (429, {"Retry-After": "7"}), 7.0),
+        (NO_SPREAD, (503, {}), 0.25),
+        (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "2"}), 3.0),
+        (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "4"}), 4.0),
+        (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (429, {}), 5.0),
+        (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (502, {}), 0.25),
+        (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 0.25),
+        # The server's own clock: Date + Age is its now.
+        (
+            NO_SPREAD,
+            (
+                503,
+                {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Age": "3", "Retry-After": "Sun, 06 Nov 1994 08:49:57 GMT"},
+            ),
+            17.0,
+        ),
+        # No Date: against our clock, which stands at 2026-01-01 00:00:00 UTC.
+        (NO_SPREAD, (503, {"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT"}), 30.0),
+    ],
+)
+async def test_the_wait_is_the_longer_of_what_server_and_policy_say(adapter, quick, policy, answer, slept):
+    """Delay = max(hint + spread, backoff)."""
+    async with adapter.client([answer, 200], policy=policy, **quick) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert quick["clock"].sleeps == pytest.approx([slept])
+    assert record_of(response).waits == pytest.approx((slept,))
+
+
+async def test_waits_grow_as_the_schedule_says(adapter, quick):
+    """Full jitter: random × min(cap, base × 2^(n-1)); at 0.5: 0.5, 1, 1.5 s with base 1 and cap 3."""
+    policy = RetryPolicy(backoff=Exponential(base=1.0, cap=3.0))
+    async with adapter.client([503], policy=policy, **quick) as client:
+        await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert quick["clock"].sleeps == [0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("steps", [["connect_error", 200], [503, 200]], ids=["error", "answer"])
+async def test_a_wait_of_nothing_does_not_sleep(adapter, quick, steps):
+    """A delay of 0 is no sleep at all."""
+    async with adapter.client(steps, policy=RetryPolicy(backoff=Fixed(0)), **quick) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert response.status_code == 200
+    assert quick["clock"].sleeps == []
+
+
+async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, server, quick, elapsed):
+    """A server that asks for an hour gets no request and the caller its answer, now; the hour is on record."""
+    server.script("/thing", "503;retry-after=3600;body=5", 200)
+    async with adapter.client(policy=RetryPolicy(max_retry_after=30), **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert elapsed() < 1
+    assert response.status_code == 503
+    assert response.content == b"01234"
+    assert response.headers["Retry-After"] == "3600"
+    assert quick["clock"].sleeps == []
+    assert len(server.requests("/thing")) == 1
+    record = record_of(response)
+    assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
+
+
+@pytest.mark.parametrize(("asked", "sends"), [("30", 2), ("31", 1)])
+async def test_the_bare_hint_is_compared_with_the_limit(adapter, quick, asked, sends):
+    """max_retry_after=30: 30 s is waited for, whatever the spread adds; 31 s is not."""
+    async with adapter.client(
+        [(503, {"Retry-After": asked}), 200], policy=RetryPolicy(max_retry_after=30), **quick
+    ) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert (response.status_code == 200) is (sends == 2)
+    assert quick["clock"].sleeps == ([31.5] if sends == 2 else [])  # 30 + 0.5 × 0.1 × 30
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"x-should-retry": "false"}, {"stripe-should-retry": "False"}, {"grpc-retry-pushback-ms": "-1"}],
+    ids=lambda headers: next(iter(headers)),
+)
+@pytest.mark.parametrize("hints", ["obey", "ignore"])
+async def test_the_servers_explicit_no_is_obeyed(adapter, quick, headers, hints):
+    """A server that says "do not retry" is not asked again, also with hints="ignore"."""
+    async with adapter.client([(503, headers), 200], policy=RetryPolicy(hints=hints), **quick) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert response.status_code == 503
+    assert record_of(response).reason is Reason.SERVER_SAID_NO
+
+
+@pytest.mark.parametrize(("method", "sends"), [("GET", 2), ("POST", 1)])
+async def test_the_servers_explicit_yes_widens_statuses_only(adapter, quick, method, sends):
+    """x-should-retry: true makes any failing status worth a retry, but no POST safe to repeat."""
+    async with adapter.client([(404, {"x-should-retry": "true"}), 200], **quick) as client:
+        response = await adapter.call(client, method, "http://api.example.com/thing")
+    assert len(quick["clock"].sleeps) == sends - 1
+    assert response.status_code == (200 if sends == 2 else 404)
+
+
+# P4.
+
+
+@pytest.mark.parametrize("fault", ["hang", "200;delay=400", "200;head-delay=400"])
+async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server, quickest, fault):
+    """total_timeout is the longest a call can last, and ends as a timeout of the library, from its own."""
+    server.script("/thing", fault)
+    async with adapter.client(policy=RetryPolicy(total_timeout=0.12)) as client:
+
+        async def run():
+            with pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", server.url + "/thing")
+            assert isinstance(caught.value, adapter.timeout_error)
+            assert isinstance(caught.value, forbear.DeadlineExceeded)
+            assert isinstance(caught.value.__cause__, adapter.read_timeout)
+            assert record_of(caught.value).reason is Reason.DEADLINE
+
+        assert 0.115 <= await quickest(run, bound=0.17) <= 0.17
+
+
+async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):
+    """Attempts of 2 s and waits of 3 s under 19 s: the fourth ends at 17 s, and a wait to 20 s is not begun."""
+    clock = quick["clock"]
+
+    def slow(request):
+        clock.advance(2)
+        return 503
+
+    policy = RetryPolicy(total_timeout=19, backoff=Fixed(3), max_attempts=100)
+    async with adapter.client([slow], policy=policy, **quick) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    record = record_of(response)
+    assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 3.0)
+    assert (len(record.attempts), record.elapsed) == (4, 17.0)
+
+
+async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, quick):
+    """Refused at once, and what came is returned: after an answer the answer, with the uncut delay on record."""
+    async with adapter.client([(503, {"Retry-After": "20"})], policy=RetryPolicy(total_timeout=10), **quick) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert response.status_code == 503
+    assert quick["clock"].sleeps == []
+    record = record_of(response)
+    assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 21.0)  # 20 + 0.5 × 0.1 × 20
+
+
+async def test_the_spread_is_cut_to_what_the_deadline_leaves(adapter, quick):
+    """A hint that fits before the deadline is followed, even if hint and spread together would not."""
+    async with adapter.client(
+        [(503, {"Retry-After": "9.8"}), 200], policy=RetryPolicy(total_timeout=10), **quick
+    ) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert response.status_code == 200
+    (slept,) = quick["clock"].sleeps
+    assert 9.8 <= slept < 10
+
+
+async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter, quick):
+    """After an error without an answer the library's own error comes out, not ours."""
+    policy = RetryPolicy(total_timeout=1, backoff=Fixed(2))
+    async with adapter.client(["connect_error"], policy=policy, **quick) as client:
+        with pytest.raises(adapter.connect_error) as caught:
+            await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert type(caught.value) is adapter.connect_error
+    assert record_of(caught.value).reason is Reason.DEADLINE
+
+
+@pytest.mark.parametrize("how", ["total_timeout", "deadline"])
+async def test_nothing_is_sent_once_the_deadline_is_over(adapter, server, how):
+    """A call that begins after its deadline raises at once, and the server sees nothing."""
+    server.script("/thing", 200)
+    policy = RetryPolicy(total_timeout=0.0 if how == "total_timeout" else None)
+    async with adapter.client(policy=policy) as client:
+        with forbear.deadline(0.0 if how == "deadline" else 60.0):
+            with pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", server.url + "/thing")
+    assert server.requests() == []
+    assert server.connections == 0
+    assert caught.value.__cause__ is None
+    assert record_of(caught.value).attempts == ()
+    assert record_of(caught.value).reason is Reason.DEADLINE
+
+
+async def test_calls_inside_a_deadline_share_its_seconds(adapter, quick):
+    """Three calls under deadline(10), each 4 s: the third has 2 s for its waits and is refused a wait of 3."""
+    clock = quick["clock"]
+
+    def slow(request):
+        clock.advance(4)
+        return 200
+
+    def failing(request):
+        return 503
+
+    policy = RetryPolicy(backoff=Fixed(3))
+    async with adapter.client([slow, slow, failing], policy=policy, **quick) as client:
+        with forbear.deadline(10, clock=clock):
+            for status in (200, 200, 503):
+                response = await adapter.call(client, "GET", "http://api.example.com/thing")
+                assert response.status_code == status
+    assert record_of(response).reason is Reason.DEADLINE
+    assert record_of(response).refused_delay == 3.0
+
+
+async def test_a_nested_deadline_never_lengthens(adapter, quick):
+    """The earlier of two deadlines holds, also if the inner block asks for more."""
+    policy = RetryPolicy(backoff=Fixed(3))
+    async with adapter.client([503], policy=policy, **quick) as client:
+        with forbear.deadline(2, clock=quick["clock"]), forbear.deadline(60, clock=quick["clock"]):
+            response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert record_of(response).reason is Reason.DEADLINE
+    assert quick["clock"].sleeps == []
+
+
+@pytest.mark.parametrize("step", [-86_400.0, 86_400.0, 3.2e9])
+async def test_steps_of_the_wall_clock_change_nothing(adapter, quick, step):
+    """An operator or NTP sets the clock during a call: waits and deadline go on by monotonic time."""
+    clock = quick["clock"]
+
+    def stepped(request):
+        clock.step_utc(step)
+        return (503, {"Retry-After": "2"})
+
+    policy = RetryPolicy(total_timeout=10, hint_spread=0)
+    async with adapter.client([stepped, stepped, 200], policy=policy, **quick) as client:
+        response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert response.status_code == 200
+    assert clock.sleeps == [2.0, 2.0]
+    assert record_of(response).elapsed == 4.0
+
+
+async def test_elapsed_on_the_record_is_the_time_it_took(adapter, server):
+    """The record's durations are those of a stop-watch."""
+    server.script("/thing", "503;delay=50", 200)
+    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0.03))) as client:
+        began = time.monotonic()
+        record = record_of(await adapter.call(client, "GET", server.url + "/thing"))
+        took = time.monotonic() - began
+    assert 0.08 <= record.elapsed <= took
+    assert record.attempts[0].elapsed >= 0.05
+    assert record.waits == (0.03,)

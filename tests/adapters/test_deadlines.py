@@ -1,0 +1,257 @@
+"""P4 in the httpx family: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
+
+import pytest
+
+import forbear
+from forbear import Fixed, RetryPolicy, record_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+URL = "http://api.example.com/thing"
+PHASES = ("pool", "connect", "write", "read")
+
+
+def phases_seen(adapter, clock, **options):
+    """Send one request whose inner transport asks for its timeouts twice, 2 s apart; return what it got."""
+    seen = []
+
+    def look(request):
+        for _ in range(2):
+            seen.append({phase: request.extensions["timeout"].get(phase) for phase in PHASES})
+            clock.advance(2)
+        return 200
+
+    return adapter.transport([look], clock=clock, **options), seen
+
+
+async def send(adapter, transport, timeout):
+    request = adapter.library.Request("GET", URL, extensions={"timeout": timeout} if timeout is not None else {})
+    await adapter.send(transport, request)
+
+
+@pytest.mark.parametrize(
+    ("policy", "configured", "first", "second"),
+    [
+        # least of the client's own, attempt_timeout and what is left of 3 s, asked at 0 s and at 2 s
+        ({"total_timeout": 3}, dict.fromkeys(PHASES, 5.0), [3, 3, 3, 3], [1, 1, 1, 1]),
+        (
+            {"total_timeout": 3},
+            {"pool": 0.5, "connect": 2.0, "write": 3.0, "read": 4.0},
+            [0.5, 2, 3, 3],
+            [0.5, 1, 1, 1],
+        ),
+        ({"total_timeout": 3}, dict.fromkeys(PHASES), [3, 3, 3, 3], [1, 1, 1, 1]),
+        ({"total_timeout": 3}, None, [3, 3, 3, 3], [1, 1, 1, 1]),
+        ({"attempt_timeout": 0.7}, dict.fromkeys(PHASES, 5.0), [0.7] * 4, [0.7] * 4),
+        ({"attempt_timeout": 0.7}, {"pool": 0.5}, [0.5, 0.7, 0.7, 0.7], [0.5, 0.7, 0.7, 0.7]),
+        ({"attempt_timeout": 2, "total_timeout": 3}, dict.fromkeys(PHASES, 5.0), [2] * 4, [1] * 4),
+    ],
+    ids=["shortened", "own-shorter", "no-limit", "none-given", "attempt", "attempt-longer", "both"],
+)
+async def test_every_phase_asks_for_the_time_left(adapter, clock, policy, configured, first, second):
+    """No phase of an attempt starts with a timeout beyond the deadline, nor with more than the client configured."""
+    transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(**policy))
+    await send(adapter, transport, configured)
+    assert [list(each.values()) for each in seen] == [pytest.approx(first), pytest.approx(second)]
+
+
+async def test_a_timeout_is_never_zero(adapter, clock):
+    """Zero would make a socket non-blocking instead of timing it out."""
+    transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(total_timeout=1))
+    await send(adapter, transport, dict.fromkeys(PHASES, 5.0))
+    assert all(0 < value < 0.01 for value in seen[1].values())
+
+
+async def test_without_a_deadline_the_timeouts_are_the_clients_own_object(adapter, clock):
+    """Nothing to shorten: the request goes down as it came."""
+    transport, seen = phases_seen(adapter, clock)
+    await send(adapter, transport, dict.fromkeys(PHASES, 5.0))
+    assert seen[0] == seen[1] == dict.fromkeys(PHASES, 5.0)
+
+
+# Which exception comes out.
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("whose", ["deadline", "own"])
+async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, phase, whose):
+    """DeadlineExceeded only if the deadline had shortened it, from the library's own; else that one itself."""
+    name = f"{phase.title()}Timeout"
+
+    def stuck(request):
+        timeout = request.extensions["timeout"].get(phase)
+        clock.advance(timeout)
+        raise getattr(adapter.library, name)("too slow")
+
+    policy = RetryPolicy(total_timeout=3, max_attempts=1)
+    own = {"deadline": 30.0, "own": 1.0}[whose]
+    transport = adapter.transport([stuck], clock=clock, policy=policy)
+    with pytest.raises(getattr(adapter.library, name) if whose == "own" else adapter.DeadlineExceeded) as caught:
+        await send(adapter, transport, dict.fromkeys(PHASES, own))
+    if whose == "deadline":
+        assert type(caught.value.__cause__) is getattr(adapter.library, name)
+        assert isinstance(caught.value, adapter.library.TimeoutException)
+        assert record_of(caught.value).reason is forbear.Reason.DEADLINE
+        assert record_of(caught.value).reasons == (name,)
+    else:
+        assert type(caught.value) is getattr(adapter.library, name)
+
+
+async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapter, server):
+    """The client's read timeout ends one attempt, not the call."""
+    server.script("/thing", "hang", 200)
+    policy = RetryPolicy(total_timeout=5, backoff=Fixed(0))
+    async with adapter.client(policy=policy, settings={"timeout": 0.06}) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    assert record_of(response).reasons == ("ReadTimeout",)
+
+
+async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter, server, elapsed):
+    """attempt_timeout is for a client whose own timeouts are longer."""
+    server.script("/thing", "hang", 200)
+    policy = RetryPolicy(attempt_timeout=0.06, backoff=Fixed(0))
+    async with adapter.client(policy=policy) as client:
+        elapsed()
+        response = await adapter.call(client, "GET", server.url + "/thing")
+        assert elapsed() < 1
+    assert response.status_code == 200
+    assert record_of(response).reasons == ("ReadTimeout",)
+
+
+async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quickest):
+    """Waiting for a connection is part of the call: DeadlineExceeded from PoolTimeout."""
+    server.script("/slow", "200;delay=20;drip=15")
+    server.script("/thing", 200)
+    inner = adapter.inner(limits=adapter.library.Limits(max_connections=1))
+    async with adapter.client(inner) as client:
+        holding = await adapter.open(client, "GET", server.url + "/slow")
+
+        async def run():
+            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", server.url + "/thing")
+            assert isinstance(caught.value.__cause__, adapter.library.PoolTimeout)
+
+        assert 0.09 <= await quickest(run, bound=0.15) <= 0.15
+        await adapter.close(holding)
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+
+
+async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
+    """Pool of 10, 40 callers, 8 rounds that all end at their deadline, then a plain GET answers."""
+    server.script("/hang", "hang")
+    server.script("/thing", 200)
+    inner = adapter.inner(limits=adapter.library.Limits(max_connections=10))
+    ended = []
+    bounds = {"forbear": {"total_timeout": 0.05}}, {}
+
+    async def cut_off(n):
+        # Half of the rounds by a timeout of each call's own, half by a deadline.
+        bound = bounds[len(ended) // 40 % 2]
+        with forbear.deadline(60 if bound else 0.05):
+            try:
+                await adapter.call(client, "GET", server.url + "/hang", extensions=bound)
+            except adapter.DeadlineExceeded as error:
+                ended.append(error)
+
+    async with adapter.client(inner, budget=None) as client:
+        for _ in range(8):
+            await adapter.together(40, cut_off)
+        assert len(ended) == 320
+        response = await adapter.call(client, "GET", server.url + "/thing")
+        assert response.status_code == 200
+        assert inner._pool._requests == []
+        assert all(connection.is_idle() for connection in inner._pool.connections)
+
+
+# Hand-over.
+
+
+async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
+    """total_timeout ends at the hand-over: the caller's stream has the caller's own read timeout."""
+    server.script("/thing", "200;delay=30;body=3;drip=120")  # three pieces
+    async with adapter.client(policy=RetryPolicy(total_timeout=0.3)) as client:
+        elapsed()
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        body = await adapter.read(response)
+        assert elapsed() > 0.3
+    assert body == b"012"
+
+
+async def test_the_callers_own_read_timeout_holds_for_the_body(adapter, server):
+    """And it fires as itself."""
+    server.script("/thing", "200;body=160;drip=300")
+    async with adapter.client(policy=RetryPolicy(total_timeout=60), settings={"timeout": 0.06}) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        with pytest.raises(adapter.library.ReadTimeout) as caught:
+            await adapter.read(response)
+    assert type(caught.value) is adapter.library.ReadTimeout
+
+
+@pytest.mark.parametrize("drip", [600, 30], ids=["stalls", "drips"])
+async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quickest, drip):
+    """forbear.deadline holds for everything inside, the reading of a body too: one that stalls, and one that drips."""
+    server.script("/thing", f"200;body=160;drip={drip}")
+    async with adapter.client() as client:
+
+        async def run():
+            with forbear.deadline(0.12), pytest.raises(adapter.DeadlineExceeded):
+                await adapter.call(client, "GET", server.url + "/thing")
+
+        assert await quickest(run, bound=0.19) <= 0.19
+
+
+@pytest.mark.adapters("async")
+async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server, quickest):
+    """The time left shrinks while the body is read: a stall after the third piece has less than the first had."""
+    server.script("/thing", "200;body=160;drip=150")
+    async with adapter.client() as client:
+
+        async def run():
+            with forbear.deadline(0.2), pytest.raises(adapter.DeadlineExceeded):
+                await adapter.call(client, "GET", server.url + "/thing")
+
+        assert await quickest(run, bound=0.27) <= 0.27
+
+
+async def test_a_body_read_in_time_is_not_disturbed_by_a_deadline(adapter, server):
+    """The whole body, and no exception."""
+    server.script("/thing", "200;body=160;drip=2")
+    async with adapter.client() as client:
+        with forbear.deadline(10):
+            response = await adapter.call(client, "GET", server.url + "/thing")
+    assert len(response.content) == 160
+
+
+# What the caller owns stays as it was.
+
+
+@pytest.mark.parametrize("setting", [None, {"max_attempts": 3}, False], ids=["none", "mapping", "off"])
+async def test_nothing_is_written_into_the_callers_objects(adapter, quick, setting):
+    """Extensions, timeouts and headers of the caller's request are the same before and after."""
+    timeout = {"connect": 1.0, "read": 2.0, "write": 3.0, "pool": 4.0}
+    extensions = {"timeout": timeout, "mine": object()}
+    if setting is not None:
+        extensions["forbear"] = setting
+    before = dict(extensions)
+    request = adapter.library.Request("GET", URL, headers={"X-Mine": "1"}, extensions=extensions)
+    headers = list(request.headers.raw)
+    transport = adapter.transport(
+        [503, "read_timeout", 200], policy=RetryPolicy(total_timeout=60, attempt_timeout=1), **quick
+    )
+    with forbear.deadline(30, clock=quick["clock"]):
+        await adapter.send(transport, request)
+    assert request.extensions == before == extensions
+    assert request.extensions["timeout"] is timeout
+    assert timeout == {"connect": 1.0, "read": 2.0, "write": 3.0, "pool": 4.0}
+    assert list(request.headers.raw) == headers
+
+
+async def test_the_callers_timeout_object_is_untouched_by_draining(adapter, server):
+    """Draining lowers the read timeout on our copy only."""
+    server.script("/thing", "503", 200)
+    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0))) as client:
+        request = client.build_request("GET", server.url + "/thing", timeout=7.0)
+        before = dict(request.extensions["timeout"])
+        await adapter.send_on(client, request)
+    assert request.extensions["timeout"] == before == dict.fromkeys(("connect", "read", "write", "pool"), 7.0)

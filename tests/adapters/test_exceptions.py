@@ -1,0 +1,240 @@
+"""P7: what comes out is the library's own, with the story of the attempts attached."""
+
+import pickle
+
+import httpx
+import httpx2
+import pytest
+
+import forbear
+import forbear.httpx
+import forbear.httpx2
+from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+NOW = RetryPolicy(backoff=Fixed(0))
+
+
+async def test_a_refused_connection(adapter, server, quick):
+    """The library's ConnectError, of the last attempt, with a note and a record of all of them."""
+    url = server.url
+    server.stop()
+    async with adapter.client(**quick) as client:
+        with pytest.raises(adapter.connect_error) as caught:
+            await adapter.call(client, "POST", url + "/secret?token=1", content=b"x")
+    assert type(caught.value) is adapter.connect_error
+    record = record_of(caught.value)
+    assert record.reasons == (adapter.connect_error.__name__,) * 4
+    assert [attempt.number for attempt in record.attempts] == [1, 2, 3, 4]
+    assert {(each.failure, each.phase) for each in record.attempts} == {(FailureKind.REFUSED, Phase.UNSENT)}
+    assert (record.method, record.origin, record.reason) == ("POST", url, Reason.ATTEMPTS_EXHAUSTED)
+    notes = [note for note in caught.value.__notes__ if note.startswith("forbear:")]
+    assert len(notes) == 1
+    assert notes[0].startswith("forbear: 4 attempts in ")
+    assert notes[0].endswith("gave up: attempts-exhausted")
+
+
+@pytest.mark.parametrize(
+    ("fault", "classes"),
+    [
+        ("reset", {"ReadError", "RemoteProtocolError"}),
+        ("close", {"RemoteProtocolError"}),
+        ("garbage", {"RemoteProtocolError"}),
+        ("hang", {"ReadTimeout"}),
+    ],
+)
+async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, fault, classes):
+    """Whatever the server did, the class is one that the caller's except clauses know, and is not wrapped."""
+    server.script("/thing", fault)
+    settings = {"timeout": 0.05} if fault == "hang" else {}
+    policy = RetryPolicy(max_attempts=2)
+    async with adapter.client(policy=policy, settings=settings, **quick) as client:
+        with pytest.raises(adapter.transport_error) as caught:
+            await adapter.call(client, "GET", server.url + "/thing")
+    assert type(caught.value).__name__ in classes
+    assert type(caught.value).__module__.partition(".")[0] == adapter.name
+    assert len(record_of(caught.value).attempts) == len(server.requests()) == 2
+
+
+@pytest.mark.parametrize("status", [429, 503, 500])
+async def test_the_last_response_is_returned_as_it_came(adapter, server, quick, status):
+    """on_exhausted="return": status, headers and body of the last answer, and raise_for_status works on it."""
+    server.script("/thing", "502", f"{status};body=10;header=X-Answer:last")
+    async with adapter.client(policy=NOW.replace(max_attempts=2), **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == status
+    assert response.content == b"0123456789"
+    assert response.headers["X-Answer"] == "last"
+    record = record_of(response)
+    assert record.reasons == ("502", str(status))
+    assert [attempt.status for attempt in record.attempts] == [502, status]
+    with pytest.raises(adapter.status_error) as caught:
+        response.raise_for_status()
+    assert record_of(caught.value) == record
+
+
+@pytest.mark.parametrize("body", ["body=100", "body=100;chunked=1", "body=100000"])
+async def test_on_exhausted_raise(adapter, server, quick, body):
+    """ "raise": the library's own error for the status, with request, a response that can be read, and the story."""
+    server.script("/thing", f"503;{body};header=X-Answer:last")
+    policy = NOW.replace(max_attempts=2, on_exhausted="raise")
+    async with adapter.client(policy=policy, **quick) as client:
+        with pytest.raises(adapter.status_error) as caught:
+            await adapter.call(client, "GET", server.url + "/thing")
+    error = caught.value
+    assert type(error) is adapter.status_error
+    assert error.response.status_code == 503
+    assert error.response.headers["X-Answer"] == "last"
+    assert str(error.request.url) == server.url + "/thing"
+    assert record_of(error).reasons == ("503", "503")
+    assert any("2 attempts" in note for note in error.__notes__)
+    if body != "body=100000":
+        assert len(error.response.content) == 100
+        assert error.response.text.startswith("0123456789abcdef")
+
+
+async def test_on_exhausted_raise_leaves_what_was_accepted(adapter, quick):
+    """A status that nobody calls a failure is returned, whatever it is."""
+    policy = NOW.replace(on_exhausted="raise")
+    async with adapter.client([404], policy=policy, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 404
+
+
+async def test_a_kind_the_policy_does_not_retry(adapter, quick):
+    """failures= chooses: refused connections, say, and not read timeouts."""
+    policy = NOW.replace(failures={FailureKind.REFUSED})
+    async with adapter.client(["connect_error", "read_timeout", 200], policy=policy, **quick) as client:
+        with pytest.raises(adapter.read_timeout) as caught:
+            await adapter.call(client, "GET", URL)
+    record = record_of(caught.value)
+    assert record.reasons == (adapter.connect_error.__name__, adapter.read_timeout.__name__)
+    assert record.reason is None
+
+
+async def test_a_full_pool_of_our_own_is_not_retried(adapter, server, quick):
+    """The wait that the caller configured is over, and the server said nothing."""
+    server.script("/slow", "200;delay=20;drip=20")
+    server.script("/thing", 200)
+    inner = adapter.inner(limits=adapter.library.Limits(max_connections=1))
+    timeout = adapter.library.Timeout(5, pool=0.03)
+    async with adapter.client(inner, settings={"timeout": timeout}, **quick) as client:
+        holding = await adapter.open(client, "GET", server.url + "/slow")
+        with pytest.raises(adapter.library.PoolTimeout) as caught:
+            await adapter.call(client, "GET", server.url + "/thing")
+        await adapter.close(holding)
+    assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
+    assert len(record_of(caught.value).attempts) == 1
+
+
+# Our own classes.
+
+
+@pytest.mark.parametrize("module", [forbear, forbear.httpx, forbear.httpx2], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("name", ["DeadlineExceeded", "CircuitOpenError"])
+def test_our_exceptions_survive_pickling(module, name):
+    """Class, message, reason and retry_after are the same on the other side."""
+    error = getattr(module, name)("too late", reason=Reason.DEADLINE, retry_after=3.5)
+    error.add_note("a note")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (copy.args, copy.reason, copy.retry_after) == (("too late",), Reason.DEADLINE, 3.5)
+    assert copy.__notes__ == ["a note"]
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_an_exception_with_a_story_survives_pickling(adapter, quick):
+    """The record goes along, into another process."""
+    async with adapter.client(["connect_error"], policy=NOW, **quick) as client:
+        with pytest.raises(adapter.connect_error) as caught:
+            await adapter.call(client, "GET", URL)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert record_of(copy) == record_of(caught.value)
+    assert copy.__notes__ == caught.value.__notes__
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_our_exceptions_are_of_both_families(library):
+    """``except httpx.TimeoutException`` catches ours; no builtin OSError or TimeoutError does."""
+    ours = getattr(forbear, library.__name__)
+    assert issubclass(ours.DeadlineExceeded, (forbear.DeadlineExceeded))
+    assert issubclass(ours.DeadlineExceeded, library.TimeoutException)
+    assert issubclass(ours.CircuitOpenError, forbear.CircuitOpenError)
+    assert issubclass(ours.CircuitOpenError, library.TransportError)
+    assert not issubclass(ours.CircuitOpenError, library.TimeoutException)
+    for cls in (ours.DeadlineExceeded, ours.CircuitOpenError):
+        assert not issubclass(cls, OSError)
+        failure = ours.classify(cls("over", reason=Reason.DEADLINE))
+        assert failure.kind is FailureKind.PERMANENT
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+def test_classify_never_raises(name):
+    """Anything that can be raised can be asked about, also with causes in a circle."""
+    classify = getattr(forbear, name).classify
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    for error in (one, KeyboardInterrupt(), SystemExit(), BaseException(), ExceptionGroup("g", [one]), OSError()):
+        assert classify(error).kind is FailureKind.UNKNOWN
+    circle = {"httpx": httpx, "httpx2": httpx2}[name].ConnectError("x")
+    circle.__cause__ = circle
+    assert classify(circle).error == "ConnectError"
+
+
+# record_of
+
+
+async def test_record_of_a_plain_success(adapter, server):
+    """Of a call that went through the door one attempt, made on demand."""
+    server.script("/thing", 200)
+    async with adapter.client() as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    record = record_of(response)
+    assert [(attempt.number, attempt.status, attempt.failure) for attempt in record.attempts] == [(1, 200, None)]
+    assert (record.method, record.retries, record.waits, record.reason) == ("GET", 0, (), None)
+
+
+async def test_record_of_what_an_sdk_raises(adapter, quick):
+    """SDKs raise their own class, from the library's error or with the response on it."""
+
+    class SdkError(Exception):
+        def __init__(self, response=None):
+            self.response = response
+
+    async with adapter.client([503, "connect_error"], policy=NOW.replace(max_attempts=1), **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+        with pytest.raises(SdkError) as caught:
+            try:
+                await adapter.call(client, "GET", URL)
+            except adapter.connect_error as error:
+                raise SdkError from error
+        with pytest.raises(SdkError) as in_context:
+            try:
+                await adapter.call(client, "GET", URL)
+            except adapter.connect_error:
+                raise SdkError  # noqa: B904  # as many do
+    assert record_of(SdkError(response)) == record_of(response)
+    assert record_of(response).reasons == ("503",)
+    assert record_of(caught.value).reasons == ("ConnectError",)
+    assert record_of(in_context.value).reasons == ("ConnectError",)
+
+
+@pytest.mark.parametrize("junk", [None, 5, "response", object(), {"status_code": 200}])
+def test_record_of_junk(junk):
+    """Neither a response nor an exception: TypeError."""
+    with pytest.raises(TypeError, match="response or an exception"):
+        record_of(junk)
+
+
+def test_record_of_a_foreign_exception():
+    """One that never went through a transport of forbear shows no attempt, whatever its causes look like."""
+    one, other = ValueError(), ValueError()
+    one.__cause__, other.__cause__ = other, one
+    assert record_of(one).attempts == ()
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_record_of_a_response_made_by_hand(library):
+    """No request, no elapsed time: still one attempt."""
+    assert record_of(library.Response(204)).attempts[0].status == 204

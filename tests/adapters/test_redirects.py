@@ -1,0 +1,241 @@
+"""One call over redirects: its hops share the retries and the deadline, and each hop is sent at least once."""
+
+import pytest
+
+from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+HOST = "http://api.example.com"
+NOW = RetryPolicy(backoff=Fixed(0))
+FOLLOW = {"settings": {"follow_redirects": True}}
+
+
+class Site:
+    """Steps for each URL, the last one repeats; keeps what arrived."""
+
+    def __init__(self, **pages):
+        self.pages = {path: list(steps) for path, steps in pages.items()}
+        self.seen = []
+
+    def __call__(self, request):
+        page = request.url.host.partition(".")[0] + request.url.path
+        self.seen.append(request)
+        steps = self.pages[page]
+        step = steps.pop(0) if len(steps) > 1 else steps[0]
+        return step(request) if callable(step) else step
+
+    @property
+    def visits(self):
+        return [request.url.host.partition(".")[0] + request.url.path for request in self.seen]
+
+
+def to(location, status=307):
+    return status, {"Location": location}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("location", ["/b", "b", "//api.example.com/b", "http://api.example.com:80/b#part"])
+async def test_retries_are_shared_over_hops(adapter, quick, status, location):
+    """max_attempts=3 are two retries, wherever they are needed: one at /a leaves one at /b."""
+    site = Site(**{"api/a": [503, to(location, status)], "api/b": [503]})
+    async with adapter.client([site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick) as client:
+        response = await adapter.call(client, "GET", HOST + "/a")
+    assert response.status_code == 503
+    assert site.visits == ["api/a", "api/a", "api/b", "api/b"]
+    assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
+
+
+async def test_retries_are_shared_with_another_origin(adapter, quick):
+    """The same where the hop leads elsewhere."""
+    site = Site(**{"api/a": [503, to("http://cdn.example.com/b")], "cdn/b": [503, 503, 200]})
+    async with adapter.client([site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick) as client:
+        response = await adapter.call(client, "GET", HOST + "/a")
+    assert response.status_code == 503
+    assert site.visits == ["api/a", "api/a", "cdn/b", "cdn/b"]
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2])
+async def test_the_first_sending_of_a_hop_is_never_refused(adapter, quick, max_attempts):
+    """However many retries are used up, a redirect is followed."""
+    used = [503] * (max_attempts - 1)
+    site = Site(**{"api/a": [*used, to("/b")], "api/b": [to("/c")], "api/c": [200]})
+    async with adapter.client([site], policy=NOW.replace(max_attempts=max_attempts), **FOLLOW, **quick) as client:
+        response = await adapter.call(client, "GET", HOST + "/a")
+    assert response.status_code == 200
+    assert site.visits == ["api/a"] * max_attempts + ["api/b", "api/c"]
+
+
+async def test_the_deadline_is_shared_over_hops(adapter, quick):
+    """Ten seconds in all: a hop that took six leaves four, in the library's timeouts too."""
+    clock = quick["clock"]
+
+    def slow(request):
+        clock.advance(6)
+        return to("/b")
+
+    reads = []
+
+    def second(request):
+        reads.append(request.extensions["timeout"].get("read"))
+        return (503, {"Retry-After": "5"})
+
+    site = Site(**{"api/a": [slow], "api/b": [second]})
+    policy = RetryPolicy(total_timeout=10, hint_spread=0)
+    settings = {"follow_redirects": True, "timeout": 30}
+    async with adapter.client([site], policy=policy, settings=settings, **quick) as client:
+        response = await adapter.call(client, "GET", HOST + "/a")
+    assert reads == [4.0]
+    assert record_of(response).reason is Reason.DEADLINE
+    assert record_of(response).refused_delay == 5.0
+
+
+async def test_a_hop_after_the_deadline_is_not_sent(adapter, quick):
+    """The first hop took it all: DeadlineExceeded, and the second server sees nothing."""
+    clock = quick["clock"]
+
+    def slow(request):
+        clock.advance(10)
+        return to("/b")
+
+    site = Site(**{"api/a": [slow], "api/b": [200]})
+    async with adapter.client([site], policy=RetryPolicy(total_timeout=10), **FOLLOW, **quick) as client:
+        with pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", HOST + "/a")
+    assert site.visits == ["api/a"]
+
+
+async def test_hops_over_the_wire(adapter, server, quick):
+    """Relative and absolute redirects between faults, as a server sees them."""
+    server.script("/a", "503", "302;header=Location:/b")
+    server.script("/b", "reset", f"308;header=Location:{server.url}/c")
+    server.script("/c", "503", 200)
+    async with adapter.client(**FOLLOW, **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/a")
+    assert response.status_code == 200
+    assert [arrival.path for arrival in server.requests()] == ["/a", "/a", "/b", "/b", "/c", "/c"]
+    assert [each.status_code for each in response.history] == [302, 308]
+
+
+@pytest.mark.parametrize(("status", "method"), [(302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
+async def test_each_hop_is_judged_by_its_own_method(adapter, server, quick, status, method):
+    """A POST that became a GET is repeated; one that stayed a POST is not."""
+    server.script("/a", f"{status};header=Location:/b;executes=1")
+    server.script("/b", "reset", 200)
+    async with adapter.client(**FOLLOW, **quick) as client:
+        if method == "GET":
+            response = await adapter.call(client, "POST", server.url + "/a", content=b"x")
+            assert response.status_code == 200
+        else:
+            with pytest.raises(adapter.transport_error):
+                await adapter.call(client, "POST", server.url + "/a", content=b"x")
+    seen = [(arrival.path, arrival.method) for arrival in server.requests()]
+    assert seen == [("/a", "POST")] + [("/b", method)] * (2 if method == "GET" else 1)
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_generated_key_stays_with_its_origin(adapter, quick, status):
+    """On the same origin the redirected POST carries the same key, on another one a fresh key."""
+    site = Site(
+        **{
+            "api/a": [503, to("/b", status)],
+            "api/b": [503, to("http://cdn.example.com/c", status)],
+            "cdn/c": [503, 200],
+        }
+    )
+    async with adapter.client([site], policy=NOW, idempotency=IdempotencyKeys(), **FOLLOW, **quick) as client:
+        response = await adapter.call(client, "POST", HOST + "/a", content=b"x")
+    assert response.status_code == 200
+    a1, a2, b1, b2, c1, c2 = (request.headers["Idempotency-Key"] for request in site.seen)
+    assert a1 == a2 == b1 == b2
+    assert c1 == c2 != a1
+
+
+async def test_a_generated_key_does_not_follow_into_a_get(adapter, quick):
+    """303: the GET that fetches the result carries no key."""
+    site = Site(**{"api/a": [to("/b", 303)], "api/b": [200]})
+    async with adapter.client([site], idempotency=IdempotencyKeys(), **FOLLOW, **quick) as client:
+        await adapter.call(client, "POST", HOST + "/a", content=b"x")
+    assert ["idempotency-key" in request.headers for request in site.seen] == [True, False]
+
+
+async def test_sending_the_same_request_again_is_a_new_call(adapter, quick):
+    """A Request object that was redirected once has all its attempts when it is sent by hand again."""
+    site = Site(**{"api/a": [503, to("/b"), 503, 503, 200], "api/b": [200]})
+    async with adapter.client([site], policy=NOW.replace(max_attempts=3), **quick) as client:
+        request = client.build_request("GET", HOST + "/a")
+        assert (await adapter.send_on(client, request)).status_code == 307
+        again = await adapter.send_on(client, request)
+    assert again.status_code == 200
+    assert len(record_of(again).attempts) == 3
+
+
+async def test_sending_the_same_request_again_has_a_fresh_deadline(adapter, quick):
+    """And all of its time."""
+    clock = quick["clock"]
+    site = Site(**{"api/a": [to("/b")]})
+    async with adapter.client([site], policy=RetryPolicy(total_timeout=10), **quick) as client:
+        request = client.build_request("GET", HOST + "/a")
+        await adapter.send_on(client, request)
+        clock.advance(11)
+        assert (await adapter.send_on(client, request)).status_code == 307
+
+
+async def test_a_hop_followed_by_hand_belongs_to_the_call(adapter, quick):
+    """response.next_request goes on where the client stopped: retries used stay used."""
+    site = Site(**{"api/a": [503, to("/b")], "api/b": [503]})
+    async with adapter.client([site], policy=NOW.replace(max_attempts=2), **quick) as client:
+        first = await adapter.call(client, "GET", HOST + "/a")
+        second = await adapter.send_on(client, first.next_request)
+    assert second.status_code == 503
+    assert site.visits == ["api/a", "api/a", "api/b"]
+    assert record_of(second).reason is Reason.ATTEMPTS_EXHAUSTED
+
+
+async def test_a_request_of_its_own_with_copied_extensions_is_no_hop(adapter, quick):
+    """Only the place that the redirect named is a further hop, whatever extensions a request carries."""
+    site = Site(**{"api/a": [503, to("/b")], "api/z": [503]})
+    async with adapter.client([site], policy=NOW.replace(max_attempts=2), **quick) as client:
+        request = client.build_request("GET", HOST + "/a")
+        await adapter.send_on(client, request)
+        other = client.build_request("GET", HOST + "/z", extensions=dict(request.extensions))
+        response = await adapter.send_on(client, other)
+    assert len(record_of(response).attempts) == 2
+
+
+async def test_a_redirect_loop_is_the_clients_to_end(adapter, quick):
+    """The library's TooManyRedirects comes out, and no hop was retried."""
+    site = Site(**{"api/a": [to("/b")], "api/b": [to("/a")]})
+    settings = {"follow_redirects": True, "max_redirects": 5}
+    async with adapter.client([site], settings=settings, **quick) as client:
+        with pytest.raises(adapter.library.TooManyRedirects):
+            await adapter.call(client, "GET", HOST + "/a")
+    assert len(site.seen) == 6
+    assert quick["clock"].sleeps == []
+
+
+@pytest.mark.parametrize("location", ["http://[bad", "//", "ftp://example.com/", "", "http:///nohost"])
+async def test_an_odd_location_is_the_clients_to_judge(adapter, quick, location):
+    """Nothing a server writes into Location crashes the transport: the 3xx is handed over as it is."""
+    transport = adapter.transport([to(location)], **quick)
+    response = await adapter.send(transport, adapter.library.Request("GET", HOST + "/a"))
+    assert response.status_code == 307
+
+
+async def test_what_hops_share_does_not_keep_a_request_alive(adapter, quick):
+    """The first request of a redirected call is free once its sender lets go of it."""
+
+    class Inner:
+        def handle_request(self, request):
+            return adapter.library.Response(307, headers={"Location": "/b"})
+
+        async def handle_async_request(self, request):
+            return self.handle_request(request)
+
+    transport = adapter.transport(Inner(), **quick)
+    request = adapter.library.Request("GET", HOST + "/a")
+    await adapter.send(transport, request)
+    hop = request.extensions["forbear.call"]
+    assert hop.made_for() is request
+    del request
+    assert hop.made_for() is None

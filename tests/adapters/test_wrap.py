@@ -1,0 +1,266 @@
+"""wrap and unwrap: a built client retries, and keeps everything it was built with."""
+
+import warnings
+
+import anthropic
+import httpx
+import httpx2
+import openai
+import pytest
+
+from forbear import Fixed, RetryBudget, RetryPolicy, record_of
+from forbear.testing import ScriptedTransport
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+URL = "http://api.example.com/thing"
+NOW = RetryPolicy(backoff=Fixed(0))
+
+
+async def test_a_wrapped_client_is_the_same_client_and_retries(adapter, server, quick):
+    """wrap returns what it was given; headers, base_url and the rest of it stay."""
+    server.script("/thing", "503", "reset", 200)
+    client = adapter.bare_client(base_url=server.url, headers={"X-Mine": "1"})
+    assert adapter.forbear.wrap(client, NOW, **quick) is client
+    response = await adapter.call(client, "GET", "/thing")
+    await adapter.close(client)
+    assert response.status_code == 200
+    assert [dict(each.headers)["X-Mine"] for each in server.requests()] == ["1"] * 3
+
+
+async def test_unwrap_undoes_it(adapter, server, quick):
+    """Afterwards the client has its own transports, mounts included, and retries nothing."""
+    server.script("/thing", 503)
+    extra = adapter.inner()
+    client = adapter.bare_client(mounts={"all://other.example.com": extra, "all://direct.example.com": None})
+    before = client._transport, dict(client._mounts)
+    adapter.forbear.wrap(client, NOW, **quick)
+    assert adapter.forbear.unwrap(client) is client
+    assert (client._transport, dict(client._mounts)) == before
+    await adapter.call(client, "GET", server.url + "/thing")
+    assert len(server.requests()) == 1
+    adapter.forbear.wrap(client, NOW, **quick)  # and it can be wrapped anew
+    await adapter.call(client, "GET", server.url + "/thing")
+    await adapter.close(client)
+    assert len(server.requests()) == 5
+
+
+async def test_a_proxy_given_to_the_client_is_kept(adapter, server, quick):
+    """The requests, and their retries, go through it."""
+    server.script("/thing", "503", 200)
+    client = adapter.bare_client(proxy=server.url)
+    adapter.forbear.wrap(client, NOW, **quick)
+    response = await adapter.call(client, "GET", "http://behind.example.com/thing")
+    await adapter.close(client)
+    assert response.status_code == 200
+    assert [dict(each.headers)["Host"] for each in server.requests()] == ["behind.example.com"] * 2
+
+
+async def test_a_proxy_of_the_environment_is_kept(adapter, server, quick, monkeypatch):
+    """HTTP_PROXY and NO_PROXY go on holding: mounts that mean "no proxy here" stay None."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server.script("/thing", "503", 200)
+    server.script("/direct", "503", 200)
+    client = adapter.bare_client(trust_env=True)
+    assert None in client._mounts.values()
+    adapter.forbear.wrap(client, NOW, **quick)
+    assert None in client._mounts.values()
+    await adapter.call(client, "GET", "http://behind.example.com/thing")
+    await adapter.call(client, "GET", server.url + "/direct")
+    await adapter.close(client)
+    hosts = [dict(each.headers)["Host"] for each in server.requests()]
+    assert hosts == ["behind.example.com"] * 2 + [server.url.removeprefix("http://")] * 2
+
+
+async def test_every_mount_retries(adapter, quick):
+    """Each transport of the client, under its own pattern."""
+    inners = {f"all://{host}.example.com": adapter.watched([503, 200]) for host in "ab"}
+    client = adapter.bare_client(transport=adapter.watched([503, 200]), mounts=inners)
+    adapter.forbear.wrap(client, NOW, **quick)
+    for host in "abc":
+        response = await adapter.call(client, "GET", f"http://{host}.example.com/")
+        assert response.status_code == 200
+    await adapter.close(client)
+    assert [len(inner.requests) for inner in inners.values()] == [2, 2]
+
+
+async def test_one_inner_transport_in_two_mounts_has_one_wrapper(adapter, quick):
+    """So that it is closed once, and its waits wake together."""
+    shared = adapter.watched([200])
+    client = adapter.bare_client(transport=shared, mounts={"all://a.example.com": shared, "all://b.example.com": None})
+    adapter.forbear.wrap(client, NOW, **quick)
+    wrapper = client._transport
+    assert client._mounts == {key: wrapper if key.pattern == "all://a.example.com" else None for key in client._mounts}
+    await adapter.close(client)
+
+
+async def test_all_transports_of_a_client_share_one_budget(adapter, quick):
+    """An outage behind one of them leaves less for the others, which lead to the same origin."""
+    mounts = {"all://a.example.com": adapter.watched([503])}
+    client = adapter.bare_client(transport=adapter.watched([503]), mounts=mounts)
+    adapter.forbear.wrap(client, NOW, budget=RetryBudget(0, 0, burst=5, scope="transport"), **quick)
+    retries = []
+    for host in "abab":
+        response = await adapter.call(client, "GET", f"http://{host}.example.com/")
+        retries.append(record_of(response).retries)
+    await adapter.close(client)
+    assert retries == [3, 2, 0, 0]
+
+    client = adapter.bare_client(transport=adapter.watched([503]), mounts=mounts)
+    adapter.forbear.wrap(client, NOW, **quick)  # without one being given, too
+    budgets = {id(each._strategy.budget) for each in (client._transport, *client._mounts.values())}
+    await adapter.close(client)
+    assert len(budgets) == 1
+
+
+@pytest.mark.parametrize("how", ["wrapped", "transport", "mount"])
+async def test_wrapping_twice_is_refused(adapter, quick, how):
+    """Two loops would multiply; the message names the way back."""
+    if how == "wrapped":
+        client = adapter.forbear.wrap(adapter.bare_client(), **quick)
+    elif how == "transport":
+        client = adapter.bare_client(transport=adapter.transport([200]))
+    else:
+        client = adapter.bare_client(mounts={"all://a.example.com": adapter.transport([200])})
+    with pytest.raises(ValueError, match=r"unwrap\(client\)"):
+        adapter.forbear.wrap(client)
+    await adapter.close(client)
+
+
+async def test_unwrapping_what_is_not_wrapped_is_refused(adapter):
+    """With what would be right."""
+    client = adapter.bare_client()
+    with pytest.raises(ValueError, match=r"wrap\(client\)"):
+        adapter.forbear.unwrap(client)
+    await adapter.close(client)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [openai.OpenAI, openai.AsyncOpenAI, anthropic.Anthropic, anthropic.AsyncAnthropic],
+    ids=lambda make: make.__name__,
+)
+async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, make):
+    """wrap takes the HTTP client inside; the message says where it is, and of which library."""
+    sdk = make(api_key="k")
+    inside = "httpx2" if isinstance(sdk._client, (httpx2.Client, httpx2.AsyncClient)) else "httpx"
+    for function in (adapter.forbear.wrap, adapter.forbear.unwrap):
+        with pytest.raises(TypeError, match=rf"forbear\.{inside}\.wrap\(client\._client\)"):
+            function(sdk)
+
+
+async def test_the_client_inside_an_sdk_can_be_wrapped(adapter, server, quick):
+    """The call of an SDK is saved, under its own classes."""
+    make = openai.AsyncOpenAI if adapter.is_async else openai.OpenAI
+    sdk = make(api_key="k", base_url=server.url, max_retries=0)
+    if not isinstance(sdk._client, adapter.client_class):  # it builds on the other library
+        with pytest.raises(TypeError, match="use forbear"):
+            adapter.forbear.wrap(sdk._client)
+        return
+    server.script("/models", "503", "reset", "200;header=Content-Type:application/json;body=0", 200)
+    adapter.forbear.wrap(sdk._client, NOW, **quick)
+    models = sdk.models.with_raw_response.list()
+    assert (await models if adapter.is_async else models).status_code == 200
+    assert len(server.requests("/models")) == 3
+    await adapter.close(sdk._client)
+
+
+@pytest.mark.parametrize("thing", [None, "http://example.com", object(), 5], ids=["none", "url", "object", "int"])
+async def test_anything_else_is_refused(adapter, thing):
+    """TypeError, naming what is taken."""
+    with pytest.raises(TypeError, match=rf"wrap takes an {adapter.name}\.Client or AsyncClient"):
+        adapter.forbear.wrap(thing)
+
+
+async def test_the_other_librarys_client_is_refused(adapter):
+    """None of the one library's classes is an instance or a subclass of the other's."""
+    other, name = (httpx2, "httpx2") if adapter.name == "httpx" else (httpx, "httpx")
+    with other.Client(transport=other.MockTransport(lambda request: other.Response(200))) as client:
+        with pytest.raises(TypeError, match=rf"use forbear\.{name}\.wrap"):
+            adapter.forbear.wrap(client)
+
+
+# Inner transports.
+
+
+async def test_the_other_librarys_transport_is_refused_at_construction(adapter):
+    """Not after all attempts were made."""
+    other, name = (httpx2, "httpx2") if adapter.name == "httpx" else (httpx, "httpx")
+    inner = other.AsyncHTTPTransport(verify=False) if adapter.is_async else other.HTTPTransport(verify=False)
+    with pytest.raises(TypeError, match=rf"forbear\.{name}\."):
+        adapter.transport(inner)
+
+
+async def test_a_transport_of_the_other_colour_is_refused_at_construction(adapter):
+    """With the name of the right class."""
+    if adapter.is_async:
+        inner, right = adapter.library.HTTPTransport(verify=False), "RetryTransport"
+    else:
+        inner, right = adapter.library.AsyncHTTPTransport(verify=False), "AsyncRetryTransport"
+    with pytest.raises(TypeError, match=rf"use forbear\.{adapter.name}\.{right}$"):
+        adapter.transport(inner)
+
+
+async def test_a_client_in_place_of_a_transport_is_refused(adapter):
+    """RetryTransport(client) is a slip for wrap(client)."""
+    client = adapter.bare_client()
+    with pytest.raises(TypeError, match=r"wrap\(client\)"):
+        adapter.transport(client)
+    await adapter.close(client)
+
+
+async def test_the_mock_transport_of_the_library_is_taken(adapter, quick):
+    """MockTransport is of both colours."""
+    answers = iter([503, 200])
+    inner = adapter.library.MockTransport(lambda request: adapter.library.Response(next(answers)))
+    async with adapter.client(inner, policy=NOW, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+
+
+async def test_the_librarys_own_retries_are_switched_off_with_one_warning(adapter):
+    """HTTPTransport(retries=3) under ours would multiply; unwrap gives them back."""
+    inner = adapter.inner(retries=3)
+    with pytest.warns(UserWarning, match=rf"{adapter.inner_class.__name__}\(retries=3\).*retries=0") as caught:
+        adapter.transport(inner)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__.replace("test_wrap", "conftest")  # where the transport was made
+    assert inner._pool._retries == 0
+
+    inner = adapter.inner(retries=3)
+    client = adapter.bare_client(transport=inner, mounts={"all://a.example.com": inner})
+    with pytest.warns(UserWarning, match="retries=3") as caught:
+        adapter.forbear.wrap(client)
+    assert len(caught) == 1
+    assert inner._pool._retries == 0
+    adapter.forbear.unwrap(client)
+    assert inner._pool._retries == 3
+    await adapter.close(client)
+
+
+async def test_a_plain_construction_warns_of_nothing(adapter, monkeypatch):
+    """No warning without a reason."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapter.transport(ScriptedTransport([200]))
+        await adapter.close(adapter.transport_class())
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy"])
+async def test_a_proxy_that_would_be_lost_is_warned_of(adapter, monkeypatch, name):
+    """transport= makes the library ignore proxies of the environment: the warning says what keeps them."""
+    for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(each, raising=False)
+        monkeypatch.delenv(each.lower(), raising=False)
+    monkeypatch.setenv(name, "http://secret:word@proxy.example.com")
+    with pytest.warns(UserWarning, match=rf"{name}.*forbear\.{adapter.name}\.wrap") as caught:
+        transport = adapter.transport_class()
+    await adapter.close(transport)
+    assert len(caught) == 1
+    assert "secret" not in str(caught[0].message)

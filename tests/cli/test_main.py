@@ -1,0 +1,89 @@
+"""The command line: help, version, mistakes; never a traceback for what a user typed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+import forbear
+from forbear.cli import main
+
+SOURCE = Path(forbear.__file__).parent.parent
+
+
+def start(*arguments, **options):
+    """Start ``python -m forbear`` as a process of its own, where this one's forbear is found."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "forbear", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"},
+        **options,
+    )
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    assert "demo" in capsys.readouterr().out
+
+
+def test_version_is_the_installed_one(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    try:
+        installed = version("forbear")
+    except PackageNotFoundError:  # run from a checkout
+        installed = "(not installed)"
+    assert capsys.readouterr().out == f"forbear {installed}\n"
+
+
+def test_no_command_shows_the_help_and_is_a_mistake(capsys):
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("usage: forbear ")
+
+
+@pytest.mark.parametrize("arguments", [["explain"], ["demo", "--no-such-option"], ["--demo"]])
+def test_a_mistyped_command_is_answered_with_the_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: forbear ")
+
+
+def test_python_m_forbear_is_the_same_command():
+    process = start("--help")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert out.startswith("usage: forbear ")
+    assert err == ""
+
+
+def test_a_reader_that_leaves_is_no_traceback():
+    """``forbear demo | head -1``"""
+    process = start("demo")
+    assert process.stdout.readline().startswith("A server on this machine")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=30) == 1
+
+
+def test_ctrl_c_ends_it_without_a_traceback():
+    process = start("demo")
+    process.stdout.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert err == ""
+    assert process.returncode == 130

@@ -1,0 +1,173 @@
+"""Outcome: what a failure says of itself to a strategy, in words that no HTTP library owns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from forbear import Failure, FailureKind, Fault, Hint, Phase
+from forbear.core.outcome import NO_HINT, RETRYABLE_KINDS, RequestFacts, RetrySafety
+
+K = FailureKind
+
+
+def answer(status: int, delay: float | None = None, source: str | None = None) -> Failure:
+    return Failure(K.STATUS, Phase.ANSWERED, status=status, hint=Hint(delay, None, source))
+
+
+@pytest.mark.parametrize(
+    ("failure", "safety"),
+    [
+        (Failure(K.REFUSED, Phase.UNSENT), "yes"),
+        (Failure(K.CONNECT_TIMEOUT, Phase.UNSENT), "yes"),
+        (Failure(K.UNPROCESSED, Phase.UNSENT), "yes"),
+        (Failure(K.REFUSED, Phase.SENT), "maybe"),
+        (Failure(K.READ_TIMEOUT, Phase.SENT), "maybe"),
+        (Failure(K.RESET, Phase.SENT), "maybe"),
+        (answer(503), "maybe"),
+        (answer(400), "maybe"),
+        (Failure(K.POOL, Phase.UNSENT), "no"),
+        (Failure(K.CERTIFICATE, Phase.UNSENT), "no"),
+        (Failure(K.DECODING, Phase.ANSWERED), "no"),
+        (Failure(K.PERMANENT, Phase.UNSENT), "no"),
+        (Failure(K.UNKNOWN, Phase.SENT), "no"),
+    ],
+    ids=repr,
+)
+def test_retry_safety(failure: Failure, safety: str) -> None:
+    """YES: nothing was sent. NO: another attempt cannot succeed. MAYBE: the request decides."""
+    assert failure.retry_safety is RetrySafety(safety)
+
+
+@pytest.mark.parametrize("kind", sorted(K))
+def test_every_kind_of_failure_has_a_retry_safety(kind: FailureKind) -> None:
+    never = kind is not K.STATUS and kind not in RETRYABLE_KINDS
+    assert (Failure(kind, Phase.SENT).retry_safety is RetrySafety.NO) is never
+
+
+@pytest.mark.parametrize(
+    ("failure", "throttle"),
+    [
+        (answer(429), True),
+        (answer(429, 2.0, "retry-after"), True),
+        (answer(503, 2.0, "retry-after"), True),
+        (answer(503), False),
+        (answer(403, 2.0, "x-ratelimit-reset"), True),
+        (answer(403, 2.0, "x-rate-limit-reset"), True),
+        (answer(403, 2.0, "ratelimit"), True),
+        (answer(403, 2.0, "anthropic-ratelimit-tokens-reset"), True),
+        (answer(403, 2.0, "retry-after"), False),
+        (answer(500), False),
+        (answer(500, 2.0, "retry-after"), False),
+        (Failure(K.RESET, Phase.SENT), False),
+    ],
+    ids=lambda value: f"{value!r} {value.hint.source}" if isinstance(value, Failure) else "",
+)
+def test_is_throttle(failure: Failure, throttle: bool) -> None:
+    """429, a 503 that names a time, an exhausted quota."""
+    assert failure.is_throttle is throttle
+
+
+@pytest.mark.parametrize("kind", sorted(K))
+def test_is_timeout(kind: FailureKind) -> None:
+    timeouts = {"connect-timeout", "read-timeout", "write-timeout", "timeout", "pool"}
+    assert Failure(kind, Phase.SENT).is_timeout is (kind.value in timeouts)
+
+
+@pytest.mark.parametrize(
+    ("failure", "fault"),
+    [
+        (answer(400), "client"),
+        (answer(429), "client"),
+        (answer(499), "client"),
+        (answer(500), "server"),
+        (answer(599), "server"),
+        (Failure(K.RESET, Phase.SENT), "other"),
+        (Failure(K.REFUSED, Phase.UNSENT), "other"),
+        (Failure(K.PERMANENT, Phase.UNSENT), "client"),
+        (Failure(K.POOL, Phase.UNSENT), "client"),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, Failure) else "",
+)
+def test_fault(failure: Failure, fault: str) -> None:
+    """4xx and local mistakes are the client's, 5xx the server's, the network is nobody's."""
+    assert failure.fault is Fault(fault)
+
+
+def test_retry_after_is_the_servers_word() -> None:
+    assert answer(503, 2.5, "retry-after").retry_after == 2.5
+    assert answer(503, 0.0, "retry-after").retry_after == 0.0
+    assert answer(503).retry_after is None
+    assert Failure(K.RESET, Phase.SENT).retry_after is None
+    assert Failure(K.RESET, Phase.SENT).hint == NO_HINT
+
+
+def test_repr_is_one_line_of_state() -> None:
+    assert repr(answer(503)) == "<Failure status 503, answered>"
+    assert repr(Failure(K.RESET, Phase.SENT, error="ReadError")) == "<Failure reset ReadError, sent>"
+
+
+def test_a_failure_holds_no_exception() -> None:
+    """What a strategy is shown has no text, body or header in it that could be logged (P10)."""
+    failure = Failure(K.RESET, Phase.SENT, error="ReadError")
+    values = [getattr(failure, name) for name in type(failure).__slots__]
+    assert not any(isinstance(value, BaseException) for value in values)
+    assert not hasattr(failure, "__dict__")
+
+
+@pytest.mark.parametrize(
+    ("members", "values"),
+    [
+        (Phase, {"unsent", "sent", "answered"}),
+        (Fault, {"client", "server", "other"}),
+        (RetrySafety, {"yes", "no", "maybe"}),
+    ],
+    ids=["Phase", "Fault", "RetrySafety"],
+)
+def test_the_values_of_enums_are_stable_strings(members: type[Phase | Fault | RetrySafety], values: set[str]) -> None:
+    assert {member.value for member in members} == values
+    assert all(str(member) == member.value for member in members)
+
+
+# --- facts of the request ---------------------------------------------------------------------
+
+
+def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
+    """Headers are looked at only if it matters: a call that succeeds never pays for it."""
+    looked: list[int] = []
+
+    class Counting(RequestFacts):
+        def header_lines(self) -> list[tuple[str, str]]:
+            looked.append(1)
+            return [("Idempotency-Key", "abc")]
+
+    facts = Counting("POST", "http://a:80")
+    assert looked == []
+    assert facts.keyed
+    assert facts.keyed
+    assert looked == [1]
+
+
+@pytest.mark.parametrize(
+    ("headers", "names", "keyed"),
+    [
+        ([("Idempotency-Key", "abc")], frozenset(), True),
+        ([(b"Idempotency-Key", b"abc")], frozenset(), True),
+        ([("X-Order-Id", "abc")], frozenset({"x-order-id"}), True),
+        ([("X-Order-Id", "abc")], frozenset(), False),
+        ([("X-Order-Id", "")], frozenset({"x-order-id"}), False),
+        ((), frozenset(), False),
+    ],
+    ids=["text", "octets", "recognised by configuration", "not recognised", "empty", "no headers"],
+)
+def test_keyed(headers: list[tuple[str, str]], names: frozenset[str], keyed: bool) -> None:
+    assert RequestFacts("POST", "http://a:80", headers, names).keyed is keyed
+
+
+def test_outcomes_know_no_http_library() -> None:
+    """A strategy can be written and tested without httpx or requests installed."""
+    code = "import sys, forbear.core.outcome; print([m for m in ('httpx', 'httpx2', 'requests') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert run.stdout.strip() == "[]"

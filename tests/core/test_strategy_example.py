@@ -1,0 +1,90 @@
+"""A strategy of one's own, complete: what the README shows, tested with a real client."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import deque
+
+import httpx
+import pytest
+
+from forbear import Failure, Reason, RetryRefused, RetryStrategy, RetryToken, record_of
+from forbear.httpx import RetryTransport
+from forbear.testing import FakeClock, ScriptedTransport
+
+
+class TwoRetriesPerMinute:
+    """Two retries a minute for everyone who shares this object, a second after the failure."""
+
+    quiet = True  # nothing needs to be recorded of a call that succeeds at once
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bought: deque[float] = deque()
+
+    def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
+        return RetryToken()
+
+    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+        if latest < 1.0:
+            raise RetryRefused(Reason.DEADLINE, retry_after=1.0)
+        with self._lock:
+            while self._bought and self._bought[0] <= now - 60.0:
+                self._bought.popleft()
+            if len(self._bought) == 2:
+                raise RetryRefused(Reason.BUDGET_EXHAUSTED)
+            self._bought.append(now)
+        token.delay = 1.0  # Call lifts it to what the server asked for
+        return token
+
+    def record_success(self, token: RetryToken, now: float) -> None: ...
+
+    def release(self, token: RetryToken, now: float) -> None: ...
+
+
+def get(strategy: RetryStrategy, clock: FakeClock, *steps: object) -> tuple[httpx.Response, int]:
+    inner = ScriptedTransport(steps)
+    with httpx.Client(transport=RetryTransport(inner, strategy=strategy, clock=clock)) as client:
+        return client.get("http://api.example/"), len(inner.requests)
+
+
+def test_it_has_fewer_than_30_lines() -> None:
+    """A strategy is small enough to write on an afternoon."""
+    assert len(inspect.getsource(TwoRetriesPerMinute).splitlines()) < 30
+
+
+def test_two_retries_then_none_until_a_minute_has_passed() -> None:
+    strategy, clock = TwoRetriesPerMinute(), FakeClock()
+    response, sent = get(strategy, clock, 503)
+    assert (response.status_code, sent) == (503, 3)
+    assert record_of(response).reason is Reason.BUDGET_EXHAUSTED
+
+    response, sent = get(strategy, clock, 503, 200)
+    assert (response.status_code, sent) == (503, 1)
+
+    clock.advance(57.0)  # bought at 0 and 1 s; it is 59 s
+    assert get(strategy, clock, 503, 200)[1] == 1
+    clock.advance(1.0)
+    assert get(strategy, clock, 503)[1] == 3
+    assert clock.sleeps == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_the_safety_rules_are_not_the_strategys() -> None:
+    """A POST without a key is not repeated, whatever the strategy would allow."""
+    strategy, inner = TwoRetriesPerMinute(), ScriptedTransport([503, 200])
+    with httpx.Client(transport=RetryTransport(inner, strategy=strategy, clock=FakeClock())) as client:
+        assert client.post("http://api.example/", content=b"x").status_code == 503
+    assert len(inner.requests) == 1
+
+
+def test_the_server_is_obeyed_although_the_strategy_does_not_know_it() -> None:
+    strategy, clock = TwoRetriesPerMinute(), FakeClock()
+    response, sent = get(strategy, clock, (503, {"Retry-After": "7"}), 200)
+    assert (response.status_code, sent) == (200, 2)
+    assert clock.sleeps == [7.0]
+
+
+def test_a_strategy_replaces_budget_and_schedule() -> None:
+    with pytest.raises(ValueError, match="strategy= or budget=, not both"):
+        RetryTransport(ScriptedTransport([200]), strategy=TwoRetriesPerMinute(), budget=None)

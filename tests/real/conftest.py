@@ -1,0 +1,172 @@
+"""What tests against real servers and packages share.
+
+A missing server or package is a skip whose reason names it. With FORBEAR_REQUIRE_SERVERS=1, which CI
+sets, it is a failure: nothing may be left out there without anyone noticing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import socket
+import ssl
+import time
+
+import anyio
+import pytest
+
+from forbear.testing import FakeClock, FaultServer
+
+PORT_OPENS_WITHIN = 5.0  # seconds
+
+
+def missing(what: str) -> None:
+    """Skip the test, or fail it where everything has to be there."""
+    reason = f"{what} is not installed"
+    if os.environ.get("FORBEAR_REQUIRE_SERVERS") == "1":
+        pytest.fail(f"{reason}, and FORBEAR_REQUIRE_SERVERS=1", pytrace=False)
+    pytest.skip(reason)
+
+
+def binary(name: str) -> str:
+    """The path of a server's program."""
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if found is None:
+        missing(f"the server {name}")
+    return found
+
+
+def package(name: str):
+    """An importable package."""
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        missing(f"the package {name}")
+    return importlib.import_module(name)
+
+
+@pytest.fixture
+def need_binary():
+    return binary
+
+
+@pytest.fixture
+def need_package():
+    return package
+
+
+@pytest.fixture(scope="session")
+def free_port():
+    """A function that returns a port nobody listens on."""
+
+    def find() -> int:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            return taken.getsockname()[1]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def wait_for_port():
+    """A function that returns once a port accepts connections."""
+
+    def wait(port: int) -> None:
+        until = time.monotonic() + PORT_OPENS_WITHIN
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    return wait
+
+
+@pytest.fixture
+def server():
+    """The faulting server on loopback."""
+    with FaultServer() as running:
+        yield running
+
+
+class Lane:
+    """One library of the family in one colour.
+
+    Attributes:
+        library: httpx or httpx2.
+        ours: forbear.httpx or forbear.httpx2.
+        backend: asyncio or trio; None: synchronous.
+    """
+
+    def __init__(self, name: str, backend: str | None) -> None:
+        self.library = importlib.import_module(name)
+        self.ours = importlib.import_module(f"forbear.{name}")
+        self.backend = backend
+        self.id = f"{name}-{backend or 'sync'}"
+
+    def calls(self, *requests, inner=None, bare=False, follow_redirects=False, verify=None, **options):
+        """Send requests one after the other by one client; return their responses or exceptions.
+
+        A request is (method, url) or (method, url, keywords); a function among the keywords makes its
+        value. ``inner`` are keywords of the library's transport, or a transport. ``bare`` leaves
+        forbear out.
+        """
+        if not isinstance(inner, (dict, type(None))):
+            sends = inner
+        else:
+            kind = self.library.HTTPTransport if self.backend is None else self.library.AsyncHTTPTransport
+            sends = kind(verify=verify or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), **(inner or {}))
+        if not bare:
+            kind = self.ours.RetryTransport if self.backend is None else self.ours.AsyncRetryTransport
+            sends = kind(sends, **{"clock": FakeClock(), "random": lambda: 0.5, **options})
+        settings = {"transport": sends, "trust_env": False, "timeout": 5, "follow_redirects": follow_redirects}
+        asked = [(method, url, dict(*rest)) for method, url, *rest in requests]
+        if self.backend is not None:
+            return anyio.run(self._acalls, settings, asked, backend=self.backend)
+        outcomes = []
+        with self.library.Client(**settings) as client:
+            for method, url, keywords in asked:
+                try:
+                    outcomes.append(client.request(method, url, **made(keywords)))
+                except Exception as error:
+                    outcomes.append(error)
+        return outcomes
+
+    async def _acalls(self, settings, asked):
+        outcomes = []
+        async with self.library.AsyncClient(**settings) as client:
+            for method, url, keywords in asked:
+                try:
+                    outcomes.append(await client.request(method, url, **made(keywords)))
+                except Exception as error:
+                    outcomes.append(error)
+        return outcomes
+
+    def __repr__(self):
+        return f"<{self.id}>"
+
+
+def made(keywords):
+    return {name: value() if callable(value) else value for name, value in keywords.items()}
+
+
+LANES = [Lane(name, backend) for name in ("httpx", "httpx2") for backend in (None, "asyncio", "trio")]
+
+
+@pytest.fixture(params=LANES, ids=lambda lane: lane.id)
+def lane(request):
+    return request.param
+
+
+@pytest.fixture(params=[lane for lane in LANES if lane.backend is None], ids=lambda lane: lane.id)
+def sync_lane(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def nginx_program():
+    return binary("nginx")

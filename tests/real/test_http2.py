@@ -1,0 +1,317 @@
+"""HTTP/2: what GOAWAY and RST_STREAM prove, and httpcore's own re-send, which would empty a body.
+
+The server speaks through the h2 package, over plain TCP with prior knowledge (RFC 9113 section 3.3),
+once over TLS with ALPN. It answers each request as scripted and keeps a ledger of streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from dataclasses import dataclass, field
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import pytest
+
+import forbear
+from forbear import RetryPolicy
+
+# Abandoned async iterations: see tests/adapters/test_bodies.py.
+pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")]
+
+PLAIN = {"http1": False, "http2": True}
+CHUNKS = [b"first,", b"second,", b"third"]
+WHOLE = b"".join(CHUNKS)
+RESETS = {
+    "refused": h2.errors.ErrorCodes.REFUSED_STREAM,
+    "cancel": h2.errors.ErrorCodes.CANCEL,
+    "calm": h2.errors.ErrorCodes.ENHANCE_YOUR_CALM,
+}
+
+
+@dataclass
+class Stream:
+    """One request as the server saw it."""
+
+    connection: int
+    number: int
+    method: str
+    body: bytearray = field(default_factory=bytearray)
+    complete: bool = False
+    executed: bool = False
+
+    @property
+    def seen(self) -> tuple[str, bytes, bool, bool]:
+        return self.method, bytes(self.body), self.complete, self.executed
+
+
+class Http2Server:
+    """Answers the n-th complete request with the n-th step; the last one repeats.
+
+    Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code; "goaway-below":
+    GOAWAY that names the stream before this one as the last processed; "goaway-0": nothing was processed.
+    """
+
+    def __init__(self, *steps: int | str, tls: ssl.SSLContext | None = None) -> None:
+        self._steps = list(steps)
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._socks: list[socket.socket] = []
+        self.streams: list[Stream] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/"
+
+    def __enter__(self):
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._acceptor.join(2)
+        for sock in self._socks:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    @property
+    def seen(self):
+        return [stream.seen for stream in self.streams]
+
+    def bodies(self, method: str) -> list[bytes]:
+        """Bodies of the requests that came to their end."""
+        return [bytes(stream.body) for stream in self.streams if stream.complete and stream.method == method]
+
+    def executed(self, method: str) -> int:
+        return sum(stream.executed for stream in self.streams if stream.method == method)
+
+    def _accept(self):
+        number = 0
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            number += 1
+            self._socks.append(sock)
+            threading.Thread(target=self._serve, args=(sock, number), daemon=True).start()
+
+    def _serve(self, sock, number):
+        with contextlib.suppress(OSError):
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True)
+            connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+            connection.initiate_connection()
+            sock.sendall(connection.data_to_send())
+            mine: dict[int, Stream] = {}
+            while data := sock.recv(65_536):
+                for event in connection.receive_data(data):
+                    self._take(connection, event, mine, number)
+                with self._lock:
+                    sock.sendall(connection.data_to_send())
+                if connection.state_machine.state is h2.connection.ConnectionState.CLOSED:
+                    break
+        sock.close()
+
+    def _take(self, connection, event, mine, number):
+        match event:
+            case h2.events.RequestReceived():
+                method = dict(event.headers)[b":method"].decode()
+                mine[event.stream_id] = Stream(number, event.stream_id, method)
+                self.streams.append(mine[event.stream_id])
+            case h2.events.DataReceived():
+                mine[event.stream_id].body += event.data
+                connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            case h2.events.StreamEnded():
+                stream = mine[event.stream_id]
+                stream.complete = True
+                self._answer(connection, stream)
+            case _:
+                pass
+
+    def _answer(self, connection, stream):
+        with self._lock:
+            step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if isinstance(step, int):
+            stream.executed = step < 300
+            connection.send_headers(stream.number, [(":status", str(step)), ("content-length", "2")])
+            connection.send_data(stream.number, b"ok", end_stream=True)
+        elif step in RESETS:
+            connection.reset_stream(stream.number, RESETS[step])
+        else:
+            last = {"goaway-below": stream.number - 2, "goaway-0": 0}[step]
+            connection.close_connection(last_stream_id=last)
+
+
+def one_shot(lane):
+    return {"content": (lambda: iter(CHUNKS)) if lane.backend is None else OneShot}
+
+
+class OneShot:
+    """An async iterator, as for example a received body that is passed on."""
+
+    def __init__(self):
+        self._left = iter(CHUNKS)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        for chunk in self._left:
+            return chunk
+        raise StopAsyncIteration
+
+
+class AnewAsync:
+    async def __aiter__(self):
+        for chunk in CHUNKS:
+            yield chunk
+
+
+def replayable(lane):
+    return {"content": list(CHUNKS) if lane.backend is None else AnewAsync()}
+
+
+def pytest_generate_tests(metafunc):
+    if "body" in metafunc.fixturenames:
+        metafunc.parametrize("body", [lambda lane: {"content": WHOLE}, replayable], ids=["bytes", "re-iterable"])
+
+
+# httpcore's own re-send.
+
+
+def test_without_us_the_library_sends_a_one_shot_body_empty_after_a_goaway(lane):
+    """What the guard is for: the server processes an empty body and the caller sees 200."""
+    with Http2Server(200, "goaway-below", 200) as server:
+        first, second = lane.calls(("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN, bare=True)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert server.bodies("POST") == [WHOLE, b""]
+    assert server.executed("POST") == 1  # with nothing in it
+
+
+def test_pitfall_15_a_one_shot_body_is_never_sent_empty_by_httpcores_own_resend(lane):
+    """GOAWAY with last_stream_id below the stream: the pool re-sends by itself; the body is not completed again."""
+    with Http2Server(200, "goaway-below", 200) as server:
+        _, error = lane.calls(("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN)
+    assert isinstance(error, lane.library.RemoteProtocolError)
+    assert server.bodies("POST") == [WHOLE]
+    assert server.executed("POST") == 0
+
+
+def test_an_idempotent_request_with_a_one_shot_body_is_not_sent_empty_either(lane):
+    """PUT may be repeated, its consumed body may not: the story says so."""
+    with Http2Server(200, "goaway-below", 200) as server:
+        _, error = lane.calls(("GET", server.url), ("PUT", server.url, one_shot(lane)), inner=PLAIN)
+    assert isinstance(error, lane.library.RemoteProtocolError)
+    assert forbear.record_of(error).reason == "body-consumed"
+    assert server.bodies("PUT") == [WHOLE]
+
+
+def test_a_replayable_body_arrives_whole_by_httpcores_own_resend(lane, body):
+    """The guard does not stand in the way of a body that can be produced again."""
+    with Http2Server(200, "goaway-below", 200) as server:
+        _, response = lane.calls(("GET", server.url), ("POST", server.url, body(lane)), inner=PLAIN)
+    assert response.status_code == 200
+    assert server.bodies("POST") == [WHOLE, WHOLE]
+    assert server.executed("POST") == 1
+
+
+def test_a_buffered_one_shot_body_arrives_whole_by_httpcores_own_resend(lane):
+    """The buffer serves this re-send as it serves ours."""
+    with Http2Server(200, "goaway-below", 200) as server:
+        _, response = lane.calls(
+            ("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN, body_buffer=len(WHOLE)
+        )
+    assert response.status_code == 200
+    assert server.bodies("POST") == [WHOLE, WHOLE]
+
+
+# What proves that nothing was processed.
+
+
+def test_pitfall_16_goaway_0_is_unsent_so_a_post_is_sent_again(lane, body):
+    """last_stream_id=0: no stream was processed (RFC 9113 section 6.8), so even a POST without a key is repeated."""
+    with Http2Server("goaway-0", 200) as server:
+        (response,) = lane.calls(("POST", server.url, body(lane)), inner=PLAIN)
+    assert response.status_code == 200
+    assert forbear.record_of(response).retries == 1
+    assert server.bodies("POST") == [WHOLE, WHOLE]
+    assert server.executed("POST") == 1
+
+
+def test_refused_stream_is_unsent_so_a_post_is_sent_again(lane, body):
+    """REFUSED_STREAM: "any request that was sent on the reset stream can be safely retried" (RFC 9113 section 8.7)."""
+    with Http2Server("refused", 200) as server:
+        (response,) = lane.calls(("POST", server.url, body(lane)), inner=PLAIN)
+    assert response.status_code == 200
+    assert forbear.record_of(response).retries == 1
+    assert server.executed("POST") == 1
+    assert server.bodies("POST") == [WHOLE, WHOLE]
+
+
+@pytest.mark.parametrize("step", ["goaway-0", "refused"])
+def test_a_consumed_body_is_not_sent_again_however_safe_it_would_be(lane, step):
+    """The request may be repeated, the body cannot: the library's own error comes back."""
+    with Http2Server(step, 200) as server:
+        (error,) = lane.calls(("POST", server.url, one_shot(lane)), inner=PLAIN)
+    assert type(error) is lane.library.RemoteProtocolError
+    assert forbear.record_of(error).reason == "body-consumed"
+    assert server.seen == [("POST", WHOLE, True, False)]
+
+
+@pytest.mark.parametrize("step", ["cancel", "calm"])
+def test_other_resets_prove_nothing_so_a_post_is_not_sent_again(lane, step):
+    """CANCEL and ENHANCE_YOUR_CALM may follow a request that was carried out."""
+    with Http2Server(step, 200) as server:
+        (error,) = lane.calls(("POST", server.url, {"content": WHOLE}), inner=PLAIN)
+    assert type(error) is lane.library.RemoteProtocolError
+    assert forbear.record_of(error).reason == "method-not-replayable"
+    assert server.seen == [("POST", WHOLE, True, False)]
+
+
+@pytest.mark.parametrize("step", ["cancel", "calm"])
+def test_other_resets_are_failures_that_a_get_survives(lane, step):
+    """What is idempotent is repeated."""
+    with Http2Server(step, 200) as server:
+        (response,) = lane.calls(("GET", server.url), inner=PLAIN)
+    assert response.status_code == 200
+    assert forbear.record_of(response).retries == 1
+
+
+@pytest.mark.parametrize("step", ["refused", "calm", "goaway-0"])
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_pitfall_64_endless_refusals_are_bounded_by_max_attempts(lane, step, attempts):
+    """curl once looped for ever on "not processed, try again": what is safe to repeat needs a count too."""
+    with Http2Server(step) as server:
+        (error,) = lane.calls(("GET", server.url), inner=PLAIN, policy=RetryPolicy(max_attempts=attempts))
+    assert type(error) is lane.library.RemoteProtocolError
+    assert forbear.record_of(error).reason == "attempts-exhausted"
+    assert len(server.streams) == attempts
+
+
+# HTTP/2 as users meet it: over TLS, negotiated.
+
+
+def test_over_tls_the_same_holds(lane, need_package):
+    """ALPN chooses h2; a 503, a refused stream and a GOAWAY(0) later the POST was executed once."""
+    authority = need_package("trustme").CA()
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.set_alpn_protocols(["h2"])
+    authority.issue_cert("127.0.0.1").configure_cert(serving)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with Http2Server(503, "refused", "goaway-0", 200, tls=serving) as server:
+        (response,) = lane.calls(
+            ("POST", server.url, {"content": WHOLE, "headers": {"Idempotency-Key": "order-1"}}),
+            inner={"http2": True},
+            verify=trusting,
+        )
+    assert (response.status_code, response.http_version) == (200, "HTTP/2")
+    assert server.bodies("POST") == [WHOLE] * 4
+    assert server.executed("POST") == 1
+    assert {stream.connection for stream in server.streams} == {1, 2}  # only GOAWAY ended a connection

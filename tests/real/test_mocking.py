@@ -1,0 +1,239 @@
+"""Mocks and instrumentation that are put in place after the client was built still see each attempt.
+
+respx, pytest-httpx and OpenTelemetry replace methods of classes. The inner transport's method is looked
+up at every call, never kept.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import anyio
+import httpx
+import httpx2
+import pytest
+
+import forbear
+import forbear.httpx
+import forbear.httpx2
+from forbear.testing import FakeClock
+
+pytestmark = pytest.mark.real
+URL = "http://api.example.com/thing"
+
+
+def built(ours, library, **options):
+    """A client made before anything is patched."""
+    transport = ours.RetryTransport(library.HTTPTransport(verify=False), clock=FakeClock(), **options)
+    return library.Client(transport=transport, trust_env=False)
+
+
+def abuilt(ours, library):
+    transport = ours.AsyncRetryTransport(library.AsyncHTTPTransport(verify=False), clock=FakeClock())
+    return library.AsyncClient(transport=transport, trust_env=False)
+
+
+def run(code: str, *, tmp_path: Path, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter: what is patched or aliased there stays there."""
+    place = tmp_path / "test_program.py"
+    place.write_text(textwrap.dedent(code))
+    found_at = str(Path(forbear.__file__).parent.parent)
+    return subprocess.run(
+        [sys.executable, *arguments, place],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": found_at},
+    )
+
+
+def test_respx_sees_each_attempt(need_package):
+    """respx patches httpcore's pools: three calls of its route for one of the user's."""
+    respx = need_package("respx")
+    client = built(forbear.httpx, httpx)
+    with respx.mock(assert_all_called=True) as router, client:
+        route = router.get(URL).mock(
+            side_effect=[httpx.Response(503), httpx.ConnectError("refused"), httpx.Response(200, text="done")]
+        )
+        assert client.get(URL).text == "done"
+    assert route.call_count == 3
+
+
+def test_respx_sees_each_attempt_async(need_package):
+    """The same for AsyncClient."""
+    respx = need_package("respx")
+
+    async def main():
+        client = abuilt(forbear.httpx, httpx)
+        with respx.mock(assert_all_called=True) as router:
+            route = router.get(URL).mock(side_effect=[httpx.Response(503), httpx.Response(200, text="done")])
+            async with client:
+                assert (await client.get(URL)).text == "done"
+        return route.call_count
+
+    assert anyio.run(main) == 2
+
+
+def test_respx_sees_a_wrapped_client(need_package):
+    """wrap, then mock."""
+    respx = need_package("respx")
+    client = forbear.httpx.wrap(httpx.Client(trust_env=False), clock=FakeClock())
+    with respx.mock as router, client:
+        route = router.get(URL).mock(side_effect=[httpx.Response(503), httpx.Response(200)])
+        assert client.get(URL).status_code == 200
+    assert route.call_count == 2
+
+
+def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
+    """pytest-httpx patches httpx's transports; its own suite of two runs in an interpreter of its own."""
+    need_package("pytest_httpx")
+    done = run(
+        """
+        import anyio, httpx
+        import forbear.httpx
+        from forbear.testing import FakeClock
+
+        client = httpx.Client(transport=forbear.httpx.RetryTransport(clock=FakeClock()))
+        aclient = forbear.httpx.wrap(httpx.AsyncClient(), clock=FakeClock())
+
+        def test_sync(httpx_mock):
+            httpx_mock.add_response(status_code=503)
+            httpx_mock.add_exception(httpx.ReadTimeout("slow"))
+            httpx_mock.add_response(text="done")
+            assert client.get("http://api.example.com/").text == "done"
+            assert len(httpx_mock.get_requests()) == 3
+
+        def test_async(httpx_mock):
+            httpx_mock.add_response(status_code=503)
+            httpx_mock.add_response(text="done")
+            assert anyio.run(aclient.get, "http://api.example.com/").text == "done"
+            assert len(httpx_mock.get_requests()) == 2
+        """,
+        tmp_path=tmp_path,
+        arguments=("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+OTEL = [
+    pytest.param(httpx, forbear.httpx, "HTTPXClientInstrumentor", id="httpx"),
+    pytest.param(httpx2, forbear.httpx2, "HTTPX2ClientInstrumentor", id="httpx2"),
+]
+
+
+@pytest.fixture
+def spans(need_package):
+    """Returns a function that instruments a library and returns its finished spans; undone at the end."""
+    need_package("opentelemetry")
+    instrumentation = need_package("opentelemetry.instrumentation.httpx")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    started = []
+
+    def start(name):
+        started.append(getattr(instrumentation, name)())
+        started[-1].instrument(tracer_provider=provider)
+        return exporter.get_finished_spans
+
+    yield start
+    for instrumentor in started:
+        instrumentor.uninstrument()
+    provider.shutdown()
+
+
+@pytest.mark.parametrize(("library", "ours", "instrumentor"), OTEL)
+def test_opentelemetry_sees_each_attempt(library, ours, instrumentor, spans, server):
+    """Instrumented after the client was built: a span per attempt, with its own status."""
+    server.script("/thing", 503, 503, 200)
+    with built(ours, library) as client:
+        finished = spans(instrumentor)
+        assert client.get(server.url + "/thing").status_code == 200
+    assert [status_of(span) for span in finished()] == [503, 503, 200]
+
+
+@pytest.mark.parametrize(("library", "ours", "instrumentor"), OTEL)
+def test_opentelemetry_sees_each_attempt_async(library, ours, instrumentor, spans, server):
+    """The same for AsyncClient."""
+    server.script("/thing", 503, 200)
+
+    async def main():
+        async with abuilt(ours, library) as client:
+            finished = spans(instrumentor)
+            await client.get(server.url + "/thing")
+            return finished()
+
+    assert [status_of(span) for span in anyio.run(main)] == [503, 200]
+
+
+def status_of(span):
+    attributes = span.attributes
+    return attributes.get("http.response.status_code", attributes.get("http.status_code"))
+
+
+def test_each_attempt_is_sent_on_with_a_trace_of_its_own(spans, server):
+    """The instrumentation adds traceparent to the request it sees: one per attempt, the trace the same for none."""
+    server.script("/thing", 503, 200)
+    with built(forbear.httpx, httpx) as client:
+        finished = spans("HTTPXClientInstrumentor")
+        client.get(server.url + "/thing")
+    sent = [dict(arrival.headers)["traceparent"].split("-")[2] for arrival in server.requests()]
+    assert sent == [format(span.context.span_id, "016x") for span in finished()]
+
+
+def test_forbear_httpx_works_where_httpx_is_an_alias_of_httpx2(tmp_path):
+    """httpx2.alias_httpx(): ``import httpx`` gives httpx2 then, and forbear.httpx is a retrying httpx2."""
+    done = run(
+        """
+        import httpx2
+        httpx2.alias_httpx()
+        import httpx
+        assert httpx is httpx2 or httpx.Client is httpx2.Client
+        import anyio
+        import forbear, forbear.httpx, forbear.httpx2
+        from forbear.testing import FakeClock, FaultServer
+
+        with FaultServer() as server:
+            server.script("/a", 503, "close", 200)
+            for ours in (forbear.httpx, forbear.httpx2):
+                with httpx.Client(transport=ours.RetryTransport(clock=FakeClock())) as client:
+                    assert client.get(server.url + "/a").status_code == 200
+            assert len(server.requests("/a")) == 4
+
+            server.script("/b", "close", 200)
+            with forbear.httpx.wrap(httpx2.Client(), clock=FakeClock()) as client:
+                try:
+                    client.post(server.url + "/b", content=iter([b"x"]))
+                except httpx2.RemoteProtocolError as error:
+                    assert forbear.record_of(error).reason == "method-not-replayable"
+                else:
+                    raise SystemExit("the POST was sent again")
+
+            server.script("/c", "reset-head", 200)
+            async def main():
+                async with forbear.httpx.wrap(httpx.AsyncClient(), clock=FakeClock()) as client:
+                    return await client.get(server.url + "/c")
+            assert anyio.run(main).status_code == 200
+
+        server.stop()
+        with httpx.Client(transport=forbear.httpx.RetryTransport(clock=FakeClock())) as client:
+            try:
+                client.post(server.url + "/d", content=b"x")
+            except httpx.ConnectError as error:
+                assert len(forbear.record_of(error).attempts) == 4, forbear.record_of(error)
+        print("held")
+        """,
+        tmp_path=tmp_path,
+        arguments=("-W", "error"),
+    )
+    assert done.stdout.strip() == "held", done.stdout + done.stderr

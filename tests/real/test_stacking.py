@@ -1,0 +1,110 @@
+"""Above and below others: hishel's cache both ways, and one forbear over another."""
+
+from __future__ import annotations
+
+import anyio
+import httpx
+import httpx2
+import pytest
+
+import forbear
+import forbear.httpx
+import forbear.httpx2
+from forbear.testing import FakeClock
+
+pytestmark = pytest.mark.real
+CACHED = "200;header=Cache-Control:max-age=60;header=ETag:%22v1%22"
+FAMILIES = [
+    pytest.param((httpx, forbear.httpx, "hishel.httpx"), id="httpx"),
+    pytest.param((httpx2, forbear.httpx2, "hishel.httpx2"), id="httpx2"),
+]
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request, need_package):
+    library, ours, module = request.param
+    return library, ours, need_package("hishel"), need_package(module)
+
+
+@pytest.fixture(params=["cache above", "cache below"])
+def order(request):
+    return request.param
+
+
+def sync_gets(family, order, url, times, **options):
+    import sqlite3
+
+    library, ours, hishel, adapter = family
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    storage = hishel.SqliteStorage(connection=connection)
+    options = {"clock": FakeClock(), **options}
+    sending = library.HTTPTransport(verify=False)
+    if order == "cache above":
+        transport = adapter.CacheTransport(ours.RetryTransport(sending, **options), storage)
+    else:
+        transport = ours.RetryTransport(adapter.CacheTransport(sending, storage), **options)
+    try:
+        with library.Client(transport=transport, trust_env=False) as client:
+            return [client.get(url) for _ in range(times)]
+    finally:
+        connection.close()
+
+
+def async_gets(family, order, url, times, **options):
+    library, ours, hishel, adapter = family
+
+    async def run():
+        import anysqlite
+
+        storage = hishel.AsyncSqliteStorage(connection=await anysqlite.connect(":memory:"))
+        sending = library.AsyncHTTPTransport(verify=False)
+        named = {"clock": FakeClock(), **options}
+        if order == "cache above":
+            transport = adapter.AsyncCacheTransport(ours.AsyncRetryTransport(sending, **named), storage)
+        else:
+            transport = ours.AsyncRetryTransport(adapter.AsyncCacheTransport(sending, storage), **named)
+        async with library.AsyncClient(transport=transport, trust_env=False) as client:
+            return [await client.get(url) for _ in range(times)]
+
+    return anyio.run(run)
+
+
+COLOURS = pytest.mark.parametrize("gets", [sync_gets, async_gets], ids=["sync", "async"])
+
+
+@COLOURS
+def test_a_cache_and_retries_do_both_their_work(family, order, gets, server):
+    """503, 200: the first call is retried, the second comes from the cache; two requests in all."""
+    server.script("/page", 503, CACHED)
+    first, second = gets(family, order, server.url + "/page", 2)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.text == second.text
+    assert len(server.requests()) == 2
+
+
+@COLOURS
+def test_a_failure_is_not_cached_for_the_next_attempt(family, order, gets, server):
+    """A 503 that stays: four attempts reach the server, the cache answers none of them; the next call tries again."""
+    server.script("/page", 503, 503, 503, 503, CACHED)
+    first, second = gets(family, order, server.url + "/page", 2)
+    assert (first.status_code, second.status_code) == (503, 200)
+    assert len(server.requests()) == 5
+
+
+@COLOURS
+def test_the_story_survives_a_cache_below(family, gets, server):
+    """With forbear outermost, record_of tells the attempts."""
+    server.script("/page", 503, CACHED)
+    (response,) = gets(family, "cache below", server.url + "/page", 1)
+    assert forbear.record_of(response).reasons == ("503",)
+
+
+def test_two_transports_of_ours_retry_once_not_squared(lane, server):
+    """Four attempts below and four above would be sixteen: the outer one sees that the inner one has tried."""
+    server.script("/page", 503)
+    kind = "RetryTransport" if lane.backend is None else "AsyncRetryTransport"
+    http = "HTTPTransport" if lane.backend is None else "AsyncHTTPTransport"
+    inner = getattr(lane.ours, kind)(getattr(lane.library, http)(verify=False), clock=FakeClock())
+    (response,) = lane.calls(("GET", server.url + "/page"), inner=inner)
+    assert response.status_code == 503
+    assert len(server.requests()) == 4

@@ -1,0 +1,424 @@
+"""RetryBudget: the arithmetic, the edges of quiet, and what threads, forks and copies do to it."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from forbear import RetryBudget
+from forbear.shared.budget import MOST_SCOPES
+
+A, B = "http://a:80", "http://b:80"
+
+
+def a_budget(**fields: Any) -> RetryBudget:
+    return RetryBudget(**{"ratio": 0.25, "floor_per_second": 2.0, "burst": 10, **fields})
+
+
+def drained(budget: RetryBudget, scope: str = A, now: float = 0.0) -> RetryBudget:
+    while budget.spend(scope, 1.0, now):
+        pass
+    return budget
+
+
+# --- arithmetic -------------------------------------------------------------------------------
+
+
+def test_defaults() -> None:
+    """DESIGN section 5."""
+    budget = RetryBudget()
+    numbers = (budget.ratio, budget.floor_per_second, budget.burst, budget.hinted_cost, budget.scope)
+    assert numbers == (0.2, 1.0, 20, 0.25, "origin")
+
+
+def test_a_fresh_budget_is_full() -> None:
+    budget = a_budget()
+    assert budget.tokens(A, 0.0) == 10
+    assert [budget.spend(A, 1.0, 0.0) for _ in range(11)] == [True] * 10 + [False]
+    assert budget.tokens(A, 0.0) == 0
+
+
+def test_each_call_deposits_the_ratio() -> None:
+    """Four calls at 0.25 buy one retry."""
+    budget = drained(a_budget())
+    for _ in range(3):
+        budget.deposit(A, 0.0)
+    assert not budget.spend(A, 1.0, 0.0)
+    budget.deposit(A, 0.0)
+    assert budget.spend(A, 1.0, 0.0)
+    assert not budget.spend(A, 1.0, 0.0)
+
+
+def test_time_adds_the_floor() -> None:
+    """A quiet client can retry too: 2 tokens a second."""
+    budget = drained(a_budget())
+    assert budget.tokens(A, 1.5) == 3.0
+    assert [budget.spend(A, 1.0, 1.5) for _ in range(4)] == [True, True, True, False]
+    assert not budget.spend(A, 1.0, 1.9)
+    assert budget.spend(A, 1.0, 2.0)
+
+
+def test_a_bucket_holds_at_most_the_burst() -> None:
+    budget = drained(a_budget())
+    assert budget.tokens(A, 1_000.0) == 10
+    budget = drained(a_budget(floor_per_second=0))
+    for _ in range(1_000):
+        budget.deposit(A, 0.0)
+    assert [budget.spend(A, 1.0, 0.0) for _ in range(11)] == [True] * 10 + [False]
+
+
+@pytest.mark.parametrize(
+    ("cost", "bought"), [(1.0, 10), (0.25, 40), (0.5, 20), (0.0, 50)], ids=["1", "a quarter", "a half", "nothing"]
+)
+def test_cost(cost: float, bought: int) -> None:
+    """A burst of 10 buys 10 retries, or 40 that the server scheduled."""
+    budget = a_budget()
+    assert sum(budget.spend(A, cost, 0.0) for _ in range(50)) == bought
+
+
+def test_all_or_none_is_taken() -> None:
+    budget = a_budget(burst=1)
+    assert budget.spend(A, 0.25, 0.0)
+    assert not budget.spend(A, 1.0, 0.0)
+    assert budget.tokens(A, 0.0) == 0.75
+
+
+def test_a_fraction_of_a_burst_counts() -> None:
+    """tower#tps_budget truncates a ratio of 0.7; here a burst of 1.5 is one retry and a half."""
+    budget = a_budget(burst=1.5, ratio=0.5, floor_per_second=0)
+    assert budget.spend(A, 1.0, 0.0)
+    assert not budget.spend(A, 1.0, 0.0)
+    budget.deposit(A, 0.0)
+    assert budget.spend(A, 1.0, 0.0)
+
+
+def test_time_that_goes_back_takes_nothing_and_gives_nothing() -> None:
+    """Threads read the clock before they get the lock: instants may arrive out of order."""
+    budget = drained(a_budget(), now=10.0)
+    assert not budget.spend(A, 1.0, 5.0)
+    budget.deposit(A, 5.0)
+    assert budget.tokens(A, 5.0) == 0.25
+    assert budget.tokens(A, 10.5) == 1.25
+
+
+def test_zero_ratio_and_zero_floor_mean_the_burst_and_no_more() -> None:
+    budget = drained(a_budget(ratio=0, floor_per_second=0))
+    for now in range(1_000):
+        budget.deposit(A, float(now))
+    assert not budget.spend(A, 1.0, 1e9)
+
+
+def test_looking_takes_nothing() -> None:
+    budget = drained(a_budget())
+    assert [budget.tokens(A, 1.0) for _ in range(3)] == [2.0, 2.0, 2.0]
+
+
+# --- refunds ----------------------------------------------------------------------------------
+
+
+def test_a_refund_gives_back_what_was_paid_and_no_more_than_the_burst() -> None:
+    budget = a_budget(floor_per_second=0)
+    assert budget.spend(A, 1.0, 0.0)
+    assert budget.spend(A, 0.25, 0.0)
+    budget.refund(A, 0.25)
+    assert budget.tokens(A, 0.0) == 9
+    budget.refund(A, 1.0)
+    budget.refund(A, 1.0)
+    assert budget.tokens(A, 0.0) == 10
+    assert sum(budget.spend(A, 1.0, 0.0) for _ in range(12)) == 10
+
+
+def test_a_refund_to_a_scope_that_is_full_changes_nothing() -> None:
+    budget = a_budget()
+    budget.refund(A, 1.0)
+    assert budget.tokens(A, 0.0) == 10
+    assert budget.quiet
+
+
+# --- scopes -----------------------------------------------------------------------------------
+
+
+def test_each_origin_has_a_bucket_of_its_own() -> None:
+    """One dead dependency does not use up the retries of the others."""
+    budget = drained(a_budget(), A)
+    assert not budget.spend(A, 1.0, 0.0)
+    assert budget.spend(B, 1.0, 0.0)
+
+
+def test_scope_transport_is_one_bucket_for_all() -> None:
+    budget = drained(a_budget(scope="transport"), A)
+    assert not budget.spend(B, 1.0, 0.0)
+    for _ in range(4):
+        budget.deposit(B, 0.0)
+    assert budget.tokens(A, 0.0) == 1.0
+    budget.refund(B, 1.0)
+    assert budget.tokens(A, 0.0) == 2.0
+
+
+def test_state_is_bounded_and_the_least_recently_used_goes_first() -> None:
+    """A crawler that meets a million hosts does not grow without end."""
+    assert MOST_SCOPES == 1_024
+    budget = a_budget(ratio=0, floor_per_second=0)
+    for n in range(MOST_SCOPES):
+        assert budget.spend(f"http://{n}:80", 1.0, 0.0)
+    assert budget.spend("http://0:80", 1.0, 0.0)  # used again: now the second is the oldest
+    for n in range(MOST_SCOPES, 3 * MOST_SCOPES):
+        assert budget.spend(f"http://{n}:80", 1.0, 0.0)
+        assert len(budget._buckets) <= MOST_SCOPES
+        if n == MOST_SCOPES:
+            assert budget.tokens("http://0:80", 0.0) == 8
+            assert budget.tokens("http://1:80", 0.0) == 10  # forgotten, so full again
+    assert len(budget._buckets) == MOST_SCOPES
+
+
+# --- quiet ------------------------------------------------------------------------------------
+
+
+def test_quiet_while_every_bucket_is_full() -> None:
+    """A healthy client computes, locks and stores nothing."""
+    budget = a_budget()
+    assert budget.quiet
+    for now in range(10):
+        budget.deposit(A, float(now))
+    assert budget.quiet
+    assert budget._buckets == {}
+
+
+def test_not_quiet_from_the_first_retry_until_the_bucket_is_full_again() -> None:
+    budget = a_budget(burst=2, ratio=0.5, floor_per_second=0)
+    assert budget.spend(A, 1.0, 0.0)
+    assert not budget.quiet
+    budget.deposit(A, 0.0)
+    assert not budget.quiet
+    budget.deposit(A, 0.0)
+    assert budget.quiet
+
+
+def test_quiet_again_when_time_alone_has_filled_it() -> None:
+    """3 tokens missing at 2 a second: a second and a half."""
+    budget = a_budget()
+    for _ in range(3):
+        assert budget.spend(A, 1.0, 100.0)
+    budget.deposit(B, 101.4)
+    assert not budget.quiet
+    budget.deposit(B, 101.5)
+    assert budget.quiet
+
+
+def test_one_scope_that_is_full_does_not_make_the_others_quiet() -> None:
+    budget = a_budget(burst=4, ratio=1, floor_per_second=0)
+    assert budget.spend(A, 1.0, 0.0)
+    assert budget.spend(B, 2.0, 0.0)
+    budget.deposit(A, 0.0)
+    assert not budget.quiet
+    budget.deposit(B, 0.0)
+    assert not budget.quiet
+    budget.deposit(B, 0.0)
+    assert budget.quiet
+
+
+def test_a_refused_retry_does_not_make_it_quiet() -> None:
+    budget = a_budget(burst=1, ratio=0, floor_per_second=0)
+    assert budget.spend(A, 1.0, 0.0)
+    assert not budget.spend(A, 1.0, 0.0)
+    assert not budget.quiet
+
+
+# --- threads ----------------------------------------------------------------------------------
+
+
+def run_in_threads(count: int, work: Any) -> None:
+    barrier = threading.Barrier(count)
+    failed: list[BaseException] = []
+
+    def run(n: int) -> None:
+        barrier.wait()
+        try:
+            work(n)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+@pytest.fixture
+def hasty() -> Any:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_64_threads_never_overspend(hasty: None) -> None:
+    """failsafe-go checks and then adds, so N racers all pass; here exactly the burst passes."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=500)
+    bought = [0] * 64
+
+    def spend(n: int) -> None:
+        bought[n] = sum(budget.spend(A, 1.0, 0.0) for _ in range(100))
+
+    run_in_threads(64, spend)
+    assert sum(bought) == 500
+    assert budget.tokens(A, 0.0) == 0
+
+
+def test_64_threads_lose_no_token(hasty: None) -> None:
+    """Spent, refunded and deposited at once: what is left is what the sums say."""
+    budget = RetryBudget(ratio=1, floor_per_second=0, burst=100_000)
+    assert budget.spend(A, 50_000.0, 0.0)
+
+    def work(n: int) -> None:
+        for _ in range(50):
+            assert budget.spend(A, 1.0, 0.0)
+            assert budget.spend(A, 1.0, 0.0)
+            budget.refund(A, 1.0)
+            budget.deposit(A, 0.0)
+            assert budget.spend(A, 1.0, 0.0)
+
+    run_in_threads(64, work)
+    # each round: -2 + 1 + 1 - 1
+    assert budget.tokens(A, 0.0) == 50_000 - 64 * 50
+
+
+def test_64_threads_over_many_scopes_keep_the_bound(hasty: None) -> None:
+    budget = RetryBudget(ratio=0.2, floor_per_second=0, burst=5)
+
+    def work(n: int) -> None:
+        for i in range(100):
+            scope = f"http://{n}-{i}:80"
+            assert budget.spend(scope, 1.0, 0.0)
+            budget.deposit(scope, 0.0)
+            assert budget.tokens(scope, 0.0) <= 5
+
+    run_in_threads(64, work)
+    assert len(budget._buckets) <= MOST_SCOPES
+
+
+# --- fork, pickle, repr -----------------------------------------------------------------------
+
+FORK_WITH_THE_LOCK_HELD = """
+import os, threading
+from forbear import RetryBudget
+
+budget = RetryBudget(burst=5)
+budget.spend("a", 1.0, 0.0)
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with budget._lock:
+        held.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    # In the child nobody is left who could let go of the parent's lock.
+    assert budget.spend("a", 1.0, 0.0)
+    budget.deposit("a", 0.0)
+    assert abs(budget.tokens("a", 0.0) - 3.2) < 1e-9, budget.tokens("a", 0.0)
+    os._exit(0)
+for _ in range(200):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    done.wait(0.05)
+else:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    status = "the child hung on the lock"
+done.set()
+thread.join()
+assert status == 0, status
+assert budget.tokens("a", 0.0) == 4  # what the child spends is the child's
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() -> None:
+    """gunicorn and multiprocessing fork whenever they like."""
+    # Python warns of every fork beside threads, which is what this test is about.
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORK_WITH_THE_LOCK_HELD],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))])
+def test_a_copy_has_the_same_numbers_and_its_own_tokens(twin_of: Any) -> None:
+    """A copy in another process starts full, shares no lock and spends nothing of the original's."""
+    budget = drained(RetryBudget(ratio=0.5, floor_per_second=3.0, burst=7, hinted_cost=0.5, scope="transport"))
+    twin = twin_of(budget)
+    numbers = (twin.ratio, twin.floor_per_second, twin.burst, twin.hinted_cost, twin.scope)
+    assert numbers == (0.5, 3.0, 7, 0.5, "transport")
+    assert twin.tokens(A, 0.0) == 7
+    assert twin.quiet
+    assert twin.spend(A, 1.0, 0.0)
+    assert budget.tokens(A, 0.0) == 0
+    assert twin._lock is not budget._lock
+
+
+def test_a_budget_that_nobody_holds_is_freed() -> None:
+    """Forks renew the locks of all budgets, which must not keep them alive."""
+    import weakref
+
+    budget = RetryBudget()
+    gone = weakref.ref(budget)
+    del budget
+    gc.collect()
+    assert gone() is None
+
+
+def test_repr_is_one_line_of_state() -> None:
+    budget = RetryBudget()
+    assert repr(budget) == "<RetryBudget 20/20>"
+    for _ in range(3):
+        assert budget.spend(A, 1.0, 0.0)
+    assert repr(budget) == "<RetryBudget 17/20, 1 scope below full>"
+    assert budget.spend(B, 0.25, 0.0)
+    assert repr(budget) == "<RetryBudget 17/20, 2 scopes below full>"
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
+        ({"ratio": float("nan")}, ValueError, "ratio must be finite, got nan"),
+        ({"ratio": "20%"}, TypeError, "ratio must be a number, got '20%'"),
+        ({"ratio": True}, TypeError, "ratio must be a number, got True"),
+        ({"floor_per_second": -1}, ValueError, "floor_per_second must be at least 0, got -1"),
+        ({"floor_per_second": None}, TypeError, "floor_per_second must be a number, got None"),
+        ({"burst": 0}, ValueError, "burst must be at least 1, got 0"),
+        ({"burst": float("inf")}, ValueError, "burst must be finite, got inf"),
+        ({"hinted_cost": 1.5}, ValueError, "hinted_cost must be at most 1, got 1.5; any other retry costs 1"),
+        ({"hinted_cost": -0.5}, ValueError, "hinted_cost must be at least 0, got -0.5"),
+        ({"scope": "host"}, ValueError, "scope must be one of 'origin', 'transport', got 'host'"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_wrong_number_is_told_what_to_write(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        RetryBudget(**fields)
+    assert message in str(caught.value)

@@ -1,0 +1,316 @@
+"""What the README shows is true: its blocks run, its tables are the library's, its output is the command's.
+
+Nothing leaves this machine and nothing sleeps: the clients' own transports are answered here, and every
+request is dropped the first time it comes, so that a block which shows a retry really makes one.
+"""
+
+import io
+import re
+from contextlib import redirect_stdout
+from functools import partialmethod
+from pathlib import Path
+
+import httpx
+import httpx2
+import pytest
+
+import forbear.httpx
+import forbear.httpx2
+from forbear import RetryBudget, RetryPolicy
+from forbear.cli.callers import Caller
+from forbear.cli.demo import run
+from forbear.cli.scenes import SCENES
+from forbear.testing import FakeClock, ScriptedTransport
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+ORDERS = "https://api.example.com/orders"
+TWICE = [f"GET {ORDERS}"] * 2
+
+# For each Python block, by its heading: what goes over the wire, what is printed, and the wait before each
+# retry: half of the backoff's base, or what the block's own strategy says. A block that is not in here
+# has not been thought about.
+BLOCKS = [
+    ("forbear", TWICE, [], 0.25),
+    ("forbear", ["GET https://api.openai.com/v1/models"] * 2, ["[]"], 0.25),
+    ("What is retried, and for how long", TWICE, [], 0.1),
+    ("POSTs and idempotency keys", [f"POST {ORDERS}"] * 2, [], 0.25),
+    ("POSTs and idempotency keys", ["POST https://api.stripe.com/v1/charges"] * 2, [], 0.25),
+    ("Keeping the client's settings", [], [], 0.25),
+    ("Keeping the client's settings", ["GET https://api.anthropic.com/v1/models"] * 2, ["[]"], 0.25),
+    ("Deadlines", TWICE + ["GET https://api.example.com/customers"] * 2, [], 0.25),
+    # The second request's statuses say nothing of dropped connections: those are sent again all the same.
+    ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 0.25),
+    ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(10) for _ in (1, 2)], ["10"], 0.25),
+    ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
+    ("The budget", TWICE, [], 1.0),
+    (
+        "Seeing it",
+        [*TWICE, f"POST {ORDERS}"],
+        ["orders: ReadError, again in 0.25 s", "(0.25,)", "method-not-replayable"],
+        0.25,
+    ),
+    ("Tests without sleeping", [], [], 0.25),
+]
+
+
+def blocks(language):
+    """Heading, text and number of the first line of each block of a language."""
+    heading, opened, found = "", None, []
+    lines = README.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("```"):
+            if opened is None:
+                opened = line.removeprefix("```"), number
+                continue
+            if opened[0] == language:
+                found.append((heading, "\n".join([*lines[opened[1] : number - 1], ""]), opened[1] + 1))
+            opened = None
+        elif opened is None and line.startswith("#"):
+            heading = line.lstrip("#").strip()
+    return found
+
+
+def table(first_cell):
+    """The rows of the table whose first head cell is this, each a list of cells."""
+    lines = README.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_cell} |"))
+    rows = []
+    for line in lines[at:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows[0], rows[2:]
+
+
+@pytest.fixture
+def wire(monkeypatch):
+    """Every request that a client's own transport would have sent; the first of its kind is dropped."""
+    arrived = []
+
+    def answer(library, request):
+        line = f"{request.method} {request.url}"
+        arrived.append(line)
+        if arrived.count(line) == 1:
+            raise library.ReadError("the server closed the connection")
+        # What the SDKs expect of a list; others do not look.
+        return library.Response(
+            200, json={"object": "list", "data": [], "has_more": False, "first_id": None, "last_id": None}
+        )
+
+    for library in (httpx, httpx2):
+
+        def handle(self, request, library=library):
+            return answer(library, request)
+
+        async def ahandle(self, request, library=library):
+            return answer(library, request)
+
+        monkeypatch.setattr(library.HTTPTransport, "handle_request", handle)
+        monkeypatch.setattr(library.AsyncHTTPTransport, "handle_async_request", ahandle)
+    return arrived
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """As if each block had given ``clock=`` and ``random=`` to its transports."""
+    clock = FakeClock()
+    for module in (forbear.httpx, forbear.httpx2):
+        for transport in (module.RetryTransport, module.AsyncRetryTransport):
+            still = partialmethod(transport.__init__, clock=clock, random=lambda: 0.5)
+            monkeypatch.setattr(transport, "__init__", still)
+    return clock
+
+
+def test_every_python_block_is_listed():
+    assert [heading for heading, *_ in blocks("python")] == [heading for heading, *_ in BLOCKS]
+
+
+@pytest.mark.parametrize(
+    ("number", "requests", "printed", "wait"),
+    [
+        pytest.param(number, requests, printed, wait, id=f"{number + 1} {heading}")
+        for number, (heading, requests, printed, wait) in enumerate(BLOCKS)
+    ],
+)
+def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock, monkeypatch):
+    """Pasted into a file of its own, each block does what its comments say."""
+    for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
+    _, source, line = blocks("python")[number]
+    names = {}
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(compile("\n" * (line - 1) + source, str(ROOT / "README.md"), "exec"), names)
+        for name in [name for name in names if name.startswith("test_")]:
+            names[name]()
+    assert sorted(wire) == sorted(requests)
+    assert out.getvalue().splitlines() == printed
+    for text in printed:
+        assert f"# {text}\n" in source or text == "[]"
+    assert clock.sleeps == [wait] * (len(requests) - len(set(requests)))
+
+
+def test_the_schedule_is_the_default_policys():
+    """Wait, mean and sums worked out from full jitter: mean is half of base × 2 ** (n - 1), the worst all of it."""
+    _, rows = table("before attempt")
+    mean_so_far = worst_so_far = 0.0
+    assert len(rows) == RetryPolicy().max_attempts - 1
+    for retry, (attempt, wait, mean, mean_sum, worst_sum) in enumerate(rows, start=1):
+        longest = 0.5 * 2 ** (retry - 1)
+        mean_so_far += longest / 2
+        worst_so_far += longest
+        assert attempt == str(retry + 1)
+        assert wait == f"0 to {longest:g} s"
+        assert (mean, mean_sum, worst_sum) == (f"{longest / 2:g} s", f"{mean_so_far:g} s", f"{worst_so_far:g} s")
+        delay = RetryPolicy().backoff.delay
+        assert (delay(retry, 0.0, lambda: 0.0), delay(retry, 0.0, lambda: 0.5)) == (0.0, longest / 2)
+
+
+def test_the_presets_are_as_the_table_says():
+    _, rows = table("preset")
+    for name, attempts, mean, worst, _ in rows:
+        policy = eval(name.strip("`"), {"RetryPolicy": RetryPolicy})
+        assert int(attempts) == policy.max_attempts
+        for cell, drawn in ((mean, 0.5), (worst, 1.0)):
+            waits = sum(policy.backoff.delay(n, 0.0, lambda r=drawn: r) for n in range(1, policy.max_attempts))
+            assert float(cell.removesuffix(" s")) == pytest.approx(waits, rel=0.005), name
+
+
+BAD_CERTIFICATE = __import__("ssl").SSLCertVerificationError("self-signed certificate")
+
+
+def certificate_error(request):
+    error = httpx.ConnectError("certificate verify failed")
+    error.__cause__ = BAD_CERTIFICATE
+    return error
+
+
+def unsupported(request):
+    return httpx.UnsupportedProtocol("no scheme")
+
+
+# Rows of the README's table, by what they begin with: what makes them happen.
+HAPPENED = {
+    "408": [408, 425, 429, 500, 502, 503, 504],
+    "409": [409],
+    "any other status": [400, 401, 403, 404, 410, 422, 501, 505, 520, 529],
+    "`x-should-retry: true`": [(400, {"x-should-retry": "true"}), (501, {"x-should-retry": "true"})],
+    "the server says no": [(503, {"x-should-retry": "false"}), (503, {"grpc-retry-pushback-ms": "-1"})],
+    "`Idempotent-Replayed: true`": [(503, {"Idempotent-Replayed": "true"})],
+    "nothing was sent": ["connect_error", "connect_timeout"],
+    "reset": ["read_error", "disconnect", "read_timeout", "write_timeout", "write_error"],
+    "bad certificate": [certificate_error, unsupported, "pool_timeout", ZeroDivisionError("unknown")],
+    "a body": [],  # below
+}
+COLUMNS = [
+    pytest.param(1, {"method": "GET"}, id="safe"),
+    pytest.param(2, {"method": "POST"}, id="POST"),
+    pytest.param(3, {"method": "POST", "headers": {"Idempotency-Key": "k-1"}}, id="POST with a key"),
+    pytest.param(3, {"method": "GET", "headers": {"Idempotency-Key": "k-1"}}, id="GET with a key"),
+]
+
+
+def attempts(step, **request):
+    """Requests sent, and how the call ended, if ``step`` happens every time."""
+    script = ScriptedTransport([step])
+    transport = forbear.httpx.RetryTransport(script, clock=FakeClock(), random=lambda: 0.5)
+    with httpx.Client(transport=transport) as client:
+        try:
+            client.request(url=ORDERS, **request)
+        except (httpx.TransportError, ZeroDivisionError):
+            return len(script.requests), "raised"
+    return len(script.requests), "returned"
+
+
+@pytest.mark.parametrize(("column", "request_"), COLUMNS)
+@pytest.mark.parametrize("row", [row for row in HAPPENED if row != "a body"])
+def test_what_is_retried_is_what_the_table_says(row, column, request_):
+    """ "again" is four requests in all; "returned" and "raised" is one, and what the caller gets."""
+    head, rows = table("what happened")
+    assert set(head[1].split()) == RetryPolicy().methods
+    (cells,) = [cells for cells in rows if cells[0].startswith(row)]
+    said = cells[column].partition(":")[0]
+    for step in HAPPENED[row]:
+        sent, ended = attempts(step, **request_)
+        if said == "again":
+            assert sent == 4, step
+        else:
+            assert (sent, ended) == (1, said), step
+
+
+def test_the_table_has_no_other_rows():
+    _, rows = table("what happened")
+    assert len(rows) == len(HAPPENED)
+    assert {int(status) for status in rows[0][0].split(", ")} == RetryPolicy().statuses
+
+
+def test_a_body_that_cannot_be_read_again_is_handed_over():
+    for step, ended in ((503, "returned"), ("read_error", "raised")):
+        assert attempts(step, method="PUT", content=iter([b"once"])) == (1, ended)
+
+
+def test_the_budget_has_the_numbers_that_are_told():
+    budget = RetryBudget()
+    assert (
+        f"A bucket starts with {budget.burst:g} tokens. Each call adds {budget.ratio:g}, each second\n"
+        f"adds {budget.floor_per_second:g}, a retry takes 1, and one that the server itself scheduled takes"
+        f" {budget.hinted_cost:g}."
+    ) in README
+    assert budget.scope == "origin"
+
+
+def test_the_strategy_is_the_one_that_is_tested():
+    tested = (ROOT / "tests" / "core" / "test_strategy_example.py").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^class .*?(?=\n\n\n\w)", blocks("python")[11][1], re.MULTILINE | re.DOTALL)
+    assert f"\n\n\n{shown}\n\n\n" in tested
+
+
+def numbers_aside(text):
+    """A line without the figures that differ from run to run."""
+    return re.sub(r"\d+\.\d+ s", "0 s", " ".join(text.split()))
+
+
+def test_the_demo_prints_what_is_shown():
+    out = io.StringIO()
+    assert run(out, callers=[Caller("httpx", is_async=False)], scenes=SCENES[:4]) == 0
+    (shown,) = [text for _, text, _ in blocks("text") if "The server executes it" in text]
+    printed = numbers_aside(out.getvalue())
+    for part in shown.split("\n\n"):
+        assert numbers_aside(part) in printed
+
+
+def test_the_note_on_an_exception_is_as_shown(wire, clock):
+    (shown,) = [text for _, text, _ in blocks("text") if "forbear: " in text]
+    with httpx.Client(transport=forbear.httpx.RetryTransport(httpx.HTTPTransport())) as client:
+        with pytest.raises(httpx.ReadError) as caught:
+            client.post(ORDERS)
+    (note,) = caught.value.__notes__
+    assert numbers_aside(re.sub(r" in 0 s", " in 0.0 s", note)) in numbers_aside(shown)
+
+
+def test_the_two_commands_are_those_that_ci_runs():
+    """`.ci/run` takes both from here; each stands once, alone on its line."""
+    commands = [line for _, text, _ in blocks("console") for line in text.splitlines()]
+    assert commands == [
+        "$ pip install '.[httpx,httpx2]' && forbear demo",
+        "$ pip install -e '.[dev]' && pytest --cov --cov-fail-under=95",
+    ]
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "README.md" in ci
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\((?!https?:)([^)#]+)\)", README))
+def test_a_link_into_the_repository_leads_somewhere(target):
+    assert (ROOT / target).exists()
+
+
+def test_every_section_of_the_first_screen_is_said():
+    """What is not there yet is told before anybody looks for it."""
+    first_screen = README.partition("## ")[0]
+    for words in ("httpx2", "openai", "requests and urllib3 come next", "aiohttp is not in 0.1"):
+        assert words in first_screen

@@ -1,0 +1,287 @@
+"""The public API as a user writes it. Only type-checked (mypy --strict, pyright), never run.
+
+``assert_type`` stands where a user would otherwise lose a type: at what is returned and handed through.
+"""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import assert_type
+
+import httpx
+import httpx2
+
+
+import forbear
+import forbear.httpx
+import forbear.httpx2
+from forbear import (
+    AttemptRecord,
+    Backoff,
+    CallRecord,
+    CircuitOpenError,
+    DeadlineExceeded,
+    Exponential,
+    Failure,
+    FailureKind,
+    Fault,
+    Fixed,
+    ForbearError,
+    Hint,
+    IdempotencyKeys,
+    Phase,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    RetryRefused,
+    RetryStrategy,
+    RetryToken,
+    StandardStrategy,
+    read_hint,
+    record_of,
+)
+from forbear import idempotency as keys
+from forbear.clock import Clock
+from forbear.core.events import AttemptFailed, Event, GaveUp, RetryScheduled, SucceededAfterRetry
+from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
+
+
+def policies() -> None:
+    policy = RetryPolicy(
+        max_attempts=5,
+        backoff=Exponential(base=0.2, cap=20.0, factor=2.0, jitter="equal", immediate_first=True),
+        throttle_backoff=Fixed(5),
+        statuses={429, 503},
+        hinted_statuses=frozenset({403}),
+        conflict_with_key=False,
+        failures={FailureKind.REFUSED, FailureKind.CONNECT_TIMEOUT},
+        methods={"GET", "PUT"},
+        attempt_timeout=2,
+        total_timeout=30.0,
+        max_retry_after=120,
+        hints="ignore",
+        hint_spread=0.2,
+        on_exhausted="raise",
+    )
+    assert_type(policy, RetryPolicy)
+    assert_type(policy.replace(max_attempts=2), RetryPolicy)
+    assert_type(policy.for_vendors("github", "anthropic"), RetryPolicy)
+    assert_type(policy.max_attempts, int)
+    assert_type(policy.total_timeout, float | None)
+    assert_type(policy.backoff, Backoff)
+    assert_type(RetryPolicy.latency_sensitive(), RetryPolicy)
+    assert_type(RetryPolicy.high_availability(), RetryPolicy)
+    assert_type(RetryPolicy.batch(), RetryPolicy)
+    assert_type(RetryPolicy.gateway(), RetryPolicy)
+    assert_type(RetryPolicy.disabled(), RetryPolicy)
+    assert_type(503 in policy.statuses, bool)
+
+    RetryPolicy(backoff=Exponential(jitter=0.2))
+    RetryPolicy(3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    RetryPolicy(retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    RetryPolicy(hints="respect")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    RetryPolicy(max_attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    RetryPolicy(backoff=0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Exponential(jitter="some")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    policy.max_attempts = 3  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class EveryThird:
+    """A schedule of one's own."""
+
+    def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
+        return 1.0 if attempt % 3 == 0 else 0.1
+
+
+class TwoRetriesPerMinute:
+    """A strategy of one's own, as in tests/core/test_strategy_example.py."""
+
+    quiet = True
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bought: deque[float] = deque()
+
+    def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
+        return RetryToken()
+
+    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+        assert_type(failure.kind, FailureKind)
+        assert_type(failure.phase, Phase)
+        assert_type(failure.fault, Fault)
+        assert_type(failure.retry_after, float | None)
+        assert_type(failure.is_throttle, bool)
+        assert_type(failure.is_timeout, bool)
+        assert_type(failure.status, int | None)
+        assert_type(token.attempts, int)
+        if latest < 1.0:
+            raise RetryRefused(Reason.DEADLINE, retry_after=1.0)
+        token.delay = 1.0
+        return token
+
+    def record_success(self, token: RetryToken, now: float) -> None: ...
+
+    def release(self, token: RetryToken, now: float) -> None: ...
+
+
+class NoStrategy:
+    quiet = True
+
+
+def strategies() -> None:
+    schedule: Backoff = EveryThird()
+    policy = RetryPolicy(backoff=schedule)
+    own: RetryStrategy = TwoRetriesPerMinute()
+    standard: RetryStrategy = StandardStrategy(policy, budget=RetryBudget(ratio=0.1), random=lambda: 0.5)
+    forbear.httpx.RetryTransport(strategy=own)
+    forbear.httpx2.AsyncRetryTransport(strategy=standard, policy=policy)
+    assert_type(standard.quiet, bool)
+    wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    forbear.httpx.RetryTransport(strategy=wrong)
+
+
+def transports() -> None:
+    budget = RetryBudget(ratio=0.2, floor_per_second=1.0, burst=20, hinted_cost=0.25, scope="transport")
+    transport = forbear.httpx.RetryTransport(
+        httpx.HTTPTransport(http2=True),
+        policy=RetryPolicy(),
+        budget=budget,
+        idempotency=IdempotencyKeys(style="sf-string", recognise=("X-Order",), origins={"https://api.example"}),
+        retry_if=lambda response: response.status_code == 202,
+        before_attempt=lambda request, attempt: None,
+        on_event=[print, heard],
+        body_buffer=65_536,
+        contact="ops@example.com",
+        name="orders",
+        clock=FakeClock(),
+        random=lambda: 0.5,
+    )
+    client = httpx.Client(transport=transport)
+    assert_type(client.get("http://a.example/", extensions={"forbear": {"max_attempts": 1}}), httpx.Response)
+    client.get("http://a.example/", extensions={"forbear": False})
+    httpx.Client(transport=forbear.httpx.RetryTransport(budget=None))
+    httpx.Client(mounts={"https://": forbear.httpx.RetryTransport(), "http://": None})
+    httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport())
+    httpx2.Client(transport=forbear.httpx2.RetryTransport(httpx2.HTTPTransport()))
+    httpx2.AsyncClient(transport=forbear.httpx2.AsyncRetryTransport())
+    httpx.Client(transport=forbear.httpx2.RetryTransport())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    httpx.Client(transport=forbear.httpx.AsyncRetryTransport())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def wrapping() -> None:
+    assert_type(forbear.httpx.wrap(httpx.Client(http2=True)), httpx.Client)
+    assert_type(forbear.httpx.wrap(httpx.AsyncClient(), RetryPolicy(), budget=None, name="a"), httpx.AsyncClient)
+    assert_type(forbear.httpx.unwrap(httpx.Client()), httpx.Client)
+    assert_type(forbear.httpx2.wrap(httpx2.Client()), httpx2.Client)
+    assert_type(forbear.httpx2.unwrap(httpx2.AsyncClient()), httpx2.AsyncClient)
+    forbear.httpx.wrap(httpx2.Client())  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    forbear.httpx.wrap(httpx.Client(), retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def asynchronously() -> None:
+    async with httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport()) as client:
+        with forbear.deadline(2.0), forbear.override(max_attempts=2):
+            assert_type(await client.get("http://a.example/"), httpx.Response)
+
+
+@forbear.override(max_attempts=2)
+def fetch(number: int) -> str:
+    return str(number)
+
+
+@forbear.deadline(2.0)
+async def afetch(number: int, *, name: str = "") -> bytes:
+    return name.encode() * number
+
+
+async def decorated() -> None:
+    """A decorator hands the signature through."""
+    assert_type(fetch(3), str)
+    assert_type(await afetch(3, name="a"), bytes)
+    fetch("3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def contexts() -> None:
+    with forbear.override(max_attempts=2, hints="ignore"):
+        pass
+    with forbear.deadline(2.0, clock=FakeClock()):
+        pass
+    with record() as events:
+        pass
+    assert_type(events.names, list[str])
+    events.assert_retried(2, ["503", "ReadError"])
+    for event in events:
+        heard(event)
+
+
+def heard(event: Event) -> None:
+    if isinstance(event, RetryScheduled):
+        assert_type(event.delay, float)
+    elif isinstance(event, GaveUp):
+        assert_type(event.reason, Reason)
+    elif isinstance(event, AttemptFailed):
+        assert_type(event.failure, FailureKind)
+    else:
+        assert_type(event, SucceededAfterRetry)
+    assert_type(event.name, str)
+
+
+def records(response: httpx.Response, error: httpx.HTTPError) -> None:
+    story = record_of(response)
+    assert_type(story, CallRecord)
+    assert_type(record_of(error).reason, Reason | None)
+    assert_type(story.attempts, tuple[AttemptRecord, ...])
+    assert_type(story.waits, tuple[float, ...])
+    assert_type(story.reasons, tuple[str, ...])
+    assert_type(story.retries, int)
+    assert_type(story.attempts[0].failure, FailureKind | None)
+    assert_type(story.attempts[0].delay, float | None)
+
+
+def errors() -> None:
+    try:
+        raise forbear.httpx.DeadlineExceeded("…", reason=Reason.DEADLINE)
+    except httpx.TimeoutException as error:
+        assert_type(forbear.httpx.classify(error), Failure)
+    try:
+        raise forbear.httpx2.CircuitOpenError("…", reason=Reason.CIRCUIT_OPEN, retry_after=1.0)
+    except CircuitOpenError as refused:
+        assert_type(refused.reason, Reason)
+        assert_type(refused.retry_after, float | None)
+    base: type[ForbearError] = DeadlineExceeded
+    transport_error: type[httpx.TransportError] = forbear.httpx.CircuitOpenError
+    timeout: type[httpx2.TimeoutException] = forbear.httpx2.DeadlineExceeded
+    print(base, transport_error, timeout)
+
+
+def hints() -> None:
+    hint = read_hint(429, [("Retry-After", "2")], now=0.0)
+    assert_type(hint, Hint)
+    assert_type(hint.delay, float | None)
+    assert_type(hint.should_retry, bool | None)
+    assert_type(hint.source, str | None)
+    read_hint(429, [(b"Retry-After", b"2")], now=0.0)
+    read_hint(429, httpx.Headers().multi_items(), now=0.0)
+    read_hint(429, httpx.Headers().raw, now=0.0)
+
+
+def idempotency() -> None:
+    key = keys.generate(profile="stripe")
+    assert_type(key, str)
+    assert_type(keys.serialize(key, style="sf-string", profile="generic"), str)
+    assert_type(keys.parse('"a"'), str)
+
+
+def testing() -> None:
+    clock: Clock = FakeClock(now=0.0)
+    scripted = ScriptedTransport([503, (429, {"Retry-After": "2"}), "read_error", 200])
+    forbear.httpx.RetryTransport(scripted, clock=clock)
+    forbear.httpx2.AsyncRetryTransport(scripted, clock=clock)
+    assert_type(FakeClock().sleeps, list[float])
+    with FaultServer() as server:
+        assert_type(server, FaultServer)
