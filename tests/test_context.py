@@ -114,7 +114,11 @@ def test_what_a_request_may_say(asked: Asked, setting: Any, sent: int) -> None:
 @pytest.mark.parametrize(
     ("setting", "error", "message"),
     [
-        (True, TypeError, 'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or None'),
+        (
+            True,
+            TypeError,
+            'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or None',
+        ),
         (3, TypeError, "got 3"),
         ({"retries": 3}, TypeError, "max_attempts = retries + 1"),
         ({"max_attempts": 0}, ValueError, "max_attempts must be at least 1"),
@@ -225,7 +229,9 @@ async def an_async_generator() -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("function", [a_generator, an_async_generator])
-@pytest.mark.parametrize("block", [forbear.override(max_attempts=2), forbear.deadline(2.0)], ids=["override", "deadline"])
+@pytest.mark.parametrize(
+    "block", [forbear.override(max_attempts=2), forbear.deadline(2.0)], ids=["override", "deadline"]
+)
 def test_generators_are_refused(function: Any, block: Any) -> None:
     """A generator's body runs after the call that made it has returned: the block would be over."""
     with pytest.raises(TypeError, match="use the with block inside it"):

@@ -13,7 +13,19 @@ import forbear
 SOURCE = str(Path(forbear.__file__).parents[1])
 
 # Names that ``import forbear`` has no use for: each costs milliseconds.
-COSTLY = {"asyncio", "logging", "dataclasses", "inspect", "re", "random", "typing", "ssl", "socket", "threading", "email"}
+COSTLY = {
+    "asyncio",
+    "logging",
+    "dataclasses",
+    "inspect",
+    "re",
+    "random",
+    "typing",
+    "ssl",
+    "socket",
+    "threading",
+    "email",
+}
 
 
 def run(code: str, *flags: str) -> str:
@@ -58,7 +70,9 @@ def test_every_public_name_works_without_any_third_party_package(name: str) -> N
 
 
 def test_names_are_resolved_once() -> None:
-    code = "import forbear; one = forbear.RetryPolicy; print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"
+    code = (
+        "import forbear; one = forbear.RetryPolicy; print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"
+    )
     assert run(code, "-I", "-S") == "True True"
 
 
@@ -106,19 +120,24 @@ def without(*packages: str) -> str:
 @pytest.mark.parametrize("library", ["httpx", "httpx2"])
 def test_an_adapter_without_its_library_names_the_extra(library: str) -> None:
     """Read as the whole traceback: what is missing, and what to type."""
-    code = without(library) + f"""
+    code = (
+        without(library)
+        + f"""
 try:
     import forbear.{library}
 except ImportError as error:
     print(error)
     print(error.__suppress_context__)
 """
+    )
     assert run(code) == f"forbear.{library} needs {library}: pip install 'forbear[{library}]'\nTrue"
 
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])
 def test_an_adapter_does_not_need_the_other_library(library: str, other: str) -> None:
-    code = without(other, other.replace("httpx", "httpcore"), "requests", "urllib3") + f"""
+    code = (
+        without(other, other.replace("httpx", "httpcore"), "requests", "urllib3")
+        + f"""
 import {library}
 from forbear.{library} import RetryTransport
 from forbear.testing import ScriptedTransport
@@ -126,6 +145,7 @@ with {library}.Client(transport=RetryTransport(ScriptedTransport([200]))) as cli
     print(client.get("http://a.example/").status_code)
 print("{other}" in sys.modules)
 """
+    )
     assert run(code) == "200\nFalse"
 
 
@@ -168,11 +188,14 @@ print((list(logging.root.handlers), logging.root.level) == before, log.handlers,
 
 
 def test_contact_without_email_validator_names_the_extra() -> None:
-    code = without("email_validator") + """
+    code = (
+        without("email_validator")
+        + """
 from forbear.httpx import RetryTransport
 try:
     RetryTransport(contact="ops@example.com")
 except ImportError as error:
     print(error)
 """
+    )
     assert run(code) == "contact= needs email-validator: pip install 'forbear[contact]'"

@@ -34,12 +34,16 @@ MODULES: dict[str, set[str]] = {
     "forbear.httpx": ADAPTER | ADAPTER_ERRORS,
     "forbear.httpx2": ADAPTER | ADAPTER_ERRORS,
     "forbear.idempotency": {"serialize", "parse", "generate"},
-    "forbear.testing": {"FakeClock", "ScriptedTransport", "record", "FaultServer"},
+    "forbear.requests": {"RetryAdapter", "mount", "classify"} | ADAPTER_ERRORS,
+    "forbear.urllib3": {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ADAPTER_ERRORS,
+    "forbear.testing": {"FakeClock", "ScriptedAdapter", "ScriptedTransport", "record", "FaultServer"},
 }
 
 
 def public() -> list[Any]:
-    return [pytest.param(module, name, id=f"{module}.{name}") for module, names in MODULES.items() for name in sorted(names)]
+    return [
+        pytest.param(module, name, id=f"{module}.{name}") for module, names in MODULES.items() for name in sorted(names)
+    ]
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -148,8 +152,12 @@ def test_every_public_method_explains_itself(method: Any) -> None:
 def test_options_are_described(module: str, name: str) -> None:
     """Every parameter of a public class is named in its docstring."""
     found = getattr(importlib.import_module(module), name)
-    if issubclass(found, (Exception, str)) or found in (forbear.httpx.AsyncRetryTransport, forbear.httpx2.AsyncRetryTransport):
-        return  # of errors in ForbearError's; the asynchronous transport refers to the synchronous one
+    if issubclass(found, (Exception, str)) or found in (
+        forbear.httpx.AsyncRetryTransport,
+        forbear.httpx2.AsyncRetryTransport,
+        forbear.urllib3.RetryProxyManager,
+    ):
+        return  # of errors in ForbearError's; the others refer to the class that has them
     parameters = [
         parameter.name
         for parameter in inspect.signature(found.__init__).parameters.values()

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from math import inf
 
+from ._added import has_header, new_key, wants_key
 from ._retrying import OFF
 from .context import CURRENT
 from .core.call import Call
+from .core.nesting import outer_loop
 from .core.outcome import Failure, FailureKind, Phase
-from .core.record import RECORD
+from .core.record import RECORD, record_from
 from .core.trail import Trail
 from .core.verdict import GiveUp, Reason, RetryAfter
 from .errors import RetryRefused
-from .shared.standard import StandardStrategy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from .core.outcome import RequestFacts
     from .core.policy import RetryPolicy
 
-__all__ = ["CallExchange", "CutOff", "is_nested"]
+__all__ = ["CallExchange", "CutOff", "bare", "is_nested"]
 
 
 class CutOff(Exception):
@@ -43,6 +44,7 @@ class CallExchange:
     body: Any = None  # a guard: ``ready``, ``error``
     timeouts: Any = None  # ``cut_short(kind, now)``
     initial_delay = 0.0
+    generated_key: tuple[tuple[str, str], ...] = ()
     last_error: Exception | None = None
 
     def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
@@ -69,7 +71,7 @@ class CallExchange:
         scope = self.scope = CURRENT.get()
         policy = call.policy = transport._resolve(scope, setting)
         strategy = transport._strategy
-        if policy is not transport._policy and isinstance(strategy, StandardStrategy):
+        if policy is not transport._policy and transport._made_strategy:
             call.strategy = strategy.with_policy(policy)
         self._set_deadline(policy, now)
         if scope is not None:
@@ -79,6 +81,8 @@ class CallExchange:
         try:
             self.initial_delay = call.open(now)
         except RetryRefused as refused:
+            if refused.reason is Reason.DEADLINE:
+                raise self._deadline_exceeded("the strategy's first wait would end after the deadline") from None
             raise self._told(
                 transport._library.circuit_open_error(
                     f"{call.facts.origin} is not sent to now: {refused.reason.value}",
@@ -95,6 +99,20 @@ class CallExchange:
     def _set_deadline(self, policy: RetryPolicy, now: float) -> None:
         if policy.total_timeout is not None:
             self.call.deadline_at = now + policy.total_timeout
+
+    def _added_headers(self, carried_key: tuple[tuple[str, str], ...] = ()) -> list[tuple[str, str]]:
+        """What forbear itself puts on the request: ``From``, and a key unless an earlier hop has made it."""
+        transport, call = self.transport, self.call
+        added: list[tuple[str, str]] = []
+        if call.policy is OFF:
+            return added
+        if transport._contact is not None and not has_header(call.facts, "from"):
+            added.append(("From", transport._contact))
+        keys = transport._idempotency
+        if keys is not None and wants_key(keys, call.facts):
+            self.generated_key = carried_key or new_key(keys, transport._clock.time())
+            added.extend(self.generated_key)
+        return added
 
     def _prepare_attempts(self, policy: RetryPolicy) -> None:
         raise AssertionError("each library has its own")
@@ -159,11 +177,14 @@ class CallExchange:
     def _tell_failure(self, verdict: RetryAfter | GiveUp | None, now: float) -> None:
         notices = self.transport._notices
         call = self.call
+        if isinstance(verdict, GiveUp):
+            nested = outer_loop(call.facts.header_lines())
+            if nested is not None:
+                notices.nested(*nested)
         if call.policy is not OFF:
             notices.failed(call, verdict, now, () if self.scope is None else self.scope.listeners)
         if call.strategy_error is not None:
-            notices.hook_failed(f"strategy {type(call.strategy).__name__}", call.strategy_error)
-            call.strategy_error = None
+            self._tell_strategy_error()
 
     # The end.
 
@@ -182,11 +203,12 @@ class CallExchange:
             trail = self.call.close_trail(self.transport._now())
             setattr(error, RECORD, trail)
             if trail.entries:
-                error.add_note(f"forbear: {trail.record()}")
+                error.add_note(f"forbear: {record_from(trail)}")
         return error
 
     def _deadline_exceeded(self, message: str) -> Exception:
-        self.call.refusal = GiveUp(Reason.DEADLINE)
+        if self.call.refusal is None or self.call.refusal.reason is not Reason.DEADLINE:
+            self.call.refusal = GiveUp(Reason.DEADLINE)
         error: Exception = self._told(
             self.transport._library.deadline_exceeded(
                 f"{self.call.facts.method} {self.call.facts.origin}: {message}", reason=Reason.DEADLINE
@@ -213,6 +235,12 @@ class CallExchange:
         call = self.call
         if call.token is not None:
             call.release(self.transport._now())
+        if call.strategy_error is not None:
+            self._tell_strategy_error()
+
+    def _tell_strategy_error(self) -> None:
+        error, self.call.strategy_error = self.call.strategy_error, None
+        self.transport._notices.hook_failed(f"strategy {type(self.call.strategy).__name__}", error)
 
     def woken(self) -> Any:
         """The transport was closed during a wait: the last error, or what is left of the last answer.

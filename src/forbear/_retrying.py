@@ -108,6 +108,7 @@ class Retrying:
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self._now = self._clock.monotonic
         self._sleeper = Sleeper(self._clock)
+        self._made_strategy = strategy is None
         self._strategy: RetryStrategy = (
             StandardStrategy(policy, budget=budget, random=random) if strategy is None else strategy
         )

@@ -76,13 +76,13 @@ class Sleeper:
     def sleep(self, seconds: float, *, since: float) -> bool:
         """Sleep; False if ``close`` was called after the instant ``since``, at which the call began."""
         event = self._event
-        if self._closed_at >= since:
+        if self._closed_at > since:
             return False
         if self._clock is not SYSTEM_CLOCK:
             self._clock.sleep(seconds)
         else:
             event.wait(seconds)
-        return self._closed_at < since
+        return self._closed_at <= since
 
     def lie_down(self, seconds: float, *, since: float) -> Awaitable[bool]:
         """Begin a sleep of asynchronous code and return what to await; its result is as of ``sleep``.
@@ -93,7 +93,7 @@ class Sleeper:
         if self._clock is SYSTEM_CLOCK and (loop := asyncio_loop()) is not None:
             nap: Awaitable[bool] = loop.create_future()
             self._naps[nap] = loop.call_later(seconds, wake, nap, True)
-            if self._closed_at >= since:
+            if self._closed_at > since:
                 wake(nap, False)
             return nap
         return self._sleep_elsewhere(seconds, since)
@@ -106,9 +106,9 @@ class Sleeper:
 
     async def _sleep_elsewhere(self, seconds: float, since: float) -> bool:
         if self._clock is not SYSTEM_CLOCK:
-            if self._closed_at < since:
+            if self._closed_at <= since:
                 await self._clock.asleep(seconds)
-            return self._closed_at < since
+            return self._closed_at <= since
         import sys
 
         import anyio
@@ -116,12 +116,12 @@ class Sleeper:
         event = anyio.Event()
         self._naps[event] = sys.modules["trio"].lowlevel.current_trio_token()  # close may come from another thread
         try:
-            if self._closed_at < since:
+            if self._closed_at <= since:
                 with anyio.move_on_after(seconds):
                     await event.wait()
         finally:
             del self._naps[event]
-        return self._closed_at < since
+        return self._closed_at <= since
 
     def close(self) -> None:
         """End the waits of all calls that have begun."""

@@ -2,25 +2,32 @@
 
 A test asks for ``adapter`` and speaks its few words; ``async def`` throughout, since a synchronous
 client's calls are made directly in the test's own thread and never suspend. The words that every
-library can be taught are ``client``, ``call``, ``together`` and the names of exceptions; the rest
-(``transport``, ``inner``, ``open``) belongs to the httpx family, whose tests name it with
-``pytest.mark.adapters``. A further library is a further class here and a line in ``ADAPTERS``.
+library can be taught are ``client``, ``call``, ``open``, ``read``, ``close``, ``together``, ``watched``,
+``header``, ``reading_for`` and the names of exceptions; the rest belongs to the httpx family, whose tests
+say so with ``pytest.mark.adapters("httpx-family")``. A further library is a further class here and a line
+in ``ADAPTERS``.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
 import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
 import pytest
+import requests
+import urllib3
 
+import forbear.requests
+import forbear.urllib3
 from forbear import RetryBudget
-from forbear.testing import FakeClock, FaultServer, ScriptedTransport
-
-ORIGIN = "http://api.example.com"
+from forbear.requests import RetryAdapter
+from forbear.testing import FakeClock, FaultServer, ScriptedAdapter, ScriptedTransport
+from forbear.urllib3 import RetryPoolManager
 
 
 class HttpxAdapter:
@@ -38,8 +45,8 @@ class HttpxAdapter:
         self.colour = colour
         self.is_async = colour != "sync"
         self.words = {"httpx-family", name, colour, "async" if self.is_async else "sync"}
+        self.words |= {"status-errors", "blank-headers"}
         self.library = importlib.import_module(name)
-        self.core = importlib.import_module(name.replace("httpx", "httpcore"))
         self.forbear = importlib.import_module(f"forbear.{name}")
 
     # What the promises are told in; every library has these.
@@ -61,6 +68,10 @@ class HttpxAdapter:
         return self.library.ConnectError
 
     @property
+    def disconnect_error(self):
+        return self.library.RemoteProtocolError
+
+    @property
     def read_timeout(self):
         return self.library.ReadTimeout
 
@@ -71,6 +82,10 @@ class HttpxAdapter:
     @property
     def CircuitOpenError(self):
         return self.forbear.CircuitOpenError
+
+    def reading_for(self, seconds):
+        """A client's timeouts: seconds for a read, and plenty for the rest."""
+        return {"timeout": self.library.Timeout(5, read=seconds)}
 
     @asynccontextmanager
     async def client(self, inner=None, *, settings=None, **options):
@@ -111,6 +126,13 @@ class HttpxAdapter:
             async with anyio.create_task_group() as group:
                 for n in range(count):
                     group.start_soon(lambda n=n: anyio.to_thread.run_sync(in_thread, n, limiter=limiter))
+
+    def header(self, request, name):
+        """All values of a header, of a request as an inner transport saw it."""
+        return [value.decode() for found, value in request.headers.raw if found.lower() == name.lower().encode()]
+
+    def header_names(self, request):
+        return [name.decode().lower() for name, _ in request.headers.raw]
 
     # The family's own.
 
@@ -227,11 +249,211 @@ class WatchedBody:
         self._closings[self._number] += 1
 
 
+class SyncAdapter:
+    """What requests and urllib3 share here."""
+
+    is_async = False
+    colour = "sync"
+
+    @property
+    def DeadlineExceeded(self):
+        return self.forbear.DeadlineExceeded
+
+    @property
+    def CircuitOpenError(self):
+        return self.forbear.CircuitOpenError
+
+    @asynccontextmanager
+    async def client(self, inner=None, *, settings=None, **options):
+        client = self.bare_client(inner, options, **(settings or {}))
+        try:
+            yield client
+        finally:
+            client.close()
+
+    async def call(self, client, method, url, **request):
+        return client.request(method, url, **request)
+
+    async def open(self, client, method, url, **request):
+        return client.request(method, url, is_open=True, **request)
+
+    async def close(self, thing):
+        thing.close()
+
+    def reading_for(self, seconds):
+        return {"timeout": urllib3.Timeout(connect=5, read=seconds)}
+
+    def watched(self, steps):
+        return WatchedAdapter(steps)
+
+    def header(self, request, name):
+        return [as_text(value) for found, value in request.headers.items() if as_text(found).lower() == name.lower()]
+
+    def header_names(self, request):
+        return [as_text(name).lower() for name in request.headers]
+
+    together = HttpxAdapter.together
+
+    def __repr__(self):
+        return f"<{self.name}>"
+
+
+class RequestsAdapter(SyncAdapter):
+    name = "requests"
+    words = {"urllib3-family", "requests", "sync", "status-errors"}
+    library = requests
+    forbear = forbear.requests
+    transport_error = requests.RequestException
+    timeout_error = requests.Timeout
+    status_error = requests.HTTPError
+    connect_error = requests.ConnectionError
+    disconnect_error = requests.ConnectionError
+    read_timeout = requests.ReadTimeout
+
+    def bare_client(self, inner, options, **settings):
+        return RequestsClient(RetryAdapter(inner=scripted(inner), **options), **settings)
+
+    async def read(self, response):
+        return response.content
+
+
+class RequestsClient:
+    """A session with the words of the suite."""
+
+    def __init__(self, adapter, *, timeout=5):
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.mount("http://", adapter)
+        self.session.mount("https://", adapter)
+        self._timeout = timeout
+
+    def request(self, method, url, *, content=None, headers=None, is_open=False):
+        return self.session.request(
+            method,
+            url,
+            data=content,
+            headers=None if headers is None else dict(headers),
+            timeout=self._timeout,
+            allow_redirects=False,
+            stream=is_open,
+        )
+
+    def close(self):
+        self.session.close()
+
+
+class Urllib3Adapter(SyncAdapter):
+    name = "urllib3"
+    words = {"urllib3-family", "urllib3", "sync", "blank-headers"}
+    library = urllib3
+    forbear = forbear.urllib3
+    transport_error = urllib3.exceptions.HTTPError
+    timeout_error = urllib3.exceptions.TimeoutError
+    status_error = connect_error = disconnect_error = read_timeout = urllib3.exceptions.MaxRetryError
+
+    def bare_client(self, inner, options, **settings):
+        manager = RetryPoolManager(**{"timeout": 5, **settings}, **options)
+        if inner is not None:
+            manager.pool_classes_by_scheme = {
+                scheme: type("ScriptedPool", (ScriptedPool, kind), {"script": scripted(inner)})
+                for scheme, kind in manager.pool_classes_by_scheme.items()
+            }
+        return Urllib3Client(manager)
+
+    async def read(self, response):
+        return response.data
+
+
+class Urllib3Client:
+    """A pool manager with the words of the suite."""
+
+    def __init__(self, manager):
+        self.manager = manager
+
+    def request(self, method, url, *, content=None, headers=None, is_open=False):
+        response = self.manager.request(
+            method, url, body=content, headers=None if headers is None else dict(headers), redirect=False,
+            preload_content=not is_open,
+        )  # fmt: skip
+        return Urllib3Response(response)
+
+    def close(self):
+        self.manager.clear()
+
+
+class Urllib3Response:
+    """One of urllib3, which also answers to the other libraries' names for its status and body."""
+
+    def __init__(self, response):
+        self._response = response
+
+    @property
+    def status_code(self):
+        return self._response.status
+
+    @property
+    def content(self):
+        return self._response.data
+
+    def __getattr__(self, name):
+        return getattr(self._response, name)
+
+
+class ScriptedPool:
+    """A pool of ours that answers by a script in place of sending."""
+
+    def send_once(self, method, url, body=None, headers=None, **named):
+        request = SimpleNamespace(
+            method=method, url=f"{self.scheme}://{self.host}{url}", headers=headers, body=body, _cookies=None
+        )
+        try:
+            return self.script.send(request, stream=True).raw
+        except requests.RequestException as error:
+            inner = error.args[0]
+            raised = getattr(inner, "reason", inner)
+        return named["retries"].increment(method, url, error=raised, _pool=self)
+
+
+class WatchedAdapter(ScriptedAdapter):
+    """Answers by a script, and knows which of its answers are read to their end or closed."""
+
+    def __init__(self, steps):
+        super().__init__(steps)
+        self._answers = []
+
+    def send(self, *arguments, **named):
+        response = super().send(*arguments, **named)
+        response.raw._fp = WatchedFile(response.raw._fp.getvalue())
+        self._answers.append(response.raw)
+        return response
+
+    @property
+    def closings(self):
+        return [int(raw.closed or raw._fp.is_over) for raw in self._answers]
+
+
+class WatchedFile(io.BytesIO):
+    is_over = False
+
+    def read(self, size=-1):
+        found = super().read(size)
+        self.is_over = size is None or size < 0 or not found
+        return found
+
+
+def scripted(inner):
+    return ScriptedAdapter(inner) if isinstance(inner, list) else inner
+
+
+def as_text(value):
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
 ADAPTERS = [
-    HttpxAdapter(name, colour)
-    for name in ("httpx", "httpx2")
-    for colour in ("sync", "asyncio", "trio")
-]  # fmt: skip
+    *[HttpxAdapter(name, colour) for name in ("httpx", "httpx2") for colour in ("sync", "asyncio", "trio")],
+    RequestsAdapter(),
+    Urllib3Adapter(),
+]
 
 
 def pytest_configure(config):
@@ -245,7 +467,7 @@ def pytest_generate_tests(metafunc):
         words = {word for mark in metafunc.definition.iter_markers("adapters") for word in mark.args}
         chosen = [adapter for adapter in ADAPTERS if words <= adapter.words]
         assert chosen, f"no adapter has the words {words}"
-        metafunc.parametrize("adapter", chosen, ids=[f"{each.name}-{each.colour}" for each in chosen])
+        metafunc.parametrize("adapter", chosen, ids=[repr(each)[1:-1].replace(" ", "-") for each in chosen])
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ DATA_PART = b'--frontier\r\nContent-Disposition: form-data; name="who"\r\n\r\nme
 EITHER_COLOUR = {
     "bytes": (lambda _: {"content": PAYLOAD}, PAYLOAD),
     "str": (lambda _: {"content": "žluťoučký"}, "žluťoučký".encode()),
-    "json": (lambda _: {"json": {"order": [1, 2]}}, b'{"order":[1,2]}'),
+    "json": (lambda _: {"json": [17]}, b"[17]"),  # httpx 0.27 puts spaces into anything longer
     "data": (lambda _: {"data": {"a": "1", "b": "x y"}}, b"a=1&b=x+y"),
     "nothing": (lambda _: {}, b""),
     "multipart of bytes": (lambda _: {"files": {"f": ("a.bin", PAYLOAD)}, "headers": FORM}, multipart(PAYLOAD)),
@@ -249,28 +249,37 @@ def test_a_body_whose_upload_was_cut_arrives_whole_on_the_next_attempt(lane, mak
     assert server.executed(path) == 1
 
 
-@pytest.mark.parametrize("lane", [lane for lane in SYNC if lane.values[0].library is httpx2])
+def declares_the_rest(library, tmp_path) -> bool:
+    """httpx2 learnt it between 2.12 and 2.16; httpx declares the whole file's length and cannot keep it."""
+    request = library.Request("PUT", "http://a/", content=file_of(tmp_path, at=7))
+    return request.headers["content-length"] == str(len(PAYLOAD) - 7)
+
+
+@pytest.mark.parametrize("lane", SYNC)
 @pytest.mark.parametrize("at", [1, 65_536, len(PAYLOAD) - 1])
-def test_httpx2_sends_a_file_from_where_it_stood_on_every_attempt(lane, at, server, path, tmp_path):
-    """A file that was read part-way is sent from there, on the retry too; not from its beginning."""
-    server.script(path, 503, "close", 200)
-    assert lane.put(server.url + path, content=file_of(tmp_path, at=at)).status_code == 200
-    assert seen(server, path) == [(len(PAYLOAD) - at, digest(PAYLOAD[at:]), True)] * 3
-
-
-@pytest.mark.parametrize("lane", [lane for lane in SYNC if lane.values[0].library is httpx])
-def test_httpx_fails_on_a_file_part_way_read_and_so_do_we(lane, server, path, tmp_path):
-    """httpx declares the whole file's length and cannot keep it; the caller gets that error unchanged, once."""
+def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_without_us(lane, at, server, path, tmp_path):
+    """On the retry too, not from its beginning; a library that fails on it fails unchanged, once."""
+    if declares_the_rest(lane.library, tmp_path):
+        server.script(path, 503, "close", 200)
+        assert lane.put(server.url + path, content=file_of(tmp_path, at=at)).status_code == 200
+        assert seen(server, path) == [(len(PAYLOAD) - at, digest(PAYLOAD[at:]), True)] * 3
+        return
     server.script(path, 200)
-    with httpx.Client(trust_env=False, verify=NO_TLS) as bare, pytest.raises(Exception) as plain:
-        bare.put(server.url + path, content=file_of(tmp_path, at=7))
+    with lane.library.Client(trust_env=False, verify=NO_TLS) as bare, pytest.raises(Exception) as plain:
+        bare.put(server.url + path, content=file_of(tmp_path, at=at))
     with pytest.raises(type(plain.value)) as ours:
-        lane.put(server.url + path, content=file_of(tmp_path, at=7))
+        lane.put(server.url + path, content=file_of(tmp_path, at=at))
     assert type(ours.value) is type(plain.value)
     assert str(ours.value) == str(plain.value)
     assert len(forbear.record_of(ours.value).attempts) == 1
     assert complete(server, path) == []
     assert server.executed(path) == 0
+
+
+def test_the_newest_httpx2_declares_the_rest(tmp_path):
+    """So that the first half of the test above is run at all."""
+    version = tuple(map(int, httpx2.__version__.split(".")[:2]))
+    assert declares_the_rest(httpx2, tmp_path) or version < (2, 16)
 
 
 # Bodies that cannot.

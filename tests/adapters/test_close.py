@@ -6,7 +6,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from forbear import Fixed, RetryPolicy, record_of
+from forbear import Fixed, RetryPolicy, RetryToken, record_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
@@ -32,7 +32,7 @@ async def close_while_waiting(adapter, transport, waiting, calls=1):
             await transport.aclose()
             return
         for _ in range(5000):
-            if len(waiting) == calls:
+            if len(waiting) >= calls:
                 break
             await anyio.sleep(0.001)
         await anyio.to_thread.run_sync(transport.close)
@@ -157,6 +157,44 @@ async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
     assert [response.status_code for response in ended] == [503]
 
 
+async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
+    """A strategy may ask for a wait first: closed meanwhile, the call has nothing but an error of the library."""
+    taken, ended = [], []
+
+    class Slow:
+        quiet = False
+
+        def acquire_initial_token(self, scope, now):
+            taken.append(RetryToken(delay=30.0))
+            return taken[-1]
+
+        def refresh_token(self, token, failure, now, *, latest):
+            return token
+
+        def record_success(self, token, now):
+            raise AssertionError("nothing was sent")
+
+        def release(self, token, now):
+            ended.append(token)
+
+    inner = adapter.watched([200])
+    transport = adapter.transport(inner, strategy=Slow())
+    (error,) = await close_while_waiting(adapter, transport, taken)
+    assert isinstance(error, adapter.transport_error)
+    assert record_of(error).attempts == ()
+    assert inner.requests == []
+    assert ended == taken  # tokens have no equality of their own: each once, and no other
+
+
+async def test_a_transport_that_was_closed_can_be_used_again(adapter, quick):
+    """A close ends the calls that had begun; one that begins later, in a test at the same instant, has its retries."""
+    transport = adapter.transport([503, 200], **quick)
+    await adapter.close(transport)
+    response = await adapter.send(transport, adapter.library.Request("GET", URL))
+    assert response.status_code == 200
+    assert len(quick["clock"].sleeps) == 1
+
+
 @pytest.mark.adapters("sync")
 async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter, elapsed):
     """close() between the failure and the wait: no lost wake-up."""
@@ -177,11 +215,12 @@ async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter
 
 @pytest.mark.adapters("async")
 async def test_an_async_transport_closed_before_the_wait_does_not_wait(adapter, elapsed):
-    """The same where close() is called by a listener's code, synchronously before the sleep."""
+    """The same for aclose()."""
 
     def closes(event):
         if event.name == "retry_scheduled":
-            transport._sleeper.close()
+            with pytest.raises(StopIteration):  # the scripted inner transport closes without waiting
+                transport.aclose().send(None)
 
     transport = adapter.transport([503, 200], policy=LONG, on_event=[closes])
     elapsed()

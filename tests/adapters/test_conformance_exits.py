@@ -257,7 +257,7 @@ async def test_draining_keeps_the_deadline(adapter, server, quickest):
     async def run():
         async with adapter.client(policy=policy) as client:
             with contextlib.suppress(adapter.DeadlineExceeded):
-                await adapter.open(client, "GET", server.url + "/thing")
+                await adapter.close(await adapter.open(client, "GET", server.url + "/thing"))
 
     assert await quickest(run, bound=0.15) <= 0.15
 
@@ -281,7 +281,7 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
     server.script("/thing", *steps)
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     inner = adapter.inner()
-    async with adapter.client(inner, settings={"timeout": 0.08} if "hang" in steps else {}, **quick) as client:
+    async with adapter.client(inner, settings=adapter.reading_for(0.08) if "hang" in steps else {}, **quick) as client:
         for _ in range(3):
             with contextlib.suppress(adapter.transport_error):
                 await adapter.call(client, "GET", server.url + "/thing")

@@ -112,13 +112,13 @@ async def test_the_bare_hint_is_compared_with_the_limit(adapter, quick, asked, s
     [{"x-should-retry": "false"}, {"stripe-should-retry": "False"}, {"grpc-retry-pushback-ms": "-1"}],
     ids=lambda headers: next(iter(headers)),
 )
-@pytest.mark.parametrize("hints", ["obey", "ignore"])
-async def test_the_servers_explicit_no_is_obeyed(adapter, quick, headers, hints):
+async def test_the_servers_explicit_no_is_obeyed(adapter, quick, headers):
     """A server that says "do not retry" is not asked again, also with hints="ignore"."""
-    async with adapter.client([(503, headers), 200], policy=RetryPolicy(hints=hints), **quick) as client:
-        response = await adapter.call(client, "GET", "http://api.example.com/thing")
-    assert response.status_code == 503
-    assert record_of(response).reason is Reason.SERVER_SAID_NO
+    for hints in ("obey", "ignore"):
+        async with adapter.client([(503, headers), 200], policy=RetryPolicy(hints=hints), **quick) as client:
+            response = await adapter.call(client, "GET", "http://api.example.com/thing")
+        assert response.status_code == 503
+        assert record_of(response).reason is Reason.SERVER_SAID_NO
 
 
 @pytest.mark.parametrize(("method", "sends"), [("GET", 2), ("POST", 1)])
@@ -133,21 +133,23 @@ async def test_the_servers_explicit_yes_widens_statuses_only(adapter, quick, met
 # P4.
 
 
-@pytest.mark.parametrize("fault", ["hang", "200;delay=400", "200;head-delay=400"])
+@pytest.mark.parametrize("fault", ["hang", "200;head-delay=400"])
 async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server, quickest, fault):
     """total_timeout is the longest a call can last, and ends as a timeout of the library, from its own."""
     server.script("/thing", fault)
-    async with adapter.client(policy=RetryPolicy(total_timeout=0.12)) as client:
+    errors = []
+    async with adapter.client(policy=RetryPolicy(total_timeout=0.1)) as client:
 
         async def run():
             with pytest.raises(adapter.DeadlineExceeded) as caught:
                 await adapter.call(client, "GET", server.url + "/thing")
-            assert isinstance(caught.value, adapter.timeout_error)
-            assert isinstance(caught.value, forbear.DeadlineExceeded)
-            assert isinstance(caught.value.__cause__, adapter.read_timeout)
-            assert record_of(caught.value).reason is Reason.DEADLINE
+            errors.append(caught.value)
 
-        assert 0.115 <= await quickest(run, bound=0.17) <= 0.17
+        assert 0.095 <= await quickest(run, bound=0.14) <= 0.14
+    assert isinstance(errors[-1], adapter.timeout_error)
+    assert isinstance(errors[-1], forbear.DeadlineExceeded)
+    assert isinstance(errors[-1].__cause__, adapter.read_timeout)
+    assert record_of(errors[-1]).reason is Reason.DEADLINE
 
 
 async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):

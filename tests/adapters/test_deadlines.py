@@ -101,7 +101,7 @@ async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapt
     """The client's read timeout ends one attempt, not the call."""
     server.script("/thing", "hang", 200)
     policy = RetryPolicy(total_timeout=5, backoff=Fixed(0))
-    async with adapter.client(policy=policy, settings={"timeout": 0.06}) as client:
+    async with adapter.client(policy=policy, settings=adapter.reading_for(0.1)) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.status_code == 200
     assert record_of(response).reasons == ("ReadTimeout",)
@@ -110,7 +110,7 @@ async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapt
 async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter, server, elapsed):
     """attempt_timeout is for a client whose own timeouts are longer."""
     server.script("/thing", "hang", 200)
-    policy = RetryPolicy(attempt_timeout=0.06, backoff=Fixed(0))
+    policy = RetryPolicy(attempt_timeout=0.15, backoff=Fixed(0))
     async with adapter.client(policy=policy) as client:
         elapsed()
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -130,9 +130,11 @@ async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quicke
         async def run():
             with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
                 await adapter.call(client, "GET", server.url + "/thing")
-            assert isinstance(caught.value.__cause__, adapter.library.PoolTimeout)
+            errors.append(caught.value)
 
-        assert 0.09 <= await quickest(run, bound=0.15) <= 0.15
+        errors = []
+        assert 0.09 <= await quickest(run, bound=0.14) <= 0.14
+        assert isinstance(errors[-1].__cause__, adapter.library.PoolTimeout)
         await adapter.close(holding)
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
 
@@ -169,19 +171,19 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
 
 async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
     """total_timeout ends at the hand-over: the caller's stream has the caller's own read timeout."""
-    server.script("/thing", "200;delay=30;body=3;drip=120")  # three pieces
-    async with adapter.client(policy=RetryPolicy(total_timeout=0.3)) as client:
+    server.script("/thing", "200;delay=60;body=1;drip=200")  # 140 ms are left, and the body takes longer
+    async with adapter.client(policy=RetryPolicy(total_timeout=0.2)) as client:
         elapsed()
         response = await adapter.open(client, "GET", server.url + "/thing")
         body = await adapter.read(response)
-        assert elapsed() > 0.3
-    assert body == b"012"
+        assert elapsed() > 0.2
+    assert body == b"0"
 
 
 async def test_the_callers_own_read_timeout_holds_for_the_body(adapter, server):
     """And it fires as itself."""
     server.script("/thing", "200;body=160;drip=300")
-    async with adapter.client(policy=RetryPolicy(total_timeout=60), settings={"timeout": 0.06}) as client:
+    async with adapter.client(policy=RetryPolicy(total_timeout=60), settings=adapter.reading_for(0.06)) as client:
         response = await adapter.open(client, "GET", server.url + "/thing")
         with pytest.raises(adapter.library.ReadTimeout) as caught:
             await adapter.read(response)

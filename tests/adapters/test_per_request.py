@@ -47,6 +47,7 @@ async def test_explicit_none_is_not_given(adapter, quick):
     assert len(record_of(response).attempts) == 4
 
 
+@pytest.mark.adapters("sync")
 @pytest.mark.parametrize(
     ("setting", "error", "says"),
     [

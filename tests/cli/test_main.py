@@ -1,6 +1,8 @@
 """The command line: help, version, mistakes; never a traceback for what a user typed."""
 
+import io
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,15 +18,23 @@ from forbear.cli import main
 SOURCE = Path(forbear.__file__).parent.parent
 
 
-def start(*arguments, **options):
-    """Start ``python -m forbear`` as a process of its own, where this one's forbear is found."""
+# A shell that starts something in the background has it ignore interrupts, and so would our child.
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from forbear.cli import main
+sys.exit(main())
+"""
+
+
+def start(*arguments, how=("-m", "forbear")):
+    """Start the command as a process of its own, where this one's forbear is found."""
     return subprocess.Popen(
-        [sys.executable, "-m", "forbear", *arguments],
+        [sys.executable, *how, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"},
-        **options,
     )
 
 
@@ -61,6 +71,24 @@ def test_a_mistyped_command_is_answered_with_the_usage(arguments, capsys):
     assert capsys.readouterr().err.startswith("usage: forbear ")
 
 
+def test_a_checkout_that_is_not_installed_says_so(monkeypatch, capsys):
+    def absent(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == "forbear (not installed)\n"
+
+
+def test_the_module_runs_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["forbear", "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("forbear", run_name="__main__")
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: forbear ")
+
+
 def test_python_m_forbear_is_the_same_command():
     process = start("--help")
     out, err = process.communicate(timeout=30)
@@ -79,8 +107,25 @@ def test_a_reader_that_leaves_is_no_traceback():
     assert process.wait(timeout=30) == 1
 
 
+def test_a_pipe_that_nobody_reads_ends_it(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["demo"]) == 1
+
+
+def test_an_interrupt_is_reported_as_a_shell_does(monkeypatch):
+    class Interrupted(io.StringIO):
+        def write(self, text):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdout", Interrupted())
+    assert main(["demo"]) == 130
+
+
 def test_ctrl_c_ends_it_without_a_traceback():
-    process = start("demo")
+    process = start("demo", how=("-c", INTERRUPTIBLE))
     process.stdout.readline()
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)

@@ -27,6 +27,7 @@ from forbear import (
 )
 from forbear.core.call import LEAST_ATTEMPT, Call
 from forbear.core.outcome import RequestFacts
+from forbear.core.record import record_from
 from forbear.core.verdict import GiveUp, RetryAfter
 
 ORIGIN = "http://origin.example:80"
@@ -85,7 +86,7 @@ def answered(
 
 
 def story(call: Call, now: float) -> CallRecord:
-    return call.close_trail(now).record()
+    return record_from(call.close_trail(now))
 
 
 def empty_budget() -> RetryBudget:
@@ -483,10 +484,7 @@ def test_an_error_is_not_throttling() -> None:
 
 
 def retry(call: Call, failure: Failure | int) -> float:
-    if isinstance(failure, int):
-        verdict = answered(call, failure)
-    else:
-        verdict = call.after_error(failure, 0.0)
+    verdict = answered(call, failure) if isinstance(failure, int) else call.after_error(failure, 0.0)
     assert isinstance(verdict, RetryAfter)
     call.sending(0.0)
     return verdict.delay
@@ -683,7 +681,10 @@ def test_what_a_strategy_is_asked() -> None:
         pytest.param(1, 12, GiveUp(Reason.DEADLINE, 12.0), id="hint past the deadline"),
         pytest.param(RetryRefused(Reason.CIRCUIT_OPEN), None, GiveUp(Reason.CIRCUIT_OPEN), id="refused"),
         pytest.param(
-            RetryRefused(Reason.DEADLINE, retry_after=40.0), None, GiveUp(Reason.DEADLINE, 40.0), id="refused, with time"
+            RetryRefused(Reason.DEADLINE, retry_after=40.0),
+            None,
+            GiveUp(Reason.DEADLINE, 40.0),
+            id="refused, with time",
         ),
     ],
 )
@@ -841,9 +842,7 @@ ENDS = {
 def test_exactly_one_of_success_and_release_ends_every_token(end: Callable[[Call], None], retries: int) -> None:
     """On every way out, and only once, whoever releases again."""
     strategy = Ledger(*[1.0] * retries)
-    call = a_call(
-        a_policy(failures={FailureKind.RESET}), strategy=strategy, attempts=0
-    )
+    call = a_call(a_policy(failures={FailureKind.RESET}), strategy=strategy, attempts=0)
     call.open(0.0)
     call.sending(0.0)
     for _ in range(retries):

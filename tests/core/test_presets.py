@@ -66,7 +66,9 @@ def test_an_unknown_vendor_is_told_the_known_ones() -> None:
         pytest.param(
             403, [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1767225660")], True, id="primary limit"
         ),
-        pytest.param(403, [("x-ratelimit-remaining", "57"), ("x-ratelimit-reset", "1767225660")], False, id="quota left"),
+        pytest.param(
+            403, [("x-ratelimit-remaining", "57"), ("x-ratelimit-reset", "1767225660")], False, id="quota left"
+        ),
         pytest.param(403, [], False, id="forbidden"),
         pytest.param(403, [("retry-after", "soon")], False, id="unreadable hint"),
         pytest.param(404, [("retry-after", "60")], False, id="another status"),

@@ -214,7 +214,9 @@ def test_nothing_secret_is_recorded_or_told(module: Any, adapter: Any, steps: tu
     with a_client(module, adapter, *steps, on_event=[events.append]) as client:
         try:
             ended: Any = client.put(
-                URL, content=b"s3cret body", headers={"Authorization": "Bearer hunter2", "Idempotency-Key": "key-of-mine"}
+                URL,
+                content=b"s3cret body",
+                headers={"Authorization": "Bearer hunter2", "Idempotency-Key": "key-of-mine"},
             )
         except module.HTTPError as error:
             ended = error

@@ -126,13 +126,13 @@ def test_the_strategy_spends_no_more_than_the_budget_allows(
 ) -> None:
     """Through the real strategy: each call makes some retries and may be cancelled in its last wait."""
     budget = RetryBudget(**fields)  # type: ignore[arg-type]
-    strategy = StandardStrategy(
-        RetryPolicy(max_attempts=100, backoff=Fixed(0.0)), budget=budget, random=lambda: 0.5
-    )
+    strategy = StandardStrategy(RetryPolicy(max_attempts=100, backoff=Fixed(0.0)), budget=budget, random=lambda: 0.5)
     now, sent = 0.0, 0.0
     for pause, retries, hinted, cancelled in calls:
         now += pause
-        failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status=503, hint=Hint(0.0 if hinted else None, None, None))
+        failure = Failure(
+            FailureKind.STATUS, Phase.ANSWERED, status=503, hint=Hint(0.0 if hinted else None, None, None)
+        )
         token = strategy.acquire_initial_token("http://a:80", now)
         token.attempts = 1
         for n in range(retries):

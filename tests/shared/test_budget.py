@@ -225,6 +225,15 @@ def test_one_scope_that_is_full_does_not_make_the_others_quiet() -> None:
     assert budget.quiet
 
 
+def test_a_bucket_that_fills_soon_does_not_fill_the_others() -> None:
+    """A is full after 5 s, B after half a second: at 1 s A has the 2 tokens that time has added."""
+    budget = drained(a_budget(), A)
+    assert budget.spend(B, 1.0, 0.0)
+    budget.deposit("http://c:80", 1.0)
+    assert not budget.quiet
+    assert budget.tokens(A, 1.0) == 2.0
+
+
 def test_a_refused_retry_does_not_make_it_quiet() -> None:
     budget = a_budget(burst=1, ratio=0, floor_per_second=0)
     assert budget.spend(A, 1.0, 0.0)

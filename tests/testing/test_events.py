@@ -13,7 +13,7 @@ import pytest
 import forbear.httpx
 import forbear.httpx2
 from forbear import Fixed, RetryPolicy
-from forbear.httpx import AsyncRetryTransport, RetryTransport
+from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 URL = "http://api.example/"

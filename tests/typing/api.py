@@ -3,8 +3,6 @@
 ``assert_type`` stands where a user would otherwise lose a type: at what is returned and handed through.
 """
 
-# pyright: reportUnnecessaryTypeIgnoreComment=true
-
 from __future__ import annotations
 
 import threading
@@ -14,7 +12,6 @@ from typing import assert_type
 
 import httpx
 import httpx2
-
 
 import forbear
 import forbear.httpx
@@ -81,13 +78,13 @@ def policies() -> None:
     assert_type(503 in policy.statuses, bool)
 
     RetryPolicy(backoff=Exponential(jitter=0.2))
-    RetryPolicy(3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    RetryPolicy(retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    RetryPolicy(hints="respect")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    RetryPolicy(max_attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    RetryPolicy(backoff=0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    Exponential(jitter="some")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    policy.max_attempts = 3  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+    RetryPolicy(3)  # type: ignore[call-arg]
+    RetryPolicy(retries=3)  # type: ignore[call-arg]
+    RetryPolicy(hints="respect")  # type: ignore[arg-type]
+    RetryPolicy(max_attempts="3")  # type: ignore[arg-type]
+    RetryPolicy(backoff=0.5)  # type: ignore[arg-type]
+    Exponential(jitter="some")  # type: ignore[arg-type]
+    policy.max_attempts = 3  # type: ignore[misc]
 
 
 class EveryThird:
@@ -140,7 +137,7 @@ def strategies() -> None:
     forbear.httpx.RetryTransport(strategy=own)
     forbear.httpx2.AsyncRetryTransport(strategy=standard, policy=policy)
     assert_type(standard.quiet, bool)
-    wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]
     forbear.httpx.RetryTransport(strategy=wrong)
 
 
@@ -168,9 +165,9 @@ def transports() -> None:
     httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport())
     httpx2.Client(transport=forbear.httpx2.RetryTransport(httpx2.HTTPTransport()))
     httpx2.AsyncClient(transport=forbear.httpx2.AsyncRetryTransport())
-    httpx.Client(transport=forbear.httpx2.RetryTransport())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    httpx.Client(transport=forbear.httpx.AsyncRetryTransport())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    httpx.Client(transport=forbear.httpx2.RetryTransport())  # type: ignore[arg-type]
+    httpx.Client(transport=forbear.httpx.AsyncRetryTransport())  # type: ignore[arg-type]
+    forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]
 
 
 def wrapping() -> None:
@@ -179,8 +176,8 @@ def wrapping() -> None:
     assert_type(forbear.httpx.unwrap(httpx.Client()), httpx.Client)
     assert_type(forbear.httpx2.wrap(httpx2.Client()), httpx2.Client)
     assert_type(forbear.httpx2.unwrap(httpx2.AsyncClient()), httpx2.AsyncClient)
-    forbear.httpx.wrap(httpx2.Client())  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
-    forbear.httpx.wrap(httpx.Client(), retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    forbear.httpx.wrap(httpx2.Client())  # type: ignore[type-var]
+    forbear.httpx.wrap(httpx.Client(), retries=3)  # type: ignore[call-arg]
 
 
 async def asynchronously() -> None:
@@ -203,7 +200,7 @@ async def decorated() -> None:
     """A decorator hands the signature through."""
     assert_type(fetch(3), str)
     assert_type(await afetch(3, name="a"), bytes)
-    fetch("3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fetch("3")  # type: ignore[arg-type]
 
 
 def contexts() -> None:

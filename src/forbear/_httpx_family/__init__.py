@@ -8,7 +8,6 @@
 | timeouts.py | a deadline as the library's own timeouts |
 | pools.py | slots that a pool has lost |
 | redirects.py | what the hops of a redirected call share |
-| added.py | headers that forbear adds: a generated key, ``From`` |
 | errors.py | what each exception means |
 | wrapping.py | ``wrap`` and ``unwrap``; which inner transports are taken |
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 
-from .._exchange import CallExchange, CutOff, is_nested
+from .._exchange import CallExchange, CutOff, bare, is_nested
 from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
 from ..core.record import SETTING
 from ..drive import adrive, drive
-from .added import new_key, wants_key
 from .bodies import ConsumedBody, Guard, wants_guard
 from .errors import chain
 from .pools import free_lost_slots
@@ -43,7 +43,6 @@ class Facts(RequestFacts):
 class Exchange(CallExchange):
     """One call through a transport of the family, the part without colour."""
 
-    generated_key: tuple[tuple[str, str], ...] = ()
     first_response: Any = None
     first_error: Exception | None = None
     hop: Hop | None = None
@@ -84,17 +83,7 @@ class Exchange(CallExchange):
             else:
                 self.body = self._guard(stream, transport._body_buffer)
             stream = self.body
-        added: list[tuple[str, str]] = []
-        if not off:
-            if transport._contact is not None and "from" not in request.headers:
-                added.append(("From", transport._contact))
-            keys = transport._idempotency
-            if keys is not None and wants_key(keys, request, call.facts.origin):
-                if hop is not None and hop.key and hop.key_origin == call.facts.origin:
-                    self.generated_key = hop.key
-                else:
-                    self.generated_key = new_key(keys, transport._clock.time())
-                added.extend(self.generated_key)
+        added = self._added_headers(hop.key if hop is not None and hop.key_origin == call.facts.origin else ())
         if call.deadline_at != inf or policy.attempt_timeout is not None:
             self.timeouts = Timeouts(
                 request.extensions.get("timeout") or {},
@@ -217,13 +206,13 @@ class Exchange(CallExchange):
                 stream=self.transport._byte_stream(body),
                 extensions=extensions,
             )
-            response.read()
+            with suppress(module.DecodingError):  # the status is the failure
+                response.read()
         response.request = self.request
         try:
             response.raise_for_status()
         except module.HTTPStatusError as error:
-            failed: Exception = self._told(error)
-            return failed
+            return self._told(bare(error))  # type: ignore[no-any-return]
         # ``retry_if`` flagged a status that the library does not take for an error.
         return self._told(  # type: ignore[no-any-return]
             module.HTTPStatusError(

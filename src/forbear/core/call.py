@@ -87,16 +87,19 @@ class Call:
         """Ask the strategy before the first attempt; return the delay it wants first.
 
         Raises:
-            RetryRefused: ``send`` is False: nothing may be sent.
+            RetryRefused: ``send`` is False: nothing may be sent, or not before the deadline.
         """
         try:
             self.token = self.strategy.acquire_initial_token(self.facts.origin, now)
             delay = self.token.delay
             if not 0 <= delay < inf:
                 raise ValueError(f"a strategy answered a delay of {delay!r} s")
-            return delay if delay <= self.deadline_at - now else 0.0
+            if delay > self.deadline_at - now - LEAST_ATTEMPT and delay > 0:
+                raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
+            return delay
         except RetryRefused as refused:
             self.refusal = GiveUp(refused.reason, refused.retry_after)
+            self.release(now)
             if not refused.send:
                 raise
         except Exception as error:

@@ -225,36 +225,33 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def from_urllib3(retry: object) -> RetryPolicy:
-        """Return the nearest policy to a ``urllib3.Retry``, or to the number of retries urllib3 takes for one.
+        """Return the nearest policy to a ``urllib3.Retry``, or to a number of retries as urllib3 takes it.
 
         It never sends more often than urllib3 would. ``max_attempts`` is 1 + the smallest of total,
         connect, read, status and other; one of these that is 0 takes its kind of failure out of
         ``failures`` or ``statuses`` instead. Redirects are left to the client. Different are:
 
         - The first wait is ``backoff_factor``, where urllib3 has none, except once after a lost
-          connection. From the second on it is urllib3's, and no wait at all without a ``backoff_factor``.
+          connection. From the second on it is urllib3's; without a ``backoff_factor`` there is no wait.
         - A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than asked.
-        - No errors but those that prove that nothing was sent are repeated for a method outside
-          ``allowed_methods``. "Any method" becomes the default methods, and others need a key.
+        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent;
+          urllib3 repeats it after TLS and proxy errors too.
+        - ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may take
+          effect twice, ``policy.replace(methods={..., "POST"})``.
+        - No limit at all becomes 11 attempts, urllib3's own default.
         - ``raise_on_status`` raises the library's error for the status, not ``MaxRetryError``.
+        - Left out are statuses below 400 (see ``retry_if``) and methods that a subclass overrides.
 
         Fields that urllib3 has no word for keep their defaults. A ``forbear.urllib3.Retry`` gives its own
         policy.
 
-        Warns:
-            UserWarning: Something asked for has no counterpart: any method, no limit at all, a status
-                below 400, or methods that a subclass overrides.
-
         Raises:
             TypeError: It is neither a ``urllib3.Retry`` nor a whole number.
         """
-        from .conversion import from_urllib3
+        from .conversion import fields_of
 
-        return from_urllib3(retry)
-
-
-# So that help() and inspect.signature() show the fields.
-RetryPolicy.__new__.__wrapped__ = RetryPolicy.__init__  # type: ignore[attr-defined]
+        own = getattr(retry, "policy", None)
+        return own if isinstance(own, RetryPolicy) else RetryPolicy(**fields_of(retry))
 
 
 def preset(name: str) -> RetryPolicy:

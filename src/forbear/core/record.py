@@ -12,7 +12,7 @@ from .outcome import FailureKind, Phase
 from .trail import Trail
 from .verdict import Reason
 
-__all__ = ["AttemptRecord", "CallRecord", "record_of"]
+__all__ = ["AttemptRecord", "CallRecord", "record_from", "record_of"]
 
 RECORD = "_forbear_record"  # attribute of exceptions
 SETTING = "forbear"  # key in a response's extensions
@@ -89,6 +89,25 @@ class CallRecord(NamedTuple):
         return f"{len(self.attempts)} attempt{plural}{times}, {self.method} {self.origin}: {story}{ending}"
 
 
+def record_from(trail: Trail) -> CallRecord:
+    """Make the record of the notes that a call took."""
+    attempts = tuple(
+        AttemptRecord(
+            number,
+            trail.origin,
+            status,
+            failure.kind if failure is not None else None,
+            failure.phase if failure is not None else None,
+            failure.error if failure is not None else None,
+            elapsed,
+            delay,
+            source,
+        )
+        for number, (status, failure, elapsed, delay, source) in enumerate(trail.entries, trail.sent_before + 1)
+    )
+    return CallRecord(trail.method, trail.origin, attempts, trail.elapsed, trail.reason, trail.refused_delay)
+
+
 def record_of(outcome: Any) -> CallRecord:
     """Return the story of a call: its attempts, the waits between them, why it ended.
 
@@ -112,7 +131,7 @@ def record_of(outcome: Any) -> CallRecord:
             raw = getattr(seen, "raw", seen)
             record = getattr(raw, RECORD, None) or getattr(getattr(raw, "retries", None), RECORD, None)
         if isinstance(record, Trail):
-            return record.record()
+            return record_from(record)
         if not isinstance(seen, BaseException):
             return _plain(seen)
         response = getattr(seen, "response", None)

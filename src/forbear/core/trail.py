@@ -5,7 +5,6 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .outcome import Failure
-    from .record import CallRecord
     from .verdict import Reason
 
 __all__ = ["Trail"]
@@ -31,24 +30,6 @@ class Trail:
     def waited(self) -> float:
         return sum(entry[3] or 0.0 for entry in self.entries)
 
-    def record(self) -> CallRecord:
-        from .record import AttemptRecord, CallRecord
-
-        attempts = tuple(
-            AttemptRecord(
-                number,
-                self.origin,
-                status,
-                failure.kind if failure is not None else None,
-                failure.phase if failure is not None else None,
-                failure.error if failure is not None else None,
-                elapsed,
-                delay,
-                source,
-            )
-            for number, (status, failure, elapsed, delay, source) in enumerate(self.entries, self.sent_before + 1)
-        )
-        return CallRecord(self.method, self.origin, attempts, self.elapsed, self.reason, self.refused_delay)
-
     def __repr__(self) -> str:
-        return f"<{self.record()}>"
+        story = [str(failure.status or failure.error) if failure else status for status, failure, *_ in self.entries]
+        return f"<Trail {self.method} {self.origin} {story}>"

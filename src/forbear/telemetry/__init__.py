@@ -6,6 +6,7 @@
 | retry_scheduled | INFO | it will be sent again |
 | succeeded_after_retry | INFO | an answer was accepted that was not the first one |
 | gave_up | WARNING | there is no further attempt although something failed |
+| nested_retry | WARNING, once per client | a request that was given up is itself a retry of an SDK |
 | hook_failed | ERROR, once per hook | a listener, ``retry_if``, ``before_attempt`` or a strategy raised |
 
 The logger is ``forbear``; each record carries the event's fields as ``forbear.<field>`` attributes.

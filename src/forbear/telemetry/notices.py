@@ -44,9 +44,11 @@ class Notices:
         self, call: Call, verdict: RetryAfter | GiveUp | None, now: float, more: tuple[Listener, ...] = ()
     ) -> None:
         """An attempt failed; tell that, and what comes of it."""
-        listeners = self._listeners + more
-        if not listeners and not logger.isEnabledFor(logging.INFO if type(verdict) is RetryAfter else logging.WARNING):
+        if not (self._listeners or more) and not logger.isEnabledFor(
+            logging.INFO if type(verdict) is RetryAfter else logging.WARNING
+        ):
             return
+        listeners = self._listeners + more
         from ..core.events import AttemptFailed, GaveUp, RetryScheduled
 
         failure, facts = call.last_failure, call.facts
@@ -116,6 +118,17 @@ class Notices:
             ),
             listeners,
         )
+
+    def nested(self, header: str, switch: str) -> None:
+        """A loop above this one retries too. Logged once per client."""
+        if header not in self._failed:
+            self._failed.add(header)
+            logger.warning(
+                "an SDK above retries too (%s): attempts multiply; turn its retries off with %s",
+                header,
+                switch,
+                extra={"forbear.event": "nested_retry", "forbear.client": self.client, "forbear.header": header},
+            )
 
     def hook_failed(self, hook: str, error: Exception) -> None:
         """Something of the user's raised. Logged once per hook, by class name: its text may hold secrets."""

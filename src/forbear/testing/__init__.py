@@ -12,12 +12,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .clock import FakeClock
     from .events import record
-    from .scripted import ScriptedTransport
+    from .scripted import ScriptedAdapter, ScriptedTransport
     from .server import FaultServer
 
-__all__ = ["FakeClock", "FaultServer", "ScriptedTransport", "record"]
+__all__ = ["FakeClock", "FaultServer", "ScriptedAdapter", "ScriptedTransport", "record"]
 
-_HOMES = {"FakeClock": "clock", "FaultServer": "server", "ScriptedTransport": "scripted", "record": "events"}
+_HOMES = {
+    "FakeClock": "clock",
+    "FaultServer": "server",
+    "ScriptedAdapter": "scripted",
+    "ScriptedTransport": "scripted",
+    "record": "events",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,43 @@
+"""Added headers: what forbear puts on a request, always on a copy of it. Floor: acts."""
+
+from __future__ import annotations
+
+from .core.keys import GENERATED_FOR, names_a_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .core.keys import IdempotencyKeys
+    from .core.outcome import RequestFacts
+
+__all__ = ["has_header", "new_key", "wants_key"]
+
+
+def wants_key(keys: IdempotencyKeys, facts: RequestFacts) -> bool:
+    """Is a key to be generated for this request? (K7)"""
+    return (
+        keys.generate
+        and facts.method in GENERATED_FOR
+        and keys.covers(facts.origin)
+        and not names_a_key(facts.header_lines(), keys.recognised)
+    )
+
+
+def new_key(keys: IdempotencyKeys, utc_now: float) -> tuple[tuple[str, str], ...]:
+    """The header lines of a fresh key, the same for all attempts of a call."""
+    from .idempotency import generate, serialize
+
+    line = keys.header, serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
+    if keys.header.lower() != "repeatability-request-id":
+        return (line,)
+    # OASIS Repeatable Requests 1.0 section 4: both are mandatory, and this stays that of the first attempt.
+    from email.utils import formatdate
+
+    return line, ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))
+
+
+def has_header(facts: RequestFacts, wanted: str) -> bool:
+    """Does the request have a header of this lower-case name?"""
+    for name, _ in facts.header_lines():
+        if (name.decode("latin-1") if isinstance(name, bytes) else name).lower() == wanted:
+            return True
+    return False

@@ -1,0 +1,243 @@
+"""Errors of the urllib3 family: what each exception of requests and urllib3 means. Floor: acts.
+
+Classified by class and by the error inside, never by the text, with one exception that the rules ask for: a
+proxy's status is only in its message. Names are enough, so neither library is imported, and copies that
+others vendor (pip, botocore) are understood too. Rules S7-S10 of tests/corpus/retry_safety.json; what is
+raised where was read in requests 2.31.0 and 2.34.2, urllib3 2.0.7 and 2.8.0.
+
+Where the error inside stands: requests' ``args[0]``, ``MaxRetryError.reason``, ``ProxyError.original_error``,
+the last of ``ProtocolError.args``, ``SSLError.args[0]``; else ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from ..core.outcome import RETRYABLE_KINDS, Failure, FailureKind, Phase
+from ..errors import ForbearError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Meaning = tuple[FailureKind, Phase]
+
+__all__ = ["classify"]
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+
+# Class name -> what it means by itself. Looked up along the MRO, so a base stands for subclasses not named.
+URLLIB3: dict[str, Meaning] = {
+    "NewConnectionError": (K.REFUSED, UNSENT),
+    "NameResolutionError": (K.DNS, UNSENT),
+    "ConnectTimeoutError": (K.CONNECT_TIMEOUT, UNSENT),
+    "EmptyPoolError": (K.POOL, UNSENT),
+    "ReadTimeoutError": (K.READ_TIMEOUT, SENT),  # or a TLS handshake or CONNECT that stalled
+    "ProtocolError": (K.PROTOCOL, SENT),
+    "SSLError": (K.TLS, SENT),  # a TLS 1.3 server refuses a client's certificate after it read the request
+    "ProxyError": (K.PROXY, SENT),  # also raised after a forward proxy had read the request
+    "InvalidHeader": (K.PROTOCOL, ANSWERED),
+    "IncompleteRead": (K.PROTOCOL, ANSWERED),
+    "InvalidChunkLength": (K.PROTOCOL, ANSWERED),
+    # Bare bases: something of the pool, anything may have been sent.
+    "MaxRetryError": (K.PROTOCOL, SENT),
+    "TimeoutError": (K.TIMEOUT, SENT),
+    "RequestError": (K.PROTOCOL, SENT),
+    "PoolError": (K.PROTOCOL, SENT),
+    "HTTPError": (K.PROTOCOL, SENT),
+    # Never.
+    "DecodeError": (K.DECODING, ANSWERED),
+    "ResponseError": (K.PERMANENT, ANSWERED),  # an inner loop gave up
+    "FullPoolError": (K.PERMANENT, UNSENT),
+    "ClosedPoolError": (K.PERMANENT, UNSENT),
+    "HostChangedError": (K.PERMANENT, UNSENT),
+    "LocationValueError": (K.PERMANENT, UNSENT),
+    "LocationParseError": (K.PERMANENT, UNSENT),
+    "URLSchemeUnknown": (K.PERMANENT, UNSENT),
+    "ProxySchemeUnknown": (K.PERMANENT, UNSENT),
+    "ProxySchemeUnsupported": (K.PERMANENT, UNSENT),
+    "TimeoutStateError": (K.PERMANENT, UNSENT),
+    "UnrewindableBodyError": (K.PERMANENT, SENT),
+    "ResponseNotChunked": (K.PERMANENT, ANSWERED),
+    "BodyNotHttplibCompatible": (K.PERMANENT, ANSWERED),
+    "HeaderParsingError": (K.UNKNOWN, SENT),  # urllib3 logs it and goes on
+}
+REQUESTS: dict[str, Meaning] = {
+    "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
+    "ReadTimeout": (K.READ_TIMEOUT, SENT),
+    "ConnectionError": (K.RESET, SENT),
+    "SSLError": (K.TLS, SENT),
+    "ProxyError": (K.PROXY, SENT),
+    "ChunkedEncodingError": (K.PROTOCOL, ANSWERED),
+    # Bare bases.
+    "Timeout": (K.TIMEOUT, SENT),
+    "RequestException": (K.PROTOCOL, SENT),
+    # Never.
+    "ContentDecodingError": (K.DECODING, ANSWERED),
+    "RetryError": (K.PERMANENT, ANSWERED),  # an inner loop gave up
+    "HTTPError": (K.PERMANENT, ANSWERED),
+    "TooManyRedirects": (K.PERMANENT, ANSWERED),
+    "StreamConsumedError": (K.PERMANENT, ANSWERED),
+    "JSONDecodeError": (K.PERMANENT, ANSWERED),
+    "InvalidJSONError": (K.PERMANENT, UNSENT),
+    "InvalidURL": (K.PERMANENT, UNSENT),
+    "InvalidProxyURL": (K.PERMANENT, UNSENT),
+    "MissingSchema": (K.PERMANENT, UNSENT),
+    "InvalidSchema": (K.PERMANENT, UNSENT),
+    "InvalidHeader": (K.PERMANENT, SENT),
+    "URLRequired": (K.PERMANENT, UNSENT),
+    "UnrewindableBodyError": (K.PERMANENT, SENT),
+}
+LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS}
+VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")  # pip._vendor.urllib3.exceptions
+
+# Classes that only pass on what the error inside them means.
+WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
+
+# Modules whose OSErrors come from the socket layer itself; socks: PySocks under urllib3's SOCKS proxies.
+SOCKET_LAYER = ("builtins", "socket", "ssl", "socks")
+TUNNEL_REFUSED = "Tunnel connection failed: "  # http.client: a proxy answered CONNECT, and not with 200
+DEEPEST, MOST = 8, 16  # levels and errors looked at; a cause may be set to anything
+
+
+def classify(error: BaseException) -> Failure:
+    """Say what an exception raised by a requests adapter or a urllib3 pool means.
+
+    The phase is what the classes prove. Who knows more, since the head of the answer had come when this was
+    raised, says ``Phase.ANSWERED`` instead of ``SENT``.
+    """
+    kind, phase = meaning(error)
+    if kind is not K.PERMANENT and any(map(is_certificate_error, tree(error))):
+        kind, phase = K.CERTIFICATE, UNSENT
+    return Failure(kind, phase, error=type(error).__name__)
+
+
+def meaning(error: BaseException, depth: int = 0) -> Meaning:
+    if isinstance(error, (ForbearError, UnicodeError)):  # our own refusals; a host name that IDNA refuses
+        return K.PERMANENT, UNSENT
+    found = named(error)
+    if found is None or depth > DEEPEST:
+        return K.UNKNOWN, SENT
+    name, (kind, phase) = found
+    if name == "ProxyError":
+        return proxy_meaning(error, depth)
+    inner = next(below(error), None)
+    if inner is None:
+        return kind, phase
+    if name == "ProtocolError":
+        return socket_meaning(inner) or (kind, phase)
+    if name in WRAPPERS:
+        return passed_on(name, (kind, phase), inner, depth)
+    if phase is UNSENT and kind in RETRYABLE_KINDS:
+        if not all(from_sockets(each) or proves_unsent(each, depth) for each in below(error)):
+            return kind, SENT
+        if kind is K.REFUSED and is_name_error(inner):
+            return K.DNS, UNSENT
+    return kind, phase
+
+
+def proxy_meaning(error: BaseException, depth: int) -> Meaning:
+    """Nothing was sent if the proxy was not reached or refused the tunnel; a ProxyError alone proves nothing."""
+    for each in tree(error):
+        text = each.args[0] if each.args else None
+        if isinstance(text, str) and text.startswith(TUNNEL_REFUSED):
+            status = text.removeprefix(TUNNEL_REFUSED).partition(" ")[0]
+            if len(status) == 3 and status[0] == "4" and status.isascii() and status.isdigit():
+                return K.PERMANENT, UNSENT  # it will again
+            return K.PROXY, UNSENT
+    inner = next(below(error), None)
+    return K.PROXY, UNSENT if inner is not None and proves_unsent(inner, depth) else SENT
+
+
+def passed_on(name: str, own: Meaning, inner: BaseException, depth: int) -> Meaning:
+    kind, phase = meaning(inner, depth + 1)
+    if kind is K.UNKNOWN:
+        kind, phase = socket_meaning(inner) or own
+    if name == "ChunkedEncodingError":
+        return kind, ANSWERED
+    if name == "ConnectionError":
+        found = named(inner)
+        if found is not None and found[0] == "ReadTimeoutError":  # without a MaxRetryError: while the body was read
+            return kind, ANSWERED
+    return kind, phase
+
+
+def proves_unsent(error: BaseException, depth: int) -> bool:
+    kind, phase = meaning(error, depth + 1)
+    return phase is UNSENT and kind in RETRYABLE_KINDS
+
+
+def named(error: BaseException) -> tuple[str, Meaning] | None:
+    for cls in type(error).__mro__:
+        found = table_of(cls.__module__).get(cls.__name__)
+        if found is not None:
+            return cls.__name__, found
+    return None
+
+
+def table_of(module: str) -> dict[str, Meaning]:
+    """The table for classes of a module: ``urllib3.exceptions``, ``requests.exceptions`` or a vendored copy."""
+    package, _, last = module.rpartition(".")
+    vendor, _, library = package.rpartition(".")
+    if last != "exceptions" or (vendor and vendor.rpartition(".")[2] not in VENDORS):
+        return {}
+    return LIBRARIES.get(library, {})
+
+
+def below(error: BaseException) -> Iterator[BaseException]:
+    """The errors directly inside one, the library's own link first.
+
+    Never ``__context__``: that may be an error of the caller's, who sends this request while handling it.
+    """
+    links = (getattr(error, "reason", None), getattr(error, "original_error", None), *error.args, error.__cause__)
+    for link in links:
+        if isinstance(link, BaseException):
+            yield link
+
+
+def tree(error: BaseException) -> list[BaseException]:
+    """An error and all inside it, nearest first."""
+    found = [error]
+    for each in found:
+        for inner in below(each):
+            if len(found) < MOST and not any(inner is known for known in found):
+                found.append(inner)
+    return found
+
+
+def socket_meaning(error: BaseException) -> Meaning | None:
+    """What an error of the socket or of http.client means once a connection was asked for."""
+    import http.client
+    import ssl
+
+    if isinstance(error, http.client.IncompleteRead):  # only a body has a length to fall short of
+        return K.PROTOCOL, ANSWERED
+    if isinstance(error, http.client.InvalidURL):  # found before the first byte
+        return K.PERMANENT, UNSENT
+    if isinstance(error, OSError):
+        if isinstance(error, TimeoutError):  # the other side stopped reading; reading has a class of its own
+            return K.WRITE_TIMEOUT, SENT
+        if isinstance(error, ConnectionRefusedError):
+            return K.REFUSED, SENT
+        if isinstance(error, ssl.SSLError):
+            return K.TLS, SENT
+        return K.DNS if is_name_error(error) else K.RESET, SENT
+    return (K.PROTOCOL, SENT) if isinstance(error, http.client.HTTPException) else None
+
+
+def from_sockets(error: BaseException) -> bool:
+    """Aiohttp's connection errors derive from OSError too, and are raised after a request was read."""
+    return isinstance(error, OSError) and type(error).__module__.partition(".")[0] in SOCKET_LAYER
+
+
+def is_name_error(error: BaseException) -> bool:
+    import socket
+
+    return isinstance(error, socket.gaierror)
+
+
+def is_certificate_error(error: BaseException) -> bool:
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return True
+    cls = type(error)  # urllib3's own check of the host name, with assert_hostname= or pyOpenSSL
+    return cls.__name__ == "CertificateError" and cls.__module__.endswith("ssl_match_hostname")

@@ -1,0 +1,145 @@
+"""Exchange: one call's I/O with requests or urllib3. Floor: acts.
+
+Both are synchronous and give up their answer before its body was read; the two adapters add how they send and
+how an answer is read, judged and closed.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from .._exchange import CallExchange
+from .._retrying import OFF
+from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
+from ..core.record import RECORD
+from .bodies import Body, is_plain
+from .draining import DRAIN_SECONDS, discard
+from .timeouts import Timeouts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .._retrying import Retrying
+    from ..core.policy import RetryPolicy
+
+__all__ = ["Exchange", "Facts"]
+
+
+class Facts(RequestFacts):
+    """What a decision needs to know of a request whose headers are a mapping of text or octets."""
+
+    __slots__ = ()
+
+    def header_lines(self) -> list[tuple[str, str]]:
+        return [(text(name), text(value)) for name, value in self.headers.items()]
+
+
+def text(part: Any) -> str:
+    return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+
+
+class Exchange(CallExchange):
+    """One call, the part that both adapters share."""
+
+    first_response: Any = None
+    first_error: Exception | None = None
+    attempt: int = 0
+
+    def __init__(self, transport: Retrying, facts: Facts, body: Any, body_start: int | None, started_at: float) -> None:
+        super().__init__(transport, facts, started_at)
+        self.original_body = body
+        self.body_start = body_start
+
+    def _prepare_attempts(self, policy: RetryPolicy) -> None:
+        transport, call = self.transport, self.call
+        off = policy is OFF
+        if not off and not is_plain(self.original_body):
+            self.body = Body(self.original_body, self.body_start, transport._body_buffer)
+        added = self._added_headers()
+        if call.deadline_at != inf or policy.attempt_timeout is not None:
+            self.timeouts = Timeouts(transport._now, call.deadline_at, policy.attempt_timeout)
+        if added or self.body is not None:
+            self._change_request(added)
+
+    def _change_request(self, added: Iterable[tuple[str, str]]) -> None:
+        """Put headers and the guarded body on a copy of what will be sent."""
+        raise AssertionError("each library has its own")
+
+    def _begin_attempt(self) -> None:
+        """Count the attempt, and make the body and the user's hook ready for it."""
+        call, transport = self.call, self.transport
+        call.sending(transport._now())
+        if not call.trail.entries:
+            return
+        if self.body is not None:
+            self.body.rewind()
+        if transport._before_attempt is not None:
+            try:
+                self._call_hook(transport._before_attempt, call.attempts)
+            except Exception as error:
+                transport._notices.hook_failed("before_attempt", error)
+
+    def _call_hook(self, hook: Any, attempt: int) -> None:
+        raise AssertionError("each library has its own")
+
+    def _first(self) -> Any:
+        """The outcome of an attempt that went through the door, once."""
+        error, self.first_error = self.first_error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # this frame is in its traceback
+        response, self.first_response = self.first_response, None
+        return response
+
+    def _failure_of(self, error: Exception) -> Failure:
+        body = self.body
+        if body is not None and body.error is not None and is_inside(error, body.error):
+            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+        return super()._failure_of(error)
+
+    def _failed_at_last(self, error: Exception) -> None:
+        """The body of the answer to hand over could not be read.
+
+        Raises:
+            The library's DeadlineExceeded: for lack of time.
+        """
+        timeouts = self.timeouts
+        if timeouts is not None and timeouts.cut_short(self._failure_of(error).kind, self.transport._now()):
+            raise self._deadline_exceeded("the deadline ended the attempt") from error
+
+    def _drain_seconds(self) -> float:
+        left = None if self.timeouts is None else self.timeouts.left()
+        return DRAIN_SECONDS if left is None else min(left, DRAIN_SECONDS)
+
+    def _let_go(self, raw: Any) -> None:
+        discard(raw, self._drain_seconds())
+
+    def _note_on(self, response: Any, status: int) -> None:
+        """Attach the story to a response that is handed over."""
+        if self._is_worth_noting():
+            now = self.transport._now()
+            if not (len(self.call.trail.entries) == 1 and getattr(response, RECORD, None) is not None):
+                setattr(response, RECORD, self.call.close_trail(now))
+            if self.call.refusal is None:
+                self._tell_success(status, now)
+
+
+def is_inside(error: BaseException, wanted: BaseException) -> bool:
+    """Is this the error, or what another one was raised from or around?"""
+    seen: list[Any] = [error]
+    for _ in range(16):
+        if not seen:
+            return False
+        one = seen.pop()
+        if one is wanted:
+            return True
+        seen.extend(found for found in (one.__cause__, *one.args, getattr(one, "reason", None)) if is_error(found))
+    return False
+
+
+def is_error(found: Any) -> bool:
+    return isinstance(found, BaseException)

@@ -1,0 +1,23 @@
+"""Reading: an answer's body under a deadline. Floor: acts.
+
+urllib3's read timeout bounds each receive; here one instant bounds them all. See draining.py for what is
+relied on; where that is not found, the library's own timeouts are all there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..clock import SYSTEM_CLOCK
+from .draining import Hurried, is_over, raw_below
+
+__all__ = ["stream_within"]
+
+
+def stream_within(raw: Any, seconds: float) -> None:
+    """Let whatever is read from this urllib3 response end that many seconds from now."""
+    if is_over(raw):
+        return
+    below = raw_below(raw)
+    if below is not None and not isinstance(below._sock, Hurried):
+        below._sock = Hurried(below._sock, SYSTEM_CLOCK.monotonic() + seconds)

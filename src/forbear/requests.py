@@ -1,0 +1,416 @@
+"""forbear for requests: ``RetryAdapter`` and ``mount``. Floor: acts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+try:
+    import requests
+except ImportError:
+    raise ImportError("forbear.requests needs requests: pip install 'forbear[requests]'") from None
+
+from requests.adapters import BaseAdapter, HTTPAdapter
+from urllib3.util import Retry, Timeout
+
+from . import errors
+from ._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
+from ._urllib3_family.bodies import ConsumedBody, is_plain
+from ._urllib3_family.errors import classify
+from ._urllib3_family.exchange import Exchange, Facts
+from ._urllib3_family.queueing import SECONDS_LEFT, bound_queues
+from ._urllib3_family.reading import stream_within
+from ._urllib3_family.redaction import SENDING, redact_queries
+from .context import CURRENT
+from .core._checks import shown
+from .core.record import RECORD
+from .drive import drive
+from .shared.budget import RetryBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
+
+    from ._retrying import Options
+    from .clock import Clock
+    from .core.events import Event
+    from .core.keys import IdempotencyKeys
+    from .core.policy import RetryPolicy
+    from .core.strategy import RetryStrategy
+    from .core.trail import Trail
+    from .core.verdict import GiveUp, Reason, RetryAfter
+
+__all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
+
+current = CURRENT.get
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class CircuitOpenError(errors.CircuitOpenError, requests.RequestException):
+    """Nothing was sent: a strategy refuses this origin now. Also a ``requests.RequestException``."""
+
+    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
+        requests.RequestException.__init__(self, message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(errors.DeadlineExceeded, requests.Timeout):
+    """The deadline of the call is over. Also a ``requests.Timeout``."""
+
+    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
+        requests.Timeout.__init__(self, message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class RequestsDialect(Dialect):
+    name = "requests"
+    circuit_open_error = CircuitOpenError
+    deadline_exceeded = DeadlineExceeded
+    classify = staticmethod(classify)
+
+
+class RetryAdapter(Retrying, HTTPAdapter):
+    """An HTTPAdapter that sends again what may be sent again. Thread-safe; pickles.
+
+    ``session.mount("https://", RetryAdapter(policy))``, or ``mount(session)`` around what is mounted already.
+    Cooperates with other adapters by inheritance (each attempt goes through ``super().send``, and options that
+    are not listed go to ``super().__init__``) and, by ``inner``, around them. With ``stream=False`` the body is
+    read inside: a truncated answer is a failure like any other, for requests that are safe to repeat.
+
+    Args:
+        policy: When and how often; per context ``forbear.override`` changes it.
+        inner: An adapter that sends in place of this one. Its own retries are set to 0 with a warning.
+        pool_connections: As of HTTPAdapter.
+        pool_maxsize: As of HTTPAdapter.
+        pool_block: As of HTTPAdapter.
+        budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
+            RetryBudget to share one, None for no limit.
+        strategy: A RetryStrategy in place of schedule and budget.
+        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
+        retry_if: Called with each response; True makes it a failure like 503. It may only widen.
+        before_attempt: Called with (prepared request, attempt) before each re-send, on a copy.
+        on_event: Callables that are told what happens, see forbear.core.events.
+        body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
+        contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+        name: Name of this client in events and logs.
+        clock: Where time comes from; a test passes forbear.testing.FakeClock().
+        random: Like random.random.
+        **cooperative: Options of the adapters this one is combined with by inheritance.
+
+    Raises:
+        TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces.
+        ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
+    """
+
+    _library = RequestsDialect()
+    __attrs__ = [*HTTPAdapter.__attrs__, "_given", "_inner"]  # noqa: RUF012  # what requests pickles
+
+    def __init__(
+        self,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        *,
+        inner: BaseAdapter | None = None,
+        pool_connections: int = requests.adapters.DEFAULT_POOLSIZE,
+        pool_maxsize: int = requests.adapters.DEFAULT_POOLSIZE,
+        pool_block: bool = requests.adapters.DEFAULT_POOLBLOCK,
+        budget: RetryBudget | None = OWN_BUDGET,
+        strategy: RetryStrategy | None = None,
+        idempotency: IdempotencyKeys | None = None,
+        retry_if: Callable[[requests.Response], bool | None] | None = None,
+        before_attempt: Callable[[requests.PreparedRequest, int], Any] | None = None,
+        on_event: Iterable[Callable[[Event], object]] = (),
+        body_buffer: int = 0,
+        contact: str | None = None,
+        name: str = "default",
+        clock: Clock | None = None,
+        random: Callable[[], float] | None = None,
+        **cooperative: Any,
+    ) -> None:
+        if "max_retries" in cooperative:
+            raise TypeError("RetryAdapter takes no max_retries: give RetryPolicy(max_attempts=max_retries + 1)")
+        if inner is not None and not callable(getattr(inner, "send", None)):
+            raise TypeError(f"inner must be an adapter of requests, got {shown(inner)}")
+        if budget is OWN_BUDGET and strategy is None:
+            budget = RetryBudget()
+        self._given: dict[str, Any] = {
+            "policy": policy,
+            "budget": budget,
+            "strategy": strategy,
+            "idempotency": idempotency,
+            "retry_if": retry_if,
+            "before_attempt": before_attempt,
+            "on_event": tuple(on_event) if not callable(on_event) else on_event,
+            "body_buffer": body_buffer,
+            "contact": contact,
+            "name": name,
+            "clock": clock,
+            "random": random,
+        }
+        self._equip(**self._given)
+        redact_queries()
+        self._inner = inner
+        if inner is not None:
+            take_over_retries(inner)
+            for manager in (getattr(inner, "poolmanager", None), *getattr(inner, "proxy_manager", {}).values()):
+                bound_queues(manager)
+        super().__init__(
+            pool_connections=pool_connections, pool_maxsize=pool_maxsize, pool_block=pool_block, **cooperative
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._equip(**state["_given"])
+        super().__setstate__(state)
+
+    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
+        """As of HTTPAdapter."""
+        super().init_poolmanager(*arguments, **named)
+        bound_queues(self.poolmanager)
+
+    def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
+        """As of HTTPAdapter."""
+        manager = super().proxy_manager_for(*arguments, **named)
+        bound_queues(manager)
+        return manager
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,
+        verify: Any = True,
+        cert: Any = None,
+        proxies: Mapping[str, str] | None = None,
+    ) -> requests.Response:
+        """Send a prepared request, again where that is allowed and useful; arguments as of HTTPAdapter."""
+        started_at = self._now()
+        if self._gauge.quiet and current() is None and is_plain(request.body):
+            try:
+                response = self._attempt(request, stream, timeout, verify, cert, proxies)
+            except Exception as error:
+                exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
+                exchange.first_error = error
+            else:
+                if response.status_code < 300:
+                    return response
+                exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
+                exchange.first_response = response
+                del response  # the drive lets go of it before it waits
+            exchange.call.sent(None)
+        else:
+            exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
+            exchange.prepare()
+        found: requests.Response = exchange.run()
+        return found
+
+    def _attempt(
+        self, request: requests.PreparedRequest, stream: bool, timeout: Any, verify: Any, cert: Any, proxies: Any
+    ) -> requests.Response:
+        """Send once. A body that the session would read anyway is read here, unless the answer may be refused."""
+        sending = SENDING.set(True)
+        try:
+            # By name, as a session does: adapters may take nothing else.
+            if self._inner is None:
+                response = super().send(
+                    request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
+                )
+            else:
+                response = self._inner.send(
+                    request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
+                )
+                response.connection = self  # digest authentication sends on it again
+        finally:
+            SENDING.reset(sending)
+        if not stream and (response.status_code < 400 or response.status_code not in self._policy.statuses):
+            _ = response.content
+        return response
+
+    def close(self) -> None:
+        """Close the pools and wake calls that wait; they end with what they have."""
+        self._sleeper.close()
+        if self._inner is not None:
+            self._inner.close()
+        super().close()
+
+
+class AdapterExchange(Exchange):
+    """One call through a RetryAdapter."""
+
+    def __init__(
+        self, adapter: RetryAdapter, request: requests.PreparedRequest, arguments: tuple[Any, ...], started_at: float
+    ) -> None:
+        self.request = self.outgoing = self.pristine = request
+        self.stream, self.timeout, *self.rest = arguments
+        position = request._body_position
+        super().__init__(
+            adapter,
+            Facts(request.method or "GET", origin_of(request.url or ""), request.headers, adapter._key_names),
+            request.body,
+            position if isinstance(position, int) else None,
+            started_at,
+        )
+
+    def run(self) -> Any:
+        return drive(self)
+
+    def _change_request(self, added: Iterable[tuple[str, str]]) -> None:
+        copied = self.request.copy()
+        for name, value in added:
+            copied.headers[name] = value
+        if self.body is not None:
+            copied.body = self.body.outgoing
+        self.pristine = self.outgoing = copied
+        self.call.facts.headers = copied.headers
+
+    def _call_hook(self, hook: Any, attempt: int) -> None:
+        # The hook may change headers: on a copy, and on a fresh one each time.
+        self.outgoing = self.pristine.copy()
+        hook(self.outgoing, attempt)
+        self.call.facts.headers = self.outgoing.headers
+
+    def send(self) -> Any:
+        if self.first_response is not None or self.first_error is not None:
+            return self._first()
+        try:
+            self._begin_attempt()
+            if self.timeouts is None:
+                return self.transport._attempt(self.outgoing, self.stream, self.timeout, *self.rest)
+            return self._attempt_before()
+        except ConsumedBody as error:
+            raise requests.ConnectionError(
+                f"The request was not answered and cannot be sent again: {error}.", request=self.request
+            ) from None
+
+    def _attempt_before(self) -> Any:
+        timeout = self.timeouts.clamped(as_timeout(self.timeout))
+        queueing = SECONDS_LEFT.set(self.timeouts.left())
+        try:
+            # stream=True: what is read here is read under the deadline.
+            response = self.transport._attempt(self.outgoing, True, timeout, *self.rest)
+        finally:
+            SECONDS_LEFT.reset(queueing)
+        if not self.stream and (response.status_code < 400 or response.status_code not in self.call.policy.statuses):
+            self._read(response)
+        return response
+
+    def _read(self, response: Any) -> None:
+        left = None if self.timeouts is None else self.timeouts.left()
+        if left is not None:
+            stream_within(response.raw, left)
+        _ = response.content
+
+    def judge_response(self, response: Any) -> RetryAfter | GiveUp | None:
+        status = response.status_code
+        if status < 400 and self.transport._retry_if is None:
+            return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
+        return self._judge(response, status, lines_of(response), getattr(response, RECORD, None))
+
+    def discard(self, response: Any) -> None:
+        if not getattr(response, "_content_consumed", False):
+            self._let_go(response.raw)
+
+    def hand_over(self, response: Any) -> Any:
+        self._note_on(response, response.status_code)
+        if self._wants_status_error():
+            raise self._status_error(response)
+        if self.timeouts is not None and not self.stream:
+            try:
+                self._read(response)
+            except Exception as error:
+                self._failed_at_last(error)
+                raise
+        elif self._is_bounded():
+            stream_within(response.raw, self.timeouts.left())
+        return response
+
+    def _status_error(self, response: Any) -> Exception:
+        try:
+            self._read(response)
+        except requests.RequestException:  # the status says enough
+            response.close()
+        error = requests.HTTPError(
+            f"{response.status_code} after {len(self.call.trail.entries)} attempts",
+            request=self.request,
+            response=response,
+        )
+        failed: Exception = self._told(error)
+        return failed
+
+    def _closed_error(self) -> Exception:
+        return requests.ConnectionError("The adapter was closed before the request was sent.", request=self.request)
+
+    def _bare_response(self, status: int, trail: Trail) -> Any:
+        response = requests.Response()
+        response.status_code = status
+        response.url = self.request.url or ""
+        response.request = self.request
+        response._content = b""
+        setattr(response, RECORD, trail)
+        return response
+
+
+def mount(session: requests.Session, policy: RetryPolicy | None = None, **options: Unpack[Options]) -> requests.Session:
+    """Make a session retry, around whatever adapters are mounted; return it.
+
+    All its adapters share one budget. Options as of RetryAdapter.
+
+    Raises:
+        ValueError: It was done already.
+        TypeError: It is not a session of requests.
+    """
+    if not isinstance(session, requests.Session):
+        raise TypeError(f"mount takes a requests.Session, got {shown(session)}")
+    if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
+        raise ValueError("an adapter of this session retries already; mount other adapters first to change its policy")
+    named: dict[str, Any] = dict(options)
+    if policy is not None:
+        named["policy"] = policy
+    if "budget" not in named and named.get("strategy") is None:
+        named["budget"] = RetryBudget()  # one for all adapters of this session
+    wrappers: dict[int, RetryAdapter] = {}
+    for prefix, adapter in list(session.adapters.items()):
+        if id(adapter) not in wrappers:
+            wrappers[id(adapter)] = RetryAdapter(inner=adapter, **named)
+        session.adapters[prefix] = wrappers[id(adapter)]  # not mount(), which would sort them anew
+    return session
+
+
+def take_over_retries(inner: BaseAdapter) -> None:
+    """Switch off the retries of an adapter below: two loops multiply."""
+    retries = getattr(inner, "max_retries", None)
+    if isinstance(retries, Retry) and (retries.total not in (0, False) or retries.status_forcelist):
+        inner.max_retries = Retry(0, read=False)  # type: ignore[attr-defined]
+        warnings.warn(
+            f"{type(inner).__name__}(max_retries={retries.total!r}) under RetryAdapter was set to 0: attempts would"
+            " multiply. forbear retries by itself, with a wait and under its limits.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def as_timeout(timeout: Any) -> Timeout:
+    """What requests makes of its timeout argument."""
+    if isinstance(timeout, Timeout):
+        return timeout
+    if isinstance(timeout, tuple):
+        connect, read = timeout
+        return Timeout(connect=connect, read=read)
+    return Timeout(connect=timeout, read=timeout)
+
+
+def lines_of(response: requests.Response) -> list[tuple[str, str]]:
+    """Field lines in wire order, several of one name apart, as far as they are known."""
+    headers = getattr(response.raw, "headers", None)
+    return list((response.headers if headers is None else headers).items())
+
+
+def origin_of(url: str) -> str:
+    """``scheme://host:port``, never userinfo, path or query."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+    except ValueError:  # requests says what is wrong with it
+        return ""
+    return f"{parts.scheme}://[{host}]:{port}" if ":" in host else f"{parts.scheme}://{host}:{port}"

@@ -1,0 +1,172 @@
+"""P8: nothing a server sends can crash the client, stall it, or be injected through it."""
+
+import contextlib
+
+import pytest
+
+from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+NOW = RetryPolicy(backoff=Fixed(0))
+
+# Values no clock or number can be made of; also those that int(), float(), strip() or isdigit() would take.
+ODD_DELAYS = [
+    "",
+    " ",
+    "-5",
+    "+5",
+    "1_000",
+    "١٢٠",
+    "²",
+    "1e3",
+    "0x10",
+    "inf",
+    "nan",
+    "-0",
+    "soon",
+    "5 seconds",
+    "Fri, 31 Feb 2026 25:61:61 GMT",
+    "Thu, 01 Jan 1970 00:00:00",
+    ",,,",
+    "\xa05",
+    "9" * 400 + ".x",
+    "Sun, 06 Nov 1994 08:49:37 GMT",
+]
+HEADERS = [
+    "Retry-After",
+    "retry-after-ms",
+    "x-ms-retry-after-ms",
+    "x-amz-retry-after",
+    "RateLimit",
+    "RateLimit-Reset",
+    "X-RateLimit-Reset",
+    "x-ratelimit-reset-requests",
+    "anthropic-ratelimit-tokens-reset",
+    "Date",
+    "Age",
+]
+
+
+def octets(headers):
+    """As a server sends them: any octet but CR, LF and NUL."""
+    return [(name.encode(), value.encode("utf-8", "replace")) for name, value in headers]
+
+
+@pytest.mark.adapters("sync")
+@pytest.mark.parametrize("name", HEADERS)
+async def test_odd_hints_never_raise_nor_stall(adapter, quick, name):
+    """Whatever is written there, the call waits for a sensible time or gives up, and returns an answer."""
+    for value in ODD_DELAYS:
+        steps = [(429, octets([(name, value)])), 200]
+        async with adapter.client(steps, policy=NOW, **quick) as client:
+            response = await adapter.call(client, "GET", URL)
+        assert response.status_code in (200, 429)
+        assert all(0 <= slept <= 60 * 1.1 for slept in quick["clock"].sleeps)
+
+
+@pytest.mark.adapters("sync")
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [
+        ("9" * 9, 999_999_999.0),
+        ("2147483649", 2147483648.0),
+        ("9" * 5000, 2147483648.0),
+        ("1" + "0" * 400, 2147483648.0),
+    ],
+    ids=["nine-digits", "over-32-bits", "5000-digits", "over-float"],
+)
+async def test_a_huge_delay_is_too_long_not_an_overflow(adapter, quick, value, taken):
+    """RFC 9111 section 1.2.2 takes 2147483648 for anything larger; it never becomes negative."""
+    async with adapter.client([(503, {"Retry-After": value}), 200], **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    record = record_of(response)
+    assert record.reason is Reason.RETRY_AFTER_TOO_LONG
+    assert record.refused_delay == taken
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"grpc-retry-pushback-ms": "x"},
+        {"grpc-retry-pushback-ms": "99999999999"},
+        {"x-should-retry": "false, true"},
+    ],
+    ids=["malformed-pushback", "huge-pushback", "both"],
+)
+async def test_advice_that_is_malformed_is_a_no(adapter, quick, headers):
+    """gRPC proposal A6: a value that does not parse asks the client not to retry; a no beats a yes."""
+    async with adapter.client([(503, headers), 200], **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert record_of(response).reason is Reason.SERVER_SAID_NO
+
+
+async def test_odd_statuses_are_final(adapter, quick):
+    """Not in the set: handed over."""
+    statuses = [600, 999, 499, 100, 0]
+    async with adapter.client(statuses, **quick) as client:
+        assert [(await adapter.call(client, "GET", URL)).status_code for _ in statuses] == statuses
+    assert quick["clock"].sleeps == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "garbage",
+        "503;header=Retry-After:%FF%FE",
+        "429;header=Retry-After:9999999999999999999999",
+        "503;header=Retry-After:-1;header=Retry-After:zero",
+        "503;header=X-Long:" + "x" * 20000,
+        "503;header=Transfer-Encoding:chunked",
+        "503;header=Content-Length:5;header=Content-Length:6",
+        "cut:0",
+        "reset-body:0",
+    ],
+)
+async def test_a_server_that_is_out_of_its_mind(adapter, server, quick, step):
+    """Over the wire: an answer, or an exception of the library; within a second; and the next call works."""
+    server.script("/thing", step)
+    server.script("/sane", 200)
+    settings = adapter.reading_for(0.1) if "Transfer-Encoding" in step else {}  # waits for the rest of a chunk
+    async with adapter.client(policy=NOW.replace(max_attempts=2), settings=settings, **quick) as client:
+        with contextlib.suppress(adapter.transport_error):
+            await adapter.call(client, "GET", server.url + "/thing")
+        assert (await adapter.call(client, "GET", server.url + "/sane")).status_code == 200
+    assert 1 <= len(server.requests("/thing")) <= 2
+
+
+@pytest.mark.adapters("httpx-family")  # a requests session looks at it by itself
+@pytest.mark.parametrize("step", ["307;header=Location:http://[", "302;header=Location:%FF"])
+async def test_a_redirect_to_nowhere(adapter, server, quick, step):
+    """An answer, or an exception of the library; and the next call works."""
+    server.script("/thing", step)
+    server.script("/sane", 200)
+    async with adapter.client(policy=NOW, **quick) as client:
+        with contextlib.suppress(adapter.transport_error):
+            await adapter.call(client, "GET", server.url + "/thing")
+        assert (await adapter.call(client, "GET", server.url + "/sane")).status_code == 200
+    assert len(server.requests("/thing")) == 1
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
+    """A server cannot write headers into the next attempt through those of its answer."""
+    inner = adapter.watched([(503, {"Idempotency-Key": "theirs", "From": "them", "Authorization": "theirs"}), 200])
+    options = {"idempotency": IdempotencyKeys(), "policy": NOW}
+    async with adapter.client(inner, **options, **quick) as client:
+        await adapter.call(client, "POST", URL)
+    first, second = (dict(request.headers) for request in inner.requests)
+    assert first == second
+    assert "theirs" not in second.values()
+
+
+@pytest.mark.adapters("httpx-family")
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity", "x-unknown"])
+async def test_a_failed_body_that_does_not_decode_costs_nothing(adapter, server, quick, encoding):
+    """A failed answer is drained raw."""
+    server.script("/thing", *[f"503;body=30;header=Content-Encoding:{encoding}"] * 2, 200)
+    async with adapter.client(policy=NOW, **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    assert server.connections == 1

@@ -1,0 +1,183 @@
+"""A transport in use: what a call leaves behind, sharing between threads and tasks, and transports patched later."""
+
+import contextlib
+import gc
+
+import pytest
+
+from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryPolicy, record_of
+from forbear.testing import FakeClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+URL = "http://api.example.com/thing"
+CALLS = 200
+
+
+class Inner:
+    """Answers by turns, and keeps nothing."""
+
+    def __init__(self, library, *steps):
+        self.library = library
+        self.steps = steps
+        self.sent = 0
+
+    def handle_request(self, request):
+        step = self.steps[self.sent % len(self.steps)]
+        self.sent += 1
+        if isinstance(step, str):
+            raise getattr(self.library, step)("no")
+        return self.library.Response(step, headers={"Location": "/b"} if step == 307 else {})
+
+    async def handle_async_request(self, request):
+        return self.handle_request(request)
+
+
+class Instant(FakeClock):
+    """Its sleeps do not suspend: an event loop's own garbage is not ours to count."""
+
+    async def asleep(self, seconds):
+        self.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("steps", "options"),
+    [
+        ([200], {}),
+        ([503, 503, 200], {}),
+        (["ConnectError", "ReadTimeout", 200], {}),
+        ([503], {}),
+        (["ConnectError"], {}),
+        ([307], {}),
+        ([503, "ReadError", 200], {"policy": RetryPolicy(total_timeout=60)}),
+        ([503, 200], {"on_event": [lambda event: None]}),
+        ([503, 200], {"idempotency": IdempotencyKeys()}),
+        ([503, 200], {"budget": None}),
+        ([503], {"policy": RetryPolicy(on_exhausted="raise")}),
+    ],
+    ids=[
+        "success",
+        "answers",
+        "errors",
+        "gave-up-answer",
+        "gave-up-error",
+        "redirect",
+        "deadline",
+        "listener",
+        "keys",
+        "no-budget",
+        "raise",
+    ],
+)
+async def test_a_call_leaves_no_cyclic_garbage(adapter, steps, options):
+    """Nothing that only the garbage collector could free, with and without retries: exactly 0 objects."""
+    options = {"clock": Instant(), "random": lambda: 0.5, **options}
+    transport = adapter.transport(Inner(adapter.library, *steps), **options)
+    request = adapter.library.Request("POST" if "idempotency" in options else "GET", URL)
+
+    async def calls(count):
+        for _ in range(count):
+            with contextlib.suppress(adapter.library.HTTPError):
+                await adapter.send(transport, request)
+
+    await calls(3)  # imports, and what is made on first use
+    gc.disable()
+    gc.freeze()  # what is there already is not looked at: that would take half a second
+    try:
+        await calls(CALLS)
+        assert gc.collect() == 0
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+async def test_a_plain_success_takes_no_time_of_the_clock_and_leaves_no_mark(adapter, quick):
+    """Through the door: the request goes down as it is, and the response comes up as it is."""
+    transport = adapter.transport([200], **quick)
+    request = adapter.library.Request("GET", URL)
+    before = dict(request.extensions), list(request.headers.raw)
+    response = await adapter.send(transport, request)
+    assert transport._inner.requests[0] is request
+    assert (dict(request.extensions), list(request.headers.raw)) == before
+    assert response.extensions == {}
+
+
+async def test_one_transport_may_be_used_from_everywhere(adapter, server):
+    """20 at once through one transport: every call is saved, and the budget counts them all."""
+    for n in range(20):
+        server.script(f"/thing/{n}", "503", "reset", 200)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=100, scope="transport")
+    policy = RetryPolicy(backoff=Fixed(0.001))
+    done = {}
+    async with adapter.client(policy=policy, budget=budget) as client:
+
+        async def ask(n):
+            response = await adapter.call(client, "GET", f"{server.url}/thing/{n}")
+            done[n] = (response.status_code, record_of(response).retries)
+
+        await adapter.together(20, ask)
+    assert done == dict.fromkeys(range(20), (200, 2))
+    assert budget.tokens("", 0.0) == 100 - 40
+
+
+async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, monkeypatch):
+    """respx, pytest-httpx and OpenTelemetry replace a method of the library's class: it is looked up at every call."""
+    seen = []
+    async with adapter.client(**quick) as client:
+        if adapter.is_async:
+
+            async def patched(self, request):
+                seen.append(request.method)
+                return adapter.library.Response(503 if len(seen) == 1 else 200)
+
+            monkeypatch.setattr(adapter.inner_class, "handle_async_request", patched)
+        else:
+
+            def patched(self, request):
+                seen.append(request.method)
+                return adapter.library.Response(503 if len(seen) == 1 else 200)
+
+            monkeypatch.setattr(adapter.inner_class, "handle_request", patched)
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert seen == ["GET", "GET"]
+
+
+async def test_the_default_inner_transport_is_the_librarys_own(adapter, server, quick):
+    """RetryTransport() alone is enough."""
+    server.script("/thing", "503", 200)
+    client = adapter.bare_client(transport=adapter.transport_class(**quick))
+    assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+    await adapter.close(client)
+
+
+async def test_a_transport_shows_its_state_in_one_line(adapter):
+    """repr: class, strategy with budget, inner transport."""
+    text = repr(adapter.transport([200], policy=RetryPolicy(max_attempts=3)))
+    assert text.startswith(f"<forbear.{adapter.name}.{adapter.transport_class.__name__} ")
+    assert "max_attempts=3" in text
+    assert "RetryBudget 20/20" in text
+    assert "ScriptedTransport" in text
+    assert "\n" not in text
+
+
+async def test_a_transport_is_one_of_the_library(adapter):
+    """isinstance checks of other libraries hold."""
+    base = adapter.library.AsyncBaseTransport if adapter.is_async else adapter.library.BaseTransport
+    assert isinstance(adapter.transport([200]), base)
+
+
+async def test_auth_flows_and_hooks_of_the_client_see_each_call_once(adapter, quick):
+    """Retries happen below them."""
+    seen = []
+    hook = {"response": [lambda response: seen.append(response.status_code)]}
+    if adapter.is_async:
+
+        async def note(response):
+            seen.append(response.status_code)
+
+        hook = {"response": [note]}
+    policy = RetryPolicy(backoff=Fixed(0))
+    settings = {"event_hooks": hook, "auth": ("user", "word")}
+    async with adapter.client([503, 503, 200], policy=policy, settings=settings, **quick) as client:
+        await adapter.call(client, "GET", URL)
+    assert seen == [200]

@@ -1,0 +1,264 @@
+"""What forbear takes for granted about the installed libraries: their private attributes and their exceptions.
+
+A new version that changes one of these fails here, by name, and nowhere in production: each fact says what
+the code does without it.
+"""
+
+import importlib
+import io
+
+import pytest
+
+from forbear import FailureKind, Phase, RetryPolicy
+from forbear._httpx_family import bodies, errors, pools, wrapping
+
+LIBRARIES = ("httpx", "httpx2")
+library = pytest.mark.parametrize("name", LIBRARIES)
+colour = pytest.mark.parametrize("colour", ["", "Async"], ids=["sync", "async"])
+
+
+def module(name):
+    return importlib.import_module(name)
+
+
+def ours(name):
+    return importlib.import_module(f"forbear.{name}")
+
+
+# Private attributes, as _httpx_family/__init__.py lists them.
+
+
+@library
+@colour
+def test_clients_keep_their_transports_in_transport_and_mounts(name, colour):
+    """Without them wrap() and unwrap() raise TypeError with the way around it."""
+    lib = module(name)
+    client = getattr(lib, f"{colour}Client")(verify=False, trust_env=False, mounts={"all://a.example.com": None})
+    assert hasattr(client._transport, "handle_async_request" if colour else "handle_request")
+    assert isinstance(client._mounts, dict)
+    assert [type(pattern).__name__ for pattern in client._mounts] == ["URLPattern"]
+    assert list(client._mounts.values()) == [None]
+    del client._mounts
+    with pytest.raises(TypeError, match="RetryTransport"):
+        ours(name).wrap(client)
+    client._mounts = {}
+
+
+@library
+@colour
+def test_a_transport_keeps_its_connect_retries_in_pool_retries(name, colour):
+    """Without it they are left as they are."""
+    transport = getattr(module(name), f"{colour}HTTPTransport")(verify=False, retries=3)
+    assert transport._pool._retries == 3
+    assert wrapping.take_over_retries(object(), "RetryTransport") == 0
+
+
+@library
+@colour
+def test_a_pool_keeps_requests_and_connections_under_a_lock(name, colour):
+    """Without them slots that httpcore 1.0.9 has lost stay lost."""
+    transport = getattr(module(name), f"{colour}HTTPTransport")(verify=False)
+    pool = transport._pool
+    with pool._optional_thread_lock:
+        assert list(pool._requests) == []
+        assert list(pool._connections) == []
+    core = module(name.replace("httpx", "httpcore"))
+    connection = pool.create_connection(core.Origin(b"http", b"api.example.com", 80))
+    assert connection._connection is None
+    assert connection._connect_failed is False
+    assert not connection.is_closed()
+    connection._connect_failed = True
+    assert connection.is_closed()
+    pools.free_lost_slots(object())
+
+
+@library
+@colour
+@pytest.mark.parametrize("kind", ["direct", "http-proxy", "https-through-proxy", "socks"])
+def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
+    """Whatever kind of connection the pool makes; one that a request waits for is left alone."""
+    lib = module(name)
+    core = module(name.replace("httpx", "httpcore"))
+    proxy = {"direct": None, "socks": "socks5://127.0.0.1:1"}.get(kind, "http://127.0.0.1:1")
+    try:
+        transport = getattr(lib, f"{colour}HTTPTransport")(verify=False, proxy=proxy)
+    except ImportError:  # socksio is not installed: the library refuses the proxy, and there is no such connection
+        assert kind == "socks"
+        return
+    pool = transport._pool
+    scheme, port = (b"https", 443) if kind == "https-through-proxy" else (b"http", 80)
+    origin = core.Origin(scheme, b"api.example.com", port)
+    lost, wanted = pool.create_connection(origin), pool.create_connection(origin)
+    pool._connections = [lost, wanted]
+
+    class Waiting:
+        connection = wanted
+
+        def is_queued(self):
+            return False
+
+    pool._requests.append(Waiting())
+    pools.free_lost_slots(transport)
+    assert lost.is_closed()
+    assert not wanted.is_closed()
+
+
+@library
+def test_bodies_can_be_seen_into(name):
+    """``_stream`` of the iterator streams, ``fields`` of multipart and ``file`` of its fields."""
+    lib = module(name)
+    source = iter([b"a"])
+    assert lib.Request("PUT", "http://a", content=source).stream._stream is source
+
+    async def chunks():
+        yield b"a"
+
+    asource = chunks()
+    assert lib.Request("PUT", "http://a", content=asource).stream._stream is asource
+
+    file = io.BytesIO(b"abc")
+    stream = lib.Request("POST", "http://a", data={"x": "y"}, files={"f": file}).stream
+    assert [getattr(field, "file", None) for field in stream.fields] == [None, file]
+    assert type(lib.Request("PUT", "http://a", content=b"abc").stream) is lib.ByteStream
+    assert type(lib.Request("GET", "http://a").stream) is lib.ByteStream
+
+
+@pytest.mark.parametrize("guard", [bodies.BodyGuard, bodies.AsyncBodyGuard])
+def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one(guard):
+    """The strict side: read once, and never again."""
+
+    class Opaque:
+        def __iter__(self):
+            return iter([b"a"])
+
+        async def __aiter__(self):
+            yield b"a"
+
+    body = guard(Opaque(), 0)
+    assert body.ready
+    body._begin()
+    assert not body.ready
+
+
+@library
+def test_the_two_libraries_share_no_class(name):
+    """What makes a check by the module's name sound."""
+    other = module({"httpx": "httpx2", "httpx2": "httpx"}[name])
+    for attribute in ("BaseTransport", "AsyncBaseTransport", "ByteStream", "TransportError", "Response", "Request"):
+        mine, theirs = getattr(module(name), attribute), getattr(other, attribute)
+        assert not issubclass(mine, theirs)
+        assert not issubclass(theirs, mine)
+
+
+# Exceptions. Taken from the installed libraries, so that a new one cannot go unnoticed.
+
+
+def exceptions_of(name):
+    found = {}
+    for attribute in dir(module(name)):
+        value = getattr(module(name), attribute)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            found[attribute] = value
+    return found
+
+
+def an_instance(name, cls):
+    lib = module(name)
+    try:
+        return cls("what happened")
+    except TypeError:
+        pass
+    for arguments in (
+        {"request": None, "response": lib.Response(500)},
+        {"request": None},
+    ):
+        try:
+            return cls("what happened", **arguments)
+        except TypeError:
+            continue
+    return cls()
+
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+
+# research: which of them prove that nothing was sent, which may have reached the server, which never succeed
+MEANS = {
+    "ConnectError": (K.REFUSED, UNSENT),
+    "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
+    "ProxyError": (K.PROXY, UNSENT),
+    "PoolTimeout": (K.POOL, UNSENT),
+    "ConnectionNotAvailable": (K.UNPROCESSED, UNSENT),
+    "ReadTimeout": (K.READ_TIMEOUT, SENT),
+    "WriteTimeout": (K.WRITE_TIMEOUT, SENT),
+    "ReadError": (K.RESET, SENT),
+    "WriteError": (K.RESET, SENT),
+    "CloseError": (K.RESET, SENT),
+    "NetworkError": (K.RESET, SENT),
+    "RemoteProtocolError": (K.PROTOCOL, SENT),
+    "TimeoutException": (K.TIMEOUT, SENT),
+    "ProtocolError": (K.PROTOCOL, SENT),
+    "TransportError": (K.PROTOCOL, SENT),
+    "RequestError": (K.PROTOCOL, SENT),
+    "HTTPError": (K.PROTOCOL, SENT),
+    "DecodingError": (K.DECODING, ANSWERED),
+    **dict.fromkeys(
+        (
+            "UnsupportedProtocol",
+            "LocalProtocolError",
+            "InvalidURL",
+            "CookieConflict",
+            "TooManyRedirects",
+            "HTTPStatusError",
+            "StreamError",
+            "StreamConsumed",
+            "StreamClosed",
+            "RequestNotRead",
+            "ResponseNotRead",
+            "SSEError",
+        ),
+        (K.PERMANENT, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2", "httpcore", "httpcore2"])
+def test_every_exception_of_the_installed_library_is_classified(name):
+    """A class that a new version brings is named here, before it is taken for something else."""
+    family = name.replace("httpcore", "httpx")
+    found = exceptions_of(name)
+    assert len(found) >= 15
+    for attribute, cls in found.items():
+        assert attribute in errors.MEANING, f"{name}.{attribute} is new: say what it means"
+        assert attribute in MEANS, f"{name}.{attribute} is new: say what it means"
+        kind, phase = MEANS[attribute]
+        failure = ours(family).classify(an_instance(family, cls))
+        if kind is K.PROTOCOL and name.startswith("httpcore"):
+            kind = K.RESET  # bare from httpcore, without h11's error behind it: the peer closed without an answer
+        assert failure.kind is kind, attribute
+        assert phase in (None, failure.phase), attribute
+        assert failure.error == cls.__name__
+
+
+@library
+def test_what_is_retryable_is_what_may_be_chosen(name):
+    """Every kind that a transport-level exception can have is either in ``failures`` or never retried."""
+    never = {K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN}
+    for kind, _ in errors.MEANING.values():
+        assert (kind in RetryPolicy().failures) is (kind not in never)
+
+
+@library
+def test_an_exception_of_the_other_family_is_unknown(name):
+    """Which cannot happen in a transport that was built right, and is not guessed about."""
+    other = module({"httpx": "httpx2", "httpx2": "httpx"}[name])
+    assert ours(name).classify(other.ConnectError("x")).kind is K.UNKNOWN
+
+
+@library
+def test_a_subclass_of_a_known_exception_is_known(name):
+    """Users and plug-ins derive their own."""
+
+    class Mine(module(name).ReadTimeout):
+        pass
+
+    assert ours(name).classify(Mine("x")).kind is K.READ_TIMEOUT

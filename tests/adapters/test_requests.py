@@ -1,0 +1,664 @@
+"""requests: what is its own. The promises that all libraries share are in the conformance suite."""
+
+from __future__ import annotations
+
+import gc
+import http.server
+import io
+import logging
+import pickle
+import threading
+import time
+import tracemalloc
+import warnings
+
+import pytest
+import requests
+import urllib3
+from cachecontrol import CacheControlAdapter
+from requests.adapters import HTTPAdapter
+from requests.auth import HTTPDigestAuth
+from requests_ratelimiter import LimiterAdapter, LimiterMixin
+from requests_toolbelt import MultipartEncoder
+from urllib3.util import Retry, Timeout
+
+import forbear
+from forbear import Fixed, IdempotencyKeys, Reason, RetryBudget, RetryPolicy, record_of
+from forbear.requests import CircuitOpenError, DeadlineExceeded, RetryAdapter, mount
+from forbear.testing import FakeClock, FaultServer, ScriptedAdapter
+
+NOW = RetryPolicy(backoff=Fixed(0))
+KEY = {"Idempotency-Key": "order-17"}
+
+
+@pytest.fixture
+def server():
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def session():
+    with requests.Session() as made:
+        made.trust_env = False
+        yield made
+
+
+def retrying(session, policy=NOW, **options):
+    adapter = RetryAdapter(policy, **options)
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    return session
+
+
+def test_send_takes_its_arguments_by_position(server):
+    """send(request, stream, timeout, verify, cert, proxies), as adapters above it call it."""
+    server.script("/thing", 503, "200;body=5")
+    request = requests.Request("GET", server.url + "/thing").prepare()
+    adapter = RetryAdapter(NOW)
+    response = adapter.send(request, True, (5, 5), True, None, {})
+    assert (response.status_code, response.raw.read()) == (200, b"01234")
+    adapter.close()
+
+
+# Other adapters.
+
+
+class Cached(RetryAdapter, CacheControlAdapter):
+    pass
+
+
+class CachedAbove(CacheControlAdapter, RetryAdapter):
+    pass
+
+
+class Limited(RetryAdapter, LimiterAdapter):
+    pass
+
+
+class LimitedAbove(LimiterMixin, RetryAdapter):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Cached(NOW),
+        lambda: Cached(NOW, cache_etags=False),
+        lambda: CachedAbove(policy=NOW),
+        lambda: RetryAdapter(NOW, inner=CacheControlAdapter()),
+    ],
+    ids=["below", "with-options", "above", "inner"],
+)
+def test_with_cachecontrol(session, server, make):
+    """The cache answers the second call; the first one was retried."""
+    server.script("/thing", 503, "200;body=5;header=Cache-Control:max-age=1000")
+    session.mount("http://", make())
+    for _ in range(2):
+        assert session.get(server.url + "/thing").content == b"01234"
+    assert len(server.requests()) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "tokens"),
+    [
+        (lambda: Limited(NOW, per_second=1000), 3),
+        (lambda: LimitedAbove(policy=NOW, per_second=1000), 1),
+        (lambda: RetryAdapter(NOW, inner=LimiterAdapter(per_second=1000)), 3),
+    ],
+    ids=["below", "above", "inner"],
+)
+def test_with_requests_ratelimiter(session, server, make, tokens, monkeypatch):
+    """A limiter below us counts every attempt, one above us every call."""
+    taken = []
+    own = LimiterMixin._bucket_name
+    monkeypatch.setattr(LimiterMixin, "_bucket_name", lambda self, request: taken.append(1) or own(self, request))
+    server.script("/thing", 503, 503, 200)
+    session.mount("http://", make())
+    assert session.get(server.url + "/thing").status_code == 200
+    assert (len(taken), len(server.requests())) == (tokens, 3)
+
+
+def test_max_retries_is_refused_with_what_to_write():
+    """The policy replaces it."""
+    with pytest.raises(TypeError, match=r"max_attempts=max_retries \+ 1"):
+        RetryAdapter(max_retries=3)
+
+
+@pytest.mark.parametrize(
+    "retries", [3, Retry(3, status_forcelist=[503]), Retry(None, connect=2), Retry(0, status_forcelist=[503])]
+)
+def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(session, server, retries):
+    """Two loops multiply; four attempts stay four."""
+    server.script("/thing", 503)
+    inner = HTTPAdapter(max_retries=retries)
+    with pytest.warns(UserWarning, match="was set to 0") as caught:
+        retrying(session, inner=inner)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert (inner.max_retries.total, inner.max_retries.status_forcelist) == (0, set())
+    assert session.get(server.url + "/thing").status_code == 503
+    assert len(server.requests()) == 4
+
+
+def test_an_inner_adapter_must_be_one():
+    with pytest.raises(TypeError, match="inner must be an adapter"):
+        RetryAdapter(inner=RetryPolicy())
+
+
+# mount().
+
+
+def test_mount_wraps_what_is_mounted(session):
+    """Each adapter once, also one that serves two prefixes; all share a budget; the order stays."""
+    mine = HTTPAdapter()
+    session.mount("http://a.example", mine)
+    session.mount("http://b.example", mine)
+    before = dict(session.adapters)
+    assert mount(session, NOW) is session
+    assert list(session.adapters) == list(before)
+    wrapped = session.adapters
+    assert wrapped["http://a.example"] is wrapped["http://b.example"]
+    assert all(isinstance(each, RetryAdapter) and each._inner is before[key] for key, each in wrapped.items())
+    assert len({id(each._strategy.budget) for each in wrapped.values()}) == 1
+
+
+def test_mount_shares_the_budget_between_schemes(session):
+    """Five retries in all, whichever adapter makes them."""
+    session.mount("http://", ScriptedAdapter([503]))
+    session.mount("http://b.example", ScriptedAdapter([503]))
+    mount(session, NOW, budget=RetryBudget(ratio=0, floor_per_second=0, burst=5))
+    retries = [record_of(session.get(f"http://{host}.example/x/../a")).retries for host in "ab"]
+    assert retries == [3, 3]  # one allowance for each origin
+    assert [record_of(session.get(f"http://{host}.example/")).retries for host in "ab"] == [2, 2]
+
+
+def test_mount_twice_is_refused(session):
+    mount(session)
+    with pytest.raises(ValueError, match="retries already"):
+        mount(session)
+
+
+@pytest.mark.parametrize("wrong", [None, requests, "session", RetryAdapter()])
+def test_mount_takes_a_session(wrong):
+    with pytest.raises(TypeError, match=r"takes a requests\.Session"):
+        mount(wrong)
+
+
+# Pickling and threads.
+
+
+def test_a_session_survives_pickling(server, session):
+    """Policy and options go along; the copy retries, with a budget and pools of its own."""
+    server.script("/thing", 503, 503, 200)
+    adapter = RetryAdapter(NOW.replace(max_attempts=3), name="mine", idempotency=IdempotencyKeys(), pool_block=True)
+    session.mount("http://", adapter)
+    copy = pickle.loads(pickle.dumps(session))
+    copied = copy.adapters["http://"]
+    assert type(copied) is RetryAdapter
+    assert copied._strategy.budget is not adapter._strategy.budget
+    assert copied._pool_block is True
+    assert copy.post(server.url + "/thing", data=b"x").status_code == 200
+    (key,) = {arrival.key for arrival in server.requests()}
+    assert key
+    copy.close()
+
+
+def test_what_mount_made_survives_pickling(server, session):
+    """The wrapper and the adapter in it."""
+    server.script("/thing", 503, 200)
+    copy = pickle.loads(pickle.dumps(mount(session, NOW)))
+    assert copy.get(server.url + "/thing").status_code == 200
+    copy.close()
+
+
+def test_threads_share_a_session(server, session):
+    """Each call gets its own answer."""
+    retrying(session, budget=None)
+    for n in range(40):
+        server.script(f"/{n}", 503, f"200;body={n}")
+    sizes = {}
+
+    def ask(numbers):
+        for n in numbers:
+            sizes[n] = len(session.get(f"{server.url}/{n}").content)
+
+    threads = [threading.Thread(target=ask, args=(range(k, 40, 8),)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sizes == {n: n for n in range(40)}
+    assert len(server.requests()) == 80
+
+
+# Bodies.
+
+
+def test_a_file_is_sent_again_from_where_it_stood(server, session, tmp_path):
+    """Not from its beginning: bytes that were skipped are nobody's business."""
+    path = tmp_path / "upload"
+    path.write_bytes(b"header" + b"x" * 100_000)
+    server.script("/thing", 503, "reset", 200)
+    with path.open("rb") as file:
+        file.seek(6)
+        assert retrying(session).put(server.url + "/thing", data=file).status_code == 200
+    assert [arrival.body_bytes for arrival in server.requests()] == [100_000] * 3
+    assert len({arrival.sha256 for arrival in server.requests()}) == 1
+
+
+class Pipe(io.RawIOBase):
+    """Can be read once and not put back."""
+
+    def __init__(self, content):
+        self._source = io.BytesIO(content)
+
+    def readable(self):
+        return True
+
+    def read(self, size=-1):
+        return self._source.read(size)
+
+
+ONE_SHOT = {
+    "generator": lambda: (part for part in [b"abc", b"def"]),
+    "iterator": lambda: iter([b"abc", b"def"]),
+    "pipe": lambda: Pipe(b"abcdef"),
+    "multipart": lambda: MultipartEncoder({"field": "value"}, boundary="b"),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_SHOT)
+def test_a_body_that_was_read_is_not_sent_again(server, session, kind):
+    """The caller gets the answer there was; the server never sees an empty body."""
+    server.script("/thing", 503, 200)
+    response = retrying(session).put(server.url + "/thing", data=ONE_SHOT[kind]())
+    assert response.status_code == 503
+    assert record_of(response).reason is Reason.BODY_CONSUMED
+    (arrival,) = server.requests()
+    assert arrival.body_bytes > 0
+
+
+@pytest.mark.parametrize("kind", ONE_SHOT)
+def test_body_buffer_keeps_a_body_that_can_be_read_once(server, session, kind):
+    """Up to so many bytes; then it is sent again whole."""
+    server.script("/thing", 503, "reset", 200)
+    response = retrying(session, body_buffer=1000).put(server.url + "/thing", data=ONE_SHOT[kind]())
+    assert response.status_code == 200
+    assert len(server.requests()) == 3
+    assert len({(arrival.body_bytes, arrival.sha256) for arrival in server.requests()}) == 1
+    assert server.requests()[0].body_bytes > 0
+
+
+@pytest.mark.parametrize("kind", ["generator", "iterator", "pipe"])
+def test_a_body_larger_than_the_buffer_is_not_sent_again(server, session, kind):
+    server.script("/thing", 503, 200)
+    response = retrying(session, body_buffer=5).put(server.url + "/thing", data=ONE_SHOT[kind]())
+    assert (response.status_code, len(server.requests())) == (503, 1)
+
+
+def test_a_refused_connection_does_not_use_a_body_up(session):
+    """Nothing was read of it, so it may still be sent."""
+    server = FaultServer()
+    server.start()
+    server.script("/thing", 200)
+    server.stop()
+    retrying(session, on_event=[lambda event: server.start() if event.attempt == 2 else None])
+    try:
+        assert session.post(server.url + "/thing", data=ONE_SHOT["generator"]()).status_code == 200
+        assert [arrival.body_bytes for arrival in server.requests()] == [6]
+    finally:
+        server.stop()
+
+
+def test_a_used_up_generator_does_not_follow_a_redirect_empty(server, session):
+    """307 wants the body again; there is none, and the server must not see an empty one."""
+    server.script("/thing", "307;header=Location:/other")
+    server.script("/other", 200)
+    with pytest.raises(requests.ConnectionError, match="cannot be sent again"):
+        retrying(session).post(server.url + "/thing", data=ONE_SHOT["generator"]())
+    assert [arrival.path for arrival in server.requests()] == ["/thing"]
+
+
+def test_a_file_follows_a_redirect(server, session):
+    """As without us; and each hop is retried."""
+    server.script("/thing", "503", "307;header=Location:/other")
+    server.script("/other", 503, 200)
+    file = io.BytesIO(b"skipped" + b"y" * 50)
+    file.seek(7)
+    response = retrying(session).put(server.url + "/thing", data=file)
+    assert (response.status_code, [each.status_code for each in response.history]) == (200, [307])
+    assert [arrival.body_bytes for arrival in server.requests()] == [50] * 4
+
+
+def test_the_callers_own_error_in_a_body_is_his(server, session):
+    """What his iterator raises is not taken for the network's."""
+
+    def broken():
+        yield b"abc"
+        raise ValueError("mine")
+
+    server.script("/thing", 200)
+    with pytest.raises(ValueError, match="mine"):
+        retrying(session).put(server.url + "/thing", data=broken())
+    assert len(server.requests()) <= 1
+
+
+# Answers.
+
+
+@pytest.mark.parametrize("fault", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;body=10;chunked=1"])
+@pytest.mark.parametrize(("method", "headers", "sent"), [("GET", {}, 2), ("POST", {}, 1), ("POST", KEY, 2)])
+def test_a_truncated_answer_is_a_failure(server, session, fault, method, headers, sent):
+    """With stream=False, and for what is safe to repeat; a keyless POST gets the library's own error."""
+    server.script("/thing", fault, "200;body=10")
+    retrying(session)
+    if sent == 2:
+        response = session.request(method, server.url + "/thing", data=b"x", headers=headers)
+        assert response.content == b"0123456789"
+        assert record_of(response).retries == 1
+    else:
+        with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+            session.request(method, server.url + "/thing", data=b"x", headers=headers)
+    assert len(server.requests()) == sent
+
+
+def test_a_truncated_404_is_a_failure_too(server, session):
+    """Its body is what the caller wanted to see."""
+    server.script("/thing", "cut:3;body=10", "404;body=10")
+    assert retrying(session).get(server.url + "/thing").content == b"0123456789"
+
+
+def test_a_streamed_answer_is_the_callers(server, session):
+    """With stream=True the hand-over is the head."""
+    server.script("/thing", "cut:3;body=10", 200)
+    response = retrying(session).get(server.url + "/thing", stream=True)
+    with pytest.raises(requests.exceptions.ChunkedEncodingError):
+        _ = response.content
+    assert len(server.requests()) == 1
+
+
+def test_cookies_and_hooks_are_as_without_us(server):
+    """The session's jar has what the last answer set; a hook sees one response a call."""
+    steps = ["503;header=Set-Cookie:failed=1", "200;header=Set-Cookie:good=1"]
+    seen = {}
+    for name, adapter, script in (("bare", HTTPAdapter(), steps[1:]), ("ours", RetryAdapter(NOW), steps)):
+        server.script("/thing", *script)
+        with requests.Session() as session:
+            session.trust_env = False
+            session.mount("http://", adapter)
+            told = []
+            session.hooks["response"].append(lambda response, told=told, **named: told.append(response.status_code))
+            response = session.get(server.url + "/thing")
+            seen[name] = (told, dict(session.cookies), dict(response.cookies), response.elapsed is not None)
+    assert seen["ours"] == seen["bare"] == ([200], {"good": "1"}, {"good": "1"}, True)
+
+
+def test_digest_authentication_sends_through_the_wrapper(session, server):
+    """The second request of the handshake is retried as well."""
+    challenge = '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
+    server.script("/thing", challenge, 503, 200)
+    mount(session, NOW)
+    assert session.get(server.url + "/thing", auth=HTTPDigestAuth("u", "p")).status_code == 200
+    assert len(server.requests()) == 3
+
+
+def test_on_exhausted_raise(server, session):
+    """requests' own HTTPError, with the answer."""
+    server.script("/thing", "503;body=5")
+    retrying(session, NOW.replace(on_exhausted="raise", max_attempts=2))
+    with pytest.raises(requests.HTTPError) as caught:
+        session.get(server.url + "/thing")
+    assert caught.value.response.content == b"01234"
+    assert caught.value.request.url == server.url + "/thing"
+    assert record_of(caught.value).reasons == ("503", "503")
+
+
+def test_the_last_error_is_requests_own(server, session):
+    """Not wrapped, with the story as a note, and it pickles."""
+    server.script("/thing", "reset")
+    with pytest.raises(requests.ConnectionError) as caught:
+        retrying(session).get(server.url + "/thing")
+    assert type(caught.value) is requests.ConnectionError
+    assert caught.value.request is not None
+    assert sum(note.startswith("forbear: 4 attempts") for note in caught.value.__notes__) == 1
+
+
+# Exceptions.
+
+
+@pytest.mark.parametrize(
+    ("cls", "bases"),
+    [
+        (DeadlineExceeded, (forbear.DeadlineExceeded, requests.Timeout, requests.RequestException)),
+        (CircuitOpenError, (forbear.CircuitOpenError, requests.RequestException)),
+    ],
+)
+def test_our_exceptions_are_of_both_families_and_pickle(cls, bases):
+    """``except requests.Timeout`` catches DeadlineExceeded."""
+    assert all(issubclass(cls, base) for base in bases)
+    assert not issubclass(cls, TimeoutError)
+    error = cls("too late", reason=Reason.DEADLINE, retry_after=3.5)
+    error.add_note("a note")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert (str(copy), copy.reason, copy.retry_after) == ("too late", Reason.DEADLINE, 3.5)
+    assert copy.__notes__ == ["a note"]
+
+
+# Time.
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "step", ["hang", "200;body=160;drip=50", "404;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"]
+)
+def test_a_deadline_ends_a_call_whatever_drips(server, session, step, stream):
+    """Head late, body in drops, of any status: DeadlineExceeded from requests' own error, 50 ms after at most."""
+    server.script("/thing", step)
+    retrying(session, NOW.replace(max_attempts=1))
+    began = time.monotonic()
+    with pytest.raises((DeadlineExceeded, requests.ConnectionError)) as caught, forbear.deadline(0.2):
+        _ = session.get(server.url + "/thing", stream=stream).content
+    assert 0.19 <= time.monotonic() - began <= 0.3
+    if not stream:
+        assert type(caught.value) is DeadlineExceeded
+        assert isinstance(caught.value.__cause__, requests.RequestException)
+
+
+def test_total_timeout_covers_the_body_and_the_error_path(server, session):
+    """Also of an answer that is handed over because time is short."""
+    server.script("/thing", "503;body=160;drip=50")
+    retrying(session, RetryPolicy(backoff=Fixed(5), total_timeout=0.2, on_exhausted="raise"))
+    began = time.monotonic()
+    with pytest.raises(requests.HTTPError):
+        session.get(server.url + "/thing")
+    assert time.monotonic() - began <= 0.3
+
+
+def test_a_deadline_of_a_fake_clock_is_not_the_systems(session, server):
+    """The time left counts, not the instant."""
+    server.script("/thing", 503, "200;body=10;drip=5")
+    retrying(session, RetryPolicy(total_timeout=60), clock=FakeClock())
+    assert session.get(server.url + "/thing").content == b"0123456789"
+
+
+class Noting(ScriptedAdapter):
+    """Keeps the timeouts it was given."""
+
+    def __init__(self, steps):
+        super().__init__(steps)
+        self.timeouts = []
+
+    def send(self, request, **named):
+        self.timeouts.append(named["timeout"])
+        return super().send(request, **named)
+
+
+@pytest.mark.parametrize(
+    ("given", "connect", "read"),
+    [
+        (None, 10, 10),
+        (3, 3, 3),
+        ((3, 20), 3, 10),
+        ((None, 4), 10, 4),
+        (Timeout(connect=2, read=30), 2, 10),
+        (Timeout(total=6), 6, 6),
+    ],
+    ids=str,
+)
+def test_timeouts_are_clamped_to_the_time_left(session, given, connect, read):
+    """Every form requests takes; 10 s are left, and 7 for the second attempt."""
+    inner = Noting([503, 200])
+    retrying(session, RetryPolicy(backoff=Fixed(3), total_timeout=10), inner=inner, clock=FakeClock())
+    session.get("http://api.example.com/", timeout=given)
+    first, second = inner.timeouts
+    assert (first.connect_timeout, first.clone().read_timeout if first.total is None else min(first.total, first._read or 99)) == (connect, read)  # fmt: skip
+    assert (second.connect_timeout, min(second.total, second._read or 99)) == (min(connect, 7), min(read, 7))
+
+
+@pytest.mark.parametrize("given", [None, 3, (3, 20), Timeout(total=6)], ids=str)
+def test_timeouts_are_untouched_without_a_deadline(session, given):
+    """The very object."""
+    inner = Noting([503, 200])
+    retrying(session, inner=inner).get("http://api.example.com/", timeout=given)
+    assert all(each is given for each in inner.timeouts)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_full_pool_is_not_waited_for_past_the_deadline(server, session, wrapped):
+    """pool_block=True, its only connection busy: requests by itself would wait for ever."""
+    server.script("/thing", "200;body=100000")
+    if wrapped:
+        session.mount("http://", HTTPAdapter(pool_maxsize=1, pool_block=True))
+        mount(session, NOW)
+    else:
+        retrying(session, pool_maxsize=1, pool_block=True)
+    holding = session.get(server.url + "/thing", stream=True)
+    began = time.monotonic()
+    with pytest.raises(DeadlineExceeded), forbear.deadline(0.1):
+        session.get(server.url + "/thing")
+    assert 0.09 <= time.monotonic() - began <= 0.2
+    holding.close()
+    with forbear.deadline(5):
+        assert session.get(server.url + "/thing").status_code == 200
+
+
+@pytest.mark.parametrize("step", ["503", "503;body=200000", "503;body=64;drip=300", "reset", "cut:3;body=10"])
+def test_a_pool_of_one_never_deadlocks(server, session, step):
+    """Whatever failed, its connection is back before the next attempt asks for one."""
+    server.script("/thing", step, step, 200)
+    retrying(session, pool_maxsize=1, pool_block=True)
+    done = []
+    thread = threading.Thread(
+        target=lambda: done.append(session.get(server.url + "/thing").status_code), daemon=True
+    )
+    thread.start()
+    thread.join(5)
+    assert done == [200]
+
+
+# Settings of the session.
+
+
+class ForwardProxy(http.server.BaseHTTPRequestHandler):
+    """Answers what it is asked to forward, 503 first, and notes how it was asked."""
+
+    def do_GET(self):
+        self.server.seen.append((self.path, self.headers.get("Proxy-Authorization")))
+        self.send_response(503 if len(self.server.seen) == 1 else 200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def proxy():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ForwardProxy)
+    server.seen = []
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_proxies_are_used_as_without_us(proxy, session, monkeypatch, how):
+    """Each attempt goes to the proxy, with its credentials."""
+    url = f"http://u:p@127.0.0.1:{proxy.server_port}"
+    named = {"proxies": {"http": url}} if how == "argument" else {}
+    if how == "environment":
+        session.trust_env = True
+        monkeypatch.setenv("http_proxy", url)
+        monkeypatch.setenv("no_proxy", "")
+    assert retrying(session).get("http://api.example.com/thing", **named).content == b"ok"
+    assert proxy.seen == [("http://api.example.com/thing", "Basic dTpw")] * 2
+
+
+def test_verify_cert_and_proxies_reach_every_attempt(session):
+    """As they were given."""
+    seen = []
+
+    class Inner(ScriptedAdapter):
+        def send(self, request, **named):
+            seen.append({name: named[name] for name in ("verify", "cert", "proxies", "stream")})
+            return super().send(request, **named)
+
+    session.mount("https://", Inner([503, 200]))
+    mount(session, NOW)
+    session.get("https://api.example.com/", verify="ca.pem", cert=("c", "k"), proxies={"https": "http://p:1"})
+    assert seen == [{"verify": "ca.pem", "cert": ("c", "k"), "proxies": {"https": "http://p:1"}, "stream": False}] * 2
+
+
+# What is left behind.
+
+
+def test_urllib3s_log_has_no_query_of_ours(server, session, caplog):
+    """And keeps those of others as they are."""
+    server.script("/thing", 503, 200)
+    with caplog.at_level(logging.DEBUG, logger="urllib3"):
+        retrying(session).get(server.url + "/thing?token=secret")
+        assert "secret" not in caplog.text
+        assert '"GET /thing?… HTTP/1.1" 200' in caplog.text
+        with urllib3.PoolManager() as manager:
+            manager.request("GET", server.url + "/thing?token=theirs")
+    assert "theirs" in caplog.text
+
+
+def test_a_call_leaves_no_cyclic_garbage(session):
+    """Neither success nor retry nor error waits for the collector."""
+    retrying(session, inner=ScriptedAdapter([503, 200]), budget=None)
+    failing = requests.Session()
+    failing.mount("http://", RetryAdapter(NOW, inner=ScriptedAdapter(["read_timeout"]), budget=None))
+
+    def calls():
+        session.get("http://api.example.com/")
+        try:
+            failing.get("http://api.example.com/")
+        except requests.ReadTimeout:
+            pass
+
+    calls()
+    bare = requests.Session()
+    bare.mount("http://", ScriptedAdapter([200]))
+    bare.get("http://api.example.com/")
+    gc.collect()
+    gc.disable()
+    try:
+        bare.get("http://api.example.com/")
+        theirs = gc.collect()
+        for _ in range(5):
+            session.get("http://api.example.com/")
+        assert gc.collect() <= 5 * theirs
+        try:
+            failing.get("http://api.example.com/")
+        except requests.ReadTimeout:
+            pass
+        assert gc.collect() <= theirs
+    finally:
+        gc.enable()

@@ -1,0 +1,827 @@
+"""Errors of requests and urllib3: what each proves. The corpus, every class, and real faults.
+
+Exceptions of the tables are built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0 and 2.8);
+the last part lets the libraries raise them, over loopback and through proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import http.client
+import importlib
+import inspect
+import json
+import pkgutil
+import socket
+import ssl
+import struct
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import requests
+import requests.exceptions as rq
+import trustme
+import urllib3
+import urllib3.exceptions as u3
+from urllib3.util.ssl_match_hostname import CertificateError
+
+from forbear import CircuitOpenError, FailureKind, Phase, Reason, RetryPolicy, StandardStrategy
+from forbear._urllib3_family.errors import classify
+from forbear.core.call import Call
+from forbear.core.outcome import RETRYABLE_KINDS, RequestFacts
+from forbear.core.verdict import GiveUp, RetryAfter
+from forbear.testing import FaultServer
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+HOST = "origin.example"
+POOL = urllib3.HTTPConnectionPool(HOST)
+CONNECTION = urllib3.connection.HTTPConnection(HOST)
+
+
+def meaning(error):
+    failure = classify(error)
+    assert failure.error == type(error).__name__
+    return failure.kind, failure.phase
+
+
+# --- exceptions as the libraries build them ---------------------------------------------------
+
+BUILDERS = {
+    "urllib3.exceptions.MaxRetryError": lambda inner, text: u3.MaxRetryError(POOL, "/", inner),
+    "urllib3.exceptions.ProxyError": lambda inner, text: u3.ProxyError(text or "Unable to connect to proxy", inner),
+    "urllib3.exceptions.NewConnectionError": lambda inner, text: u3.NewConnectionError(CONNECTION, text),
+    "urllib3.exceptions.NameResolutionError": lambda inner, text: u3.NameResolutionError(
+        HOST, CONNECTION, inner or socket.gaierror(-2, "Name or service not known")
+    ),
+    "urllib3.exceptions.ConnectTimeoutError": lambda inner, text: u3.ConnectTimeoutError(CONNECTION, text),
+    "urllib3.exceptions.ReadTimeoutError": lambda inner, text: u3.ReadTimeoutError(POOL, "/", text),
+    "urllib3.exceptions.EmptyPoolError": lambda inner, text: u3.EmptyPoolError(POOL, text),
+    "urllib3.exceptions.FullPoolError": lambda inner, text: u3.FullPoolError(POOL, text),
+    "urllib3.exceptions.ClosedPoolError": lambda inner, text: u3.ClosedPoolError(POOL, text),
+    "urllib3.exceptions.HostChangedError": lambda inner, text: u3.HostChangedError(POOL, "http://other.example/"),
+    "urllib3.exceptions.ProtocolError": lambda inner, text: (
+        u3.ProtocolError("Connection aborted.", inner) if inner else u3.ProtocolError(text)
+    ),
+    "http.client.RemoteDisconnected": lambda inner, text: http.client.RemoteDisconnected(text),
+    "http.client.IncompleteRead": lambda inner, text: http.client.IncompleteRead(b"abc", 7),
+    "builtins.ConnectionRefusedError": lambda inner, text: ConnectionRefusedError(111, "Connection refused"),
+    "builtins.ConnectionResetError": lambda inner, text: ConnectionResetError(104, "Connection reset by peer"),
+    "ssl.SSLCertVerificationError": lambda inner, text: ssl.SSLCertVerificationError(1, "certificate verify failed"),
+}
+
+
+def build(name, inner=None, text=""):
+    """One exception with the next one inside; requests and SSLError keep it as their argument."""
+    builder = BUILDERS.get(name)
+    if builder is not None:
+        return builder(inner, text)
+    module, _, cls = name.rpartition(".")
+    return getattr(importlib.import_module(module), cls)(text if inner is None else inner)
+
+
+def chain(*names, text=""):
+    """Exceptions from the outermost to the innermost, linked by arguments and attributes as the libraries do."""
+    error = None
+    for name in reversed(names):
+        inner, error = error, build(name, error, "" if error is not None else text)
+        if inner is not None and name.startswith("urllib3."):
+            error.__cause__ = inner  # urllib3 always says it, requests never does
+    return error
+
+
+def chain_of_causes(*names, text=""):
+    """The same when someone raises them anew: nothing but ``__cause__``."""
+    error = None
+    for name in reversed(names):
+        inner, error = error, build(name, None, text)
+        error.__cause__ = inner
+    return error
+
+
+def short(*names):
+    """``rq.X`` and ``u3.X`` for the long names."""
+    return [name.replace("rq.", "requests.exceptions.").replace("u3.", "urllib3.exceptions.") for name in names]
+
+
+# --- the corpus -------------------------------------------------------------------------------
+
+CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8"))
+CASES = [
+    case
+    for case in CORPUS["cases"]
+    if case["outcome"].get("exception", "").partition(".")[0] in ("requests", "urllib3", "asyncio", "builtins")
+]
+# DESIGN section 4: the corpus has finer labels than ``Reason``.
+REASONS = {
+    "decoding-error": "permanent-error",
+    "inner-retries-exhausted": "permanent-error",
+    "cancelled": "unknown-error",
+}
+
+
+def test_every_case_of_the_two_libraries_is_run():
+    assert len(CASES) == 14 + 10 + 2
+
+
+@pytest.mark.parametrize("link", [chain, chain_of_causes], ids=["as built", "by cause"])
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_corpus(case, link):
+    outcome, expect = case["outcome"], case["expect"]
+    error = link(outcome["exception"], *outcome.get("wraps", ()), text=outcome.get("message", ""))
+    policy = RetryPolicy()
+    headers = [tuple(line) for line in case["headers"]]
+    call = Call(
+        policy, RequestFacts(case["method"], "http://origin.example:80", headers), StandardStrategy(policy), now=0
+    )
+    call.sending(0)
+    failure = classify(error)
+    verdict = call.after_error(
+        failure,
+        0,
+        body_ready=case["body"] != "one-shot" or not case["body_read"],
+        delivered=outcome.get("phase") == "body",
+    )
+    label = expect["reason"]
+    if expect["may_retry"]:
+        assert isinstance(verdict, RetryAfter)
+        assert (failure.phase is UNSENT) is (label == "not-sent")
+    else:
+        assert verdict == GiveUp(Reason(REASONS.get(label, label)))
+
+
+# --- every class by itself --------------------------------------------------------------------
+
+# standards.md section 8 and rules S8-S10: what a class proves when nothing more is known.
+NEVER_SENT, MAYBE_SENT, NEVER_ANSWERED = (K.PERMANENT, UNSENT), (K.PERMANENT, SENT), (K.PERMANENT, ANSWERED)
+ALONE = {
+    u3: {
+        "NewConnectionError": (K.REFUSED, UNSENT),
+        "NameResolutionError": (K.DNS, UNSENT),
+        "ConnectTimeoutError": (K.CONNECT_TIMEOUT, UNSENT),
+        "EmptyPoolError": (K.POOL, UNSENT),
+        "ReadTimeoutError": (K.READ_TIMEOUT, SENT),
+        "ProtocolError": (K.PROTOCOL, SENT),
+        "SSLError": (K.TLS, SENT),
+        "ProxyError": (K.PROXY, SENT),
+        "InvalidHeader": (K.PROTOCOL, ANSWERED),
+        "IncompleteRead": (K.PROTOCOL, ANSWERED),
+        "InvalidChunkLength": (K.PROTOCOL, ANSWERED),
+        "MaxRetryError": (K.PROTOCOL, SENT),
+        "TimeoutError": (K.TIMEOUT, SENT),
+        "RequestError": (K.PROTOCOL, SENT),
+        "PoolError": (K.PROTOCOL, SENT),
+        "HTTPError": (K.PROTOCOL, SENT),
+        "DecodeError": (K.DECODING, ANSWERED),
+        "ResponseError": NEVER_ANSWERED,
+        "ResponseNotChunked": NEVER_ANSWERED,
+        "BodyNotHttplibCompatible": NEVER_ANSWERED,
+        "UnrewindableBodyError": MAYBE_SENT,
+        **dict.fromkeys(
+            {
+                "FullPoolError", "ClosedPoolError", "HostChangedError", "LocationValueError", "LocationParseError",
+                "URLSchemeUnknown", "ProxySchemeUnknown", "ProxySchemeUnsupported", "TimeoutStateError",
+            },
+            NEVER_SENT,
+        ),
+        "HeaderParsingError": (K.UNKNOWN, SENT),
+    },
+    rq: {
+        "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
+        "ReadTimeout": (K.READ_TIMEOUT, SENT),
+        "ConnectionError": (K.RESET, SENT),
+        "SSLError": (K.TLS, SENT),
+        "ProxyError": (K.PROXY, SENT),
+        "ChunkedEncodingError": (K.PROTOCOL, ANSWERED),
+        "Timeout": (K.TIMEOUT, SENT),
+        "RequestException": (K.PROTOCOL, SENT),
+        "ContentDecodingError": (K.DECODING, ANSWERED),
+        **dict.fromkeys(
+            {"RetryError", "HTTPError", "TooManyRedirects", "StreamConsumedError", "JSONDecodeError"}, NEVER_ANSWERED
+        ),
+        **dict.fromkeys(
+            {"InvalidJSONError", "InvalidURL", "InvalidProxyURL", "MissingSchema", "InvalidSchema", "URLRequired"},
+            NEVER_SENT,
+        ),
+        **dict.fromkeys({"InvalidHeader", "UnrewindableBodyError"}, MAYBE_SENT),
+    },
+}  # fmt: skip
+# Beside the modules named exceptions; what no rule names is not retried.
+ELSEWHERE = {
+    "urllib3.util.ssl_match_hostname.CertificateError": (K.CERTIFICATE, UNSENT),
+    "requests.cookies.CookieConflictError": (K.UNKNOWN, SENT),
+}
+
+
+def raw(cls):
+    """An instance that tells nothing but its class."""
+    return cls.__new__(cls)
+
+
+def exceptions_of(module):
+    for _, cls in inspect.getmembers(module, inspect.isclass):
+        if issubclass(cls, BaseException) and not issubclass(cls, Warning) and cls.__module__ == module.__name__:
+            yield cls
+
+
+@pytest.mark.parametrize("module", [rq, u3], ids=["requests", "urllib3"])
+def test_every_class_of_the_installed_version_has_its_own_entry(module):
+    """A class that a new version brings is judged by someone before it is retried."""
+    found = {cls.__name__: meaning(raw(cls)) for cls in exceptions_of(module)}
+    assert found == ALONE[module]
+
+
+@pytest.mark.parametrize("library", [requests, urllib3], ids=["requests", "urllib3"])
+def test_no_exception_class_hides_in_another_module(library):
+    found = {}
+    for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
+        if ".contrib" in module.name or module.name.endswith(("__main__", ".http2.connection", ".exceptions")):
+            continue  # optional parts: PySocks, pyOpenSSL, browsers, h2; they raise the library's own
+        for cls in exceptions_of(importlib.import_module(module.name)):
+            found[f"{cls.__module__}.{cls.__name__}"] = meaning(raw(cls))
+    assert found == {name: of for name, of in ELSEWHERE.items() if name.startswith(library.__name__)}
+
+
+@pytest.mark.parametrize("module", [rq, u3], ids=["requests", "urllib3"])
+def test_a_warning_raised_as_an_error_is_not_retried(module):
+    """``python -W error`` makes an exception of InsecureRequestWarning; the next attempt would too."""
+    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if issubclass(cls, Warning)]
+    assert classes
+    assert {meaning(raw(cls)) for cls in classes} == {(K.UNKNOWN, SENT)}
+
+
+@pytest.mark.parametrize("module", [rq, u3], ids=["requests", "urllib3"])
+def test_a_subclass_means_what_its_base_means(module):
+    for cls in exceptions_of(module):
+        mine = type("Mine", (cls,), {"__module__": "mine"})
+        assert meaning(raw(mine)) == ALONE[module][cls.__name__]
+
+
+# --- what is inside decides -------------------------------------------------------------------
+
+TUNNEL = "Tunnel connection failed: "
+CHAINS = [
+    # requests, as adapters.send and iter_content raise it
+    ("rq.ConnectTimeout u3.MaxRetryError u3.ConnectTimeoutError builtins.TimeoutError", K.CONNECT_TIMEOUT, UNSENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError builtins.ConnectionRefusedError", K.REFUSED, UNSENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError builtins.OSError", K.REFUSED, UNSENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError socket.gaierror", K.DNS, UNSENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.NameResolutionError socket.gaierror", K.DNS, UNSENT),
+    ("rq.ConnectionError u3.ProtocolError http.client.RemoteDisconnected", K.RESET, SENT),
+    ("rq.ConnectionError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
+    ("rq.ConnectionError u3.ProtocolError builtins.BrokenPipeError", K.RESET, SENT),
+    ("rq.ConnectionError u3.ProtocolError builtins.OSError", K.RESET, SENT),
+    ("rq.ConnectionError u3.ProtocolError http.client.BadStatusLine", K.PROTOCOL, SENT),
+    ("rq.ConnectionError u3.ProtocolError http.client.LineTooLong", K.PROTOCOL, SENT),
+    ("rq.ConnectionError u3.ProtocolError http.client.CannotSendRequest", K.PROTOCOL, SENT),
+    ("rq.ConnectionError u3.ProtocolError http.client.InvalidURL", K.PERMANENT, UNSENT),
+    ("rq.ConnectionError u3.ProtocolError builtins.TimeoutError", K.WRITE_TIMEOUT, SENT),
+    # requests-unixsocket and docker: their connections raise it raw, and urllib3 says no more than this
+    ("rq.ConnectionError u3.ProtocolError builtins.ConnectionRefusedError", K.REFUSED, SENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.ReadTimeoutError", K.READ_TIMEOUT, SENT),
+    ("rq.ConnectionError u3.ReadTimeoutError", K.READ_TIMEOUT, ANSWERED),
+    ("rq.ConnectionError u3.ReadTimeoutError builtins.TimeoutError", K.READ_TIMEOUT, ANSWERED),
+    ("rq.ConnectionError u3.ClosedPoolError", K.PERMANENT, UNSENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.ResponseError", K.PERMANENT, ANSWERED),
+    ("rq.ConnectionError u3.MaxRetryError u3.SSLError ssl.SSLError", K.TLS, SENT),
+    ("rq.ConnectionError u3.LocationParseError", K.PERMANENT, UNSENT),
+    ("rq.ConnectionError builtins.OSError", K.RESET, SENT),
+    ("rq.ConnectionError builtins.ValueError", K.RESET, SENT),
+    ("rq.ReadTimeout u3.ReadTimeoutError builtins.TimeoutError", K.READ_TIMEOUT, SENT),
+    ("rq.RetryError u3.MaxRetryError u3.ResponseError", K.PERMANENT, ANSWERED),
+    ("rq.SSLError u3.MaxRetryError u3.SSLError ssl.SSLEOFError", K.TLS, SENT),
+    ("rq.SSLError u3.SSLError ssl.SSLError", K.TLS, SENT),
+    ("rq.InvalidHeader u3.InvalidHeader", K.PERMANENT, SENT),
+    ("rq.InvalidURL u3.LocationParseError", K.PERMANENT, UNSENT),
+    ("rq.ChunkedEncodingError u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
+    ("rq.ChunkedEncodingError u3.ProtocolError builtins.ConnectionResetError", K.RESET, ANSWERED),
+    ("rq.ChunkedEncodingError u3.ProtocolError", K.PROTOCOL, ANSWERED),
+    ("rq.ContentDecodingError u3.DecodeError", K.DECODING, ANSWERED),
+    # urllib3
+    ("u3.NewConnectionError builtins.ConnectionRefusedError", K.REFUSED, UNSENT),
+    ("u3.ConnectTimeoutError builtins.TimeoutError", K.CONNECT_TIMEOUT, UNSENT),
+    ("u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
+    ("u3.ProtocolError ssl.SSLError", K.TLS, SENT),
+    ("u3.ProtocolError socket.gaierror", K.DNS, SENT),
+    ("u3.ProtocolError builtins.ValueError", K.PROTOCOL, SENT),
+    ("u3.MaxRetryError u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
+    ("u3.MaxRetryError u3.InvalidHeader", K.PROTOCOL, ANSWERED),
+    ("u3.MaxRetryError u3.DecodeError", K.DECODING, ANSWERED),
+    ("u3.MaxRetryError u3.EmptyPoolError", K.POOL, UNSENT),
+    ("u3.MaxRetryError u3.NewConnectionError", K.REFUSED, UNSENT),
+    ("u3.MaxRetryError builtins.ConnectionResetError", K.RESET, SENT),
+    ("u3.MaxRetryError builtins.ValueError", K.PROTOCOL, SENT),
+    # proxies: S8, S10
+    ("u3.ProxyError u3.NewConnectionError builtins.ConnectionRefusedError", K.PROXY, UNSENT),
+    ("u3.ProxyError u3.NameResolutionError socket.gaierror", K.PROXY, UNSENT),
+    ("u3.ProxyError u3.ConnectTimeoutError builtins.TimeoutError", K.PROXY, UNSENT),
+    ("u3.ProxyError u3.ReadTimeoutError builtins.TimeoutError", K.PROXY, SENT),
+    ("u3.ProxyError builtins.ConnectionRefusedError", K.PROXY, SENT),
+    ("u3.ProxyError builtins.ConnectionResetError", K.PROXY, SENT),
+    ("u3.ProxyError builtins.OSError", K.PROXY, SENT),
+    ("u3.ProxyError http.client.RemoteDisconnected", K.PROXY, SENT),
+    ("u3.ProxyError u3.SSLError ssl.SSLError", K.PROXY, SENT),
+    ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
+    ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.ConnectTimeoutError", K.PROXY, UNSENT),
+    ("rq.ProxyError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
+    ("rq.ProxyError u3.MaxRetryError u3.NewConnectionError", K.PROXY, UNSENT),
+    ("rq.ProxyError u3.MaxRetryError u3.ProxyError http.client.RemoteDisconnected", K.PROXY, SENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
+    # certificates: S9, anywhere inside
+    ("rq.SSLError u3.MaxRetryError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("rq.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("u3.ProtocolError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("u3.SSLError urllib3.util.ssl_match_hostname.CertificateError", K.CERTIFICATE, UNSENT),
+    # a class that promises too much is not believed: what is inside came from elsewhere, or says otherwise
+    ("rq.ConnectTimeout u3.MaxRetryError u3.ReadTimeoutError", K.CONNECT_TIMEOUT, SENT),
+    ("rq.ConnectTimeout asyncio.InvalidStateError", K.CONNECT_TIMEOUT, SENT),
+    ("rq.ConnectTimeout builtins.TimeoutError", K.CONNECT_TIMEOUT, UNSENT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("link", [chain, chain_of_causes], ids=["as built", "by cause"])
+@pytest.mark.parametrize(("names", "kind", "phase"), CHAINS, ids=[names for names, *_ in CHAINS])
+def test_the_error_inside_says_what_was_sent(names, kind, phase, link):
+    """Rules S8-S10: a class alone proves little; the error inside it does."""
+    assert meaning(link(*short(*names.split()))) == (kind, phase)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("400 Bad Request", K.PERMANENT),
+        ("403 Forbidden", K.PERMANENT),
+        ("407 Proxy Authentication Required", K.PERMANENT),
+        ("407", K.PERMANENT),
+        ("499 ", K.PERMANENT),
+        ("500 Internal Server Error", K.PROXY),
+        ("503 Service Unavailable", K.PROXY),
+        ("302 Found", K.PROXY),
+        ("4 03", K.PROXY),
+        ("4033 No", K.PROXY),
+        ("4٠٣ No", K.PROXY),
+        ("", K.PROXY),
+    ],
+)
+@pytest.mark.parametrize(
+    "names", ["u3.ProxyError", "u3.MaxRetryError u3.ProxyError", "rq.ProxyError u3.MaxRetryError u3.ProxyError"]
+)
+@pytest.mark.parametrize("link", [chain, chain_of_causes], ids=["as built", "by cause"])
+def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin(names, answer, kind, link):
+    """S8, S9: nothing was sent; with 4xx it will be refused again."""
+    error = link(*short(*names.split()), "builtins.OSError", text=TUNNEL + answer)
+    assert meaning(error) == (kind, UNSENT)
+
+
+def test_a_url_cannot_pass_for_a_refused_tunnel():
+    """urllib3 puts the path into its messages, and a path may read like anything."""
+    inner = u3.ProxyError("Unable to connect to proxy", ConnectionResetError())
+    error = rq.ProxyError(u3.MaxRetryError(POOL, f"/{TUNNEL}403 Forbidden", inner))
+    assert TUNNEL in str(error)
+    assert meaning(error) == (K.PROXY, SENT)
+
+
+# --- what is not theirs -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(5, "Input/output error"), (K.UNKNOWN, SENT)),
+        (ConnectionRefusedError(), (K.UNKNOWN, SENT)),
+        (TimeoutError(), (K.UNKNOWN, SENT)),
+        (socket.gaierror(), (K.UNKNOWN, SENT)),
+        (ssl.SSLError(), (K.UNKNOWN, SENT)),
+        (ssl.SSLCertVerificationError(), (K.CERTIFICATE, UNSENT)),
+        (CertificateError(), (K.CERTIFICATE, UNSENT)),
+        (http.client.RemoteDisconnected(), (K.UNKNOWN, SENT)),
+        (http.client.IncompleteRead(b""), (K.UNKNOWN, SENT)),
+        (UnicodeError("label empty or too long"), NEVER_SENT),
+        (UnicodeDecodeError("ascii", b"", 0, 1, ""), NEVER_SENT),
+        (ValueError("of the caller's body"), (K.UNKNOWN, SENT)),
+        (asyncio.CancelledError(), (K.UNKNOWN, SENT)),
+        (KeyboardInterrupt(), (K.UNKNOWN, SENT)),
+        (SystemExit(), (K.UNKNOWN, SENT)),
+        (CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN), NEVER_SENT),
+        (u3.MaxRetryError(POOL, "/", CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)), NEVER_SENT),
+        (rq.ConnectionError(CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)), NEVER_SENT),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_what_no_rule_names_is_not_retried(error, expected):
+    """S9: errors of the caller's body, of other libraries and our own end the call."""
+    assert meaning(error) == expected
+    assert expected[0] not in RETRYABLE_KINDS
+
+
+class LookAlike(OSError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("niquests.exceptions", "ConnectTimeout"),
+        ("urllib3_future.exceptions", "NewConnectionError"),
+        ("requests_toolbelt.exceptions", "ConnectTimeout"),
+        ("acme.requests.exceptions", "ConnectTimeout"),
+        ("requests", "ConnectTimeout"),
+        ("exceptions", "ConnectTimeout"),
+        ("urllib3.util.timeout", "NewConnectionError"),
+    ],
+)
+def test_another_librarys_class_of_the_same_name_proves_nothing(module, name):
+    cls = type(name, (LookAlike,), {"__module__": module})
+    assert meaning(cls()) == (K.UNKNOWN, SENT)
+
+
+@pytest.mark.parametrize("module", ["pip._vendor.urllib3.exceptions", "requests.packages.urllib3.exceptions"])
+def test_a_vendored_copy_is_understood(module):
+    """pip and botocore carry their own copies; their classes are not urllib3's."""
+    copy = {"__name__": module}
+    exec(compile(Path(u3.__file__).read_text(encoding="utf-8"), u3.__file__, "exec"), copy)
+    inner = copy["NewConnectionError"](CONNECTION, "Connection refused")
+    assert not isinstance(inner, u3.HTTPError)
+    assert meaning(copy["MaxRetryError"](POOL, "/", inner)) == (K.REFUSED, UNSENT)
+    assert meaning(copy["ProxyError"]("", ConnectionResetError())) == (K.PROXY, SENT)
+
+
+def test_vendored_requests_is_understood():
+    copy = {"__name__": "pip._vendor.requests.exceptions", "__package__": "requests"}
+    exec(compile(Path(rq.__file__).read_text(encoding="utf-8"), rq.__file__, "exec"), copy)
+    assert not issubclass(copy["ConnectTimeout"], rq.RequestException)
+    assert meaning(copy["ConnectTimeout"]()) == (K.CONNECT_TIMEOUT, UNSENT)
+    assert meaning(copy["InvalidURL"]()) == NEVER_SENT
+
+
+def test_a_claim_that_nothing_was_sent_needs_a_cause_from_the_socket():
+    """A foreign connection class may raise urllib3's exceptions after a request was read."""
+    foreign = type("ServerDisconnected", (OSError,), {"__module__": "aiohttp.client_exceptions"})()
+    for error in (u3.NewConnectionError(CONNECTION, ""), u3.ConnectTimeoutError(CONNECTION, "")):
+        error.__cause__ = foreign
+        kind = meaning(error)[0]
+        assert meaning(error) == (kind, SENT)
+        assert meaning(rq.ConnectionError(u3.MaxRetryError(POOL, "/", error))) == (kind, SENT)
+        assert meaning(u3.ProxyError("", error)) == (K.PROXY, SENT)
+        error.__cause__ = type("GeneralProxyError", (OSError,), {"__module__": "socks"})()  # PySocks
+        assert meaning(error) == (kind, UNSENT)
+
+
+def test_our_own_refusal_stays_one_whatever_it_was_raised_from():
+    error = CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)
+    error.__cause__ = ssl.SSLCertVerificationError()
+    assert meaning(error) == NEVER_SENT
+
+
+def test_the_callers_own_error_is_not_taken_for_the_cause():
+    """Who sends a request while handling an error does not change what the request's error means."""
+    with pytest.raises(rq.ConnectionError) as caught:
+        try:
+            raise ssl.SSLCertVerificationError("of another connection")
+        except ssl.SSLError:
+            raise rq.ConnectionError(u3.ProtocolError("Connection aborted.", ConnectionResetError()))  # noqa: B904
+    assert isinstance(caught.value.__context__, ssl.SSLCertVerificationError)
+    assert meaning(caught.value) == (K.RESET, SENT)
+
+
+def test_an_attribute_is_enough():
+    """Raised anew by someone who kept the attributes only."""
+    refused = u3.NewConnectionError(CONNECTION, "refused")
+    proxy, outer = raw(u3.ProxyError), raw(u3.MaxRetryError)
+    proxy.original_error, outer.reason = refused, proxy
+    assert meaning(outer) == (K.PROXY, UNSENT)
+
+
+def test_errors_linked_in_a_ring_end():
+    a, b = u3.MaxRetryError(POOL, "/", None), u3.ProxyError("", None)
+    a.reason, b.original_error = b, a
+    a.__cause__, b.__cause__ = b, a
+    assert meaning(a) == (K.PROXY, SENT)
+    alone = rq.ConnectTimeout()
+    alone.args = (alone,)
+    assert meaning(alone) == (K.CONNECT_TIMEOUT, SENT)
+    alone.args = (*[alone] * 20, ssl.SSLCertVerificationError())
+    assert meaning(alone) == (K.CERTIFICATE, UNSENT)
+
+
+def test_only_so_many_errors_are_looked_at():
+    """A chain of causes can be of any length; nothing a library raises has more than six."""
+    names = [
+        "urllib3.exceptions.ProtocolError",
+        *["builtins.ConnectionResetError"] * 40,
+        "ssl.SSLCertVerificationError",
+    ]
+    assert meaning(chain_of_causes(*names)) == (K.RESET, SENT)
+    assert meaning(chain_of_causes(*names[:6], names[-1])) == (K.CERTIFICATE, UNSENT)
+
+
+# --- raised by the libraries themselves -------------------------------------------------------
+
+
+class Peer:
+    """A server or proxy that gives every connection the same answer, and keeps what it had read before.
+
+    Args:
+        answer: What to send; None: nothing.
+        end: "close", "reset" or "wait" afterwards.
+        after: When to answer: once the head is read and, of a POST, also the body, which ends with END.
+            Empty: at the first byte.
+    """
+
+    def __init__(self, answer=None, end="close", after=b"\r\n\r\n"):
+        self.answer = answer
+        self.end = end
+        self.after = after
+        self.read = []
+        self._open = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self._listener.accept()
+                self._open.append(peer)
+                peer.settimeout(2)
+                request = peer.recv(65536)
+                while self.after not in request or (request.startswith(b"POST") and not request.endswith(b"END")):
+                    request += peer.recv(65536)
+                self.read.append(request)
+                if self.answer is not None:
+                    peer.sendall(self.answer)
+                if self.end == "reset":
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if self.end != "wait":
+                    peer.close()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(2)
+        for peer in self._open:
+            peer.close()
+
+
+TIMEOUT = 0.15  # seconds; for peers that say nothing
+
+
+def through_requests(url, method="GET", proxy=None, **options):
+    with requests.Session() as session:
+        session.trust_env = False
+        options.setdefault("timeout", 5)
+        return session.request(method, url, proxies=proxy and {"http": proxy, "https": proxy}, **options)
+
+
+def through_urllib3(url, method="GET", proxy=None, *, retries=False, **options):
+    options.setdefault("timeout", 5)
+    if "data" in options:
+        options["body"] = options.pop("data")
+    manager = urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
+    with manager:
+        return manager.request(method, url, retries=retries, **options)
+
+
+def with_retries_of_zero(url, method="GET", proxy=None, **options):
+    """Errors come inside a MaxRetryError."""
+    return through_urllib3(url, method, proxy, retries=urllib3.Retry(0), **options)
+
+
+WAYS = {"requests": through_requests, "urllib3": through_urllib3, "urllib3, 0 retries": with_retries_of_zero}
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
+def send(request):
+    return request.param
+
+
+def error_of(send, *args, **options):
+    with pytest.raises((rq.RequestException, u3.HTTPError)) as caught:
+        send(*args, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "phases"),
+    [
+        ("reset", K.RESET, {SENT}),
+        ("reset-head", K.RESET, {SENT}),
+        ("reset-before", K.RESET, {SENT}),
+        ("close", K.RESET, {SENT}),
+        ("garbage", K.PROTOCOL, {SENT}),
+        ("hang", K.READ_TIMEOUT, {SENT}),
+        ("cut:10;body=100", K.PROTOCOL, {ANSWERED}),
+        ("cut:10;body=100;chunked=1", K.PROTOCOL, {ANSWERED, SENT}),
+        # Only requests tells a reset of the body from one before the answer; a reader of the body knows.
+        ("reset-body:10;body=100", K.RESET, {ANSWERED, SENT}),
+        ("200;body=160;drip=1000", K.READ_TIMEOUT, {ANSWERED, SENT}),
+        ("200;body=50;header=Content-Encoding:gzip", K.DECODING, {ANSWERED}),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_fault_of_the_server(server, send, method, step, kind, phases):
+    server.script("/", step)
+    silent = step == "hang" or "drip" in step
+    body = b"x" * 1000 if method == "POST" else None
+    error = error_of(send, server.url + "/", method, timeout=TIMEOUT if silent else 5, data=body)
+    failure = classify(error)
+    assert failure.kind is kind
+    assert failure.phase in phases
+    if send is through_requests:
+        assert failure.phase is max(phases, key=list(Phase).index)
+
+
+def test_refused(send):
+    with FaultServer() as server:
+        url = server.url
+    assert meaning(error_of(send, url + "/", "POST", data=b"x")) == (K.REFUSED, UNSENT)
+
+
+def test_a_name_that_does_not_resolve(send, monkeypatch):
+    def fail(*args, **options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    assert meaning(error_of(send, "http://origin.example/", "POST", data=b"x")) == (K.DNS, UNSENT)
+
+
+def test_a_connection_that_is_not_accepted(send):
+    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):  # fill the queue: the kernel then drops what asks to connect
+            caller = waiting.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        assert meaning(error_of(send, url, "POST", data=b"x", timeout=TIMEOUT)) == (K.CONNECT_TIMEOUT, UNSENT)
+
+
+@pytest.fixture(scope="module")
+def tls():
+    """A server's context with a certificate that nobody trusts."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def test_a_certificate_that_is_not_trusted(send, tls):
+    with FaultServer(tls=tls) as server:
+        server.script("/", 200)
+        assert meaning(error_of(send, server.url + "/")) == (K.CERTIFICATE, UNSENT)
+        assert server.requests() == []
+
+
+def test_tls_with_a_server_that_speaks_plain_http(send):
+    with Peer(b"HTTP/1.1 400 Bad Request\r\n\r\n", after=b"") as server:
+        assert meaning(error_of(send, server.url.replace("http:", "https:"))) == (K.TLS, SENT)
+
+
+def test_a_tls_handshake_that_stalls(send):
+    """urllib3 says ReadTimeoutError, as if the request had been sent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        assert meaning(error_of(send, url, timeout=TIMEOUT)) == (K.READ_TIMEOUT, SENT)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1/", "http://a..b/", "http://" + "a" * 64 + ".example/", "http://.example/"],
+)
+def test_an_address_that_cannot_be_one(send, url):
+    assert meaning(error_of(send, url)) == NEVER_SENT
+
+
+@pytest.mark.parametrize("url", ["ftp://origin.example/", "origin.example", ""])
+def test_requests_refuses_a_url(url):
+    assert meaning(error_of(through_requests, url)) == NEVER_SENT
+
+
+def test_a_scheme_that_urllib3_does_not_know():
+    assert meaning(error_of(through_urllib3, "ftp://origin.example/")) == NEVER_SENT
+
+
+@pytest.mark.parametrize("way", ["requests", "urllib3"])
+def test_an_inner_loop_that_gave_up(server, way):
+    """Its attempts would multiply with ours."""
+    server.script("/", 503)
+    retries = urllib3.Retry(1, status_forcelist=[503])
+    with pytest.raises((rq.RetryError, u3.MaxRetryError)) as caught:
+        if way == "requests":
+            with requests.Session() as session:
+                session.mount("http://", requests.adapters.HTTPAdapter(max_retries=retries))
+                session.get(server.url + "/")
+        else:
+            through_urllib3(server.url + "/", retries=retries)
+    assert meaning(caught.value) == NEVER_ANSWERED
+
+
+def test_a_pool_that_stays_full(server):
+    server.script("/", 200)
+    with urllib3.PoolManager(maxsize=1, block=True) as manager:
+        held = manager.request("GET", server.url + "/", preload_content=False)
+        with pytest.raises(u3.EmptyPoolError) as caught:
+            manager.request("GET", server.url + "/", pool_timeout=0.05)
+        held.release_conn()
+    assert meaning(caught.value) == (K.POOL, UNSENT)
+
+
+def test_a_pool_that_was_closed(server):
+    server.script("/", 200)
+    pool = urllib3.HTTPConnectionPool("127.0.0.1", int(server.url.rpartition(":")[2]))
+    pool.close()
+    with pytest.raises(u3.ClosedPoolError) as caught:
+        pool.request("GET", "/")
+    assert meaning(caught.value) == NEVER_SENT
+
+
+# --- proxies ----------------------------------------------------------------------------------
+
+
+def test_a_proxy_that_is_not_there(send):
+    with FaultServer() as server:
+        nowhere = server.url
+    for scheme in ("http", "https"):
+        error = error_of(send, f"{scheme}://origin.example/", "POST", nowhere, data=b"END")
+        assert meaning(error) == (K.PROXY, UNSENT)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [("403 Forbidden", K.PERMANENT), ("407 Proxy Authentication Required", K.PERMANENT), ("503 Busy", K.PROXY),
+     ("500 Oops", K.PROXY), ("302 Found", K.PROXY)],
+)  # fmt: skip
+def test_a_proxy_that_refuses_connect(send, status, kind):
+    """The origin saw nothing: safe for any method, and pointless after 4xx."""
+    with Peer(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()) as proxy:
+        error = error_of(send, "https://origin.example/", "POST", proxy.url, data=b"END")
+    assert meaning(error) == (kind, UNSENT)
+    assert [request[:8] for request in proxy.read] == [b"CONNECT "]
+
+
+@pytest.mark.parametrize(
+    ("answer", "end", "kinds"),
+    [
+        (None, "close", {K.RESET, K.PROXY}),
+        (None, "reset", {K.RESET, K.PROXY}),
+        (None, "wait", {K.READ_TIMEOUT}),
+        (b"hello\r\n", "close", {K.PROTOCOL, K.PROXY}),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "close", {K.TLS, K.RESET}),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "wait", {K.READ_TIMEOUT}),
+    ],
+    ids=["closes", "resets", "says nothing", "garbage", "closes the tunnel", "says nothing in the tunnel"],
+)
+def test_a_tunnel_that_fails_in_another_way_proves_nothing(send, answer, end, kinds):
+    """Sent or not cannot be told by the class, so a POST is not repeated."""
+    with Peer(answer, end) as proxy:
+        failure = classify(
+            error_of(
+                send, "https://origin.example/", "POST", proxy.url, data=b"END", timeout=TIMEOUT if end == "wait" else 5
+            )
+        )
+    assert failure.kind in kinds
+    assert failure.phase is SENT
+
+
+@pytest.mark.parametrize(
+    ("answer", "end", "kinds"),
+    [
+        (None, "reset", {K.RESET, K.PROXY}),
+        (None, "close", {K.RESET, K.PROXY}),
+        (None, "wait", {K.READ_TIMEOUT}),
+        (b"hello\r\n", "close", {K.PROTOCOL, K.PROXY}),
+    ],
+    ids=["resets", "closes", "says nothing", "garbage"],
+)
+def test_a_forward_proxy_that_had_read_the_request(send, answer, end, kinds):
+    """urllib3 says ProxyError here as well, and repeats the POST four times by itself."""
+    with Peer(answer, end) as proxy:
+        error = error_of(
+            send, "http://origin.example/", "POST", proxy.url, data=b"END", timeout=TIMEOUT if end == "wait" else 5
+        )
+    assert proxy.read[0].endswith(b"END")
+    assert len(proxy.read) == 1
+    failure = classify(error)
+    assert failure.kind in kinds
+    assert failure.phase is SENT
+
+
+def test_an_answer_with_two_lengths(send):
+    """urllib3 InvalidHeader is the server's fault; requests gives a bad request header the same name."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello"
+    with Peer(head, "wait") as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # urllib3 leaves the socket to the collector
+        found = meaning(error_of(send, server.url + "/", timeout=TIMEOUT))
+        gc.collect()
+    assert found == ((K.PERMANENT, SENT) if send is through_requests else (K.PROTOCOL, ANSWERED))

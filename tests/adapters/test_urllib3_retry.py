@@ -1,0 +1,1276 @@
+"""``Retry`` for libraries that take nothing else: urllib3 itself and requests over the faulting server.
+
+Pitfalls 20 to 31 of the survey of peers, as far as a Retry can do something about them, are named where
+they are tested.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import pickle
+import socket
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import requests
+import trustme
+import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+    ResponseError,
+    SSLError,
+)
+from urllib3.response import HTTPResponse
+from urllib3.util.retry import RequestHistory
+
+import forbear
+from forbear import Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear._urllib3_family.draining import discard
+from forbear.core.strategy import RetryToken
+from forbear.errors import RetryRefused
+from forbear.testing import FakeClock, FaultServer
+from forbear.urllib3 import Retry
+
+POOL = urllib3.HTTPConnectionPool("api.example.com")
+AT_ONCE = RetryPolicy(backoff=Fixed(0))
+# Before 2.5 a PoolManager forgot its own Retry at a redirect, and took urllib3's default.
+FORGETS = tuple(map(int, urllib3.__version__.split(".")[:2])) < (2, 5)
+
+
+class Lane:
+    """One way in which a library uses a Retry. ``call`` returns the status, the body and the response."""
+
+    def __init__(self, name):
+        self.name = name
+
+    @contextmanager
+    def client(self, retry, **settings):
+        if self.name == "requests":
+            with requests.Session() as session:
+                session.trust_env = False
+                adapter = requests.adapters.HTTPAdapter(max_retries=retry, **settings)
+                session.mount("http://", adapter)
+                session.mount("https://", adapter)
+                yield session
+        else:
+            with urllib3.PoolManager(retries=retry, **settings) as manager:
+                yield manager
+
+    def call(self, client, method, url, body=None, **options):
+        if self.name == "requests":
+            response = client.request(method, url, data=body, **options)
+            return response.status_code, response.content, response
+        preload = self.name == "urllib3-preloaded"
+        response = client.request(method, url, body=body, preload_content=preload, **options)
+        content = response.data if preload else response.read()
+        response.release_conn()
+        return response.status, content, response
+
+
+LANES = [Lane("urllib3-preloaded"), Lane("urllib3-streamed"), Lane("requests")]
+
+
+@pytest.fixture(params=LANES, ids=lambda lane: lane.name)
+def lane(request):
+    return request.param
+
+
+@pytest.fixture
+def retry(quick):
+    """Makes a Retry that waits in fake time."""
+    return lambda policy=AT_ONCE, **options: Retry(policy, **{**quick, **options})
+
+
+@pytest.fixture
+def manager():
+    """Makes PoolManagers, cleared at the end."""
+    made = []
+
+    def make(retry, **settings):
+        made.append(urllib3.PoolManager(retries=retry, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.clear()
+
+
+def answer(status, headers=None, body=b""):
+    return HTTPResponse(io.BytesIO(body), status=status, headers=headers or {}, preload_content=False)
+
+
+# P1: what is not safe to repeat is sent once.
+
+BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "close"])
+@pytest.mark.parametrize(
+    ("method", "replayable", "sends"),
+    [
+        *((method, replayable, 2) for method in BODILESS for replayable in (False, True)),
+        *((method, replayable, 1 + replayable) for method in ("PUT", "DELETE") for replayable in (False, True)),
+        *((method, replayable, 1) for method in ("POST", "PATCH", "LOCK") for replayable in (False, True)),
+    ],
+)
+def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(
+    lane, server, retry, fault, method, replayable, sends
+):
+    """After an answer, or an error that may come after the request, only GET, HEAD, OPTIONS and TRACE are repeated."""
+    server.script("/thing", fault, 200)
+    with lane.client(retry(bodies_replayable=replayable)) as client:
+        try:
+            status, _, _ = lane.call(client, method, server.url + "/thing")
+        except (HTTPError, requests.RequestException):
+            status = None
+    assert len(server.requests("/thing")) == sends
+    assert (status == 200) == (sends == 2)
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_policy_that_allows_post_does_not_either(server, manager, retry, method):
+    """Without the request's headers nobody knows of a key: POST and PATCH are never repeated once sent."""
+    policy = AT_ONCE.replace(methods={"GET", "POST", "PATCH"})
+    server.script("/thing", "reset", 200)
+    with pytest.raises(ProtocolError):
+        manager(retry(policy, bodies_replayable=True)).request(method, server.url + "/thing", body=b"x")
+    with forbear.override(methods={"POST", "PATCH"}), pytest.raises(ProtocolError):
+        server.script("/thing", "reset", 200)
+        manager(retry(bodies_replayable=True)).request(method, server.url + "/thing", body=b"x")
+    assert len(server.requests("/thing")) == 2
+
+
+class Opening(FakeClock):
+    """A clock whose first sleep starts the server."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.server = server
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        if len(self.sleeps) == 1:
+            self.server.start()
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "GET"])
+@pytest.mark.parametrize(
+    "body",
+    [lambda: b"order" * 99, lambda: iter([b"order"] * 99), lambda: io.BytesIO(b"order" * 99)],
+    ids=["bytes", "iterator", "file"],
+)
+def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server, method, body):
+    """A refused connection has read nothing of the body: any request is sent again, and whole."""
+    server.script("/thing", 200)
+    server.stop()
+    clock = Opening(server)
+    with lane.client(Retry(clock=clock, random=lambda: 0.5)) as client:
+        status, _, response = lane.call(client, method, server.url + "/thing", body())
+    assert status == 200
+    assert clock.sleeps == [0.25]
+    (arrival,) = server.requests("/thing")
+    assert arrival.sha256 == hashlib.sha256(b"order" * 99).hexdigest()
+    assert record_of(response).reasons == ("NewConnectionError",)
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_23_a_post_through_a_resetting_proxy_arrives_once(server, retry, method):
+    """Pitfall 23: a ProxyError proves nothing; the proxy may have had all of the POST."""
+    server.script("/thing", "reset")
+    with urllib3.ProxyManager(server.url, retries=retry()) as proxied, pytest.raises(MaxRetryError) as caught:
+        proxied.request(method, "http://api.example.com/thing", body=b"order")
+    assert len(server.requests("/thing")) == (1 if method == "POST" else 4)
+    record = record_of(caught.value)
+    assert record.origin == "http://api.example.com:80"  # not the proxy
+
+
+def test_23_a_certificate_is_not_asked_for_twice(lane, retry):
+    """Pitfall 23: a wrong certificate stays wrong: one connection, the library's own SSLError."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with FaultServer(tls=context) as server, lane.client(retry()) as client:
+        with pytest.raises((MaxRetryError, requests.exceptions.SSLError)) as caught:
+            lane.call(client, "GET", server.url + "/thing")
+        assert server.connections == 1
+    record = record_of(caught.value)
+    assert (record.reason, record.attempts[0].failure) == (Reason.PERMANENT_ERROR, FailureKind.CERTIFICATE)
+
+
+# P2: a body is sent whole or not at all.
+
+
+def test_20_a_body_that_is_read_up_is_not_sent_again(lane, server, retry):
+    """Pitfall 20: PUT with a generator and 503: one request, and the 503; never a second, empty one."""
+    server.script("/thing", "503;body=9", 200)
+    with lane.client(retry()) as client:
+        status, content, response = lane.call(client, "PUT", server.url + "/thing", iter([b"a", b"b"]))
+    assert (status, len(content)) == (503, 9)
+    (arrival,) = server.requests("/thing")
+    assert arrival.sha256 == hashlib.sha256(b"ab").hexdigest()
+    assert record_of(response).reason is Reason.BODY_CONSUMED
+
+
+@pytest.mark.parametrize("fault", ["503", "reset"])
+def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
+    """With bodies_replayable=True a file goes out twice, each time from the position it was given at."""
+    server.script("/thing", fault, 200)
+    file = io.BytesIO(b"skipped" + b"sent" * 5000)
+    file.seek(7)
+    with lane.client(retry(bodies_replayable=True)) as client:
+        status, _, _ = lane.call(client, "PUT", server.url + "/thing", file)
+    assert status == 200
+    assert {each.sha256 for each in server.requests("/thing")} == {hashlib.sha256(b"sent" * 5000).hexdigest()}
+    assert len(server.requests("/thing")) == 2
+
+
+# P3: what the server says.
+
+
+@pytest.mark.parametrize(
+    ("value", "slept"),
+    [
+        ("2", 2.1),  # hint + 0.5 × 0.1 × 2
+        ("0", 0.25),  # the backoff: 0.5 × 0.5
+        ("soon", 0.25),
+        ("-1", 0.25),
+        ("1e400", 0.25),
+        ("nan", 0.25),
+        ("²", 0.25),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 0.25),
+        ("Thu, 01 Jan 2026 00:00:30 GMT", 31.5),  # the clock stands at 2026-01-01 00:00:00
+        ("60", 63.0),
+        ("61", None),
+        ("5000", None),
+        ("9" * 5000, None),
+    ],
+    ids=lambda value: str(value)[:32],
+)
+def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
+    """Pitfalls 21, 22, 26: garbage never raises and costs no response; above the maximum is never shortened."""
+    template = retry(RetryPolicy(), clock=clock)
+    response = answer(503, {"Retry-After": value})
+    assert template.is_retry("GET", 503, True)
+    if slept is None:
+        with pytest.raises(MaxRetryError):
+            template.increment("GET", "/thing", response=response, _pool=POOL)
+        assert record_of(response).reason is Reason.RETRY_AFTER_TOO_LONG
+        return
+    after = template.increment("GET", "/thing", response=response, _pool=POOL)
+    after.sleep(response)
+    assert clock.sleeps == pytest.approx([slept])
+
+
+def test_21_26_over_the_wire(lane, server, retry, clock):
+    """Pitfalls 21, 26: "soon" is retried; an hour ends the call at once with the server's own answer."""
+    server.script("/soon", "503;retry-after=soon", 200)
+    server.script("/hour", "503;retry-after=3600;body=5", 200)
+    with lane.client(retry(RetryPolicy(), clock=clock)) as client:
+        assert lane.call(client, "GET", server.url + "/soon")[0] == 200
+        assert clock.sleeps == [0.25]
+        status, content, response = lane.call(client, "GET", server.url + "/hour")
+    assert (status, content) == (503, b"01234")
+    assert clock.sleeps == [0.25]
+    record = record_of(response)
+    assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
+
+
+@given(st.sampled_from([429, 503, 403, 307, 200]), st.text(max_size=40), st.sampled_from(["Retry-After", "Date"]))
+def test_no_header_of_a_response_can_raise_anything_else(status, value, name):
+    """Whatever a header holds, a Retry answers with a Retry or MaxRetryError."""
+    template = Retry(AT_ONCE, clock=FakeClock())
+    response = answer(status, {name: value, "x-should-retry": value})
+    try:
+        after = template.increment("GET", "/thing", response=response, _pool=POOL)
+    except MaxRetryError:
+        return
+    after.sleep(response)
+
+
+@pytest.mark.parametrize(
+    ("step", "sends"),
+    [
+        ("404", 1),
+        ("404;header=x-should-retry:true", 2),
+        ("503;header=x-should-retry:false", 1),
+        ("409", 1),
+        ("429", 2),
+        ("403;retry-after=1", 1),
+        ("500", 2),
+        ("501", 1),
+    ],
+)
+def test_the_headers_are_looked_at(lane, server, retry, step, sends):
+    """The server's yes and no are obeyed, other statuses are those of the policy."""
+    server.script("/thing", step, 200)
+    with lane.client(retry()) as client:
+        status, _, _ = lane.call(client, "GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == sends
+    assert status == (200 if sends == 2 else int(step[:3]))
+
+
+def test_25_the_first_retry_waits_too(lane, server, retry, clock):
+    """Pitfall 25: the backoff counts from the first retry on: full jitter at 0.5 is 0.5, 1, 2 s."""
+    server.script("/thing", 503)
+    with lane.client(retry(RetryPolicy(backoff=Exponential(base=1.0)), clock=clock)) as client:
+        lane.call(client, "GET", server.url + "/thing")
+    assert clock.sleeps == [0.5, 1.0, 2.0]
+
+
+def test_waits_are_real_sleeps_that_can_be_replaced(server, manager, monkeypatch):
+    """``time.sleep`` is looked up when it is called, as gevent and tests need it."""
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    server.script("/thing", 503, "reset", 200)
+    response = manager(Retry(RetryPolicy(backoff=Fixed(7)))).request("GET", server.url + "/thing")
+    assert response.status == 200
+    assert slept == [pytest.approx(7, abs=0.1)] * 2
+
+
+def test_the_time_for_draining_is_part_of_the_wait(server, manager, monkeypatch):
+    """A wait of 7 s after an answer that was drained for a quarter of a second sleeps for 6.75 s."""
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    server.script("/thing", "503;body=1600;drip=150", 200)
+    retry = Retry(RetryPolicy(backoff=Fixed(7)))
+    manager(retry).request("GET", server.url + "/thing", preload_content=False).read()
+    assert slept == [pytest.approx(6.75, abs=0.1)]
+
+
+# P4: deadlines bound the waits.
+
+
+def test_a_deadline_refuses_a_wait_that_leads_nowhere(lane, server, retry, clock):
+    """Five seconds left and the server asks for ten: its answer at once."""
+    server.script("/thing", "503;retry-after=10", 200)
+    with lane.client(retry(clock=clock)) as client, forbear.deadline(5, clock=clock):
+        status, _, response = lane.call(client, "GET", server.url + "/thing")
+    assert (status, clock.sleeps) == (503, [])
+    assert record_of(response).reason is Reason.DEADLINE
+
+
+def test_total_timeout_counts_from_the_first_failure(server, manager, retry, clock):
+    """2 s of total_timeout hold one wait of 1.5 s and not two."""
+    policy = RetryPolicy(backoff=Fixed(1.5), total_timeout=2.0)
+    server.script("/thing", 503)
+    response = manager(retry(policy, clock=clock)).request("GET", server.url + "/thing")
+    assert clock.sleeps == [1.5]
+    assert record_of(response).reason is Reason.DEADLINE
+
+
+def test_a_deadline_that_is_over_sends_nothing_again(server, manager, retry, clock):
+    """What a Retry can do once the time is up: not send again. The first attempt it does not see."""
+    server.script("/thing", "reset")
+    with forbear.deadline(1, clock=clock), pytest.raises(MaxRetryError) as caught:
+        clock.advance(2)
+        manager(retry(clock=clock)).request("GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == 1
+    assert record_of(caught.value).reason is Reason.DEADLINE
+
+
+def test_fields_can_be_overridden_for_a_context(server, manager, retry):
+    """``forbear.override`` holds for calls that begin in it, and no longer."""
+    server.script("/thing", 503)
+    client = manager(retry())
+    with forbear.override(max_attempts=2):
+        client.request("GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == 2
+    client.request("GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == 2 + 4
+
+
+# P5: the budget.
+
+
+def test_retries_are_a_bounded_allowance(lane, server, retry):
+    """Two tokens, no refill: two retries in all, then each call is sent once."""
+    allowance = RetryBudget(ratio=0, floor_per_second=0, burst=2)
+    server.script("/thing", 503)
+    with lane.client(retry(budget=allowance)) as client:
+        sent = []
+        for _ in range(3):
+            before = len(server.requests())
+            *_, response = lane.call(client, "GET", server.url + "/thing")
+            sent.append(len(server.requests()) - before)
+    assert sent == [3, 1, 1]
+    assert record_of(response).reason is Reason.BUDGET_EXHAUSTED
+
+
+def test_no_budget_means_no_limit(server, manager, retry):
+    server.script("/thing", 503)
+    client = manager(retry(budget=None))
+    for _ in range(30):
+        client.request("GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == 120
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_an_interrupted_wait_gives_its_token_back(server, manager, budget, interruption):
+    """What bought an attempt that is never sent is refunded."""
+
+    class Interrupted(FakeClock):
+        def sleep(self, seconds):
+            raise interruption
+
+    server.script("/thing", 503)
+    client = manager(Retry(budget=budget, clock=Interrupted()))
+    with pytest.raises(interruption):
+        client.request("GET", server.url + "/thing")
+    assert budget.tokens(server.url, 0.0) == 20
+
+
+class Recording:
+    """A strategy that allows three attempts and notes what it is asked."""
+
+    quiet = True
+
+    def __init__(self):
+        self.asked = []
+        self.open = 0
+
+    def acquire_initial_token(self, scope, now):
+        self.asked.append("acquire")
+        self.open += 1
+        return RetryToken()
+
+    def refresh_token(self, token, failure, now, *, latest):
+        self.asked.append(f"refresh after {token.attempts}")
+        if token.attempts == 3:
+            raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
+        return RetryToken(delay=1.0)
+
+    def record_success(self, token, now):
+        self.asked.append(f"success after {token.attempts}")
+        self.open -= 1
+
+    def release(self, token, now):
+        self.asked.append(f"release after {token.attempts}")
+        self.open -= 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "asked"),
+    [
+        ([200], []),
+        ([404], []),
+        ([503, 200], ["acquire", "refresh after 1", "success after 2"]),
+        ([503, 404], ["acquire", "refresh after 1", "success after 2"]),
+        ([503], ["acquire", "refresh after 1", "refresh after 2", "refresh after 3", "release after 3"]),
+        (["503;header=x-should-retry:false"], []),
+    ],
+)
+def test_a_strategy_of_ones_own_is_asked_in_order(lane, server, retry, clock, steps, asked):
+    """Each token it gives out ends exactly once."""
+    strategy = Recording()
+    server.script("/thing", *steps)
+    with lane.client(retry(strategy=strategy, clock=clock)) as client:
+        lane.call(client, "GET", server.url + "/thing")
+    assert strategy.asked == asked
+    assert strategy.open == 0
+
+
+def test_a_strategy_that_fails_costs_no_response(lane, server, retry):
+    class Broken(Recording):
+        def refresh_token(self, token, failure, now, *, latest):
+            raise ZeroDivisionError
+
+    server.script("/thing", "503;body=3", 200)
+    with lane.client(retry(strategy=Broken())) as client:
+        status, content, response = lane.call(client, "GET", server.url + "/thing")
+    assert (status, content) == (503, b"012")
+    assert record_of(response).reason is Reason.STRATEGY_FAILED
+
+
+def test_a_strategy_that_fails_in_the_end_is_logged(lane, server, retry, caplog):
+    """By its class and the error's class, once; the response is handed over."""
+
+    class Broken(Recording):
+        def record_success(self, token, now):
+            raise ZeroDivisionError("s3cret")
+
+    server.script("/thing", 503, 200)
+    with lane.client(retry(strategy=Broken())) as client:
+        assert lane.call(client, "GET", server.url + "/thing")[0] == 200
+    (logged,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "Broken raised ZeroDivisionError" in logged.getMessage()
+    assert "s3cret" not in logged.getMessage()
+
+
+# P6: failed responses are drained within bounds or closed.
+
+
+@pytest.mark.parametrize(
+    ("fault", "connections"),
+    [
+        ("503", 1),
+        ("503;body=1000", 1),
+        ("503;body=65536", 1),
+        ("503;body=30000;chunked=1", 1),
+        ("503;body=65537", 4),
+        ("503;body=100000;chunked=1", 4),
+        ("503;body=10;close=1", 4),
+    ],
+)
+def test_four_attempts_take_one_connection(server, manager, retry, fault, connections):
+    """A failed answer of up to 64 KiB is read, so that its connection serves the next attempt."""
+    server.script("/thing", fault)
+    response = manager(retry()).request("GET", server.url + "/thing", preload_content=False)
+    assert len(server.requests("/thing")) == 4
+    assert server.connections == connections
+    response.read()
+
+
+@pytest.mark.parametrize("fault", ["503;body=1600;drip=150", "503;body=1600;drip=150;chunked=1"])
+@pytest.mark.parametrize("lane", LANES[1:], ids=lambda lane: lane.name)
+def test_24_a_dripping_answer_does_not_hold_the_call(lane, server, retry, elapsed, fault):
+    """Pitfall 24: a 503 that drips for 2.4 s is let go of after a quarter of a second."""
+    server.script("/thing", fault, 200)
+    with lane.client(retry()) as client:
+        elapsed()
+        status, _, _ = lane.call(client, "GET", server.url + "/thing", timeout=5)
+        took = elapsed()
+    assert status == 200
+    assert took < 0.6
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "connections"),
+    [("503;body=1000", 1), ("503;body=1000;chunked=1", 1), ("503;body=100000", 2), ("503;body=1600;drip=150", 2)],
+)
+def test_24_under_tls_too(retry, elapsed, fault, connections):
+    """Pitfall 24, and one connection for both attempts, where every receive is a TLS record."""
+    authority = trustme.CA()
+    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(served)
+    authority.configure_trust(trusting)
+    with FaultServer(tls=served) as server, urllib3.PoolManager(ssl_context=trusting, retries=retry()) as client:
+        server.script("/thing", fault, 200)
+        elapsed()
+        response = client.request("GET", server.url + "/thing", preload_content=False, timeout=5)
+        assert elapsed() < 0.7
+        response.read()
+        assert response.status == 200
+        assert server.connections == connections
+
+
+def test_24_nor_does_one_whose_chunk_size_never_ends(manager, retry, elapsed):
+    """Pitfall 24: no single receive is late, but the line they make up never ends."""
+    ended = threading.Event()
+
+    def serve(listener):
+        first, _ = listener.accept()
+        with first:
+            first.recv(65536)
+            first.sendall(b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n")
+            second = threading.Thread(target=serve_second, args=(listener,))
+            second.start()
+            try:
+                while not ended.wait(0.02):
+                    first.sendall(b"0")
+            except OSError:  # the client has closed it
+                pass
+            second.join()
+
+    def serve_second(listener):
+        second, _ = listener.accept()
+        with second:
+            second.recv(65536)
+            second.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/thing"
+        elapsed()
+        try:
+            response = manager(retry()).request("GET", url, preload_content=False, timeout=5)
+            took = elapsed()
+            response.close()
+            response.release_conn()
+        finally:
+            ended.set()
+            thread.join(5)
+    assert response.status == 200
+    assert took < 0.6
+
+
+def test_24_nor_does_a_dripping_redirect(server, manager, retry, elapsed):
+    """Pitfall 24: urllib3 drains what it redirects from without a bound, too."""
+    server.script("/from", "302;header=Location:/to;body=1600;drip=150")
+    server.script("/to", 200)
+    elapsed()
+    response = manager(None).request("GET", server.url + "/from", retries=retry(), preload_content=False, timeout=5)
+    assert elapsed() < 0.6
+    assert response.status == 200
+    response.read()
+
+
+@pytest.mark.parametrize(
+    "fault", ["503;body=100", "503;body=100000", "503;body=100000;chunked=1", "503;body=160;drip=150"]
+)
+def test_31_a_blocking_pool_gets_every_connection_back(server, retry, fault):
+    """Pitfall 31: one connection, block=True: whatever became of the answer, the slot is free for the retry."""
+    server.script("/thing", fault, fault, 200)
+    host, port = server.url.removeprefix("http://").split(":")
+    with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, block=True, retries=retry()) as pool:
+        response = pool.urlopen("GET", "/thing", preload_content=False, pool_timeout=1)
+        assert response.status == 200
+        response.read()
+        assert pool.pool.qsize() == 1
+
+
+@pytest.mark.parametrize("fault", ["503;body=100000", "503;body=1600;drip=100"])
+def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answer(server, retry, fault):
+    """With release_conn=True urllib3 takes the connection back early: half-read, it must not be used again."""
+    server.script("/thing", fault, "200;body=10")
+    host, port = server.url.removeprefix("http://").split(":")
+    with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, retries=retry()) as pool:
+        response = pool.urlopen("GET", "/thing", preload_content=False, release_conn=True)
+        assert response.status == 200
+        assert response.read() == b"0123456789"
+    assert record_of(response).reasons == ("503",)
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("fault", ["503;body=100", "503;body=100000", "503;body=160;drip=150", "cut:5", "503;close=1"])
+def test_31_a_discarded_answer_gives_its_connection_back(server, fault):
+    """Pitfall 31: whether read, closed or broken, the one connection of the pool can be had again."""
+    server.script("/thing", fault, "200;body=3")
+    host, port = server.url.removeprefix("http://").split(":")
+    with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, block=True) as pool:
+        discard(pool.urlopen("GET", "/thing", retries=False, preload_content=False))
+        assert pool.pool.qsize() == 1
+        assert pool.urlopen("GET", "/thing", retries=False, pool_timeout=0.1).data == b"012"
+
+
+def test_30_a_truncated_answer_is_retried_where_urllib3_reads_it(server, manager, retry):
+    """Pitfall 30: with preload_content=True the Retry is asked; requests reads later, and only RetryAdapter sees it."""
+    server.script("/thing", "cut:5", 200)
+    assert manager(retry()).request("GET", server.url + "/thing").status == 200
+    server.script("/other", "cut:5", 200)
+    with LANES[2].client(retry()) as session, pytest.raises(requests.exceptions.ChunkedEncodingError):
+        session.get(server.url + "/other")
+    assert len(server.requests("/thing")) == 2
+    assert len(server.requests("/other")) == 1
+
+
+# P7: the caller gets the library's own response or exception.
+
+
+@pytest.mark.parametrize(
+    ("step", "method", "policy", "reason"),
+    [
+        ("503", "GET", AT_ONCE, Reason.ATTEMPTS_EXHAUSTED),
+        ("503", "GET", AT_ONCE.replace(on_exhausted="raise"), Reason.ATTEMPTS_EXHAUSTED),
+        ("503", "POST", AT_ONCE, Reason.METHOD_NOT_REPLAYABLE),
+        ("503", "PUT", AT_ONCE, Reason.BODY_CONSUMED),
+        ("503;retry-after=99", "GET", AT_ONCE, Reason.RETRY_AFTER_TOO_LONG),
+        ("503;header=x-should-retry:false", "GET", AT_ONCE, Reason.SERVER_SAID_NO),
+        ("503", "GET", RetryPolicy.disabled(), Reason.ATTEMPTS_EXHAUSTED),
+        ("404", "GET", AT_ONCE, None),
+        ("403;retry-after=1", "POST", AT_ONCE, None),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_28_a_status_never_raises(lane, server, retry, step, method, policy, reason):
+    """Pitfall 28: one rule: the last response is handed over, unread, whatever ended the call."""
+    server.script("/thing", f"{step};body=12")
+    with lane.client(retry(policy)) as client:
+        status, content, response = lane.call(client, method, server.url + "/thing")
+    assert (status, content) == (int(step[:3]), b"0123456789ab")
+    assert record_of(response).reason is reason
+
+
+FAULTS = {
+    "refused": (None, "GET"),
+    "refused POST": (None, "POST"),
+    "reset": ("reset", "GET"),
+    "reset POST": ("reset", "POST"),
+    "closed POST": ("close", "POST"),
+    "garbage": ("garbage", "GET"),
+    "garbage POST": ("garbage", "POST"),
+    "hang": ("hang", "GET"),
+    "hang POST": ("hang", "POST"),
+}
+
+
+@pytest.mark.parametrize(("step", "method"), FAULTS.values(), ids=FAULTS)
+def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry, step, method):
+    """Same class, same reason inside, so that existing except clauses go on working."""
+    if step is None:
+        server.stop()
+    else:
+        server.script("/thing", step)
+    raised = []
+    for candidate in (urllib3.Retry(1), retry(AT_ONCE.replace(max_attempts=2))):
+        with lane.client(candidate) as client:
+            with pytest.raises((HTTPError, requests.RequestException)) as caught:
+                lane.call(client, method, server.url + "/thing", timeout=0.1)
+            raised.append(caught.value)
+    theirs, ours = raised
+    assert type(ours) is type(theirs)
+    assert type(getattr(ours, "reason", None)) is type(getattr(theirs, "reason", None))
+    assert [type(each) for each in ours.args] == [type(each) for each in theirs.args]
+
+
+def test_27_the_error_tells_the_story(lane, server, retry, clock):
+    """Pitfall 27: MaxRetryError has the attempts, also inside the error that requests makes of it."""
+    server.script("/thing", "503;retry-after=2", "reset")
+    policy = RetryPolicy(max_attempts=3, hint_spread=0)
+    with (
+        lane.client(retry(policy, clock=clock)) as client,
+        pytest.raises((MaxRetryError, requests.ConnectionError)) as caught,
+    ):
+        lane.call(client, "GET", server.url + "/thing")
+    record = record_of(caught.value)
+    assert record.reasons == ("503", "ProtocolError", "ProtocolError")
+    assert record.waits == (2.0, 0.5)
+    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
+    inner = caught.value if lane.name != "requests" else caught.value.args[0]
+    (note,) = inner.__notes__
+    assert note.startswith("forbear: 3 attempts in 2.5 s, GET http://127.0.0.1:")
+
+
+def test_a_retried_call_tells_its_story(lane, server, retry, clock):
+    """record_of takes the responses of urllib3 and requests; a plain success has one attempt."""
+    server.script("/thing", 503, 200)
+    with lane.client(retry(RetryPolicy(), clock=clock)) as client:
+        *_, retried = lane.call(client, "GET", server.url + "/thing")
+        *_, plain = lane.call(client, "GET", server.url + "/thing")
+    record = record_of(retried)
+    assert [(each.number, each.status, each.delay) for each in record.attempts] == [(1, 503, 0.25), (2, 200, None)]
+    assert (record.method, record.origin, record.reason) == ("GET", server.url, None)
+    assert [each.status for each in record_of(plain).attempts] == [200]
+
+
+def test_29_a_response_that_counts_as_false_is_a_response(retry):
+    """Pitfall 29: ``if response`` is False for a failed response of requests."""
+
+    class Falsy(HTTPResponse):
+        def __bool__(self):
+            return False
+
+    after = retry().increment("GET", "/thing", response=Falsy(status=503), _pool=POOL)
+    assert [each.status for each in after.history] == [503]
+
+
+def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
+    """Neither path, query, userinfo nor header values are in notes, events, logs or the repr."""
+    told = []
+    template = retry(on_event=[told.append])
+    server.script("/s3cret", "503;header=X-Token:s3cret", "reset")
+    with caplog.at_level("DEBUG", logger="forbear"), pytest.raises(MaxRetryError) as caught:
+        manager(template).request(
+            "GET", server.url.replace("//", "//user:s3cret@") + "/s3cret?token=s3cret", headers={"X-Key": "s3cret"}
+        )
+    texts = [*caught.value.__notes__, repr(template), *map(str, told)]
+    texts += [record.getMessage() for record in caplog.records if record.name == "forbear"]
+    assert len(texts) > 10
+    assert not [text for text in texts if "s3cret" in text]
+
+
+def test_events_are_told_in_order(lane, server, retry):
+    """Listeners hear of each failure, what follows from it, and how it ended; one that raises costs nothing."""
+    told = []
+
+    def broken(event):
+        raise ZeroDivisionError
+
+    server.script("/thing", 503, "reset", 200)
+    server.script("/gone", 503)
+    with lane.client(retry(on_event=[broken, told.append], name="billing")) as client:
+        lane.call(client, "GET", server.url + "/thing")
+        assert [event.name for event in told] == [
+            "attempt_failed",
+            "retry_scheduled",
+            "attempt_failed",
+            "retry_scheduled",
+            "succeeded_after_retry",
+        ]
+        assert {event.client for event in told} == {"billing"}
+        assert told[-1].attempts == 3
+        del told[:]
+        lane.call(client, "POST", server.url + "/gone")
+    assert [event.name for event in told] == ["attempt_failed", "gave_up"]
+    assert told[-1].reason is Reason.METHOD_NOT_REPLAYABLE
+
+
+# One object for all.
+
+
+def test_one_retry_serves_all_threads(lane, server, retry):
+    """32 calls at once through one object: each has its own count, and the object stays as it was."""
+    template = retry(budget=None)
+    before = dict(vars(template))
+    calls = 32
+    for n in range(calls):
+        server.script(f"/{n}", *([503] * (n % 4)), 200)
+    outcomes = {}
+    with lane.client(template) as client:
+
+        def run(n):
+            outcomes[n] = lane.call(client, "GET", f"{server.url}/{n}")
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(calls)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for n in range(calls):
+        status, _, response = outcomes[n]
+        assert status == 200
+        assert len(server.requests(f"/{n}")) == n % 4 + 1
+        assert record_of(response).retries == n % 4
+    assert dict(vars(template)) == before
+
+
+def test_the_template_never_changes(retry):
+    """increment returns another object, with one retry fewer and the history; the first is as it was."""
+    template = retry()
+    before = dict(vars(template))
+    after = template.increment("GET", "/thing", response=answer(503), _pool=POOL)
+    assert after is not template
+    assert type(after) is type(template)
+    assert (template.total, after.total) == (3, 2)
+    assert template.history == ()
+    assert dict(vars(template)) == before
+
+
+def test_an_ended_call_is_not_gone_on_with(server, manager, retry):
+    """A Retry taken from a response and used again begins a new call, with all its attempts."""
+    server.script("/one", 503, 503, 503, 200)
+    server.script("/two", 503, 503, 503, 200)
+    client = manager(retry())
+    used = client.request("GET", server.url + "/one").retries
+    response = client.request("GET", server.url + "/two", retries=used)
+    assert response.status == 200
+    assert record_of(response).retries == 3
+
+
+def test_copies_share_the_budget(server, manager, retry, budget):
+    """kubernetes copies its configuration deeply: the allowance stays one."""
+    template = retry(budget=budget)
+    server.script("/thing", 503)
+    for n, copied in enumerate((copy.copy(template), copy.deepcopy(template), template.new()), start=1):
+        assert type(copied) is Retry
+        manager(copied).request("GET", server.url + "/thing")
+        assert budget.tokens(server.url, 1_000.0) == 20 - 3 * n
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_a_retry_pickles(server, manager, protocol):
+    """With its settings, a budget of its own on the other side, and without the call it was in."""
+    template = Retry(
+        RetryPolicy(max_attempts=3, backoff=Fixed(0)), bodies_replayable=True, budget=RetryBudget(burst=7), name="x",
+        redirect=2,
+    )  # fmt: skip
+    after = template.increment("GET", "/thing", response=answer(503), _pool=POOL)
+    for original in (template, after):
+        loaded = pickle.loads(pickle.dumps(original, protocol))
+        assert loaded.policy == template.policy
+        assert (loaded.bodies_replayable, loaded.name, loaded.redirect) == (True, "x", 2)
+        assert loaded.history == original.history
+        assert "<RetryBudget 7/7>" in repr(loaded)
+        server.script("/thing", 503)
+        before = len(server.requests("/thing"))
+        manager(loaded).request("PUT", server.url + "/thing", body=b"x")
+        assert len(server.requests("/thing")) == before + 3
+
+
+def test_a_session_that_uses_it_pickles(server):
+    """A requests Session with the adapter goes to another process and retries there."""
+    session = requests.Session()
+    session.trust_env = False
+    session.mount("http://", requests.adapters.HTTPAdapter(max_retries=Retry(AT_ONCE)))
+    server.script("/thing", 503, 200)
+    with pickle.loads(pickle.dumps(session)) as loaded:
+        assert loaded.get(server.url + "/thing").status_code == 200
+    session.close()
+
+
+# What urllib3's own Retry promises, as far as it applies: counts, history, new, exhaustion.
+
+
+def test_it_is_a_retry_of_urllib3():
+    """Libraries check the class, and hand it through unchanged."""
+    retry = Retry()
+    assert isinstance(retry, urllib3.util.Retry)
+    assert urllib3.util.Retry.from_int(retry) is retry
+    assert Retry.from_int(retry) is retry
+    assert urllib3.util.Retry.from_int(None, default=retry) is retry
+    assert (retry.total, retry.connect, retry.read, retry.status, retry.other) == (3, None, None, None, None)
+    assert retry.raise_on_status is False
+    assert retry.raise_on_redirect is True
+    assert retry.history == ()
+    assert retry.get_backoff_time() == 0
+    assert not retry.is_exhausted()
+    assert retry.remove_headers_on_redirect == urllib3.util.Retry().remove_headers_on_redirect
+    assert retry.status_forcelist == RetryPolicy().statuses
+    assert retry.allowed_methods == {"GET", "HEAD", "OPTIONS", "TRACE"}
+    assert Retry(bodies_replayable=True).allowed_methods == {*BODILESS, "PUT", "DELETE", "QUERY"}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "get"])
+@pytest.mark.parametrize(
+    ("status", "looked_at"),
+    [(200, False), (204, False), (302, False), (304, False), (400, True), (404, True), (503, True)],
+)
+def test_is_retry_lets_increment_see_the_headers(method, status, looked_at):
+    """Every error status may carry a yes; success never does."""
+    assert Retry().is_retry(method, status, has_retry_after=True) is looked_at
+    assert Retry().is_retry(method, status) is looked_at
+
+
+def test_attempts_are_counted_down_and_exhausted(retry, clock):
+    """max_attempts=3: two retries, then MaxRetryError with the error as its reason and cause."""
+    left = retry(RetryPolicy(max_attempts=3), clock=clock)
+    error = ConnectTimeoutError()
+    for total in (1, 0):
+        left = left.increment("GET", "/thing", error=error, _pool=POOL)
+        assert left.total == total
+        assert left.get_backoff_time() > 0
+        left.sleep()
+    with pytest.raises(MaxRetryError) as caught:
+        left.increment("GET", "/thing", error=error, _pool=POOL)
+    assert caught.value.reason is error
+    assert caught.value.__cause__ is error
+    assert caught.value.pool is POOL
+    assert caught.value.url == "/thing"
+    assert clock.sleeps == [0.25, 0.5]
+
+
+def test_attempts_are_counted_also_if_nobody_sleeps(retry):
+    left = retry(RetryPolicy(max_attempts=3))
+    for _ in range(2):
+        left = left.increment("GET", "/thing", response=answer(503))
+    with pytest.raises(MaxRetryError, match="too many 503 error responses"):
+        left.increment("GET", "/thing", response=answer(503))
+
+
+def test_an_attempt_that_nobody_slept_for_was_sent_all_the_same(retry, budget):
+    """Its token stays spent when its answer comes, and the story has it."""
+    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
+    assert not left.is_retry("GET", 200)
+    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19
+
+
+def test_without_response_and_error_there_is_nothing_to_retry(retry):
+    with pytest.raises(MaxRetryError, match=ResponseError.GENERIC_ERROR):
+        retry().increment("GET", "/thing")
+
+
+def test_sleeping_without_a_verdict_does_nothing(retry, clock):
+    """Neither a template nor a second sleep after the same increment waits."""
+    template = retry(RetryPolicy(), clock=clock)
+    template.sleep()
+    template.sleep(answer(503, {"Retry-After": "9"}))
+    assert clock.sleeps == []
+    after = template.increment("GET", "/thing", response=answer(503))
+    after.sleep()
+    after.sleep()
+    assert clock.sleeps == [0.25]
+
+
+def test_an_unknown_method_is_not_safe(retry):
+    """increment may be called without a method: only what was never sent is repeated then."""
+    assert retry().increment(error=ConnectTimeoutError()).total == 2
+    with pytest.raises(ReadTimeoutError):
+        retry().increment(error=ReadTimeoutError(POOL, "/thing", "read timed out"))
+    with pytest.raises(MaxRetryError):
+        retry().increment(response=answer(503))
+
+
+def test_the_history_is_kept_as_urllib3_keeps_it(retry):
+    """One entry per failure: method, URL, error, status, and where it was redirected."""
+    left = retry()
+    connecting = ConnectTimeoutError("conntimeout")
+    left = left.increment("GET", "/test1", None, connecting)
+    reading = ReadTimeoutError(POOL, "/test2", "read timed out")
+    left = left.increment("HEAD", "/test2", None, reading)
+    left = left.increment("GET", "/test3", answer(500), None)
+    left = left.increment("GET", "/test4", answer(303, {"Location": "/test5"}), None)
+    assert left.history == (
+        RequestHistory("GET", "/test1", connecting, None, None),
+        RequestHistory("HEAD", "/test2", reading, None, None),
+        RequestHistory("GET", "/test3", None, 500, None),
+        RequestHistory("GET", "/test4", None, 303, "/test5"),
+    )
+
+
+def test_the_response_has_the_history(server, manager, retry):
+    """response.retries is the Retry of the last attempt, ours."""
+    server.script("/thing", 503, "reset", 200)
+    response = manager(retry()).request("GET", server.url + "/thing")
+    assert type(response.retries) is Retry
+    assert [(each.method, each.url, each.status, type(each.error)) for each in response.retries.history] == [
+        ("GET", "/thing", 503, type(None)),
+        ("GET", "/thing", None, ProtocolError),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({}, "policy", AT_ONCE),
+        ({"total": 3}, "policy", AT_ONCE),
+        ({"total": 1}, "policy", AT_ONCE.replace(max_attempts=2)),
+        ({"total": False}, "policy", AT_ONCE.replace(max_attempts=1)),
+        ({"total": 0}, "total", 0),
+        ({"redirect": 5}, "redirect", 5),
+        ({"redirect": None}, "redirect", 10),
+        ({"redirect": False}, "raise_on_redirect", False),
+        ({"redirect": False, "raise_on_redirect": True}, "raise_on_redirect", False),
+        ({"raise_on_redirect": True, "redirect": False}, "raise_on_redirect", False),
+        ({"raise_on_redirect": False}, "raise_on_redirect", False),
+        ({"raise_on_status": False}, "raise_on_status", False),
+        ({"history": (1,)}, "history", (1,)),
+        ({"history": None}, "history", ()),
+        ({"status_forcelist": [502]}, "policy", AT_ONCE.replace(statuses={502})),
+        ({"status_forcelist": None}, "policy", AT_ONCE.replace(statuses=())),
+        ({"allowed_methods": ["GET"]}, "allowed_methods", {"GET"}),
+        ({"respect_retry_after_header": False}, "policy", AT_ONCE.replace(hints="ignore")),
+        ({"remove_headers_on_redirect": ["X-Secret"]}, "remove_headers_on_redirect", {"x-secret"}),
+        ({"connect": None, "read": None, "other": None, "backoff_factor": 0}, "policy", AT_ONCE),
+    ],
+    ids=str,
+)
+def test_new_takes_what_has_a_meaning(retry, changes, field, value):
+    """``new`` with urllib3's names gives a changed copy; the original stays."""
+    template = retry()
+    before = dict(vars(template))
+    changed = template.new(**changes)
+    assert getattr(changed, field) == value
+    assert type(changed) is Retry
+    assert changed is not template
+    assert dict(vars(template)) == before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backoff_factor": 1},
+        {"connect": 2},
+        {"read": 0},
+        {"status": 2},
+        {"raise_on_status": True},
+        {"total": None},
+        {"allowed_methods": None},
+        {"nonsense": 1},
+    ],
+    ids=str,
+)
+def test_new_refuses_what_it_would_have_to_ignore(retry, changes):
+    with pytest.raises(TypeError, match=next(iter(changes))):
+        retry().new(**changes)
+
+
+def test_new_can_leave_statuses_to_its_caller(server, manager, retry):
+    """kubernetes' client-go retries ask for exactly this: errors only, never a status."""
+    changed = retry().new(status=0, status_forcelist=(), respect_retry_after_header=False)
+    server.script("/thing", "503;header=x-should-retry:true", 200)
+    assert manager(changed).request("GET", server.url + "/thing").status == 503
+    server.script("/other", "reset", 503)
+    response = manager(changed).request("GET", server.url + "/other")
+    assert response.status == 503
+    assert len(server.requests("/other")) == 2
+
+
+def test_a_subclass_stays_itself(server, manager, quick):
+    """Attributes and class of a subclass survive increment, copies and pickling."""
+    after = Tagged("blue").increment("GET", "/thing", response=answer(503))
+    for each in (after, copy.deepcopy(after), pickle.loads(pickle.dumps(after))):
+        assert type(each) is Tagged
+        assert each.tag == "blue"
+
+
+class Tagged(Retry):
+    def __init__(self, tag):
+        super().__init__(AT_ONCE)
+        self.tag = tag
+
+
+# Redirects are urllib3's.
+
+
+@pytest.mark.parametrize(
+    ("options", "hops", "raises"),
+    [
+        ({}, 11, True),
+        ({"redirect": None}, 11, True),
+        ({"redirect": True}, 11, True),
+        ({"redirect": 2}, 3, True),
+        ({"redirect": 0}, 1, True),
+        ({"redirect": 2, "raise_on_redirect": False}, 3, False),
+        ({"redirect": False}, 1, False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["manager", "pool"])
+def test_redirects_are_counted_as_urllib3_counts_them(server, retry, how, options, hops, raises):
+    """A loop ends after redirect= hops: MaxRetryError, or the last answer where nobody wants an error."""
+    server.script("/loop", "302;header=Location:/loop;body=3")
+    template = retry(**options)
+    with client_of(how, server) as client:
+        if how == "manager":
+            outcome = outcome_of(client.request, "GET", server.url + "/loop", retries=template, preload_content=False)
+        else:
+            outcome = outcome_of(client.urlopen, "GET", "/loop", retries=template, preload_content=False)
+        if raises:
+            assert isinstance(outcome, MaxRetryError)
+            assert "too many redirects" in str(outcome.reason)
+        else:
+            assert (outcome.status, outcome.read()) == (302, b"012")
+    assert len(server.requests("/loop")) == hops
+
+
+def client_of(how, server):
+    if how == "manager":
+        return urllib3.PoolManager()
+    host, port = server.url.removeprefix("http://").split(":")
+    return urllib3.HTTPConnectionPool(host, int(port))
+
+
+def outcome_of(function, *args, **options):
+    try:
+        return function(*args, **options)
+    except HTTPError as error:
+        return error
+
+
+def test_a_request_can_refuse_redirects(server, manager, retry):
+    """``redirect=False`` of a request is left to urllib3, the answer is no failure."""
+    server.script("/from", 503, "302;header=Location:/to")
+    response = manager(retry()).request("GET", server.url + "/from", redirect=False)
+    assert response.status == 302
+    assert record_of(response).retries == 1
+    assert not server.requests("/to")
+
+
+def test_a_managers_own_retry_goes_on_after_a_redirect(server, manager, retry):
+    """As far as urllib3 passes it on: before 2.5 it goes on with its own default, which returns the 503."""
+    server.script("/from", "302;header=Location:/to")
+    server.script("/to", 503, 200)
+    assert manager(retry()).request("GET", server.url + "/from").status == (503 if FORGETS else 200)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_retries_go_on_after_a_redirect(lane, server, retry, status):
+    """A redirect uses up no retry, and the retries used before it are not forgotten."""
+    server.script("/from", f"{status};header=Location:/to")
+    server.script("/to", 503, 200)
+    template = retry(AT_ONCE.replace(max_attempts=2))
+    options = {} if lane.name == "requests" else {"retries": template}
+    with lane.client(template) as client:
+        assert lane.call(client, "GET", server.url + "/from", **options)[0] == 200
+        if lane.name == "requests":
+            return  # each hop is a call of its own there
+        server.script("/from", 503, f"{status};header=Location:/to")
+        server.script("/to", 503, 200)
+        code, _, response = lane.call(client, "GET", server.url + "/from", **options)
+    assert code == 503
+    record = record_of(response)
+    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
+    assert [each.number for each in record.attempts] == [2]
+
+
+def test_a_deadline_goes_on_after_a_redirect(server, manager, retry, clock):
+    """total_timeout is the call's, not the hop's: 2 s hold 1.5 s before the redirect and not as much after it."""
+    policy = RetryPolicy(backoff=Fixed(1.5), total_timeout=2.0)
+    server.script("/from", 503, "302;header=Location:/to")
+    server.script("/to", 503, 200)
+    response = manager(None).request("GET", server.url + "/from", retries=retry(policy, clock=clock))
+    assert response.status == 503
+    assert clock.sleeps == [1.5]
+
+
+def test_credentials_do_not_follow_to_another_origin(server, manager, retry):
+    """remove_headers_on_redirect works as in urllib3, with its default and with one's own."""
+    with FaultServer() as other:
+        server.script("/from", f"302;header=Location:{other.url.replace('127.0.0.1', 'localhost')}/to")
+        headers = {"Authorization": "Bearer x", "X-Secret": "y", "X-Plain": "z"}
+        client = manager(None)
+        client.request("GET", server.url + "/from", headers=headers, retries=retry())
+        own = retry(remove_headers_on_redirect=["X-Secret"])
+        client.request("GET", server.url + "/from", headers=headers, retries=own)
+        seen = [{name.lower() for name, _ in each.headers} for each in other.requests("/to")]
+    assert [("authorization" in names, "x-secret" in names, "x-plain" in names) for names in seen] == [
+        (False, True, True),
+        (True, False, True),
+    ]
+
+
+@pytest.mark.parametrize(("asked", "slept"), [("2", [2.0]), ("soon", []), ("0", []), ("9" * 5000, None), ("61", None)])
+def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slept):
+    """A pool waits for a redirect's Retry-After; garbage does not raise, and too long is no shorter wait."""
+    server.script("/from", f"302;header=Location:/to;retry-after={asked}")
+    server.script("/to", 200)
+    host, port = server.url.removeprefix("http://").split(":")
+    with urllib3.HTTPConnectionPool(host, int(port)) as pool:
+        outcome = outcome_of(pool.urlopen, "GET", "/from", retries=retry(clock=clock))
+    if slept is None:
+        assert isinstance(outcome, MaxRetryError)
+        assert not server.requests("/to")
+    else:
+        assert outcome.status == 200
+        assert clock.sleeps == slept
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"policy": 3}, TypeError, "max_attempts=4"),
+        ({"policy": True}, TypeError, "policy must be a RetryPolicy"),
+        ({"policy": None}, TypeError, "policy must be a RetryPolicy"),
+        ({"bodies_replayable": 1}, TypeError, "bodies_replayable must be True or False"),
+        ({"budget": 5}, TypeError, "budget must be a RetryBudget"),
+        ({"budget": RetryBudget(), "strategy": Recording()}, ValueError, "not both"),
+        ({"budget": None, "strategy": Recording()}, ValueError, "not both"),
+        ({"strategy": object()}, TypeError, "acquire_initial_token"),
+        ({"clock": object()}, TypeError, "monotonic"),
+        ({"on_event": print}, TypeError, "on_event must be a list"),
+        ({"redirect": -1}, ValueError, "redirect"),
+        ({"redirect": "3"}, ValueError, "redirect"),
+        ({"total": 3}, TypeError, "total"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_says_what_to_write(options, error, says):
+    with pytest.raises(error, match=says):
+        Retry(**options)
+
+
+def test_a_budget_of_ones_own(retry):
+    """Two Retries do not share an allowance unless they are given one."""
+    first, second = retry(RetryPolicy(), budget=RetryBudget(burst=1, ratio=0, floor_per_second=0)), retry()
+    first.increment("GET", "/thing", response=answer(503), _pool=POOL)
+    with pytest.raises(MaxRetryError):
+        first.increment("GET", "/thing", response=answer(503), _pool=POOL)
+    second.increment("GET", "/thing", response=answer(503), _pool=POOL)
+
+
+def test_the_failures_of_the_policy_decide(retry):
+    """``failures`` without read timeouts is urllib3's read=False: the error as it is."""
+    template = retry(AT_ONCE.replace(failures={FailureKind.REFUSED}))
+    with pytest.raises(ReadTimeoutError) as caught:
+        template.increment("GET", "/thing", error=ReadTimeoutError(POOL, "/thing", "slow"), _pool=POOL)
+    assert record_of(caught.value).reasons == ("ReadTimeoutError",)
+    with pytest.raises(MaxRetryError) as caught:
+        template.increment("GET", "/thing", error=SSLError("broken"), _pool=POOL)
+    refused = NewConnectionError(socket, "refused")
+    assert template.increment("GET", "/thing", error=refused, _pool=POOL).total == 2
