@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from _adapters import GOALS as ADAPTER_GOALS
 from _calls import GOALS as CALL_GOALS
 from _candidates import LOOP
 from _imports import GOALS as IMPORT_GOALS
@@ -89,6 +90,17 @@ def render(measures: dict[str, Any]) -> str:
                     ],
                 )
             )
+    for name, result in measures.get("adapters", {}).items():
+        if "skipped" in result:
+            parts.append(table(f"{name}: {result['skipped']}", ("candidate",), []))
+            continue
+        parts.append(
+            table(
+                f"{name}: CPU added to a success, ns (bare call {number(result['bare'])})",
+                ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
+                _timed(result["rows"], ADAPTER_GOALS),
+            )
+        )
     if "imports" in measures:
         parts.append(_import_table(measures["imports"]["rows"]))
     for family, result in measures.get("waiting", {}).items():

@@ -3,8 +3,8 @@
     python benchmarks/hot_path.py [--json FILE|-] [--rounds N] [--only MEASURE] [--rows TEXT]
                                   [--family httpx|httpx2|both] [--quick]
 
-Six measures: success, retry, garbage, imports, waiting, loopback. All candidates are measured interleaved in
-one run, so compare figures of one run with each other; nothing here passes or fails on a time. `goal` repeats
+Seven measures: success, retry, garbage, adapters (requests and urllib3), imports, waiting, loopback. All
+candidates are measured interleaved in one run, so compare figures of one run with each other; nothing here passes or fails on a time. `goal` repeats
 what the project wants of its own rows on CPython 3.12, on the machine where the goals were set.
 """
 
@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from _adapters import adapters
 from _calls import COLOURS, Effort, garbage, retry, success
 from _candidates import CANDIDATES, FORBEAR, LOOP, PACKAGES
 from _imports import imports
@@ -29,7 +30,7 @@ from _tables import render
 from _waiting import waiting
 
 SOURCE = Path(__file__).parent.parent / "src"
-MEASURES = ("success", "retry", "garbage", "imports", "waiting", "loopback")
+MEASURES = ("success", "retry", "garbage", "adapters", "imports", "waiting", "loopback")
 
 
 def main() -> int:
@@ -65,6 +66,8 @@ def main() -> int:
         if name in calls:
             measure = calls[name]
             result = {f.name: {c: measure(f, c, effort, chosen) for c in COLOURS} for f in families}
+        elif name == "adapters":
+            result = adapters(effort)
         elif name == "imports":
             result = imports(1 if quick else max(rounds // 2, 5))
         elif name == "waiting":

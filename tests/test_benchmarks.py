@@ -50,7 +50,14 @@ def test_the_report_names_what_was_measured(report):
     assert set(report) == {"python", "platform", "packages", "rounds", "quick", "seconds", "measures"}
     assert report["packages"]["httpx"]
     assert report["packages"]["httpx2"]
-    assert set(report["measures"]) == {"success", "retry", "garbage", "imports", "waiting", "loopback"}
+    assert set(report["measures"]) == {"success", "retry", "garbage", "adapters", "imports", "waiting", "loopback"}
+
+
+@pytest.mark.parametrize(
+    ("library", "row"), [("requests", "RetryAdapter over HTTPAdapter.send"), ("urllib3", "RetryPoolManager's pool")]
+)
+def test_the_adapters_are_measured(measures, library, row):
+    assert set(measures["adapters"][library]["rows"][row]) == ANSWERED
 
 
 @pytest.mark.parametrize("colour", COLOURS)
