@@ -4,8 +4,9 @@
                                   [--family httpx|httpx2|both] [--quick]
 
 Seven measures: success, retry, garbage, adapters (requests and urllib3), imports, waiting, loopback. All
-candidates are measured interleaved in one run, so compare figures of one run with each other; nothing here passes or fails on a time. `goal` repeats
-what the project wants of its own rows on CPython 3.12, on the machine where the goals were set.
+candidates are measured interleaved in one run, so compare figures of one run with each other; nothing here
+passes or fails on a time. `goal` repeats what the project wants of its own rows on CPython 3.12, on the
+machine where the goals were set.
 """
 
 from __future__ import annotations
