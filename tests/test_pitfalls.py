@@ -1,7 +1,7 @@
 """What other retry libraries were seen to get wrong, one test for each sentence.
 
 The numbers are those of the survey of peers; 1 to 14 were seen in transports for httpx, 15 to 19 below it,
-64 to 75 elsewhere. ``test_every_pitfall_has_its_test`` keeps the list complete.
+20 to 31 in urllib3 and requests, 64 to 75 elsewhere. ``test_every_pitfall_has_its_test`` keeps the list complete.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -25,14 +26,18 @@ import anyio
 import httpx
 import httpx2
 import pytest
+import requests
+import urllib3
 
 import forbear
 import forbear.httpx
 import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
 from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryPolicy
 from forbear.testing import FakeClock, FaultServer
 
-REQUIRED = {str(number) for number in (*range(1, 20), *range(64, 76))} | {"19a"}
+REQUIRED = {str(number) for number in (*range(1, 32), *range(64, 76))} | {"19a"}
 NOT_YET = {
     "67": "cooldowns come with fleet protection",
     "68": "half-open probes come with the circuit breaker",
@@ -363,6 +368,193 @@ def test_pitfall_19a_mounted_in_the_other_familys_client_nothing_is_sent(lane, s
     (error,) = other.calls(("GET", server.url), client={"mounts": {"http://": lane.transport()}})
     assert isinstance(error, Exception)
     assert server.requests() == []
+
+
+# urllib3 and requests.
+
+
+class Session:
+    """requests with our adapter, spoken to as a pool manager."""
+
+    def __init__(self, policy, **options):
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.mount("http://", forbear.requests.RetryAdapter(policy, **options))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.session.close()
+
+    def request(self, method, url, body=None, timeout=5):
+        response = self.session.request(method, url, data=body, timeout=timeout)
+        response.status = response.status_code
+        return response
+
+
+def bridged(policy, **options):
+    retry = forbear.urllib3.Retry(policy, **options)
+    return urllib3.PoolManager(retries=retry, timeout=5)
+
+
+ADAPTERS = {"requests": Session, "urllib3": forbear.urllib3.RetryPoolManager}
+PATIENT = RetryPolicy(backoff=Fixed(3))
+NOW = RetryPolicy(backoff=Fixed(0))
+adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+or_bridge = pytest.mark.parametrize("adapter", [*ADAPTERS.values(), bridged], ids=[*ADAPTERS, "bridge"])
+quickly = {"random": lambda: 0.5}
+
+
+@adapter
+@pytest.mark.parametrize("kind", ["iterator", "generator"])
+def test_pitfall_20_a_second_body_is_not_empty(adapter, kind, server):
+    """A generator or iterator and a 503: no second request, and not one that says 200 to nothing."""
+    server.script("/", 503, 200)
+    with adapter(NOW) as client:
+        response = client.request("PUT", server.url, body=iter([b"abc"]) if kind == "iterator" else generator())
+    assert response.status == 503
+    assert bodies(server) == [3]
+
+
+@or_bridge
+@pytest.mark.parametrize("value", ["soon", "", "1.5.2", "%FF"])
+def test_pitfall_21_a_retry_after_that_is_none_does_not_lose_the_answer(adapter, value, server):
+    """No InvalidHeader: the backoff alone says how long to wait."""
+    clock = FakeClock()
+    server.script("/", f"503;retry-after={value}", 200)
+    with adapter(PATIENT, clock=clock, **quickly) as client:
+        assert client.request("GET", server.url).status == 200
+    assert clock.sleeps == [3]
+
+
+@or_bridge
+@pytest.mark.parametrize("value", ["9" * 5000, "Fri, 31 Dec 99999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_pitfall_22_a_huge_retry_after_is_no_value_error(adapter, value, server):
+    """Too long, or not a date: the answer comes back, or the backoff is waited for."""
+    clock = FakeClock()
+    server.script("/", f"503;retry-after={value}", 503)
+    with adapter(PATIENT.replace(max_attempts=2), clock=clock, **quickly) as client:
+        assert client.request("GET", server.url).status == 503
+    assert clock.sleeps in ([], [3])
+
+
+@or_bridge
+@pytest.mark.parametrize(("method", "sent"), [("POST", 1), ("GET", 4)])
+def test_pitfall_23_an_error_of_a_proxy_or_of_tls_asks_for_the_method(adapter, method, sent, server):
+    """A POST through a proxy that resets arrives once."""
+    server.script("/", "reset")
+    proxied = {
+        Session: lambda: Session(NOW),
+        bridged: lambda: urllib3.ProxyManager(server.url, retries=forbear.urllib3.Retry(NOW)),
+        forbear.urllib3.RetryPoolManager: lambda: forbear.urllib3.RetryProxyManager(NOW, proxy_url=server.url),
+    }[adapter]
+    with proxied() as client:
+        if adapter is Session:
+            client.session.proxies = {"http": server.url}
+        with pytest.raises((requests.RequestException, urllib3.exceptions.HTTPError)):
+            client.request(method, "http://api.example.com/", body=b"order" if method == "POST" else None)
+    assert len(server.requests()) == sent
+
+
+@adapter
+def test_pitfall_24_draining_a_failed_answer_is_bounded(adapter, server):
+    """A 503 that drips for seconds does not hold the call."""
+    server.script("/", "503;body=64;drip=200", 200)
+    started_at = time.monotonic()
+    with adapter(NOW) as client:
+        assert client.request("GET", server.url).status == 200
+    assert time.monotonic() - started_at < 1
+
+
+@or_bridge
+def test_pitfall_25_the_first_retry_waits_too(adapter, server):
+    """The schedule begins with its first step."""
+    clock = FakeClock()
+    server.script("/", 503, 503, 200)
+    with adapter(RetryPolicy(backoff=forbear.Exponential(base=1, jitter="none")), clock=clock) as client:
+        assert client.request("GET", server.url).status == 200
+    assert clock.sleeps == [1, 2]
+
+
+@or_bridge
+def test_pitfall_26_a_retry_after_above_the_maximum_is_not_shortened(adapter, server):
+    """Stop, and hand over what came."""
+    clock = FakeClock()
+    server.script("/", "503;retry-after=5", 200)
+    with adapter(RetryPolicy(max_retry_after=1), clock=clock) as client:
+        assert client.request("GET", server.url).status == 503
+    assert (clock.sleeps, len(server.requests())) == ([], 1)
+
+
+@or_bridge
+def test_pitfall_27_the_last_error_tells_the_history(adapter, server):
+    """Of each attempt: by record_of, and as a note in the traceback."""
+    server.script("/", 503, "reset")
+    with adapter(NOW) as client, pytest.raises((requests.ConnectionError, urllib3.exceptions.MaxRetryError)) as caught:
+        client.request("GET", server.url)
+    assert len(forbear.record_of(caught.value).attempts) == 4
+    assert forbear.record_of(caught.value).reasons[0] == "503"
+    assert any(note.startswith("forbear: 4 attempts") for note in caught.value.__notes__)
+
+
+@adapter
+@pytest.mark.parametrize("ending", ["return", "raise"])
+def test_pitfall_28_raise_or_return_is_one_rule(adapter, ending, server):
+    """An answer comes back, or is raised, as on_exhausted says; an error is always raised."""
+    server.script("/answer", 503)
+    server.script("/error", "reset")
+    errors = (requests.RequestException, urllib3.exceptions.HTTPError)
+    with adapter(NOW.replace(on_exhausted=ending)) as client:
+        if ending == "return":
+            assert client.request("GET", server.url + "/answer").status == 503
+        else:
+            with pytest.raises(errors):
+                client.request("GET", server.url + "/answer")
+        with pytest.raises(errors):
+            client.request("GET", server.url + "/error")
+
+
+@pytest.mark.parametrize("step", [404, 503])
+def test_pitfall_29_a_falsy_response_is_a_response(step, server):
+    """bool(requests.Response) is False from 400 on: it is handed over, flagged and discarded all the same."""
+    server.script("/", step)
+    with Session(NOW.replace(max_attempts=2), retry_if=lambda response: response is None) as client:
+        response = client.request("GET", server.url)
+    assert not response
+    assert response.status == step
+    assert len(server.requests()) == (2 if step == 503 else 1)
+
+
+@adapter
+def test_pitfall_30_a_truncated_answer_is_retried_by_both(adapter, server):
+    """And by both for what is safe to repeat only."""
+    server.script("/", "cut:5;body=100", 200)
+    server.script("/orders", "cut:5;body=100", 200)
+    with adapter(NOW) as client:
+        assert client.request("GET", server.url).status == 200
+        with pytest.raises((requests.RequestException, urllib3.exceptions.HTTPError)):
+            client.request("POST", server.url + "/orders", body=b"x")
+    assert len(server.requests("/")) == 2
+    assert len(server.requests("/orders")) == server.executed("/orders") == 1
+
+
+@pytest.mark.parametrize("step", ["503;body=10", "503;body=200000", "503;body=64;drip=300"])
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_pitfall_31_a_pool_of_one_that_blocks_does_not_deadlock(name, step, server):
+    """The connection of a failed answer is back, or closed, before the next attempt asks for one."""
+    server.script("/", step, 200)
+    sizes = {"maxsize": 1, "block": True} if name == "urllib3" else {"pool_maxsize": 1, "pool_block": True}
+    statuses = []
+
+    def call():
+        with ADAPTERS[name](NOW, **sizes) as client:
+            statuses.append(client.request("GET", server.url).status)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert statuses == [200]
 
 
 # Elsewhere. 64 needs a server that speaks HTTP/2.

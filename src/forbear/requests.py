@@ -11,7 +11,7 @@ try:
 except ImportError:
     raise ImportError("forbear.requests needs requests: pip install 'forbear[requests]'") from None
 
-from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, HTTPAdapter
 from urllib3.util import Retry, Timeout
 
 from . import errors
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .core.events import Event
     from .core.keys import IdempotencyKeys
+    from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .core.strategy import RetryStrategy
     from .core.trail import Trail
@@ -69,7 +70,9 @@ class RequestsDialect(Dialect):
     name = "requests"
     circuit_open_error = CircuitOpenError
     deadline_exceeded = DeadlineExceeded
-    classify = staticmethod(classify)
+
+    def classify(self, error: BaseException) -> Failure:
+        return classify(error)
 
 
 class RetryAdapter(Retrying, HTTPAdapter):
@@ -113,9 +116,9 @@ class RetryAdapter(Retrying, HTTPAdapter):
         policy: RetryPolicy = DEFAULT_POLICY,
         *,
         inner: BaseAdapter | None = None,
-        pool_connections: int = requests.adapters.DEFAULT_POOLSIZE,
-        pool_maxsize: int = requests.adapters.DEFAULT_POOLSIZE,
-        pool_block: bool = requests.adapters.DEFAULT_POOLBLOCK,
+        pool_connections: int = DEFAULT_POOLSIZE,
+        pool_maxsize: int = DEFAULT_POOLSIZE,
+        pool_block: bool = DEFAULT_POOLBLOCK,
         budget: RetryBudget | None = OWN_BUDGET,
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
@@ -321,7 +324,7 @@ class AdapterExchange(Exchange):
             except Exception as error:
                 self._failed_at_last(error)
                 raise
-        elif self._is_bounded():
+        elif self.timeouts is not None and self._is_bounded():
             stream_within(response.raw, self.timeouts.left())
         return response
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .core.events import Event
     from .core.keys import IdempotencyKeys
+    from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .core.strategy import RetryStrategy
     from .core.trail import Trail
@@ -77,7 +78,9 @@ class Urllib3Dialect(Dialect):
     name = "urllib3"
     circuit_open_error = CircuitOpenError
     deadline_exceeded = DeadlineExceeded
-    classify = staticmethod(classify)
+
+    def classify(self, error: BaseException) -> Failure:
+        return classify(error)
 
 
 class RedirectsOnly(Urllib3Retry):
@@ -96,12 +99,16 @@ class Wiring(Retrying):
         self._equip(policy, **options)
         redact_queries()
         self._has_warned = False
+        self._latest: tuple[Any, Urllib3Retry] | None = None  # most calls give none: the same one serves them
 
     def redirects(self, retries: Any, redirect: bool, default: Any) -> Urllib3Retry:
         """The part of a Retry that is not ours to decide.
 
         Errors are raised as urllib3 raises them when nothing is left: with ``read=0`` and so on.
         """
+        latest = self._latest
+        if retries is None and latest is not None and latest[0] is default:
+            return latest[1]
         given = Urllib3Retry.from_int(retries, redirect=redirect, default=default)
         if type(given) is RedirectsOnly:
             return given
@@ -113,7 +120,7 @@ class Wiring(Retrying):
                 UserWarning,
                 stacklevel=6,
             )
-        return RedirectsOnly(
+        made = RedirectsOnly(
             total=given.total if given.redirect is None or given.redirect is True else None,
             connect=0,
             read=0,
@@ -124,6 +131,9 @@ class Wiring(Retrying):
             raise_on_redirect=given.raise_on_redirect,
             history=given.history,
         )
+        if given is default:
+            self._latest = (given, made)
+        return made
 
 
 class RetryingPool:
@@ -176,15 +186,16 @@ class RetryingPool:
         **named: Any,
     ) -> BaseHTTPResponse:
         """Send once. urllib3 would preload without a bound, so it is done here, unless the answer may be refused."""
-        pool: Any = self
+        send: Any = super().urlopen  # type: ignore[misc]  # of the pool it is mixed into
         release_conn = release_conn and not preload_content
-        sending = SENDING.set(True)
+        sending = None if SENDING.get() else SENDING.set(True)  # the manager has set it already
         try:
-            response: BaseHTTPResponse = pool.send_once(
+            response: BaseHTTPResponse = send(
                 method, url, body, headers, preload_content=False, release_conn=release_conn, **named
             )
         finally:
-            SENDING.reset(sending)
+            if sending is not None:
+                SENDING.reset(sending)
         if preload_content and (response.status < 400 or response.status not in self.wiring._policy.statuses):
             self.preload(response, method, url, named["retries"], timeouts)
         return response
@@ -207,13 +218,11 @@ class RetryingPool:
 
 
 class RetryingHTTPPool(RetryingPool, HTTPConnectionPool):  # type: ignore[misc]  # urlopen() takes the same by name
-    def send_once(self, *arguments: Any, **named: Any) -> BaseHTTPResponse:
-        return HTTPConnectionPool.urlopen(self, *arguments, **named)
+    """Of one http host."""
 
 
 class RetryingHTTPSPool(RetryingPool, HTTPSConnectionPool):  # type: ignore[misc]
-    def send_once(self, *arguments: Any, **named: Any) -> BaseHTTPResponse:
-        return HTTPSConnectionPool.urlopen(self, *arguments, **named)
+    """Of one https host."""
 
 
 class PoolExchange(Exchange):

@@ -355,8 +355,9 @@ class Urllib3Adapter(SyncAdapter):
         manager = RetryPoolManager(**{"timeout": 5, **settings}, **options)
         if inner is not None:
             manager.pool_classes_by_scheme = {
-                scheme: type("ScriptedPool", (ScriptedPool, kind), {"script": scripted(inner)})
+                scheme: type("ScriptedPool", (retrying, ScriptedPool, pool), {"script": scripted(inner)})
                 for scheme, kind in manager.pool_classes_by_scheme.items()
+                for retrying, pool in [kind.__bases__]
             }
         return Urllib3Client(manager)
 
@@ -400,9 +401,9 @@ class Urllib3Response:
 
 
 class ScriptedPool:
-    """A pool of ours that answers by a script in place of sending."""
+    """Stands where urllib3 sends, between what retries and what is a pool, and answers by a script."""
 
-    def send_once(self, method, url, body=None, headers=None, **named):
+    def urlopen(self, method, url, body=None, headers=None, **named):
         request = SimpleNamespace(
             method=method, url=f"{self.scheme}://{self.host}{url}", headers=headers, body=body, _cookies=None
         )

@@ -226,12 +226,47 @@ async def test_a_redirect_loop_is_the_clients_to_end(adapter, quick):
 
 
 @pytest.mark.adapters("sync")
-@pytest.mark.parametrize("location", ["http://[bad", "//", "ftp://example.com/", "", "http:///nohost"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("http://[bad", "//", "ftp://example.com/", "", "http:///nohost"),
+        pytest.param("mailto:somebody", id="scheme without host"),
+        pytest.param("/\x00", id="NUL"),
+        pytest.param("/" + "x" * 70_000, id="too long for a URL"),
+    ],
+)
 async def test_an_odd_location_is_the_clients_to_judge(adapter, quick, location):
     """Nothing a server writes into Location crashes the transport: the 3xx is handed over as it is."""
     transport = adapter.transport([to(location)], **quick)
     response = await adapter.send(transport, adapter.library.Request("GET", HOST + "/a"))
     assert response.status_code == 307
+
+
+@pytest.mark.adapters("sync")
+@pytest.mark.parametrize("location", ["/\x00", "/" + "x" * 70_000], ids=["NUL", "too long"])
+async def test_a_location_that_is_no_url_raises_what_the_client_raises(adapter, quick, location):
+    """With and without forbear the same exception, from the client itself, and nothing more is sent."""
+    answers = [adapter.library.Response(307, headers={"Location": location})]
+    bare = adapter.library.Client(
+        transport=adapter.library.MockTransport(lambda request: answers[0]), follow_redirects=True
+    )
+    with bare, pytest.raises(adapter.library.RemoteProtocolError) as expected:
+        bare.get(HOST + "/a")
+    site = Site(**{"api/a": [to(location)]})
+    async with adapter.client([site], **FOLLOW, **quick) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+            await adapter.call(client, "GET", HOST + "/a")
+    assert str(caught.value) == str(expected.value)
+    assert site.visits == ["api/a"]
+
+
+async def test_a_3xx_without_location_is_handed_over(adapter, quick):
+    """304 and a bare 300 lead nowhere: they are answers like any other."""
+    site = Site(**{"api/a": [(304, {})]})
+    async with adapter.client([site], **FOLLOW, **quick) as client:
+        response = await adapter.call(client, "GET", HOST + "/a")
+    assert response.status_code == 304
+    assert site.visits == ["api/a"]
 
 
 async def test_what_hops_share_does_not_keep_a_request_alive(adapter, quick):

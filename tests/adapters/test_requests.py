@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import http.server
 import io
@@ -9,8 +10,6 @@ import logging
 import pickle
 import threading
 import time
-import tracemalloc
-import warnings
 
 import pytest
 import requests
@@ -460,7 +459,7 @@ def test_a_deadline_ends_a_call_whatever_drips(server, session, step, stream):
     began = time.monotonic()
     with pytest.raises((DeadlineExceeded, requests.ConnectionError)) as caught, forbear.deadline(0.2):
         _ = session.get(server.url + "/thing", stream=stream).content
-    assert 0.19 <= time.monotonic() - began <= 0.3
+    assert 0.19 <= time.monotonic() - began <= 0.5
     if not stream:
         assert type(caught.value) is DeadlineExceeded
         assert isinstance(caught.value.__cause__, requests.RequestException)
@@ -473,7 +472,7 @@ def test_total_timeout_covers_the_body_and_the_error_path(server, session):
     began = time.monotonic()
     with pytest.raises(requests.HTTPError):
         session.get(server.url + "/thing")
-    assert time.monotonic() - began <= 0.3
+    assert time.monotonic() - began <= 0.5
 
 
 def test_a_deadline_of_a_fake_clock_is_not_the_systems(session, server):
@@ -512,9 +511,10 @@ def test_timeouts_are_clamped_to_the_time_left(session, given, connect, read):
     inner = Noting([503, 200])
     retrying(session, RetryPolicy(backoff=Fixed(3), total_timeout=10), inner=inner, clock=FakeClock())
     session.get("http://api.example.com/", timeout=given)
-    first, second = inner.timeouts
-    assert (first.connect_timeout, first.clone().read_timeout if first.total is None else min(first.total, first._read or 99)) == (connect, read)  # fmt: skip
-    assert (second.connect_timeout, min(second.total, second._read or 99)) == (min(connect, 7), min(read, 7))
+    for timeout, left in zip(inner.timeouts, (10, 7), strict=True):
+        timeout.start_connect()
+        assert timeout.connect_timeout == min(connect, left)
+        assert timeout.read_timeout == pytest.approx(min(read, left), abs=0.05)
 
 
 @pytest.mark.parametrize("given", [None, 3, (3, 20), Timeout(total=6)], ids=str)
@@ -550,9 +550,7 @@ def test_a_pool_of_one_never_deadlocks(server, session, step):
     server.script("/thing", step, step, 200)
     retrying(session, pool_maxsize=1, pool_block=True)
     done = []
-    thread = threading.Thread(
-        target=lambda: done.append(session.get(server.url + "/thing").status_code), daemon=True
-    )
+    thread = threading.Thread(target=lambda: done.append(session.get(server.url + "/thing").status_code), daemon=True)
     thread.start()
     thread.join(5)
     assert done == [200]
@@ -638,10 +636,8 @@ def test_a_call_leaves_no_cyclic_garbage(session):
 
     def calls():
         session.get("http://api.example.com/")
-        try:
+        with contextlib.suppress(requests.ReadTimeout):
             failing.get("http://api.example.com/")
-        except requests.ReadTimeout:
-            pass
 
     calls()
     bare = requests.Session()
@@ -655,10 +651,8 @@ def test_a_call_leaves_no_cyclic_garbage(session):
         for _ in range(5):
             session.get("http://api.example.com/")
         assert gc.collect() <= 5 * theirs
-        try:
+        with contextlib.suppress(requests.ReadTimeout):
             failing.get("http://api.example.com/")
-        except requests.ReadTimeout:
-            pass
         assert gc.collect() <= theirs
     finally:
         gc.enable()

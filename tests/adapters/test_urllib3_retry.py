@@ -1045,7 +1045,6 @@ def test_the_response_has_the_history(server, manager, retry):
         ({"remove_headers_on_redirect": ["X-Secret"]}, "remove_headers_on_redirect", {"x-secret"}),
         ({"connect": None, "read": None, "other": None, "backoff_factor": 0}, "policy", AT_ONCE),
     ],
-    ids=str,
 )
 def test_new_takes_what_has_a_meaning(retry, changes, field, value):
     """``new`` with urllib3's names gives a changed copy; the original stays."""
@@ -1070,7 +1069,6 @@ def test_new_takes_what_has_a_meaning(retry, changes, field, value):
         {"allowed_methods": None},
         {"nonsense": 1},
     ],
-    ids=str,
 )
 def test_new_refuses_what_it_would_have_to_ignore(retry, changes):
     with pytest.raises(TypeError, match=next(iter(changes))):
@@ -1116,7 +1114,6 @@ class Tagged(Retry):
         ({"redirect": 2, "raise_on_redirect": False}, 3, False),
         ({"redirect": False}, 1, False),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("how", ["manager", "pool"])
 def test_redirects_are_counted_as_urllib3_counts_them(server, retry, how, options, hops, raises):
@@ -1248,7 +1245,6 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
         ({"redirect": "3"}, ValueError, "redirect"),
         ({"total": 3}, TypeError, "total"),
     ],
-    ids=str,
 )
 def test_a_wrong_option_says_what_to_write(options, error, says):
     with pytest.raises(error, match=says):

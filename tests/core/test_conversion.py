@@ -70,7 +70,6 @@ converted = RetryPolicy.from_urllib3
         (True, 2),
         (False, 1),
     ],
-    ids=str,
 )
 def test_attempts_are_retries_and_the_first_sending(retry, attempts):
     """``total=3`` is four sendings; the smallest of the counts limits them."""
@@ -89,7 +88,6 @@ def test_attempts_are_retries_and_the_first_sending(retry, attempts):
         ({"connect": 1, "read": 1, "other": 1, "status": 0}, set()),
         ({"redirect": 0}, set()),
     ],
-    ids=str,
 )
 def test_a_count_of_zero_takes_out_its_kind_of_failure(counts, without):
     """``Retry(3, read=0)`` goes on retrying refused connections."""
@@ -110,7 +108,6 @@ def test_a_count_of_zero_takes_out_its_kind_of_failure(counts, without):
         ({"status_forcelist": [503], "total": None, "status": 2}, {503}, set(), "obey", "raise"),
         ({"status_forcelist": [503], "total": 0}, {503}, set(), "obey", "raise"),
     ],
-    ids=str,
 )
 def test_statuses(options, statuses, hinted, hints, on_exhausted):
     """Without status_forcelist urllib3 still retries 413, 429 and 503 if they name a time."""
@@ -143,7 +140,6 @@ def test_a_number_means_what_it_means_to_urllib3():
         ({"backoff_jitter": 1}, Exponential(1, 120, factor=1.0, jitter="full", immediate_first=True)),
         ({"backoff_jitter": 9, "backoff_max": 3}, Exponential(3, 3, factor=1.0, jitter="full", immediate_first=True)),
     ],
-    ids=str,
 )
 def test_backoff(options, expected):
     assert converted(urllib3.Retry(3, **options)).backoff == expected
@@ -164,7 +160,6 @@ def test_the_waits_of_urllib3_and_of_its_policy():
         ({"allowed_methods": {"get", "PUT"}}, {"PUT"}),  # urllib3 asks for "GET", which is not in it
         ({"allowed_methods": "GET"}, {"GET"}),
     ],
-    ids=str,
 )
 def test_methods(options, methods):
     assert converted(urllib3.Retry(3, **options)).methods == methods
@@ -225,7 +220,7 @@ def test_our_own_retry_gives_its_policy():
 
 
 @pytest.mark.parametrize(
-    "value", [None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3)], ids=str
+    "value", [None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3)]
 )
 def test_anything_else_is_refused_with_what_to_pass(value):
     with pytest.raises(TypeError, match=r"takes a urllib3\.Retry or a whole number of retries, got "):

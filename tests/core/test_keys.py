@@ -33,9 +33,7 @@ from forbear.core.keys import (
     serialize,
 )
 
-CORPUS = json.loads(
-    (Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text(encoding="utf-8")
-)
+CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text(encoding="utf-8"))
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 HEX = UUID.replace("-", "")
@@ -476,9 +474,7 @@ def test_messages_of_profiles_say_what_to_do() -> None:
         check_profile("k" * 65, "adyen")
     with pytest.raises(ValueError, match=r"got '\.' at position 1; use .*generate\(profile='amazon-pay'\)"):
         check_profile("a.b", "amazon-pay")
-    with pytest.raises(
-        ValueError, match=r"8-4-4-4-12 form, got 8 characters of another form; use .*generate\("
-    ):
+    with pytest.raises(ValueError, match=r"8-4-4-4-12 form, got 8 characters of another form; use .*generate\("):
         check_profile("order-17", "repeatability")
     with pytest.raises(ValueError, match=r"UUID of zeros; use .*generate\("):
         check_profile(ZERO, "google-request-id")
@@ -618,9 +614,7 @@ LINES: list[tuple[str, list[tuple[str, str]], bool, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("lines", "is_key", "is_named"), [pytest.param(*row[1:], id=row[0]) for row in LINES]
-)
+@pytest.mark.parametrize(("lines", "is_key", "is_named"), [pytest.param(*row[1:], id=row[0]) for row in LINES])
 def test_which_requests_carry_a_key(lines: list[tuple[str, str]], is_key: bool, is_named: bool) -> None:
     """Text or raw octets, and a single-pass iterator as well as a list."""
     assert carries_key(lines) is is_key
@@ -650,9 +644,7 @@ def test_which_requests_carry_a_key(lines: list[tuple[str, str]], is_key: bool, 
 def test_further_headers_hold_a_key_on_a_single_line(
     lines: list[tuple[str, str]], is_key: bool, is_named: bool
 ) -> None:
-    extra = frozenset(
-        {"x-order-key", "idempotency-key", "repeatability-request-id", "repeatability-first-sent"}
-    )
+    extra = frozenset({"x-order-key", "idempotency-key", "repeatability-request-id", "repeatability-first-sent"})
     for form in (lines, [(name.encode(), value.encode()) for name, value in lines]):
         assert carries_key(form, extra) is is_key
         assert names_a_key(form, extra) is is_named

@@ -34,7 +34,6 @@ def answer(status: int, delay: float | None = None, source: str | None = None) -
         (Failure(K.PERMANENT, Phase.UNSENT), "no"),
         (Failure(K.UNKNOWN, Phase.SENT), "no"),
     ],
-    ids=repr,
 )
 def test_retry_safety(failure: Failure, safety: str) -> None:
     """YES: nothing was sent. NO: another attempt cannot succeed. MAYBE: the request decides."""

@@ -142,9 +142,7 @@ names = st.from_regex(r"\A[a-z*][a-z0-9_.*-]{0,8}\Z")
 
 
 @given(bare_items, st.dictionaries(names, bare_items, max_size=3))
-def test_every_item_is_read_as_the_other_implementation_wrote_it(
-    value: object, found: dict[str, object]
-) -> None:
+def test_every_item_is_read_as_the_other_implementation_wrote_it(value: object, found: dict[str, object]) -> None:
     text = http_sf.ser((value, found))  # type: ignore[arg-type]
     read = ours(text)
     assert read == (as_ours(value), {name: as_ours(each) for name, each in found.items()})
@@ -180,9 +178,7 @@ header_names = st.text(max_size=20) | st.sampled_from(known_names)
 header_values = st.text(max_size=8) | st.sampled_from(["", " ", '""', '"";a=1', '"', "abc", '"";='])
 headers = st.lists(
     st.tuples(
-        header_names
-        | st.binary(max_size=20)
-        | header_names.map(lambda name: name.encode("utf-8", "replace")),
+        header_names | st.binary(max_size=20) | header_names.map(lambda name: name.encode("utf-8", "replace")),
         header_values | st.binary(max_size=8),
     ),
     max_size=5,

@@ -69,7 +69,7 @@ def test_errors_are_the_librarys_own(module: Any, step: str, error: str) -> None
         ask(module, lambda request: step)
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
 def test_an_exception_is_raised_as_it_is(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         ask(httpx, error)

@@ -186,7 +186,8 @@ class AsyncBounded(Bounding):
 
         chunks = self._stream.__aiter__()
         while True:
-            with anyio.CancelScope(deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP) as scope:
+            chunk: bytes | None = None
+            with anyio.CancelScope(deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP):
                 try:
                     chunk = await chunks.__anext__()
                 except StopAsyncIteration:
@@ -196,7 +197,7 @@ class AsyncBounded(Bounding):
                     if exceeded is None:
                         raise
                     raise exceeded from error
-            if scope.cancelled_caught:
+            if chunk is None:  # the scope was cancelled, and kept that to itself
                 raise self._exceeded("the deadline ended the body")
             yield chunk
 

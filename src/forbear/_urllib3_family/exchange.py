@@ -13,7 +13,7 @@ from .._exchange import CallExchange
 from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
 from ..core.record import RECORD
-from .bodies import Body, is_plain
+from .bodies import Body, ConsumedBody, is_plain
 from .draining import DRAIN_SECONDS, discard
 from .timeouts import Timeouts
 
@@ -71,6 +71,8 @@ class Exchange(CallExchange):
         """Count the attempt, and make the body and the user's hook ready for it."""
         call, transport = self.call, self.transport
         call.sending(transport._now())
+        if self.body is not None and not self.body.ready:
+            raise ConsumedBody("its body was used up before")  # now, and not after the head has gone out
         if not call.trail.entries:
             return
         if self.body is not None:

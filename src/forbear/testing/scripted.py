@@ -59,7 +59,8 @@ class Script:
 
 def spelled_out(step: Any) -> tuple[int, Any, bytes]:
     """A step that is an answer: status, headers, body."""
-    status, headers, content = (*step, b"")[:3] if isinstance(step, tuple) else (step, {}, b"")
+    parts: Any = (*step, b"") if isinstance(step, tuple) else (step, {}, b"")
+    status, headers, content = parts[:3]
     return status, headers, content
 
 
@@ -142,7 +143,7 @@ class ScriptedAdapter(Script):
         proxies: Any = None,
     ) -> Any:
         """Answer with the next step; arguments as of HTTPAdapter."""
-        import requests
+        from requests.adapters import HTTPAdapter
         from urllib3 import HTTPHeaderDict, HTTPResponse
 
         step = self._next(request, body_of(request.body))
@@ -158,7 +159,7 @@ class ScriptedAdapter(Script):
             preload_content=False,
             request_method=request.method,
         )
-        return requests.adapters.HTTPAdapter().build_response(request, raw)
+        return HTTPAdapter().build_response(request, raw)
 
     def close(self) -> None:
         self.closed = True
@@ -167,7 +168,11 @@ class ScriptedAdapter(Script):
 def as_read(headers: Any) -> list[tuple[str, str]]:
     """As http.client gives them: octets are Latin-1."""
     lines = headers.items() if hasattr(headers, "items") else headers
-    return [tuple(part.decode("latin-1") if isinstance(part, bytes) else part for part in line) for line in lines]
+    return [(as_text(name), as_text(value)) for name, value in lines]
+
+
+def as_text(part: str | bytes) -> str:
+    return part.decode("latin-1") if isinstance(part, bytes) else part
 
 
 def body_of(body: Any) -> bytes:

@@ -1,0 +1,70 @@
+"""An SDK above that retries too is told of once, with the switch that turns its retries off."""
+
+import logging
+
+import pytest
+import requests
+
+from forbear import Fixed, RetryPolicy
+from forbear.core.nesting import outer_loop
+from forbear.requests import RetryAdapter
+from forbear.testing import FaultServer, ScriptedAdapter
+from forbear.urllib3 import RetryPoolManager
+
+NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "noticed"),
+    [
+        ("x-stainless-retry-count", "0", False),
+        ("X-Stainless-Retry-Count", "1", True),
+        (b"x-stainless-retry-count", b"2", True),
+        ("x-stainless-retry-count", "", False),
+        ("amz-sdk-request", "attempt=1; max=3", False),
+        ("amz-sdk-request", "attempt=2; max=3", True),
+        ("amz-sdk-request", "ttl=20260101T000000Z; attempt=3; max=3", True),
+        ("amz-sdk-request", "max=3", False),
+        ("x-other", "1", False),
+    ],
+)
+def test_the_headers_that_tell(name, value, noticed):
+    """A first attempt of theirs says nothing."""
+    assert (outer_loop([(name, value)]) is not None) is noticed
+
+
+@pytest.mark.parametrize("library", ["requests", "urllib3"])
+@pytest.mark.parametrize(
+    ("headers", "switch"),
+    [
+        ({"x-stainless-retry-count": "1"}, "max_retries=0"),
+        ({"amz-sdk-request": "attempt=2; max=3"}, "total_max_attempts"),
+    ],
+    ids=["stainless", "aws"],
+)
+def test_told_once_per_client(caplog, library, headers, switch):
+    """However many calls give up; another client tells of it again."""
+    with FaultServer() as server:
+        server.script("/thing", 503)
+        for clients in (1, 2):
+            if library == "requests":
+                client = requests.Session()
+                client.trust_env = False
+                client.mount("http://", RetryAdapter(NOW, name=f"c{clients}"))
+            else:
+                client = RetryPoolManager(NOW, name=f"c{clients}")
+            with client:
+                for _ in range(3):
+                    client.request("GET", server.url + "/thing", headers=headers)
+            told = [entry for entry in caplog.records if getattr(entry, "forbear.event", "") == "nested_retry"]
+            assert len(told) == clients
+            assert switch in told[-1].getMessage()
+            assert told[-1].levelno == logging.WARNING
+
+
+def test_a_call_that_succeeds_says_nothing(caplog):
+    """Attempts that were not wasted multiply nothing."""
+    client = requests.Session()
+    client.mount("http://", RetryAdapter(NOW, inner=ScriptedAdapter([503, 200])))
+    client.get("http://api.example.com/", headers={"x-stainless-retry-count": "1"})
+    assert "SDK" not in caplog.text

@@ -1,0 +1,498 @@
+"""urllib3: what is its own. The promises that all libraries share are in the conformance suite."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import pickle
+import socket
+import threading
+import time
+import warnings
+
+import pytest
+import urllib3
+from urllib3.exceptions import EmptyPoolError, HTTPError, MaxRetryError, ProtocolError
+from urllib3.util import Retry, Timeout
+
+import forbear
+from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock, FaultServer
+from forbear.urllib3 import CircuitOpenError, DeadlineExceeded, RetryPoolManager, RetryProxyManager
+
+NOW = RetryPolicy(backoff=Fixed(0))
+
+
+@pytest.fixture
+def server():
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def manager():
+    with RetryPoolManager(NOW, timeout=5) as made:
+        yield made
+
+
+# A response like urllib3's own.
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"preload_content": False},
+        {"preload_content": False, "release_conn": True},
+        {"decode_content": False},
+        {"retries": False},
+        {"retries": False, "preload_content": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("step", ["200;body=10", "404;body=10", "200;body=10;chunked=1", "204", "503;body=10"])
+def test_a_response_is_as_without_us(server, step, named):
+    """Read or not, released or not, its data, url, retries and connection."""
+    server.script("/thing", step)
+
+    def look(manager):
+        response = manager.request("GET", server.url + "/thing", **named)
+        pool = manager.connection_from_url(server.url)
+        seen = [
+            response.status,
+            response.geturl(),
+            response.connection is None,
+            pool.pool.qsize(),
+            sum(each is not None for each in pool.pool.queue),
+            response.isclosed(),
+            response.retries and response.retries.history,
+            response.tell(),
+        ]
+        seen += [response.data, response.connection is None, response.headers.get("Content-Length")]
+        response.release_conn()
+        return seen
+
+    with urllib3.PoolManager(timeout=5) as bare, RetryPoolManager(NOW.replace(max_attempts=1), timeout=5) as ours:
+        assert look(ours) == look(bare)
+
+
+def test_the_last_response_is_handed_over(server, manager):
+    """Attempts exhausted: the last answer, with its body and the story; urllib3's own would raise."""
+    server.script("/thing", 502, 502, 502, "503;body=10;header=X-Answer:last")
+    response = manager.request("GET", server.url + "/thing")
+    assert (response.status, response.data, response.headers["X-Answer"]) == (503, b"0123456789", "last")
+    assert record_of(response).reasons == ("502", "502", "502", "503")
+    assert [arrival.connection for arrival in server.requests()] == [1] * 4
+
+
+def test_a_plain_success_has_a_record(server, manager):
+    server.script("/thing", 200)
+    record = record_of(manager.request("GET", server.url + "/thing"))
+    assert [(attempt.number, attempt.status) for attempt in record.attempts] == [(1, 200)]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("step", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;chunked=1;body=10", "reset", "hang"])
+def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
+    """Also those of a body that is preloaded: MaxRetryError around the same, or the same bare."""
+    server.script("/thing", step)
+    seen = []
+    retries = Retry(0)
+    for manager in (urllib3.PoolManager(retries=retries, timeout=0.1), RetryPoolManager(NOW, timeout=0.1)):
+        with manager, pytest.raises(HTTPError) as caught:
+            manager.request(method, server.url + "/thing")
+        seen.append((type(caught.value), type(getattr(caught.value, "reason", None))))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "sent"), [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "k"}, 2)]
+)
+def test_a_truncated_answer_is_a_failure(server, manager, method, headers, sent):
+    """If it is preloaded, and for what is safe to repeat."""
+    server.script("/thing", "cut:3;body=10", "200;body=10")
+    if sent == 2:
+        assert manager.request(method, server.url + "/thing", headers=headers).data == b"0123456789"
+    else:
+        with pytest.raises(ProtocolError):
+            manager.request(method, server.url + "/thing", headers=headers)
+    assert len(server.requests()) == sent
+
+
+def test_what_is_not_preloaded_is_the_callers(server, manager):
+    server.script("/thing", 503, "cut:3;body=10", 200)
+    response = manager.request("GET", server.url + "/thing", preload_content=False)
+    with pytest.raises(ProtocolError):
+        response.read()
+    assert len(server.requests()) == 2
+
+
+def test_on_exhausted_raise(server):
+    """urllib3 says it with MaxRetryError around a ResponseError."""
+    server.script("/thing", 503)
+    with RetryPoolManager(NOW.replace(on_exhausted="raise")) as manager, pytest.raises(MaxRetryError) as caught:
+        manager.request("GET", server.url + "/thing")
+    assert "503" in str(caught.value.reason)
+    assert record_of(caught.value).reasons == ("503",) * 4
+
+
+# Redirects are urllib3's.
+
+
+def redirected(manager, url, named):
+    """What came of it, in words that can be compared."""
+    try:
+        response = manager.request(named.get("method", "GET"), url, **{k: v for k, v in named.items() if k != "method"})
+    except MaxRetryError as error:
+        return type(error), str(error.reason)
+    history = response.retries.history if response.retries else None
+    return response.status, response.geturl(), history, response.data
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"redirect": False},
+        {"redirect": True},
+        {"retries": 0},
+        {"retries": 1},
+        {"retries": 5},
+        {"retries": False},
+        {"retries": True},
+        {"retries": Retry(2)},
+        {"retries": Retry(5, redirect=1)},
+        {"retries": Retry(redirect=0)},
+        {"retries": Retry(redirect=False)},
+        {"retries": Retry(total=False)},
+        {"retries": Retry(redirect=1, raise_on_redirect=False)},
+        {"retries": Retry(1, raise_on_redirect=False)},
+        {"retries": Retry(total=None, redirect=3)},
+        {"retries": 1, "redirect": False},
+        {"retries": Retry(3, remove_headers_on_redirect=["X-Secret"]), "headers": {"X-Secret": "s"}},
+        {"method": "POST", "body": b"abc"},
+        {"method": "HEAD"},
+        {"preload_content": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("status", [301, 303, 307])
+@pytest.mark.parametrize("hops", [1, 2, 4])
+def test_redirects_are_as_without_us(server, named, status, hops):
+    """redirect= and retries= mean what they mean to a PoolManager: same hops, same end, same history."""
+    for hop in range(hops):
+        server.script(f"/{hop}", f"{status};header=Location:/{hop + 1};body=3")
+    server.script(f"/{hops}", "200;body=5")
+    seen = []
+    for manager in (urllib3.PoolManager(timeout=5), RetryPoolManager(NOW, timeout=5)):
+        before = len(server.requests())
+        with manager, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            outcome = redirected(manager, server.url + "/0", named)
+        arrivals = server.requests()[before:]
+        sent = [(each.method, each.path, each.body_bytes, dict(each.headers).get("X-Secret")) for each in arrivals]
+        seen.append((outcome, sent))
+    assert seen[0] == seen[1]
+
+
+def test_each_hop_is_retried(server, manager):
+    """A hop is a call; retries of a hop do not count as redirects."""
+    server.script("/a", 503, 503, "302;header=Location:/b")
+    server.script("/b", 503, 503, 503, "200;body=3")
+    response = manager.request("GET", server.url + "/a", retries=Retry(redirect=1, total=None))
+    assert response.data == b"012"
+    assert len(response.retries.history) == 1
+
+
+def test_a_retries_argument_is_told_once_what_it_counts(server, manager):
+    """Not for redirects of requests that gave none."""
+    server.script("/a", "302;header=Location:/b")
+    server.script("/b", 200)
+    assert manager.request("GET", server.url + "/a").status == 200
+    with pytest.warns(UserWarning, match="counts redirects only"):
+        manager.request("GET", server.url + "/a", retries=3)
+    manager.request("GET", server.url + "/a", retries=3)  # a second warning would be an error here
+
+
+@pytest.mark.parametrize("step", [503, "reset"])
+def test_retries_false_sends_once(server, manager, step):
+    """As without us; a deadline still holds."""
+    server.script("/thing", step)
+    if step == 503:
+        assert manager.request("GET", server.url + "/thing", retries=False).status == 503
+    else:
+        with pytest.raises(ProtocolError):
+            manager.request("GET", server.url + "/thing", retries=False)
+    assert len(server.requests()) == 1
+    server.script("/thing", "hang")
+    began = time.monotonic()
+    with pytest.raises(DeadlineExceeded), forbear.deadline(0.1):
+        manager.request("GET", server.url + "/thing", retries=False)
+    assert time.monotonic() - began <= 0.2
+
+
+# Time and pools.
+
+
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("step", ["hang", "200;body=160;drip=50", "404;body=160;drip=50", "503;body=160;drip=50"])
+def test_a_deadline_ends_a_call_whatever_drips(server, step, preload):
+    """Head late, body in drops, of any status."""
+    server.script("/thing", step)
+    began = time.monotonic()
+    with RetryPoolManager(NOW.replace(max_attempts=1)) as manager:
+        with pytest.raises(urllib3.exceptions.TimeoutError) as caught, forbear.deadline(0.2):
+            response = manager.request("GET", server.url + "/thing", preload_content=preload)
+            try:
+                response.read()
+            finally:
+                response.close()
+    assert 0.19 <= time.monotonic() - began <= 0.5
+    assert not preload or type(caught.value) is DeadlineExceeded
+
+
+def test_a_deadline_of_a_fake_clock_is_not_the_systems(server):
+    """The time left counts, not the instant."""
+    server.script("/thing", 503, "200;body=10;drip=5")
+    with RetryPoolManager(RetryPolicy(total_timeout=60), clock=FakeClock()) as manager:
+        assert manager.request("GET", server.url + "/thing").data == b"0123456789"
+
+
+@pytest.mark.parametrize(
+    ("pool_timeout", "left", "raised"),
+    [(0.05, None, EmptyPoolError), (5, 0.1, DeadlineExceeded), (None, 0.1, DeadlineExceeded)],
+)
+def test_a_full_pool_is_waited_for_within_pool_timeout_and_deadline(server, pool_timeout, left, raised):
+    """Its own wait ends as its own error and is not retried; one that the deadline cut is DeadlineExceeded."""
+    server.script("/thing", "200;body=100000")
+    with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
+        holding = manager.request("GET", server.url + "/thing", preload_content=False)
+        began = time.monotonic()
+        with pytest.raises(raised), forbear.deadline(60 if left is None else left):
+            manager.request("GET", server.url + "/thing", pool_timeout=pool_timeout)
+        assert time.monotonic() - began <= 0.2
+        holding.close()
+        holding.release_conn()
+        assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
+
+
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize(
+    "step", ["503", "503;body=200000", "503;body=64;drip=300", "reset", "garbage", "503;chunked=1"]
+)
+def test_a_pool_of_one_never_deadlocks(server, step, preload):
+    """Whatever failed, its connection is back before the next attempt asks for one."""
+    server.script("/thing", step, step, 200)
+    with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
+        for _ in range(2):
+            response = manager.request("GET", server.url + "/thing", preload_content=preload, pool_timeout=2)
+            assert response.status == 200
+            response.read()
+            response.release_conn()
+
+
+@pytest.mark.parametrize("timeout", [None, 3, Timeout(connect=3, read=20), Timeout(total=6)], ids=str)
+def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout):
+    """The manager's or the request's; 10 s are left."""
+    seen = []
+    own = urllib3.HTTPConnectionPool.urlopen
+    monkeypatch.setattr(
+        urllib3.HTTPConnectionPool,
+        "urlopen",
+        lambda *args, **named: seen.append(named["timeout"]) or own(*args, **named),
+    )
+    server.script("/thing", 200)
+    for settings, named in (({"timeout": timeout}, {}), ({}, {"timeout": timeout})):
+        with RetryPoolManager(RetryPolicy(total_timeout=10), clock=FakeClock(), **settings) as manager:
+            manager.request("GET", server.url + "/thing", **named)
+    assert len(seen) == 2
+    for each in seen:
+        assert each.total == (6 if isinstance(timeout, Timeout) and timeout.total else 10)
+        assert each.connect_timeout == {None: 10, 3: 3}.get(timeout, 6 if each.total == 6 else 3)
+
+
+def test_an_answer_with_two_lengths_leaves_no_socket_open(server):
+    """urllib3 refuses it while it builds the response."""
+    server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6")
+    with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
+        try:
+            manager.request("GET", server.url + "/thing", pool_timeout=1)
+        except HTTPError as error:
+            kept = error
+        until = time.monotonic() + 2
+        while server.open_connections > 0 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert server.open_connections == 0
+        assert kept
+
+
+# Proxies.
+
+
+class Proxy(threading.Thread):
+    """Forwards plain requests by answering them, and tunnels CONNECT; the first answer is a failure."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.seen = []
+
+    def run(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+
+    def serve(self, sock):
+        with sock, sock.makefile("rb") as lines:
+            while line := lines.readline():
+                headers = []
+                while (header := lines.readline()) not in (b"\r\n", b""):
+                    headers.append(header)
+                self.seen.append(line.decode().strip())
+                failed = len(self.seen) == 1
+                status = b"503 No" if failed else b"200 OK"
+                connect = line.startswith(b"CONNECT")
+                body = b"" if connect and not failed else b"Content-Length: 2\r\n"
+                sock.sendall(b"HTTP/1.1 " + status + b"\r\n" + body + b"\r\n" + (b"ok" if body else b""))
+                if connect:
+                    return  # after a 200 the TLS handshake then fails
+
+
+@pytest.fixture
+def proxy():
+    made = Proxy()
+    made.start()
+    yield made
+    made.listener.close()
+
+
+def test_a_forward_proxy_gets_every_attempt(proxy):
+    """With the absolute address, and on one connection."""
+    with RetryProxyManager(NOW, proxy_url=proxy.url, timeout=2) as manager:
+        assert manager.request("GET", "http://api.example.com/thing").data == b"ok"
+    assert proxy.seen == ["GET http://api.example.com/thing HTTP/1.1"] * 2
+
+
+def test_a_refused_tunnel_is_retried_for_any_method(proxy):
+    """A 5xx to CONNECT proves that nothing was sent; the TLS failure after it proves nothing."""
+    with RetryProxyManager(NOW, proxy_url=proxy.url, timeout=2, cert_reqs="CERT_NONE") as manager:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(MaxRetryError) as caught:
+                manager.request("POST", "https://api.example.com/thing", body=b"x")
+    # Python 3.11 says HTTP/1.0 here.
+    assert [line.rpartition(" ")[0] for line in proxy.seen] == ["CONNECT api.example.com:443"] * 2
+    first = record_of(caught.value).attempts[0]
+    assert (first.failure.value, first.phase.value) == ("proxy", "unsent")
+
+
+def test_a_proxy_manager_needs_a_proxy():
+    with pytest.raises(TypeError, match="proxy_url"):
+        RetryProxyManager(NOW)
+
+
+# The rest.
+
+
+@pytest.mark.parametrize(
+    ("cls", "bases"),
+    [
+        (DeadlineExceeded, (forbear.DeadlineExceeded, urllib3.exceptions.TimeoutError, HTTPError)),
+        (CircuitOpenError, (forbear.CircuitOpenError, HTTPError)),
+    ],
+)
+def test_our_exceptions_are_of_both_families_and_pickle(cls, bases):
+    assert all(issubclass(cls, base) for base in bases)
+    assert not issubclass(cls, TimeoutError)
+    error = cls("too late", reason=Reason.DEADLINE, retry_after=3.5)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert (str(copy), copy.reason, copy.retry_after) == ("too late", Reason.DEADLINE, 3.5)
+
+
+def test_urllib3s_logs_have_no_query_of_ours(server, manager, caplog):
+    """Redirects included; those of other managers are as they are."""
+    server.script("/thing", 503, "302;header=Location:/other?token=secret2")
+    server.script("/other", 200)
+    with caplog.at_level(logging.DEBUG, logger="urllib3"):
+        manager.request("GET", server.url + "/thing?token=secret1")
+        manager.request("GET", server.url + "/other?token=secret3", retries=False)
+        assert "Redirecting" in caplog.text
+        assert "secret" not in caplog.text
+        with urllib3.PoolManager() as bare:
+            bare.request("GET", server.url + "/other?token=theirs")
+    assert "theirs" in caplog.text
+
+
+def test_before_attempt_may_change_headers(server):
+    """On what is sent again, not on the caller's mapping."""
+    server.script("/thing", 503, 503, 200)
+    headers = {"X-Mine": "1"}
+
+    def hook(request, attempt):
+        request.headers["X-Attempt"] = str(attempt)
+
+    with RetryPoolManager(NOW, before_attempt=hook, idempotency=IdempotencyKeys()) as manager:
+        assert manager.request("POST", server.url + "/thing", headers=headers, body=b"x").status == 200
+    sent = [dict(arrival.headers).get("X-Attempt") for arrival in server.requests()]
+    assert sent == [None, "2", "3"]
+    assert headers == {"X-Mine": "1"}
+
+
+def test_threads_share_a_manager(server):
+    with RetryPoolManager(NOW, budget=None, maxsize=2, block=True) as manager:
+        for n in range(40):
+            server.script(f"/{n}", 503, f"200;body={n}")
+        sizes = {}
+
+        def ask(numbers):
+            for n in numbers:
+                sizes[n] = len(manager.request("GET", f"{server.url}/{n}").data)
+
+        threads = [threading.Thread(target=ask, args=(range(k, 40, 8),)) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sizes == {n: n for n in range(40)}
+    assert server.connections <= 2
+
+
+def test_clear_wakes_a_call_that_waits(server):
+    """It ends with the answer it had."""
+    server.script("/thing", 503)
+    with RetryPoolManager(RetryPolicy(backoff=Fixed(30))) as manager:
+        threading.Timer(0.1, manager.clear).start()
+        began = time.monotonic()
+        assert manager.request("GET", server.url + "/thing").status == 503
+        assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("step", ["200;body=5", "503;body=5"])  # of an error urllib3 makes a cycle by itself
+def test_a_call_leaves_no_cyclic_garbage(server, step):
+    """No more than a call of urllib3's own manager."""
+    server.script("/thing", step)
+
+    def garbage(manager):
+        def call():
+            with contextlib.suppress(MaxRetryError):
+                manager.request("GET", server.url + "/thing")
+
+        with manager:
+            call()
+            gc.collect()
+            gc.disable()
+            try:
+                call()
+                return gc.collect()
+            finally:
+                gc.enable()
+
+    assert garbage(RetryPoolManager(NOW.replace(max_attempts=1), budget=None)) <= garbage(
+        urllib3.PoolManager(retries=0)
+    )

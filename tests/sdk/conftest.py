@@ -1,0 +1,155 @@
+"""What the tests of the SDKs share, and which of them run where.
+
+Each file needs its SDK. Those that are not installed here are not collected, and pytest says so at the end of its
+report: they are run by ``python tests/sdk/run.py``, in environments of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from types import ModuleType
+from typing import Any
+
+import anyio
+import pytest
+
+from forbear.testing import FakeClock, FaultServer
+
+# file -> the packages it imports
+NEEDS = {
+    "test_openai.py": ("openai",),
+    "test_anthropic.py": ("anthropic",),
+    "test_stripe.py": ("stripe", "requests", "httpx"),
+    "test_pygithub.py": ("github", "requests"),
+    "test_kubernetes.py": ("kubernetes", "urllib3"),
+    "test_elasticsearch.py": ("elasticsearch", "requests"),
+    "test_google_auth.py": ("google.auth", "requests"),
+    "test_huggingface_hub.py": ("huggingface_hub",),
+    "test_twilio.py": ("twilio", "requests"),
+}
+
+
+def is_missing(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is None
+    except ModuleNotFoundError:  # the package that it is in
+        return True
+
+
+LEFT_OUT = {file: [package for package in packages if is_missing(package)] for file, packages in NEEDS.items()}
+collect_ignore = [file for file, missing in LEFT_OUT.items() if missing]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
+        return  # files were asked for by name, as run.py does
+    for file, missing in LEFT_OUT.items():
+        if missing:
+            terminalreporter.write_line(
+                f"tests/sdk/{file} is left to tests/sdk/run.py: not installed here: {', '.join(missing)}"
+            )
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch, tmp_path):
+    """Loopback is reached directly, and without certificates, which take 50 ms to load for every client."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def server():
+    """The faulting server on loopback."""
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def clock():
+    """forbear's time: its waits are in ``clock.sleeps`` and take no time."""
+    return FakeClock()
+
+
+@pytest.fixture
+def quick(clock):
+    """Options of forbear: fake time, and the middle of every random range."""
+    return {"clock": clock, "random": lambda: 0.5}
+
+
+class Standing:
+    """Stands for a module in the namespace of another one; its ``sleep`` takes no time and is noted."""
+
+    def __init__(self, module: ModuleType, waits: list[float]) -> None:
+        self._module = module
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class StandingTime(Standing):
+    def sleep(self, seconds: float) -> None:
+        self._waits.append(seconds)
+
+
+class StandingAnyio(Standing):
+    async def sleep(self, seconds: float) -> None:
+        self._waits.append(seconds)
+
+
+@pytest.fixture
+def without_waiting(monkeypatch):
+    """A function that lets the SDK's own loop wait in no time; returns the seconds it would have waited.
+
+    Takes whatever holds ``time`` or ``anyio`` by name: the SDK's module, or an object of it.
+    """
+
+    def replace(holder: Any) -> list[float]:
+        waits: list[float] = []
+        for name, kind in (("time", StandingTime), ("anyio", StandingAnyio)):
+            if hasattr(holder, name):
+                monkeypatch.setattr(holder, name, kind(getattr(holder, name), waits))
+        return waits
+
+    return replace
+
+
+class Colour:
+    """Synchronous, or asynchronous on one of two event loops."""
+
+    def __init__(self, backend: str | None) -> None:
+        self.backend = backend
+        self.is_async = backend is not None
+
+    def outcome(self, call: Any, close: Any) -> Any:
+        """What the call returns or raises; then its client is closed. What is awaitable is awaited."""
+        if self.backend is None:
+            try:
+                return call()
+            except Exception as error:
+                return error
+            finally:
+                close()
+
+        async def run() -> Any:
+            try:
+                return await awaited(call())
+            except Exception as error:
+                return error
+            finally:
+                await awaited(close())
+
+        return anyio.run(run, backend=self.backend)
+
+
+async def awaited(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) else found
+
+
+@pytest.fixture(params=[None, "asyncio", "trio"], ids=["sync", "asyncio", "trio"])
+def colour(request):
+    return Colour(request.param)

@@ -1,0 +1,98 @@
+"""twilio against the faulting server: how many requests arrive, without forbear and with it."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+from twilio.base.exceptions import TwilioRestException
+from twilio.http.http_client import TwilioHttpClient
+from twilio.rest import Client
+
+import forbear
+import forbear.requests
+from forbear import RetryPolicy
+from forbear.testing import record
+
+SID = "AC" + "0" * 32
+ACCOUNT = f"/2010-04-01/Accounts/{SID}.json"
+MESSAGES = f"/2010-04-01/Accounts/{SID}/Messages.json"
+
+
+@pytest.fixture
+def call(server, quick):
+    """A function that asks for the account, or sends a message, and returns what comes back."""
+
+    def ask(plugged, *, send=False, **settings):
+        http_client = TwilioHttpClient(**settings)
+        if plugged:
+            forbear.requests.mount(http_client.session, RetryPolicy(), **quick)
+        client = Client(SID, "nobody's", http_client=http_client)
+        client.api.base_url = server.url
+        try:
+            if send:
+                return client.messages.create(to="+15005550006", from_="+15005550006", body="hello")
+            return client.api.v2010.accounts(SID).fetch()
+        except Exception as error:
+            return error
+        finally:
+            http_client.session.close()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("plugged", "settings", "attempts"),
+    [
+        pytest.param(False, {}, 1, id="alone"),
+        # A number as requests takes it: for connections that could not be made, never for a status.
+        pytest.param(False, {"max_retries": 3}, 1, id="alone-max_retries"),
+        pytest.param(True, {}, 4, id="forbear"),
+    ],
+)
+def test_attempts(call, server, clock, plugged, settings, attempts):
+    """503 for ever: twilio does not retry it, forbear sends 4 times; the exception is twilio's own."""
+    server.script(ACCOUNT, 503)
+    with record() as events:
+        error = call(plugged, **settings)
+    assert type(error) is TwilioRestException
+    assert error.status == 503
+    assert len(server.requests()) == attempts
+    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4)
+    # TwilioRestException has neither response nor cause, so only a listener can tell.
+    assert forbear.record_of(error).attempts == ()
+    events.assert_retried(attempts - 1)
+
+
+@pytest.mark.parametrize(
+    ("plugged", "attempts"), [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")]
+)
+def test_a_lost_connection_is_told_as_without_us(call, server, plugged, attempts):
+    """Dropped for ever: requests' own exception, with the story attached."""
+    server.script(ACCOUNT, "close")
+    error = call(plugged)
+    assert type(error) is requests.ConnectionError
+    assert len(server.requests()) == attempts
+    assert len(forbear.record_of(error).attempts) == (4 if plugged else 0)
+
+
+def test_its_own_retries_are_taken_over(quick):
+    """TwilioHttpClient(max_retries=3) under forbear: set to 0, with a warning that names it."""
+    http_client = TwilioHttpClient(max_retries=3)
+    with pytest.warns(UserWarning, match=r"max_retries=3\) under RetryAdapter was set to 0"):
+        forbear.requests.mount(http_client.session, **quick)
+    http_client.session.close()
+
+
+def test_a_message_is_sent_once(call, server):
+    """A POST without a key: whatever the server did, it is asked once."""
+    server.script(MESSAGES, "503;executes=1")
+    assert type(call(True, send=True)) is TwilioRestException
+    assert len(server.requests()) == server.executed() == 1
+
+
+def test_a_throttled_answer_is_obeyed(call, server, clock):
+    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
+    server.script(ACCOUNT, "429;retry-after=7", 503)
+    call(True)
+    assert len(server.requests()) == 4
+    assert clock.sleeps[0] == pytest.approx(7 + 0.5 * 0.1 * 7)
