@@ -10,13 +10,15 @@ from pathlib import Path
 def main() -> None:
     import forbear
 
-    third_party = sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "httpx2", "anyio", "rich"})
+    third_party = sorted(
+        {name.partition(".")[0] for name in sys.modules} & {"httpx", "httpx2", "requests", "urllib3", "anyio", "rich"}
+    )
     assert not third_party, f"import forbear loads {third_party}"
     for name in forbear.__all__:
         getattr(forbear, name)
     others = sorted(found.name for found in distributions() if found.name not in ("forbear", "pip", "setuptools"))
     assert not others, f"this environment is not bare: {others}"
-    for library in ("httpx", "httpx2"):
+    for library in ("httpx", "httpx2", "requests", "urllib3"):
         try:
             __import__(f"forbear.{library}")
         except ImportError as error:
@@ -30,7 +32,7 @@ def main() -> None:
     command = Path(sysconfig.get_path("scripts")) / "forbear"
     demo = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)
     assert demo.returncode == 2, demo
-    assert "pip install 'forbear[httpx,httpx2]'" in demo.stdout, demo
+    assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in demo.stdout, demo
     print(f"{len(wheel)} files, no dependencies; without a client: {demo.stdout.splitlines()[0]}")
 
 

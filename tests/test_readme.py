@@ -13,11 +13,15 @@ from pathlib import Path
 import httpx
 import httpx2
 import pytest
+import urllib3
+from urllib3.connectionpool import HTTPConnectionPool
 
 import forbear.httpx
 import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
 from forbear import RetryBudget, RetryPolicy
-from forbear.cli.callers import Caller
+from forbear.cli.callers import HttpxCaller
 from forbear.cli.demo import run
 from forbear.cli.scenes import SCENES
 from forbear.testing import FakeClock, ScriptedTransport
@@ -29,20 +33,34 @@ ORDERS = "https://api.example.com/orders"
 TWICE = [f"GET {ORDERS}"] * 2
 
 # For each Python block, by its heading: what goes over the wire, what is printed, and the wait before each
-# retry: half of the backoff's base, or what the block's own strategy says. A block that is not in here
-# has not been thought about.
+# retry (a list where they differ): half of the backoff's base, or what the block's own strategy says. A block
+# that is not in here has not been thought about.
 BLOCKS = [
     ("forbear", TWICE, [], 0.25),
     ("forbear", ["GET https://api.openai.com/v1/models"] * 2, ["[]"], 0.25),
+    ("forbear", TWICE, [], 0.25),
+    ("forbear", TWICE, [], 0.25),
     ("What is retried, and for how long", TWICE, [], 0.1),
     ("POSTs and idempotency keys", [f"POST {ORDERS}"] * 2, [], 0.25),
     ("POSTs and idempotency keys", ["POST https://api.stripe.com/v1/charges"] * 2, [], 0.25),
     ("Keeping the client's settings", [], [], 0.25),
-    ("Keeping the client's settings", ["GET https://api.anthropic.com/v1/models"] * 2, ["[]"], 0.25),
+    ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 0.25),
+    ("urllib3", TWICE, ["200"], 0.25),
+    ("With SDKs", ["GET https://api.anthropic.com/v1/models"] * 2, ["[]"], 0.25),
     ("Deadlines", TWICE + ["GET https://api.example.com/customers"] * 2, [], 0.25),
     # The second request's statuses say nothing of dropped connections: those are sent again all the same.
     ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 0.25),
     ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(10) for _ in (1, 2)], ["10"], 0.25),
+    (
+        "Recipes",
+        [
+            line
+            for path in ("GET web", "GET batch", "POST model", "GET page")
+            for line in [path.replace(" ", " https://api.example.com/")] * 2
+        ],
+        [],
+        [0.005, 0.05, 0.5, 1.0],  # half of 0.01, 0.1, 1 and 2
+    ),
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
     ("The budget", TWICE, [], 1.0),
     (
@@ -109,6 +127,15 @@ def wire(monkeypatch):
 
         monkeypatch.setattr(library.HTTPTransport, "handle_request", handle)
         monkeypatch.setattr(library.AsyncHTTPTransport, "handle_async_request", ahandle)
+
+    def make_request(self, conn, method, url, *arguments, **named):
+        line = f"{method} {self.scheme}://{self.host}{url}"
+        arrived.append(line)
+        if arrived.count(line) == 1:
+            raise ConnectionResetError(104, "the server closed the connection")
+        return urllib3.HTTPResponse(io.BytesIO(b"{}"), status=200, preload_content=False, request_method=method)
+
+    monkeypatch.setattr(HTTPConnectionPool, "_make_request", make_request)
     return arrived
 
 
@@ -120,6 +147,10 @@ def clock(monkeypatch):
         for transport in (module.RetryTransport, module.AsyncRetryTransport):
             still = partialmethod(transport.__init__, clock=clock, random=lambda: 0.5)
             monkeypatch.setattr(transport, "__init__", still)
+    of_urllib3 = (forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager, forbear.urllib3.Retry)
+    for retrying in of_urllib3:
+        still = partialmethod(retrying.__init__, clock=clock, random=lambda: 0.5)
+        monkeypatch.setattr(retrying, "__init__", still)
     return clock
 
 
@@ -151,8 +182,8 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     assert sorted(wire) == sorted(requests)
     assert out.getvalue().splitlines() == printed
     for text in printed:
-        assert f"# {text}\n" in source or text == "[]"
-    assert clock.sleeps == [wait] * (len(requests) - len(set(requests)))
+        assert f"# {text}\n" in source or text == "[]", text
+    assert clock.sleeps == (wait if isinstance(wait, list) else [wait] * (len(requests) - len(set(requests))))
 
 
 def test_the_schedule_is_the_default_policys():
@@ -266,7 +297,8 @@ def test_the_budget_has_the_numbers_that_are_told():
 
 def test_the_strategy_is_the_one_that_is_tested():
     tested = (ROOT / "tests" / "core" / "test_strategy_example.py").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"^class .*?(?=\n\n\n\w)", blocks("python")[11][1], re.MULTILINE | re.DOTALL)
+    (strategy,) = [text for _, text, _ in blocks("python") if "class TwoRetriesPerMinute" in text]
+    (shown,) = re.findall(r"^class .*?(?=\n\n\n\w)", strategy, re.MULTILINE | re.DOTALL)
     assert f"\n\n\n{shown}\n\n\n" in tested
 
 
@@ -277,7 +309,7 @@ def numbers_aside(text):
 
 def test_the_demo_prints_what_is_shown():
     out = io.StringIO()
-    assert run(out, callers=[Caller("httpx", is_async=False)], scenes=SCENES[:4]) == 0
+    assert run(out, callers=[HttpxCaller("httpx")], scenes=SCENES[:4]) == 0
     (shown,) = [text for _, text, _ in blocks("text") if "The server executes it" in text]
     printed = numbers_aside(out.getvalue())
     for part in shown.split("\n\n"):
@@ -297,7 +329,7 @@ def test_the_two_commands_are_those_that_ci_runs():
     """`.ci/run` takes both from here; each stands once, alone on its line."""
     commands = [line for _, text, _ in blocks("console") for line in text.splitlines()]
     assert commands == [
-        "$ pip install '.[httpx,httpx2]' && forbear demo",
+        "$ pip install '.[httpx,httpx2,requests,urllib3]' && forbear demo",
         "$ pip install -e '.[dev]' && pytest --cov --cov-fail-under=95",
     ]
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -309,8 +341,47 @@ def test_a_link_into_the_repository_leads_somewhere(target):
     assert (ROOT / target).exists()
 
 
+HEADINGS = [line.lstrip("#").strip() for line in README.splitlines() if line.startswith("#")]
+
+
+@pytest.mark.parametrize("anchor", sorted(set(re.findall(r"\]\(#([^)]+)\)", README))))
+def test_a_link_within_the_page_leads_to_a_heading(anchor):
+    """As GitHub names headings: lower case, no punctuation, a hyphen for each space."""
+    assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADINGS}
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\[read\]\[([^\]]+)\]", README))))
+def test_a_source_is_given(name):
+    """A claim about another library names a file at a version or commit, and the lines."""
+    (target,) = re.findall(rf"^\[{re.escape(name)}\]: (\S+)$", README, re.MULTILINE)
+    assert re.fullmatch(r"https://github\.com/[\w-]+/[\w-]+/blob/([0-9a-f]{7}|[\d.]+)/\S+\.py#L\d+(-L\d+)?", target)
+
+
 def test_every_section_of_the_first_screen_is_said():
-    """What is not there yet is told before anybody looks for it."""
+    """The four clients, the way in for SDKs, and what is not there yet before anybody looks for it."""
     first_screen = README.partition("## ")[0]
-    for words in ("httpx2", "openai", "requests and urllib3 come next", "aiohttp is not in 0.1"):
+    for words in ("httpx2", "openai", "requests", "urllib3", "github.Github(retry=Retry())", "aiohttp is not in 0.1"):
         assert words in first_screen
+    four = [text for heading, text, _ in blocks("python") if heading == "forbear"]
+    imports = ["from forbear.httpx import", "from forbear.httpx2 import", "from forbear.requests import"]
+    imports.append("from forbear.urllib3 import")
+    assert len(four) == len(imports)
+    for text, line in zip(four, imports, strict=True):
+        assert line in text
+        assert len(text.splitlines()) <= 8
+
+
+def test_the_question_of_all_questions_is_answered_early():
+    """Within two screens, with the way to the table that proves it."""
+    question = README.index("**Will this double-charge my customer?**")
+    assert README.count("\n", 0, question) < 80
+    answer = README[question:].partition("\n\n")[0]
+    assert "(#what-is-retried-and-for-how-long)" in answer
+    assert "(#posts-and-idempotency-keys)" in answer
+
+
+def test_every_sdk_of_the_table_is_tested():
+    """Its row is backed by a file in tests/sdk, and every such file has a row."""
+    _, rows = table("SDK")
+    named = {re.sub(r" \d.*", "", cells[0]).lower().replace("-", "_") for cells in rows}
+    assert named == {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "sdk").glob("test_*.py")}

@@ -167,7 +167,8 @@ def test_our_deadline_is_the_sdks_timeout(sdk, server):
     assert type(error) is sdk.module.APITimeoutError
     assert isinstance(error.__cause__, forbear.DeadlineExceeded)
     assert forbear.record_of(error).reason == "deadline"
-    assert forbear.record_of(error).elapsed < 0.15 + 0.1
+    # The server would never answer; the slack is for a busy machine.
+    assert forbear.record_of(error).elapsed < 0.15 + 2
 
 
 def test_a_built_client_can_be_wrapped_too(sdk, server):

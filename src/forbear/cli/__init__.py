@@ -4,7 +4,7 @@
 | --- | --- |
 | demo.py | ``forbear demo``: runs the scenes, prints what they show, says whether every promise held |
 | scenes.py | the scenes: what goes wrong, what is sent, what must be true afterwards |
-| callers.py | the installed clients, sync and async, behind one way of calling |
+| callers.py | the installed clients, in each colour that they have, behind one way of calling |
 
 Exit status: 0 done, 1 a promise did not hold, 2 it could not be run.
 """
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="forbear",
-        description="Retries that know when to stop: drop-in retrying transports for httpx and httpx2.",
+        description="Retries that know when to stop: drop-in for httpx, httpx2, requests and urllib3.",
     )
     parser.add_argument("--version", action="version", version=f"forbear {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -64,9 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         help="show each promise kept, against a misbehaving server on this machine",
         description=(
             "Start a server on 127.0.0.1 that throttles, fails and drops connections on purpose, send it real"
-            " requests through the installed clients (httpx, httpx2; sync and async), and print what it saw, what the"
-            " clients waited and which promise that shows. Needs no network; takes a few seconds. The exit status is"
-            " 1 if a promise did not hold. NO_COLOR=1 turns colours off."
+            " requests through the installed clients (httpx, httpx2, requests, urllib3), and print what it saw, what"
+            " the clients waited and which promise that shows. Needs no network; takes a few seconds. The exit status"
+            " is 1 if a promise did not hold. NO_COLOR=1 turns colours off."
         ),
     )
     return parser

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-WIDTHS = (12, 26, 7, 7, 33)  # of a table's columns
-ROW = sum(WIDTHS) + 2 * (len(WIDTHS) - 1)  # columns of a table's row without indent and mark
+WIDTHS = (12, 26, 6, 6, 39)  # of a table's columns; with the mark and its spaces 100 in all
 GONE_WITHIN = 1.0  # seconds for the server to notice that a client has closed
 GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
@@ -39,9 +38,9 @@ def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequenc
     if callers is None:
         callers = installed()
     if not callers:
-        page.line("forbear demo needs a client to send requests with, and neither httpx nor httpx2 is installed:")
+        page.line("forbear demo needs httpx, httpx2, requests or urllib3 to send requests with; none is installed:")
         page.line("")
-        page.line("    pip install 'forbear[httpx,httpx2]'")
+        page.line("    pip install 'forbear[httpx,httpx2,requests,urllib3]'")
         return 2
     server = FaultServer()
     try:
@@ -142,9 +141,11 @@ class Page:
         print(text, file=self._out, flush=True)
 
     def intro(self, server: FaultServer, callers: Sequence[Caller]) -> None:
-        names = " and ".join(dict.fromkeys(caller.version for caller in callers))
+        *names, last = dict.fromkeys(caller.version for caller in callers)
+        by = f"{', '.join(names)} and {last}" if names else last
         self.line(f"A server on this machine ({server.url}) misbehaves on purpose.")
-        self.line(f"{names} send it real requests through forbear.")
+        self.line("It is sent real requests, through forbear, by")
+        self.line(f"{by}.")
         self.line("waited: between attempts; took: the whole call, from the request to what the caller got.")
 
     def heading(self, text: str) -> None:
@@ -156,15 +157,15 @@ class Page:
         self.heading(f"{self.scenes}. {scene.title}")
         self.line(f"   {scene.promise}")
         self.line(f"   The server {scene.fault}.")
-        self.line(self._columns(("client", "server saw", "waited", "took", "caller got")).rstrip())
+        self.line(f"   {columns(('client', 'server saw', 'waited', 'took', 'caller got'))}")
 
     def row(self, cells: Sequence[str], broken: Sequence[str]) -> None:
-        self.line(f"{self._columns(cells)}  {self._mark(not broken)}")
+        self.line(f"{self._mark(not broken)} {columns(cells)}")
         for claim in broken:
             self.line(f"     {self._painted(claim, RED)}")
 
     def check(self, text: str, holds: bool) -> None:
-        self.line(f"   {text:{ROW}}  {self._mark(holds)}")
+        self.line(f"{self._mark(holds)} {text}")
 
     def summary(self, checks: Sequence[bool], seconds: float) -> None:
         self.line("")
@@ -174,14 +175,16 @@ class Page:
         else:
             self.line(self._painted(f"All {len(checks)} checks held, in {seconds:.1f} s.", GREEN))
 
-    def _columns(self, cells: Sequence[str]) -> str:
-        return "   " + "  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True))
-
     def _mark(self, holds: bool) -> str:
-        return self._painted(self._kept, GREEN) if holds else self._painted(self._broken, RED)
+        """Two columns, in the indent of what is marked."""
+        return self._painted(f"{self._kept:>2}", GREEN) if holds else self._painted(f"{self._broken:>2}", RED)
 
     def _painted(self, text: str, colour: str) -> str:
         return f"{colour}{text}{PLAIN}" if self._coloured else text
+
+
+def columns(cells: Sequence[str]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
 
 
 def waited(answers: list[Answer]) -> str:
