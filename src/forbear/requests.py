@@ -46,6 +46,7 @@ __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "
 
 current = CURRENT.get
 DEFAULT_PORTS = {"http": 80, "https": 443}
+UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
 class CircuitOpenError(errors.CircuitOpenError, requests.RequestException):
@@ -226,7 +227,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
                 response.connection = self  # digest authentication sends on it again
         finally:
             SENDING.reset(sending)
-        if not stream and (response.status_code < 400 or response.status_code not in self._policy.statuses):
+        if not stream and is_read_here(response, self._policy):
             _ = response.content
         return response
 
@@ -283,7 +284,7 @@ class AdapterExchange(Exchange):
             return self._attempt_before()
         except ConsumedBody as error:
             raise requests.ConnectionError(
-                f"The request was not answered and cannot be sent again: {error}.", request=self.request
+                f"The request cannot be sent again: {error}.", request=self.request
             ) from None
 
     def _attempt_before(self) -> Any:
@@ -294,7 +295,7 @@ class AdapterExchange(Exchange):
             response = self.transport._attempt(self.outgoing, True, timeout, *self.rest)
         finally:
             SECONDS_LEFT.reset(queueing)
-        if not self.stream and (response.status_code < 400 or response.status_code not in self.call.policy.statuses):
+        if not self.stream and is_read_here(response, self.call.policy):
             self._read(response)
         return response
 
@@ -323,7 +324,8 @@ class AdapterExchange(Exchange):
                 self._read(response)
             except Exception as error:
                 self._failed_at_last(error)
-                raise
+                if not (response.is_redirect and isinstance(error, UNREADABLE)):  # the session does without it
+                    raise
         elif self.timeouts is not None and self._is_bounded():
             stream_within(response.raw, self.timeouts.left())
         return response
@@ -391,6 +393,12 @@ def take_over_retries(inner: BaseAdapter) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def is_read_here(response: requests.Response, policy: RetryPolicy) -> bool:
+    """May the body be part of the attempt? A session follows a redirect whose body cannot be read."""
+    status = response.status_code
+    return (status < 400 or status not in policy.statuses) and not response.is_redirect
 
 
 def as_timeout(timeout: Any) -> Timeout:

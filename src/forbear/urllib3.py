@@ -112,18 +112,19 @@ class Wiring(Retrying):
         given = Urllib3Retry.from_int(retries, redirect=redirect, default=default)
         if type(given) is RedirectsOnly:
             return given
-        if retries is not None and given.total and not given.history and not self._has_warned:
+        counts = given.total or given.connect or given.read or given.status or given.other
+        if retries is not None and counts and not given.history and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"retries={given.total} of this request counts redirects only: the pool manager retries by itself, as"
+                f"retries={retries} of this request counts redirects only: the pool manager retries by itself, as"
                 " its RetryPolicy says",
                 UserWarning,
                 stacklevel=6,
             )
         made = RedirectsOnly(
             total=given.total if given.redirect is None or given.redirect is True else None,
-            connect=0,
-            read=0,
+            connect=False if given.connect is False else 0,  # False: the error itself, without MaxRetryError
+            read=False if given.read is False else 0,
             status=0,
             other=0,
             redirect=given.redirect,
@@ -274,7 +275,7 @@ class PoolExchange(Exchange):
                 named = {**named, **self._clamped(named)}
             return self.pool.attempt(self.method, self.url, self.payload, self.headers, **named)
         except ConsumedBody as error:
-            raise exceptions.ProtocolError(f"The request was not answered and cannot be sent again: {error}.") from None
+            raise exceptions.ProtocolError(f"The request cannot be sent again: {error}.") from None
 
     def _clamped(self, named: Mapping[str, Any]) -> dict[str, Any]:
         configured = named.get("timeout", self.pool.timeout)

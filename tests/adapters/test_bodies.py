@@ -724,6 +724,16 @@ def test_a_body_follows_a_307_whole_or_not_at_all(lane, make, options, arrives, 
     assert complete(server, path) == [digest(PAYLOAD)]
 
 
+@pytest.mark.parametrize("lane", LANES)
+def test_a_generator_does_not_follow_a_307_with_the_librarys_own_error(lane, server, path):
+    """httpx refuses a second pass over a generator by itself: what users catch stays what it was."""
+    server.script(path, "307;executes=0;header=Location:" + path + "-moved")
+    made = generator(pieces()) if lane.backend is None else agenerator(pieces())
+    with pytest.raises(lane.library.StreamConsumed):
+        self_following(lane, server.url + path, options={}, content=made)
+    assert complete(server, path + "-moved") == []
+
+
 def self_following(lane: Lane, url: str, *, options: dict[str, Any], **asked: Any) -> Any:
     options = {"clock": FakeClock(), "random": lambda: 0.5, **options}
     if lane.backend is None:

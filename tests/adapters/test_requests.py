@@ -319,6 +319,54 @@ def test_a_used_up_generator_does_not_follow_a_redirect_empty(server, session):
     assert [arrival.path for arrival in server.requests()] == ["/thing"]
 
 
+class Redirecting(http.server.BaseHTTPRequestHandler):
+    """Sends /broken-… to /here, with a body that cannot be read."""
+
+    HEADS = {
+        "/broken-gzip": {"Content-Encoding": "gzip", "Content-Length": "3"},
+        "/broken-length": {"Content-Length": "30"},
+        "/broken-chunks": {"Transfer-Encoding": "chunked"},
+    }
+
+    def do_GET(self):
+        self.server.paths.append(self.path)
+        self.send_response(200 if self.path == "/here" else 302)
+        for name, value in self.HEADS.get(self.path, {"Content-Length": "0"}).items():
+            self.send_header(name, value)
+        self.send_header("Location", "/here")
+        self.end_headers()
+        self.wfile.write(b"" if self.path == "/here" else b"ab\n")
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def redirecting():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as running:
+        running.paths = []
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("bounds", [contextlib.nullcontext, lambda: forbear.deadline(30)], ids=["", "deadline"])
+@pytest.mark.parametrize("inside", [False, True], ids=["adapter", "mounted"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", Redirecting.HEADS)
+def test_a_redirect_is_followed_whatever_its_body(redirecting, session, path, method, inside, bounds):
+    """As requests does by itself; it is not sent again for a body that nobody wants."""
+    url = f"http://127.0.0.1:{redirecting.server_port}{path}"
+    mount(session, NOW) if inside else retrying(session)
+    with bounds():
+        assert session.request(method, url).status_code == 200
+    assert redirecting.paths == [path, "/here"]
+
+
 def test_a_file_follows_a_redirect(server, session):
     """As without us; and each hop is retried."""
     server.script("/thing", "503", "307;header=Location:/other")

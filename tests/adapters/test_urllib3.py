@@ -215,6 +215,22 @@ def test_a_retries_argument_is_told_once_what_it_counts(server, manager):
     manager.request("GET", server.url + "/a", retries=3)  # a second warning would be an error here
 
 
+def test_a_retry_without_total_is_told_of_too(server, manager):
+    """Retry(total=None, read=2) counts as well."""
+    server.script("/thing", 200)
+    with pytest.warns(UserWarning, match="counts redirects only"):
+        manager.request("GET", server.url + "/thing", retries=urllib3.Retry(total=None, read=2))
+
+
+@pytest.mark.parametrize(("retries", "raised"), [({}, MaxRetryError), ({"read": False}, ProtocolError)])
+def test_false_for_a_kind_means_its_own_error(server, manager, retries, raised):
+    """As in urllib3: what would be wrapped in MaxRetryError is raised as it is."""
+    server.script("/thing", *["reset"] * 4)
+    with pytest.raises(raised):
+        manager.request("GET", server.url + "/thing", retries=urllib3.Retry(total=None, **retries))
+    assert len(server.requests()) == 4
+
+
 @pytest.mark.parametrize("step", [503, "reset"])
 def test_retries_false_sends_once(server, manager, step):
     """As without us; a deadline still holds."""

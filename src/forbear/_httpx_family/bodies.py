@@ -11,6 +11,7 @@ seen into is taken for a one-shot one.
 
 from __future__ import annotations
 
+from inspect import isasyncgen, isgenerator
 from typing import TYPE_CHECKING, Any
 
 from .._bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
@@ -30,6 +31,7 @@ class Guard(Readings):
         source = getattr(stream, "_stream", None) if own else None
         self._file = source if is_file(source) else None
         self._start: Any = None
+        self.generated = isgenerator(source) or isasyncgen(source)  # the client itself refuses to read one twice
         if self._file is not None:
             replayable = is_seekable(self._file)
         elif own and hasattr(stream, "fields"):

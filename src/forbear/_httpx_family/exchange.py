@@ -138,8 +138,13 @@ class Exchange(CallExchange):
         return self.outgoing, call.attempts
 
     def _refuse_second_reading(self, error: ConsumedBody) -> Exception:
+        if self.hop is not None and not self.call.trail.entries and self.body.generated:
+            consumed: Exception = (
+                self.transport._library.module.StreamConsumed()
+            )  # an earlier hop of a redirect sent it
+            return consumed
         failed: Exception = self.transport._library.module.RemoteProtocolError(
-            f"The request was not answered and cannot be sent again: {error}."
+            f"The request cannot be sent again: {error}."
         )
         return failed
 
