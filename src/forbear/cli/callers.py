@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,7 +70,7 @@ class Answer(NamedTuple):
     record: CallRecord
 
 
-class Caller:
+class Caller(ABC):
     """One client library in one colour."""
 
     failure: str  # the name of the base of its exceptions, which code that knows nothing of forbear catches
@@ -104,9 +105,9 @@ class Caller:
                 answers.append(self._answer(outcome, time.monotonic() - started_at))
         return answers
 
+    @abstractmethod
     def _client(self, policy: RetryPolicy) -> AbstractContextManager[Callable[..., Any]]:
         """What sends a method, a URL, headers and a body, while the client is open."""
-        raise NotImplementedError
 
     def _answer(self, outcome: Any, elapsed: float) -> Answer:
         if isinstance(outcome, Exception):
