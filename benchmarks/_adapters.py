@@ -70,11 +70,16 @@ def _urllib3_lanes() -> list[Lane]:
 
     from forbear.urllib3 import Retry, RetryPoolManager
 
-    def make_request(*arguments, **named):
-        return urllib3.HTTPResponse(BODY, status=200, headers={"Content-Length": "100"}, request_method="GET")
-
     def pool_of(manager):
         pool = manager.connection_from_host("api.example.com", 80, "http")
+
+        def make_request(*arguments, response_conn, **named):
+            response = urllib3.HTTPResponse(BODY, status=200, headers={"Content-Length": "100"}, request_method="GET")
+            # As the real one does; without it the connection would not go back into the pool.
+            response._connection = response_conn
+            response._pool = pool
+            return response
+
         pool._make_request = make_request
         return pool
 

@@ -99,16 +99,13 @@ class Wiring(Retrying):
         self._equip(policy, **options)
         redact_queries()
         self._has_warned = False
-        self._latest: tuple[Any, Urllib3Retry] | None = None  # most calls give none: the same one serves them
+        self._latest: tuple[Any, Any] = (..., None)  # most calls give no Retry: made for the one of their pool
 
     def redirects(self, retries: Any, redirect: bool, default: Any) -> Urllib3Retry:
         """The part of a Retry that is not ours to decide.
 
         Errors are raised as urllib3 raises them when nothing is left: with ``read=0`` and so on.
         """
-        latest = self._latest
-        if retries is None and latest is not None and latest[0] is default:
-            return latest[1]
         given = Urllib3Retry.from_int(retries, redirect=redirect, default=default)
         if type(given) is RedirectsOnly:
             return given
@@ -155,8 +152,11 @@ class RetryingPool:
             exchange = PoolExchange(pool, (method, url, body, headers, {**named, "retries": False}), started_at)
             exchange.prepare(False)
             return exchange.run()  # type: ignore[no-any-return]
-        named["retries"] = wiring.redirects(retries, named.get("redirect", True), pool.retries)
-        if wiring._gauge.quiet and current() is None and is_plain(body):
+        default, redirects = wiring._latest
+        if retries is not None or default is not pool.retries:
+            redirects = wiring.redirects(retries, named.get("redirect", True), pool.retries)
+        named["retries"] = redirects
+        if wiring._gauge.quiet and current() is None and (body is None or is_plain(body)):
             try:
                 response = self.attempt(method, url, body, headers, **named)
             except Exception as error:
