@@ -13,6 +13,8 @@ import forbear.httpx
 import forbear.httpx2
 from forbear import AttemptRecord, CallRecord, FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
 from forbear.core.events import AttemptFailed, GaveUp, RetryScheduled, SucceededAfterRetry
+from forbear.core.outcome import Failure
+from forbear.core.trail import Trail
 from forbear.testing import FakeClock, ScriptedTransport
 
 FAMILIES = [pytest.param(httpx, forbear.httpx, id="httpx"), pytest.param(httpx2, forbear.httpx2, id="httpx2")]
@@ -246,3 +248,11 @@ def test_events_are_immutable_and_named(event: Any, name: str) -> None:
     with pytest.raises(AttributeError):
         made.client = "other"
     assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_a_trail_tells_its_story_in_a_debugger():
+    """The status or the class of each attempt's failure, and the status that ended it."""
+    failed = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
+    trail = Trail("GET", "http://a:80")
+    trail.entries = [(None, failed, 0.0, 0.25, None), (200, None, 0.3, None, None)]
+    assert repr(trail) == "<Trail GET http://a:80 ['ReadTimeout', 200]>"
