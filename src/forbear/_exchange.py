@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CallExchange", "CutOff", "bare", "is_nested"]
 
+CHAIN = 32  # errors behind one that are looked at; clients make four or five
+
 
 class CutOff(Exception):
     """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
@@ -274,5 +276,17 @@ def is_nested(trail: Any) -> bool:
 
 
 def bare(error: Exception) -> Exception:
-    """The error without the frames it came through: they would hold the exchange that holds it."""
-    return error.with_traceback(None)
+    """The error without the frames that it and its causes came through.
+
+    They hold the exchange, which holds the error, and in urllib3 and httpcore the pool with its sockets:
+    none of that shall wait for the garbage collector because a call went well in the end.
+    """
+    chain: list[BaseException | None] = [error]
+    for _ in range(CHAIN):
+        if not chain:
+            break
+        one = chain.pop()
+        if one is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            chain += one.__cause__, one.__context__
+    return error

@@ -5,9 +5,11 @@ The ways out by cancellation and by close() are in test_cancellation.py and test
 """
 
 import contextlib
+import gc
 import os
 import time
 
+import anyio
 import pytest
 
 from forbear import Fixed, Reason, RetryPolicy, record_of
@@ -44,6 +46,28 @@ async def test_success_after_retries(adapter, quick, budget):
         assert await adapter.read(response) == b"fine"
     assert inner.closings == [1, 1, 1]
     assert left(budget, quick) == 18
+
+
+@pytest.mark.parametrize("step", ["reset", "garbage", "hang"])
+async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, server, quick, step):
+    """The errors that were retried hold no frames: with the client closed, so is every connection.
+
+    urllib3 and httpcore raise through frames that hold the error again, and with it the pool.
+    """
+    server.script("/thing", step, 200)
+    gc.disable()
+    try:
+        async with adapter.client(policy=STEADY, settings=adapter.reading_for(0.2), **quick) as client:
+            response = await adapter.call(client, "GET", server.url + "/thing")
+            record = record_of(response)
+        del client, response
+        assert record.retries == 1
+        with anyio.move_on_after(2):
+            while server.open_connections:
+                await anyio.sleep(0.01)
+        assert server.open_connections == 0
+    finally:
+        gc.enable()
 
 
 async def test_success_after_errors(adapter, quick, budget):
