@@ -46,6 +46,7 @@ class Exchange(CallExchange):
     first_response: Any = None
     first_error: Exception | None = None
     hop: Hop | None = None
+    lines: Any = ()  # the field lines of the answer that was judged last, as octets
 
     def __init__(self, transport: FamilyRetrying, request: Any, started_at: float) -> None:
         self.request = self.pristine = self.outgoing = request
@@ -154,7 +155,8 @@ class Exchange(CallExchange):
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
         if self.transport._retry_if is not None:
             response.request = self.request
-        return self._judge(response, status, response.headers.raw, response.extensions.get(SETTING))
+        self.lines = lines = response.headers.raw  # made anew each time it is asked for
+        return self._judge(response, status, lines, response.extensions.get(SETTING))
 
     def _failure_of(self, error: Exception) -> Failure:
         library: Library = self.transport._library
@@ -258,14 +260,17 @@ class SyncExchange(Exchange):
         """Return the raw body if all of it came within bounds; close the response in any case."""
         body: list[bytes] | None = None
         try:
-            if wanted or is_worth_draining(response):
+            if wanted or is_worth_draining(response, self.lines):
                 body = []
-                with LoweredTimeout(self.outgoing.extensions, self.transport._now, self.call.deadline_at) as drain:
+                drain = LoweredTimeout(self.outgoing.extensions, self.transport._now, self.call.deadline_at)
+                try:
                     for chunk in response.stream:
                         body.append(chunk)
                         if not drain.goes_on(len(chunk)):
                             body = None
                             break
+                finally:
+                    drain.end()
         except Exception:  # it failed before: how its body fails no longer matters
             body = None
         try:
@@ -331,9 +336,10 @@ class AsyncExchange(Exchange):
         """Return the raw body if all of it came within bounds; close the response in any case."""
         body: list[bytes] | None = None
         try:
-            if wanted or is_worth_draining(response):
+            if wanted or is_worth_draining(response, self.lines):
                 body = []
-                with LoweredTimeout(self.outgoing.extensions, self.transport._now, self.call.deadline_at) as drain:
+                drain = LoweredTimeout(self.outgoing.extensions, self.transport._now, self.call.deadline_at)
+                try:
                     async for chunk in response.stream:
                         body.append(chunk)
                         if not drain.goes_on(len(chunk)):
@@ -342,6 +348,8 @@ class AsyncExchange(Exchange):
                             if drain.is_hopeless():
                                 body = None
                                 break
+                finally:
+                    drain.end()
         except Exception:  # it failed before: how its body fails no longer matters
             body = None
         try:
@@ -376,8 +384,10 @@ def origin_of(url: Any) -> str:
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
-def is_worth_draining(response: Any) -> bool:
+def is_worth_draining(response: Any, lines: Any) -> bool:
     if response.extensions.get("http_version") == b"HTTP/2":
         return False  # closing a stream leaves the connection to the others
-    length = response.headers.get("content-length", "")
-    return not (length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > DRAIN_BYTES))
+    for name, value in lines:
+        if len(name) == 14 and name.lower() == b"content-length":
+            return not (value.isdigit() and (len(value) > 9 or int(value) > DRAIN_BYTES))
+    return True

@@ -16,7 +16,6 @@ from ..core.outcome import FailureKind
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-    from typing import Self
 
 __all__ = ["AsyncBounded", "Bounded", "LoweredTimeout", "Timeouts"]
 
@@ -100,24 +99,25 @@ class Timeouts(dict[str, Any]):
 
 
 class LoweredTimeout:
-    """For a block that drains a failed response: the library's own read timeout is lowered, and put back.
+    """For draining a failed response: the library's own read timeout is lowered, and put back by ``end``.
 
     httpcore asks the request's extensions for the read timeout when the body is begun.
     """
 
-    __slots__ = ("_extensions", "_now", "_read_timeout", "_room", "_saved", "_until")
+    __slots__ = ("_extensions", "_now", "_room", "_saved", "_until")
 
     def __init__(self, extensions: dict[str, Any], now: Callable[[], float], deadline_at: float) -> None:
-        self._extensions = extensions
-        self._now = now
         started_at = now()
         # Half for the reads that are begun in time, half for the last of them.
         half = DRAIN_SECONDS / 2
         if deadline_at - started_at < DRAIN_SECONDS:
             half = max((deadline_at - started_at) / 2, LEAST)
+        self._now = now
         self._until = started_at + half
-        self._read_timeout = half
         self._room = DRAIN_BYTES
+        self._extensions = extensions
+        self._saved = extensions.get("timeout")
+        extensions["timeout"] = {"read": half}  # nothing else is asked for any more
 
     def goes_on(self, length: int) -> bool:
         """Is there room and time for more after these bytes?"""
@@ -128,12 +128,7 @@ class LoweredTimeout:
         """Does a closed body go on for longer than anything could have been buffered?"""
         return self._room < -DRAIN_BYTES or self._now() > self._until + DRAIN_SECONDS
 
-    def __enter__(self) -> Self:
-        self._saved = self._extensions.get("timeout")
-        self._extensions["timeout"] = {"read": self._read_timeout}  # nothing else is asked for any more
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def end(self) -> None:
         if self._saved is None:
             del self._extensions["timeout"]
         else:

@@ -162,7 +162,7 @@ class Call:
         failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint)
         if advice is False:
             return self._end(failure, now, GiveUp(Reason.SERVER_SAID_NO))
-        if advice is None and self.facts.keyed and safety.is_replayed(headers):
+        if advice is None and safety.is_replayed(headers) and self.facts.keyed:
             return self._end(failure, now, GiveUp(Reason.REPLAYED_RESPONSE))
         return self._repeat(failure, now, body_ready, nested)
 

@@ -109,25 +109,29 @@ class RetryBudget:
         """Take ``cost`` tokens if they are there, all or none."""
         if self.scope == "transport":
             scope = ""
+        burst, floor = self.burst, self.floor_per_second
         with self._lock:
             buckets = self._buckets
+            tokens = burst
             if scope in buckets:
                 bucket = buckets[scope]
-                elapsed = now - bucket[SINCE]
-                if elapsed > 0:
-                    bucket[TOKENS] += elapsed * self.floor_per_second
+                tokens = bucket[TOKENS]
+                if now > bucket[SINCE]:
+                    tokens += (now - bucket[SINCE]) * floor
+                    if tokens > burst:
+                        tokens = burst
                     bucket[SINCE] = now
-                    bucket[TOKENS] = min(bucket[TOKENS], self.burst)
                 del buckets[scope]  # and back at the end: the most recently used
             else:
-                bucket = [self.burst, now]
+                bucket = [burst, now]
             buckets[scope] = bucket
-            enough = bucket[TOKENS] >= cost
+            enough = tokens >= cost
             if enough:
-                bucket[TOKENS] -= cost
-            missing = self.burst - bucket[TOKENS]
-            full_at = now + missing / self.floor_per_second if self.floor_per_second else inf
-            self._full_at = max(self._full_at, full_at)
+                tokens -= cost
+            bucket[TOKENS] = tokens
+            full_at = now + (burst - tokens) / floor if floor else inf
+            if full_at > self._full_at:
+                self._full_at = full_at
             self.quiet = False
             if len(buckets) > MOST_SCOPES:
                 del buckets[next(iter(buckets))]
