@@ -21,7 +21,7 @@ from ._urllib3_family.errors import classify
 from ._urllib3_family.exchange import Exchange, Facts
 from ._urllib3_family.queueing import SECONDS_LEFT, bound_queues
 from ._urllib3_family.reading import stream_within
-from ._urllib3_family.redaction import SENDING, redact_queries
+from ._urllib3_family.redaction import redact_queries, redacted
 from .context import CURRENT
 from .core._checks import shown
 from .core.record import RECORD
@@ -209,24 +209,19 @@ class RetryAdapter(Retrying, HTTPAdapter):
         found: requests.Response = exchange.run()
         return found
 
+    @redacted
     def _attempt(
         self, request: requests.PreparedRequest, stream: bool, timeout: Any, verify: Any, cert: Any, proxies: Any
     ) -> requests.Response:
         """Send once. A body that the session would read anyway is read here, unless the answer may be refused."""
-        sending = SENDING.set(True)
-        try:
-            # By name, as a session does: adapters may take nothing else.
-            if self._inner is None:
-                response = super().send(
-                    request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
-                )
-            else:
-                response = self._inner.send(
-                    request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
-                )
-                response.connection = self  # digest authentication sends on it again
-        finally:
-            SENDING.reset(sending)
+        # By name, as a session does: adapters may take nothing else.
+        if self._inner is None:
+            response = super().send(request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
+        else:
+            response = self._inner.send(
+                request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
+            )
+            response.connection = self  # digest authentication sends on it again
         if not stream and is_read_here(response, self._policy):
             _ = response.content
         return response

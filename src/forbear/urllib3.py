@@ -27,7 +27,7 @@ from ._urllib3_family.carried import origin_of
 from ._urllib3_family.errors import classify
 from ._urllib3_family.exchange import Exchange, Facts
 from ._urllib3_family.reading import stream_within
-from ._urllib3_family.redaction import SENDING, redact_queries
+from ._urllib3_family.redaction import redact_queries, redacted
 from .context import CURRENT
 from .core.record import RECORD
 from .drive import drive
@@ -145,7 +145,7 @@ class RetryingPool:
         """As of ``HTTPConnectionPool.urlopen``; ``retries=False`` sends once."""
         wiring = self.wiring
         pool: Any = self
-        if body is None and named.get("body_pos") is not None:
+        if body is None and "body_pos" in named:
             named["body_pos"] = None  # after a 303; urllib3 before 2.8 forgets to
         started_at = wiring._now()
         if retries is False:
@@ -158,7 +158,7 @@ class RetryingPool:
         named["retries"] = redirects
         if wiring._gauge.quiet and current() is None and (body is None or is_plain(body)):
             try:
-                response = self.attempt(method, url, body, headers, **named)
+                response = self.attempt(method, url, body, headers, named)
             except Exception as error:
                 exchange = PoolExchange(pool, (method, url, body, headers, named), started_at)
                 exchange.first_error = error
@@ -174,30 +174,17 @@ class RetryingPool:
             exchange.prepare()
         return exchange.run()  # type: ignore[no-any-return]
 
+    @redacted
     def attempt(
-        self,
-        method: str,
-        url: str,
-        body: Any,
-        headers: Any,
-        *,
-        preload_content: bool = True,
-        release_conn: bool | None = None,
-        timeouts: Timeouts | None = None,
-        **named: Any,
+        self, method: str, url: str, body: Any, headers: Any, named: dict[str, Any], timeouts: Timeouts | None = None
     ) -> BaseHTTPResponse:
         """Send once. urllib3 would preload without a bound, so it is done here, unless the answer may be refused."""
         send: Any = super().urlopen  # type: ignore[misc]  # of the pool it is mixed into
-        release_conn = release_conn and not preload_content
-        sending = None if SENDING.get() else SENDING.set(True)  # the manager has set it already
-        try:
-            response: BaseHTTPResponse = send(
-                method, url, body, headers, preload_content=False, release_conn=release_conn, **named
-            )
-        finally:
-            if sending is not None:
-                SENDING.reset(sending)
-        if preload_content and (response.status < 400 or response.status not in self.wiring._policy.statuses):
+        preloads = named.get("preload_content", True)
+        if preloads:
+            named = {**named, "preload_content": False, "release_conn": False}
+        response: BaseHTTPResponse = send(method, url, body, headers, **named)
+        if preloads and (response.status < 400 or response.status not in self.wiring._policy.statuses):
             self.preload(response, method, url, named["retries"], timeouts)
         return response
 
@@ -273,7 +260,7 @@ class PoolExchange(Exchange):
             named = self.named
             if self.timeouts is not None:
                 named = {**named, **self._clamped(named)}
-            return self.pool.attempt(self.method, self.url, self.payload, self.headers, **named)
+            return self.pool.attempt(self.method, self.url, self.payload, self.headers, named, self.timeouts)
         except ConsumedBody as error:
             raise exceptions.ProtocolError(f"The request cannot be sent again: {error}.") from None
 
@@ -287,7 +274,6 @@ class PoolExchange(Exchange):
         if left is not None:
             own = named.get("pool_timeout")
             clamped["pool_timeout"] = left if own is None else min(own, left)
-        clamped["timeouts"] = self.timeouts
         return clamped
 
     def judge_response(self, response: Any) -> RetryAfter | GiveUp | None:
@@ -405,16 +391,13 @@ class RetryPoolManager(urllib3.PoolManager):
     def _start(self, num_pools: int, headers: Mapping[str, str] | None, connection_pool_kw: dict[str, Any]) -> None:
         urllib3.PoolManager.__init__(self, num_pools, headers, **connection_pool_kw)
 
+    @redacted
     def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> BaseHTTPResponse:  # type: ignore[override]
         """As of ``PoolManager.urlopen``."""
         body = kw.get("body")
         if body is not None and kw.get("body_pos") is None and not is_plain(body):
             kw["body_pos"] = position_of(body)  # the hops of a redirect begin there too
-        sending = SENDING.set(True)
-        try:
-            return super().urlopen(method, url, redirect, **kw)
-        finally:
-            SENDING.reset(sending)
+        return super().urlopen(method, url, redirect, **kw)
 
     def _new_pool(self, *arguments: Any, **named: Any) -> HTTPConnectionPool:
         pool: Any = super()._new_pool(*arguments, **named)
