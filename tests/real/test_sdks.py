@@ -145,7 +145,7 @@ def test_a_completion_with_a_generated_key_is_repeated_and_bought_once(sdk, serv
 )
 def test_what_stays_wrong_is_told_by_the_sdks_own_exception(sdk, server, step, name):
     """Same class, same status and body as without us; record_of finds the story in it."""
-    timeout = {"timeout": 0.1} if step == "hang" else {}
+    timeout = {"timeout": 0.3} if step == "hang" else {}
     server.script(sdk.get_path, step)
     bare = sdk.run("GET", sdk.build(server.url, http_client=sdk.http_client(), **timeout))
     options = {"policy": TWICE, "clock": FakeClock()}
