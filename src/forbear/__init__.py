@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .core.backoff import Exponential as Exponential
     from .core.backoff import Fixed as Fixed
     from .core.hints import read_hint as read_hint
-    from .core.keys import IdempotencyKeys as IdempotencyKeys
+    from .core.key_options import IdempotencyKeys as IdempotencyKeys
     from .core.outcome import Failure as Failure
     from .core.outcome import FailureKind as FailureKind
     from .core.outcome import Fault as Fault
@@ -51,7 +51,7 @@ _PLACES = {
     "Fixed": "core.backoff",
     "ForbearError": "errors",
     "Hint": "core.outcome",
-    "IdempotencyKeys": "core.keys",
+    "IdempotencyKeys": "core.key_options",
     "Phase": "core.outcome",
     "Reason": "core.verdict",
     "RetryBudget": "shared.budget",

@@ -6,7 +6,7 @@ from .core.keys import GENERATED_FOR, names_a_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .core.keys import IdempotencyKeys
+    from .core.key_options import IdempotencyKeys
     from .core.outcome import RequestFacts
 
 __all__ = ["has_header", "new_key", "wants_key"]

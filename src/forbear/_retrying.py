@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .context import Scope
     from .core.events import Event
-    from .core.keys import IdempotencyKeys
+    from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.strategy import RetryStrategy
 

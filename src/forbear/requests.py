@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ._retrying import Options
     from .clock import Clock
     from .core.events import Event
-    from .core.keys import IdempotencyKeys
+    from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .core.strategy import RetryStrategy

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ._urllib3_family.timeouts import Timeouts
     from .clock import Clock
     from .core.events import Event
-    from .core.keys import IdempotencyKeys
+    from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .core.strategy import RetryStrategy

@@ -43,6 +43,17 @@ def a_set(name: str, value: Any, example: str) -> frozenset[Any]:
     return frozenset(members)
 
 
+def texts(name: str, given: Iterable[str], example: str) -> tuple[str, ...]:
+    """Several str. Other values are named by their type only: octets of a URL may hold a password."""
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{name} must be an iterable of str, got a single {type(given).__name__}; write {example}")
+    strings = tuple(given)
+    for string in strings:
+        if not isinstance(string, str):
+            raise TypeError(f"{name} must hold only str, got one {type(string).__name__}; write {example}")
+    return strings
+
+
 def a_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")

@@ -12,21 +12,18 @@ documentation named beside each profile.
 
 from __future__ import annotations
 
-from ._checks import a_choice, shown
-from ._frozen import Frozen
+from ._checks import a_choice
 from .structured import bare_item, parameters, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Literal
 
 __all__ = [
     "GENERATED_FOR",
     "PROFILES",
     "RECOGNISED",
     "STYLES",
-    "IdempotencyKeys",
     "carries_key",
     "check_profile",
     "names_a_key",
@@ -68,8 +65,6 @@ _UUID_ONLY = (
 _ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 _HEX = frozenset("0123456789abcdefABCDEF")
 _AMAZON_PAY = frozenset(_ALPHABET + "-_")
-_TOKEN = frozenset(_ALPHABET + "!#$%&'*+-.^_`|~")  # RFC 9110 §5.6.2
-_HOST = frozenset(_ALPHABET + "-._~")
 
 
 def serialize(key: str, *, style: str = "raw", profile: str = "generic") -> str:
@@ -272,174 +267,3 @@ def _key_lines(headers: Headers, extra: frozenset[str]) -> dict[str, list[str]] 
 def _is_empty(name: str, value: str) -> bool:
     # The empty String, with or without parameters, says in the draft's syntax what no text says without it.
     return not value or (name == _DRAFT and value.startswith('""') and parse_item(value) == "")
-
-
-# --- configuration ----------------------------------------------------------------------------
-
-
-class IdempotencyKeys(Frozen):
-    """Say how a transport recognises idempotency keys and invents them.
-
-    Giving one to a transport turns generation on for POST and PATCH: each call gets one new key,
-    sent with every attempt of that call to that origin. Do so only for servers that are known to
-    honour the header: one that ignores it makes a repeated POST a second order (draft §2.5).
-    A key the caller has put on the request is always used as it is. Immutable, so safe to share
-    between threads and transports; equal if all fields are; pickles.
-
-    Args:
-        header: Name of the header a generated key is sent in, as it is to be spelled on the wire.
-        style: ``"raw"``: the bare value, as the vendors document it; ``"sf-string"``: in double
-            quotes, as the draft has it (§2.1).
-        profile: Whose form a generated key takes, one of ``forbear.core.keys.PROFILES``.
-        generate: False: invent none, only recognise.
-        recognise: Names of further headers that hold a key on a single line; ``header`` is one
-            anyway, besides those known to every transport (``RECOGNISED``).
-        lifetime: Seconds the server remembers a key, more than 0 and finite; a call is not retried
-            later than that after its first attempt. Documented values lie between 300 (Azure
-            Communication Services) and 2,678,400 (Adyen); the default is Stripe's 24 hours.
-        origins: Where keys are generated for: ``"https://api.example.com"``, with a port if it is
-            not the scheme's own. None: everywhere; an empty set: nowhere. Kept with the port filled
-            in, in lower case.
-
-    Raises:
-        ValueError: A value is out of range; the message says what to write instead.
-        TypeError: A value is of the wrong type.
-    """
-
-    FIELDS = ("header", "style", "profile", "generate", "recognise", "lifetime", "origins")
-    __slots__ = (*FIELDS, "recognised")
-
-    header: str
-    style: Literal["raw", "sf-string"]
-    profile: str
-    generate: bool
-    recognise: tuple[str, ...]
-    lifetime: float
-    origins: frozenset[str] | None
-    recognised: frozenset[str]
-    """Lower-case names of ``header`` and ``recognise``: the ``extra`` of ``carries_key``."""
-
-    def __init__(
-        self,
-        *,
-        header: str = "Idempotency-Key",
-        style: Literal["raw", "sf-string"] = "raw",
-        profile: str = "generic",
-        generate: bool = True,
-        recognise: Iterable[str] = (),
-        lifetime: float = 86_400.0,
-        origins: Iterable[str] | None = None,
-    ) -> None:
-        _check_field_name("header", header)
-        a_choice("style", style, STYLES)
-        a_choice("profile", profile, PROFILES)
-        if not isinstance(generate, bool):
-            raise TypeError(f"generate must be True or False, got {shown(generate)}")
-        names = _strings("recognise", recognise, '("X-Order-Key",)')
-        for name in names:
-            _check_field_name("recognise", name)
-        seconds = _lifetime(lifetime)
-        where = None
-        if origins is not None:
-            where = frozenset(map(_origin, _strings("origins", origins, '{"https://api.example.com"}')))
-
-        self._set(
-            header=header,
-            style=style,
-            profile=profile,
-            generate=generate,
-            recognise=names,
-            lifetime=seconds,
-            origins=where,
-            recognised=frozenset(name.lower() for name in (header, *names)),
-        )
-
-    def covers(self, origin: str) -> bool:
-        """Return whether keys are generated for ``origin``, a ``scheme://host:port`` in lower case."""
-        return self.origins is None or origin in self.origins
-
-
-def _strings(what: str, given: Iterable[str], example: str) -> tuple[str, ...]:
-    # Values of other types are named by their type only: octets of a URL may hold a password.
-    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        raise TypeError(f"{what} must be an iterable of str, got a single {type(given).__name__}; write {example}")
-    strings = tuple(given)
-    for string in strings:
-        if not isinstance(string, str):
-            raise TypeError(f"{what} must hold only str, got one {type(string).__name__}; write {example}")
-    return strings
-
-
-def _check_field_name(what: str, name: str) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f'{what} must be a str, got one {type(name).__name__}; write "Idempotency-Key"')
-    if name and _TOKEN.issuperset(name):
-        return
-    # Only what stands before the fault is shown: after a colon there may be a header's value.
-    at = next((i for i, character in enumerate(name) if character not in _TOKEN), None)
-    fault = "an empty one" if at is None else f"{name[at]!a} after {shown(name[:at])}"
-    raise ValueError(
-        f"{what} must be a header name of letters, digits and !#$%&'*+-.^_`|~ (RFC 9110 §5.1), got {fault};"
-        ' write the name alone, as in "Idempotency-Key"'
-    )
-
-
-def _lifetime(given: float) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(f"lifetime must be a number of seconds, got {shown(given)}; write 86_400.0 for a day")
-    if not 0 < given < 1e308:  # so written that NaN fails too, and an int no float can hold
-        raise ValueError(
-            f"lifetime must be more than 0 seconds and finite, got {shown(given)};"
-            " write how long the server remembers a key, 86_400.0 for a day"
-        )
-    return float(given)
-
-
-def _origin(given: str) -> str:
-    """Return ``scheme://host:port`` of an origin the user wrote (RFC 6454 §4; the port always there)."""
-    scheme, _, authority = given.partition("://")
-    scheme = scheme.lower()
-    if authority.startswith("["):
-        host, bracket, port = authority.partition("]")
-        host += bracket
-        is_host = bool(bracket) and _is_ipv6(host[1:-1])
-    else:
-        host, colon, port = authority.partition(":")
-        port = colon + port
-        is_host = bool(host) and _HOST.issuperset(host)
-
-    if scheme not in _USUAL_PORT:
-        fault = "another scheme, or none"
-    elif "@" in authority:
-        fault = "a user name"
-    elif any(mark in authority for mark in "/?#"):
-        fault = "a path, a query or a fragment (a last slash, too)"
-    elif not is_host:
-        fault = f"{shown(host)} for a host (no patterns; IPv6 in brackets; other scripts as xn--)"
-    elif not port:
-        return f"{scheme}://{host.lower()}:{_USUAL_PORT[scheme]}"
-    else:
-        digits = port[1:].lstrip("0")
-        if port[0] == ":" and digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 65535:
-            return f"{scheme}://{host.lower()}:{digits}"
-        fault = "something after the host that is no port (: and 1 to 65535)"
-    # Not repeated as a whole: a URL pasted here may hold a password or a token.
-    raise ValueError(
-        f"origins must be http or https, a host and perhaps a port, got one with {fault};"
-        ' write "https://api.example.com" or "http://localhost:8080"'
-    )
-
-
-_USUAL_PORT = {"http": 80, "https": 443}
-
-
-def _is_ipv6(host: str) -> bool:
-    if "%" in host:  # a zone (RFC 6874) names an interface of this machine, not an origin
-        return False
-    from ipaddress import IPv6Address  # only here: importing it takes 2 ms
-
-    try:
-        IPv6Address(host)
-    except ValueError:
-        return False
-    return True
