@@ -503,11 +503,11 @@ def quick():
 
 @pytest.fixture
 def quickest():
-    """Seconds of the quickest of up to three runs, so that a bound says nothing of how busy a machine is."""
+    """Seconds of the quickest of up to ten runs, so that a bound says nothing of how busy a machine is."""
 
     async def measure(run, *, bound):
         least = float("inf")
-        for _ in range(3):
+        for _ in range(10):
             began = time.monotonic()
             await run()
             least = min(least, time.monotonic() - began)

@@ -57,11 +57,11 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
     server.script("/thing", step, 200)
     gc.disable()
     try:
-        async with adapter.client(policy=STEADY, settings=adapter.reading_for(0.2), **quick) as client:
+        async with adapter.client(policy=STEADY, settings=adapter.reading_for(0.3), **quick) as client:
             response = await adapter.call(client, "GET", server.url + "/thing")
             record = record_of(response)
         del client, response
-        assert record.retries == 1
+        assert record.retries >= 1  # more, if the machine is so busy that an answer takes 0.3 s
         with anyio.move_on_after(2):
             while server.open_connections:
                 await anyio.sleep(0.01)
