@@ -147,7 +147,7 @@ class CallExchange:
             failure = Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
         else:
             failure = self._failure_of(error)
-        self._look_after(failure)
+        self._look_after(failure, error)
         if isinstance(error, CutOff) or (self.timeouts is not None and self.timeouts.cut_short(failure.kind, now)):
             verdict = call.cut_off(failure, now)
         else:
@@ -162,7 +162,7 @@ class CallExchange:
             self.last_error = bare(error)
         return verdict
 
-    def _look_after(self, failure: Failure) -> None:
+    def _look_after(self, failure: Failure, error: Exception) -> None:
         """Put right what a failure has left behind in the library."""
 
     def _failure_of(self, error: Exception) -> Failure:

@@ -46,6 +46,8 @@ __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "
 
 current = CURRENT.get
 DEFAULT_PORTS = {"http": 80, "https": 443}
+# What callers look at, and change, on the adapter of a session.
+POOLS = ("max_retries", "config", "poolmanager", "proxy_manager", "_pool_connections", "_pool_maxsize", "_pool_block")
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
@@ -86,7 +88,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
-        inner: An adapter that sends in place of this one. Its own retries are set to 0 with a warning.
+        inner: An adapter that sends in place of this one. Its own retries are set to 0 with a warning; its
+            ``poolmanager``, ``proxy_manager``, ``max_retries`` and whatever else it has are those of this one.
         pool_connections: As of HTTPAdapter.
         pool_maxsize: As of HTTPAdapter.
         pool_block: As of HTTPAdapter.
@@ -110,6 +113,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
     """
 
     _library = RequestsDialect()
+    _inner: BaseAdapter | None = None
     __attrs__ = [*HTTPAdapter.__attrs__, "_given", "_inner"]  # noqa: RUF012  # what requests pickles
 
     def __init__(
@@ -155,27 +159,52 @@ class RetryAdapter(Retrying, HTTPAdapter):
         }
         self._equip(**self._given)
         redact_queries()
-        self._inner = inner
         if inner is not None:
             take_over_retries(inner)
-            for manager in (getattr(inner, "poolmanager", None), *getattr(inner, "proxy_manager", {}).values()):
-                bound_queues(manager)
         super().__init__(
             pool_connections=pool_connections, pool_maxsize=pool_maxsize, pool_block=pool_block, **cooperative
         )
+        if inner is not None:
+            self._stand_for(inner)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._equip(**state["_given"])
-        super().__setstate__(state)
+        redact_queries()
+        own = {name: value for name, value in state.items() if name != "_inner"}
+        super().__setstate__(own)
+        if state["_inner"] is not None:
+            self._stand_for(state["_inner"])
+
+    def _stand_for(self, inner: BaseAdapter) -> None:
+        """Be the inner adapter to whoever looks at the pools of this one, or at anything else that it has."""
+        self._inner = inner
+        for name in POOLS:
+            if hasattr(inner, name):
+                vars(self).pop(name, None)  # and __getattr__ finds it
+        for manager in (getattr(inner, "poolmanager", None), *getattr(inner, "proxy_manager", {}).values()):
+            bound_queues(manager)
+
+    if not TYPE_CHECKING:  # a checker shall go on finding mistakes in names
+
+        def __getattr__(self, name: str) -> Any:
+            if self._inner is None or name.startswith("__"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            return getattr(self._inner, name)
 
     def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
-        """As of HTTPAdapter."""
-        super().init_poolmanager(*arguments, **named)
+        """As of HTTPAdapter; of the inner adapter, if there is one."""
+        if self._inner is None:
+            super().init_poolmanager(*arguments, **named)
+        else:
+            self._inner.init_poolmanager(*arguments, **named)  # type: ignore[attr-defined]
         bound_queues(self.poolmanager)
 
     def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
-        """As of HTTPAdapter."""
-        manager = super().proxy_manager_for(*arguments, **named)
+        """As of HTTPAdapter; of the inner adapter, if there is one."""
+        if self._inner is None:
+            manager = super().proxy_manager_for(*arguments, **named)
+        else:
+            manager = self._inner.proxy_manager_for(*arguments, **named)  # type: ignore[attr-defined]
         bound_queues(manager)
         return manager
 

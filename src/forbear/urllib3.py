@@ -180,29 +180,41 @@ class RetryingPool:
     ) -> BaseHTTPResponse:
         """Send once. urllib3 would preload without a bound, so it is done here, unless the answer may be refused."""
         send: Any = super().urlopen  # type: ignore[misc]  # of the pool it is mixed into
-        preloads = named.get("preload_content", True)
-        if preloads:
-            named = {**named, "preload_content": False, "release_conn": False}
-        response: BaseHTTPResponse = send(method, url, body, headers, **named)
-        if preloads and (response.status < 400 or response.status not in self.wiring._policy.statuses):
-            self.preload(response, method, url, named["retries"], timeouts)
+        if not named.get("preload_content", True):
+            return send(method, url, body, headers, **named)  # type: ignore[no-any-return]
+        response: BaseHTTPResponse = send(
+            method, url, body, headers, **{**named, "preload_content": False, "release_conn": False}
+        )
+        if response.status < 400 or response.status not in self.wiring._policy.statuses:
+            self.preload(response, method, url, named, timeouts)
         return response
 
-    def preload(self, response: Any, method: str, url: str, retries: Any, timeouts: Timeouts | None) -> None:
-        """Leave the response as ``preload_content=True`` does: read, its connection back in the pool."""
+    def preload(
+        self, response: Any, method: str, url: str, named: Mapping[str, Any], timeouts: Timeouts | None
+    ) -> None:
+        """Leave the response as ``preload_content=True`` does: read, its connection back in the pool or kept."""
         left = None if timeouts is None else timeouts.left()
         if left is not None:
             stream_within(response, left)
+        retries, releases = named["retries"], named.get("release_conn")
+        kept = None
+        if releases is not None and not releases:
+            kept, response._connection = response._connection, None  # the end of the body would give it back
         try:
             _ = response.data
         except BaseException as error:
+            if kept is not None:
+                response._connection, kept = kept, None
             response.close()
             if retries and isinstance(error, (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)):
                 # Raises what urllib3 would have raised: for most methods a MaxRetryError around it.
                 retries.increment(method, url, error=error, _pool=self, _stacktrace=error.__traceback__)
             raise
         finally:
-            response.release_conn()
+            if kept is None:
+                response.release_conn()
+            else:
+                response._connection = kept
 
 
 class RetryingHTTPPool(RetryingPool, HTTPConnectionPool):  # type: ignore[misc]  # urlopen() takes the same by name
@@ -295,7 +307,7 @@ class PoolExchange(Exchange):
             raise self._told(exceptions.MaxRetryError(self.pool, self.url, reason))
         if self.named.get("preload_content", True):
             try:
-                self.pool.preload(response, self.method, self.url, self.named["retries"], self.timeouts)
+                self.pool.preload(response, self.method, self.url, self.named, self.timeouts)
             except Exception as error:
                 self._failed_at_last(error)
                 raise

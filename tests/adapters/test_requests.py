@@ -140,6 +140,57 @@ def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(sessi
     assert len(server.requests()) == 4
 
 
+class Pinned(HTTPAdapter):
+    """As people write them: a pool of its own making."""
+
+    colour = "blue"
+
+    def init_poolmanager(self, *arguments, **named):
+        super().init_poolmanager(*arguments, **named, assert_hostname="pinned.example")
+
+
+def test_the_pools_of_an_inner_adapter_are_those_of_the_wrapper():
+    """What callers look at on a mounted adapter is what sends."""
+    inner = Pinned(pool_connections=3, pool_maxsize=7, pool_block=True)
+    adapter = RetryAdapter(NOW, inner=inner)
+    assert adapter.poolmanager is inner.poolmanager
+    assert adapter.proxy_manager is inner.proxy_manager
+    assert adapter.max_retries is inner.max_retries
+    assert (adapter._pool_connections, adapter._pool_maxsize, adapter._pool_block) == (3, 7, True)
+    assert adapter.colour == "blue"
+    manager = adapter.proxy_manager_for("http://127.0.0.1:9")
+    assert inner.proxy_manager == {"http://127.0.0.1:9": manager}
+    request = requests.Request("GET", "https://api.example.com/").prepare()
+    pool = adapter.get_connection_with_tls_context(request, True)
+    assert pool is inner.get_connection_with_tls_context(request, True)
+    assert pool.assert_hostname == "pinned.example"
+
+
+def test_the_pools_of_an_inner_adapter_can_be_made_anew_through_the_wrapper(server, session):
+    """init_poolmanager(…) on what is mounted, as the recipes for TLS settings do it."""
+    server.script("/thing", 503, 200)
+    inner = HTTPAdapter()
+    retrying(session, inner=inner)
+    before = inner.poolmanager
+    session.get_adapter(server.url).init_poolmanager(2, 3, block=True, source_address=("127.0.0.1", 0))
+    assert inner.poolmanager is not before
+    assert inner.poolmanager.connection_pool_kw["source_address"] == ("127.0.0.1", 0)
+    assert session.get(server.url + "/thing").status_code == 200
+    (pool,) = (inner.poolmanager.pools[key] for key in inner.poolmanager.pools.keys())  # noqa: SIM118  # no mapping
+    assert pool.num_requests == 2
+
+
+def test_an_inner_adapter_without_pools_leaves_the_wrappers_own():
+    """Code that looks at ``max_retries`` of whatever is mounted finds something; what nobody has stays an error."""
+    adapter = RetryAdapter(inner=ScriptedAdapter([200]))
+    assert adapter.max_retries.total == 0
+    assert adapter.poolmanager.pools is not None
+    assert adapter.requests == []
+    for one in (adapter, RetryAdapter()):
+        with pytest.raises(AttributeError, match="nonsense"):
+            _ = one.nonsense
+
+
 def test_an_inner_adapter_must_be_one():
     with pytest.raises(TypeError, match="inner must be an adapter"):
         RetryAdapter(inner=RetryPolicy())
@@ -204,9 +255,14 @@ def test_a_session_survives_pickling(server, session):
 
 
 def test_what_mount_made_survives_pickling(server, session):
-    """The wrapper and the adapter in it."""
+    """The wrapper and the adapter in it, with its settings."""
     server.script("/thing", 503, 200)
+    session.mount("http://", Pinned(pool_maxsize=7, pool_block=True))
     copy = pickle.loads(pickle.dumps(mount(session, NOW)))
+    adapter = copy.adapters["http://"]
+    assert adapter.poolmanager is adapter._inner.poolmanager
+    assert adapter.poolmanager.connection_pool_kw["maxsize"] == 7
+    assert adapter.poolmanager.connection_pool_kw["assert_hostname"] == "pinned.example"
     assert copy.get(server.url + "/thing").status_code == 200
     copy.close()
 
@@ -423,6 +479,19 @@ def test_a_streamed_answer_is_the_callers(server, session):
     with pytest.raises(requests.exceptions.ChunkedEncodingError):
         _ = response.content
     assert len(server.requests()) == 1
+
+
+@pytest.mark.parametrize("close", ["", ";header=Connection:close"], ids=["", "connection-close"])
+def test_an_answer_with_two_lengths_leaves_no_socket_open(server, session, close):
+    """urllib3 refuses it while it builds the response; the error is kept, the socket is not."""
+    server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6" + close)
+    with pytest.raises(requests.exceptions.InvalidHeader) as caught:
+        retrying(session).get(server.url + "/thing")
+    until = time.monotonic() + 2
+    while server.open_connections > 0 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert server.open_connections == 0
+    assert caught.value.__traceback__ is not None
 
 
 def test_cookies_and_hooks_are_as_without_us(server):

@@ -45,6 +45,8 @@ def manager():
         {},
         {"preload_content": False},
         {"preload_content": False, "release_conn": True},
+        {"release_conn": False},
+        {"release_conn": True},
         {"decode_content": False},
         {"retries": False},
         {"retries": False, "preload_content": False},
@@ -75,6 +77,22 @@ def test_a_response_is_as_without_us(server, step, named):
 
     with urllib3.PoolManager(timeout=5) as bare, RetryPoolManager(NOW.replace(max_attempts=1), timeout=5) as ours:
         assert look(ours) == look(bare)
+
+
+@pytest.mark.parametrize("steps", [["200;body=10", 200], [503, 200], ["cut:3;body=10", 200]], ids=str)
+def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server, steps):
+    """Of what is sent again nobody holds the answer, so its connection goes back to the pool."""
+    server.script("/thing", *steps)
+    flag = {"retry_if": lambda response: len(server.requests()) == 1}
+    with RetryPoolManager(NOW, maxsize=1, block=True, **flag) as manager:
+        response = manager.request("GET", server.url + "/thing", release_conn=False, pool_timeout=1)
+        assert len(server.requests()) == 2
+        pool = manager.connection_from_url(server.url)
+        assert (pool.pool.qsize(), response.connection is None) == (0, False)
+        with pytest.raises(EmptyPoolError):
+            manager.request("GET", server.url + "/thing", pool_timeout=0.01)
+        response.release_conn()
+        assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
 
 
 def test_the_last_response_is_handed_over(server, manager):
@@ -328,9 +346,10 @@ def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout):
         assert each.connect_timeout == {None: 10, 3: 3}.get(timeout, 6 if each.total == 6 else 3)
 
 
-def test_an_answer_with_two_lengths_leaves_no_socket_open(server):
-    """urllib3 refuses it while it builds the response."""
-    server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6")
+@pytest.mark.parametrize("close", ["", ";header=Connection:close"], ids=["", "connection-close"])
+def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
+    """urllib3 refuses it while it builds the response; with Connection: close only that response has the socket."""
+    server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6" + close)
     with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
         try:
             manager.request("GET", server.url + "/thing", pool_timeout=1)

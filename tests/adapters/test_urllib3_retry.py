@@ -1270,3 +1270,57 @@ def test_the_failures_of_the_policy_decide(retry):
         template.increment("GET", "/thing", error=SSLError("broken"), _pool=POOL)
     refused = NewConnectionError(socket, "refused")
     assert template.increment("GET", "/thing", error=refused, _pool=POOL).total == 2
+
+
+# from_int.
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (3, 4), (True, 2), (None, 4)])
+def test_from_int_makes_a_retry_of_so_many_retries(server, manager, quick, retries, attempts):
+    """As urllib3's own: a number is retries, None the default."""
+    server.script("/thing", 503)
+    made = Retry.from_int(retries, default=Retry(**quick))
+    assert type(made) is Retry
+    assert made.total == attempts - 1
+    assert manager(made).request("GET", server.url + "/thing").status == 503
+    assert len(server.requests()) == attempts
+
+
+def test_from_int_keeps_the_policy_of_the_default(budget):
+    """Everything but the number."""
+    own = Retry(RetryPolicy(statuses={503}, max_attempts=9), budget=budget, bodies_replayable=True, name="orders")
+    made = Retry.from_int(2, default=own)
+    assert made.policy == own.policy.replace(max_attempts=3)
+    assert (made.name, made.bodies_replayable, made.redirect) == ("orders", True, own.redirect)
+    assert made._strategy.budget is budget
+    assert own.total == 8
+    assert Retry.from_int(own) is own
+    assert Retry.from_int(None, default=own) is own
+    assert Retry.from_int(None, default=5).total == 5
+    assert Retry.from_int(None).total == 3
+    theirs = urllib3.Retry(7)
+    assert Retry.from_int(theirs) is theirs
+
+
+@pytest.mark.parametrize(("retries", "redirect"), [(3, False), (False, True)])
+def test_from_int_without_redirects(server, manager, retries, redirect):
+    """redirect=False, and retries=False as well: the 302 itself."""
+    server.script("/thing", "302;header=Location:/other")
+    made = Retry.from_int(retries, redirect=redirect)
+    assert manager(made).request("GET", server.url + "/thing").status == 302
+
+
+def test_from_int_of_false_gives_the_error_itself(server, manager):
+    """And sends once; 0 puts a MaxRetryError around it, as urllib3 does."""
+    server.script("/thing", "reset")
+    with pytest.raises(ProtocolError):
+        manager(Retry.from_int(False)).request("GET", server.url + "/thing")
+    with pytest.raises(MaxRetryError):
+        manager(Retry.from_int(0)).request("GET", server.url + "/thing")
+    assert len(server.requests()) == 2
+
+
+@pytest.mark.parametrize(("retries", "error"), [("3", TypeError), (2.5, TypeError), (-1, ValueError)])
+def test_from_int_refuses_what_is_no_number_of_retries(retries, error):
+    with pytest.raises(error, match="retries must be"):
+        Retry.from_int(retries)

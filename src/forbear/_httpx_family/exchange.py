@@ -165,7 +165,7 @@ class Exchange(CallExchange):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         return library.classify(error)
 
-    def _look_after(self, failure: Failure) -> None:
+    def _look_after(self, failure: Failure, error: Exception) -> None:
         if failure.kind in (FailureKind.POOL, FailureKind.TIMEOUT):
             free_lost_slots(self.transport._inner)
 

@@ -148,6 +148,43 @@ class Retry(util.Retry):
         self._take(policy)
         self._connect()
 
+    @classmethod
+    def from_int(
+        cls,
+        retries: util.Retry | bool | int | None,
+        redirect: bool | int | None = True,
+        default: util.Retry | bool | int | None = None,
+    ) -> Any:
+        """Return a Retry that retries so often, for code that makes one of a caller's ``retries=3``.
+
+        Args:
+            retries: A number, in place of the attempts of the policy; 0 sends once; False as well, and
+                neither follows redirects nor puts MaxRetryError around an error. None for the default; a
+                Retry is returned as it is.
+            redirect: False: follow no redirects.
+            default: A Retry of ours, whose policy and budget are kept.
+
+        Raises:
+            TypeError: It is no number.
+            ValueError: It is less than 0.
+        """
+        if retries is None:
+            retries = default
+        if isinstance(retries, util.Retry):
+            return retries
+        made = default if isinstance(default, cls) else cls()
+        if retries is None:
+            return made
+        if not isinstance(retries, int):
+            raise TypeError(f"retries must be a number of retries, got {shown(retries)}")
+        if retries < 0:
+            raise ValueError(f"retries must be at least 0, got {retries}")
+        followed = {} if redirect and retries is not False else {"redirect": False}
+        made = made.new(total=int(retries), **followed)
+        if retries is False:
+            made.total = False
+        return made
+
     def _take(self, policy: RetryPolicy) -> None:
         """Set the policy, and what of it urllib3 has a name for."""
         self.policy = policy
@@ -321,7 +358,7 @@ class Retry(util.Retry):
             return self._next(carried, verdict, now, RequestHistory(method, url, error, None, None))
         carried.ended = True
         trail = call.close_trail(now)
-        if self._is_read_error(error) and is_final(verdict):
+        if self.total is False or (self._is_read_error(error) and is_final(verdict)):
             if stacktrace is not None and error.__traceback__ is not stacktrace:
                 error = error.with_traceback(stacktrace)
             raise told(error, trail)

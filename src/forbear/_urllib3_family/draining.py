@@ -5,7 +5,8 @@ byte, not their sum. Here one instant bounds every receive, also those that http
 looks for the end of a chunk's size line.
 
 Relies on ``_fp`` of urllib3's HTTPResponse, ``fp`` of http.client's and ``_sock`` of socket.SocketIO; where
-they are not found the response is closed unread.
+they are not found the response is closed unread. An answer that urllib3 refuses while it makes a response of
+it is known to the frames of that error alone.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from urllib3.exceptions import InvalidHeader
+from urllib3.response import BaseHTTPResponse as Answer
+
 from ..clock import SYSTEM_CLOCK
+from .errors import tree
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
-__all__ = ["discard"]
+__all__ = ["close_refused", "discard"]
 
 # Draining lets the connection be used again, which saves a round trip or three; a body of more bytes or
 # seconds than these costs more than that.
@@ -35,6 +40,8 @@ def discard(response: BaseHTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
         seconds: Longest time for it, if less than a quarter of a second.
     """
     if is_over(response):
+        with suppress(Exception):
+            response.release_conn()  # read, but kept: release_conn=False
         return
     raw = raw_below(response)
     sock = None if raw is None else raw._sock
@@ -47,6 +54,22 @@ def discard(response: BaseHTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
             sock.shutdown(socket.SHUT_RDWR)
         response.close()
         response.release_conn()  # a closed one too: a pool with block=True counts them
+
+
+def close_refused(error: BaseException) -> None:
+    """Close an answer whose headers urllib3 refused: with two lengths, for instance. Never raises.
+
+    With ``Connection: close`` http.client has given the socket to that answer, and nobody else closes it.
+    """
+    for each in tree(error):
+        if isinstance(each, InvalidHeader):
+            trace = each.__traceback__
+            while trace is not None:
+                refused = trace.tb_frame.f_locals.get("self")
+                if isinstance(refused, Answer):
+                    with suppress(Exception):
+                        refused.close()
+                trace = trace.tb_next
 
 
 def is_over(response: Any) -> bool:

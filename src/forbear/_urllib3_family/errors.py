@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Meaning = tuple[FailureKind, Phase]
 
-__all__ = ["classify"]
+__all__ = ["classify", "tree"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 

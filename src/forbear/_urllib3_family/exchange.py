@@ -14,7 +14,7 @@ from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
 from ..core.record import RECORD
 from .bodies import Body, ConsumedBody, is_plain
-from .draining import DRAIN_SECONDS, discard
+from .draining import DRAIN_SECONDS, close_refused, discard
 from .timeouts import Timeouts
 
 TYPE_CHECKING = False
@@ -102,6 +102,9 @@ class Exchange(CallExchange):
         if body is not None and body.error is not None and is_inside(error, body.error):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         return super()._failure_of(error)
+
+    def _look_after(self, failure: Failure, error: Exception) -> None:
+        close_refused(error)
 
     def _failed_at_last(self, error: Exception) -> None:
         """The body of the answer to hand over could not be read.
