@@ -676,45 +676,6 @@ def test_a_pool_of_one_never_deadlocks(server, session, step):
 # Settings of the session.
 
 
-class ForwardProxy(http.server.BaseHTTPRequestHandler):
-    """Answers what it is asked to forward, 503 first, and notes how it was asked."""
-
-    def do_GET(self):
-        self.server.seen.append((self.path, self.headers.get("Proxy-Authorization")))
-        self.send_response(503 if len(self.server.seen) == 1 else 200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def proxy():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ForwardProxy)
-    server.seen = []
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.mark.parametrize("how", ["argument", "environment"])
-def test_proxies_are_used_as_without_us(proxy, session, monkeypatch, how):
-    """Each attempt goes to the proxy, with its credentials."""
-    url = f"http://u:p@127.0.0.1:{proxy.server_port}"
-    named = {"proxies": {"http": url}} if how == "argument" else {}
-    if how == "environment":
-        session.trust_env = True
-        monkeypatch.setenv("http_proxy", url)
-        monkeypatch.setenv("no_proxy", "")
-    assert retrying(session).get("http://api.example.com/thing", **named).content == b"ok"
-    assert proxy.seen == [("http://api.example.com/thing", "Basic dTpw")] * 2
-
-
 def test_verify_cert_and_proxies_reach_every_attempt(session):
     """As they were given."""
     seen = []

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import logging
 import pickle
-import socket
 import threading
 import time
 import warnings
@@ -19,7 +18,7 @@ from urllib3.util import Retry, Timeout
 import forbear
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock, FaultServer
-from forbear.urllib3 import CircuitOpenError, DeadlineExceeded, RetryPoolManager, RetryProxyManager
+from forbear.urllib3 import CircuitOpenError, DeadlineExceeded, RetryPoolManager
 
 NOW = RetryPolicy(backoff=Fixed(0))
 
@@ -360,75 +359,6 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
             time.sleep(0.01)
         assert server.open_connections == 0
         assert kept
-
-
-# Proxies.
-
-
-class Proxy(threading.Thread):
-    """Forwards plain requests by answering them, and tunnels CONNECT; the first answer is a failure."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.seen = []
-
-    def run(self):
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
-
-    def serve(self, sock):
-        with sock, sock.makefile("rb") as lines:
-            while line := lines.readline():
-                headers = []
-                while (header := lines.readline()) not in (b"\r\n", b""):
-                    headers.append(header)
-                self.seen.append(line.decode().strip())
-                failed = len(self.seen) == 1
-                status = b"503 No" if failed else b"200 OK"
-                connect = line.startswith(b"CONNECT")
-                body = b"" if connect and not failed else b"Content-Length: 2\r\n"
-                sock.sendall(b"HTTP/1.1 " + status + b"\r\n" + body + b"\r\n" + (b"ok" if body else b""))
-                if connect:
-                    return  # after a 200 the TLS handshake then fails
-
-
-@pytest.fixture
-def proxy():
-    made = Proxy()
-    made.start()
-    yield made
-    made.listener.close()
-
-
-def test_a_forward_proxy_gets_every_attempt(proxy):
-    """With the absolute address, and on one connection."""
-    with RetryProxyManager(NOW, proxy_url=proxy.url, timeout=2) as manager:
-        assert manager.request("GET", "http://api.example.com/thing").data == b"ok"
-    assert proxy.seen == ["GET http://api.example.com/thing HTTP/1.1"] * 2
-
-
-def test_a_refused_tunnel_is_retried_for_any_method(proxy):
-    """A 5xx to CONNECT proves that nothing was sent; the TLS failure after it proves nothing."""
-    with RetryProxyManager(NOW, proxy_url=proxy.url, timeout=2, cert_reqs="CERT_NONE") as manager:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with pytest.raises(MaxRetryError) as caught:
-                manager.request("POST", "https://api.example.com/thing", body=b"x")
-    # Python 3.11 says HTTP/1.0 here.
-    assert [line.rpartition(" ")[0] for line in proxy.seen] == ["CONNECT api.example.com:443"] * 2
-    first = record_of(caught.value).attempts[0]
-    assert (first.failure.value, first.phase.value) == ("proxy", "unsent")
-
-
-def test_a_proxy_manager_needs_a_proxy():
-    with pytest.raises(TypeError, match="proxy_url"):
-        RetryProxyManager(NOW)
 
 
 # The rest.

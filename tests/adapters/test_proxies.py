@@ -1,0 +1,355 @@
+"""Through a proxy, with requests and urllib3: plain requests are forwarded to it, for https it opens a tunnel.
+
+Until the tunnel is up the origin has seen nothing: a proxy that answers CONNECT with a 5xx is asked again for
+any method, one that answers 4xx never (it will answer so again). A connection that ends in between proves
+nothing, so then only what is safe to repeat is sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import threading
+from contextlib import contextmanager
+
+import pytest
+import requests
+import trustme
+import urllib3
+
+from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+from forbear.requests import RetryAdapter, mount
+from forbear.testing import FaultServer
+from forbear.urllib3 import RetryProxyManager
+
+NOW = RetryPolicy(backoff=Fixed(0))
+ESTABLISHED = "200 Connection established"
+LIBRARYS_OWN = (requests.ConnectionError, urllib3.exceptions.HTTPError)
+
+
+class Proxy:
+    """A small proxy: tunnels CONNECT, and answers by itself what it is asked to forward.
+
+    Attributes:
+        steps: What to do with the next requests: a status line, "reset", or "reset-tunnel" (a 200, then RST);
+            with none left it does its work.
+        seen: Method and target of each request.
+        credentials: Their Proxy-Authorization.
+    """
+
+    def __init__(self):
+        self.steps = []
+        self.seen = []
+        self.credentials = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port = self._listener.getsockname()[1]
+        self._open = []
+        self._threads = []
+        self._start(self._accept)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self._port}"
+
+    def stop(self):
+        for each in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join(2)
+
+    def _start(self, work, *arguments):
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self._listener.accept()
+                self._open.append(peer)
+                self._start(self._serve, peer)
+
+    def _serve(self, peer):
+        with contextlib.suppress(OSError), peer:
+            while self._answer(peer):
+                pass
+
+    def _answer(self, peer):
+        """Is there more to come on this connection?"""
+        head = b""
+        while b"\r\n\r\n" not in head:
+            read = peer.recv(1)
+            if not read:
+                return False
+            head += read
+        request, *lines = head.decode().strip().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in lines)
+        method, target, _ = request.split(" ")
+        left = int(fields.get("content-length", 0))
+        while left:
+            left -= len(peer.recv(left))
+        self.seen.append((method, target))
+        self.credentials.append(fields.get("proxy-authorization"))
+        step = self.steps.pop(0) if self.steps else None
+        if step == "reset":
+            reset(peer)
+            return False
+        if method != "CONNECT":
+            peer.sendall(f"HTTP/1.1 {step or '200 OK'}\r\nContent-Length: 2\r\n\r\nok".encode())
+            return True
+        refusal = step not in (None, "reset-tunnel")
+        peer.sendall(f"HTTP/1.1 {step if refusal else ESTABLISHED}\r\n\r\n".encode())
+        if step == "reset-tunnel":
+            peer.recv(1)  # the handshake has begun
+            reset(peer)
+        elif not refusal:
+            self._tunnel(peer, target)
+        return False
+
+    def _tunnel(self, peer, target):
+        host, _, port = target.rpartition(":")
+        with socket.create_connection((host, int(port))) as origin:
+            self._open.append(origin)
+            other = {peer: origin, origin: peer}
+            while True:
+                for source in select.select([peer, origin], [], [])[0]:
+                    read = source.recv(65_536)
+                    if not read:
+                        return
+                    other[source].sendall(read)
+
+
+def reset(peer):
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+@pytest.fixture
+def proxy():
+    made = Proxy()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+@pytest.fixture(scope="module")
+def ca(authority, tmp_path_factory):
+    path = tmp_path_factory.mktemp("proxies") / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return str(path)
+
+
+@pytest.fixture
+def origin(authority):
+    """An https server that only the proxy connects to."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA).configure_cert(context)
+    with FaultServer(tls=context) as running:
+        yield running
+
+
+@contextmanager
+def with_session(policy, proxy, ca, *, wrapped):
+    with requests.Session() as session:
+        session.trust_env = False
+        session.verify = ca
+        session.proxies = {"http": proxy, "https": proxy}
+        if wrapped:
+            mount(session, policy)
+        else:
+            session.mount("http://", RetryAdapter(policy))
+            session.mount("https://", RetryAdapter(policy))
+        yield session
+
+
+@contextmanager
+def through_session(*arguments, **named):
+    with with_session(*arguments, **named) as session:
+        yield lambda method, url, data=None: session.request(method, url, data=data, timeout=5)
+
+
+@contextmanager
+def with_manager(policy, proxy, ca):
+    parsed = urllib3.util.parse_url(proxy)
+    headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
+    with RetryProxyManager(policy, proxy_url=proxy, proxy_headers=headers, ca_certs=ca, timeout=5) as manager:
+        yield lambda method, url, data=None: manager.request(method, url, body=data)
+
+
+@pytest.fixture(params=["adapter", "mount", "manager"])
+def client(request, ca):
+    """Makes ``call(method, url, data=None)`` for the address of a proxy."""
+
+    def make(proxy, policy=NOW):
+        if request.param == "manager":
+            return with_manager(policy, proxy, ca)
+        return through_session(policy, proxy, ca, wrapped=request.param == "mount")
+
+    return make
+
+
+def outcome(call, *arguments):
+    """Status and response, or the class of the library's error and the error."""
+    try:
+        response = call(*arguments)
+    except LIBRARYS_OWN as error:
+        return "error", error
+    return getattr(response, "status_code", None) or response.status, response
+
+
+def body_of(method):
+    return b"x" if method == "POST" else None
+
+
+def test_attempts_go_through_one_tunnel(proxy, origin, client):
+    """503, then 200, then another call: one CONNECT, one connection to the origin."""
+    origin.script("/thing", 503, 200)
+    with client(proxy.url) as call:
+        status, response = outcome(call, "GET", origin.url + "/thing")
+        assert (status, record_of(response).retries) == (200, 1)
+        assert outcome(call, "GET", origin.url + "/thing")[0] == 200
+    assert proxy.seen == [("CONNECT", origin.url.removeprefix("https://"))]
+    assert [arrival.connection for arrival in origin.requests()] == [1, 1, 1]
+
+
+def test_a_tunnel_that_the_origin_closed_is_opened_anew(proxy, origin, client):
+    """What failed inside it is the origin's: retried where that is safe, through a second tunnel."""
+    origin.script("/thing", "reset", 200)
+    with client(proxy.url) as call:
+        assert outcome(call, "GET", origin.url + "/thing")[0] == 200
+    assert len(proxy.seen) == 2
+    assert [arrival.connection for arrival in origin.requests()] == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("status", ["503 Busy", "502 Bad Gateway", "500 Oops"])
+def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(proxy, origin, client, method, status):
+    """A 5xx to CONNECT: the origin has seen nothing, so a POST is sent too, and arrives once."""
+    origin.script("/thing", 200)
+    proxy.steps = [status, status]
+    with client(proxy.url) as call:
+        found, response = outcome(call, method, origin.url + "/thing", body_of(method))
+    assert found == 200
+    attempts = record_of(response).attempts
+    assert [(each.failure, each.phase) for each in attempts[:-1]] == [(FailureKind.PROXY, Phase.UNSENT)] * 2
+    assert [name for name, _ in proxy.seen] == ["CONNECT"] * 3
+    assert origin.executed("/thing") == len(origin.requests()) == 1
+
+
+@pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "403 Forbidden"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_proxy_that_does_not_want_to_is_asked_once(proxy, origin, client, method, status):
+    """A 4xx to CONNECT: the library's own error, of one attempt, and nothing sent to the origin."""
+    origin.script("/thing", 200)
+    proxy.steps = [status] * 4
+    with client(proxy.url) as call:
+        found, error = outcome(call, method, origin.url + "/thing", body_of(method))
+    assert found == "error"
+    assert record_of(error).reason is Reason.PERMANENT_ERROR
+    assert len(proxy.seen) == len(record_of(error).attempts) == 1
+    assert origin.connections == 0
+
+
+def test_a_proxy_that_stays_busy_ends_in_the_librarys_own_error(proxy, origin, client):
+    """As many CONNECTs as attempts."""
+    origin.script("/thing", 200)
+    proxy.steps = ["503 Busy"] * 9
+    with client(proxy.url) as call:
+        found, error = outcome(call, "POST", origin.url + "/thing", b"x")
+    assert found == "error"
+    assert isinstance(error, (requests.exceptions.ProxyError, urllib3.exceptions.MaxRetryError))
+    assert record_of(error).reason is Reason.ATTEMPTS_EXHAUSTED
+    assert len(proxy.seen) == 4
+    assert origin.connections == 0
+
+
+@pytest.mark.parametrize("step", ["reset", "reset-tunnel"])
+@pytest.mark.parametrize(("method", "sent"), [("GET", 1), ("POST", 0)])
+def test_a_proxy_that_resets_proves_nothing(proxy, origin, client, step, method, sent):
+    """Before the tunnel is up or after: a GET is repeated and arrives; a POST is not, and never arrives."""
+    origin.script("/thing", 200)
+    proxy.steps = [step]
+    with client(proxy.url) as call:
+        found, thing = outcome(call, method, origin.url + "/thing", body_of(method))
+    assert found == (200 if sent else "error")
+    assert record_of(thing).attempts[0].phase is Phase.SENT
+    assert len(proxy.seen) == 1 + sent
+    assert len(origin.requests()) == sent
+    if not sent:
+        assert record_of(thing).reason is Reason.METHOD_NOT_REPLAYABLE
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_not_there_yet_is_waited_for(proxy, origin, client, scheme):
+    """Refused by the proxy: nothing was sent, whatever the method."""
+    proxy.stop()
+    with client(proxy.url) as call:
+        found, error = outcome(call, "POST", f"{scheme}://{origin.url.partition('//')[2]}/thing", b"x")
+    assert found == "error"
+    attempts = record_of(error).attempts
+    assert [(each.failure, each.phase) for each in attempts] == [(FailureKind.PROXY, Phase.UNSENT)] * 4
+
+
+# Plain http, which the proxy forwards.
+
+
+def test_a_forwarding_proxy_gets_every_attempt(proxy, client):
+    """With the absolute address and the credentials; its answer is as good as the origin's."""
+    proxy.steps = ["503 Busy"]
+    with client(proxy.url.replace("//", "//u:p@")) as call:
+        assert outcome(call, "GET", "http://api.example.com/thing")[0] == 200
+    assert proxy.seen == [("GET", "http://api.example.com/thing")] * 2
+    assert proxy.credentials == ["basic dtpw"] * 2  # u:p, in base64, in lower case
+
+
+@pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("POST", 1)])
+def test_a_forwarding_proxy_that_resets_had_read_the_request(proxy, client, method, sent):
+    """It may have passed it on: urllib3 calls that a ProxyError as well, and repeats a POST."""
+    proxy.steps = ["reset"]
+    with client(proxy.url) as call:
+        found, _ = outcome(call, method, "http://api.example.com/thing", body_of(method))
+    assert found == (200 if sent == 2 else "error")
+    assert len(proxy.seen) == sent
+
+
+# The environment, which only requests looks at.
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
+@pytest.mark.parametrize("upper", [False, True])
+def test_the_environment_names_the_proxy(proxy, origin, ca, monkeypatch, wrapped, upper):
+    """http_proxy, https_proxy and no_proxy, in either case, and only with trust_env."""
+    origin.script("/thing", 503, 200)
+
+    def setenv(name, value):
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv(name.upper() if upper else name, value)
+
+    for name in ("no_proxy", "all_proxy", "http_proxy", "https_proxy", "requests_ca_bundle", "curl_ca_bundle"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    setenv("http_proxy", proxy.url)
+    setenv("https_proxy", proxy.url)
+    with with_session(NOW, proxy.url, ca, wrapped=wrapped) as session:
+        session.proxies, session.trust_env = {}, True
+        proxy.steps = ["503 Busy"]
+        assert session.get("http://api.example.com/thing").status_code == 200
+        assert session.get(origin.url + "/thing").status_code == 200
+        assert [name for name, _ in proxy.seen] == ["GET", "GET", "CONNECT"]
+        setenv("no_proxy", "127.0.0.1")
+        assert session.get(origin.url + "/thing").status_code == 200
+        assert len(proxy.seen) == 3
+
+
+def test_a_proxy_manager_needs_a_proxy():
+    with pytest.raises(TypeError, match="proxy_url"):
+        RetryProxyManager(NOW)

@@ -1,0 +1,195 @@
+"""Real TLS under requests and urllib3: certificates, verification and environment mean what they always mean."""
+
+from __future__ import annotations
+
+import ssl
+import warnings
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import requests
+import trustme
+import urllib3
+
+from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+from forbear.requests import RetryAdapter, mount
+from forbear.testing import FaultServer
+from forbear.urllib3 import RetryPoolManager
+
+NOW = RetryPolicy(backoff=Fixed(0))
+REFUSED = (requests.exceptions.SSLError, urllib3.exceptions.MaxRetryError)
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+@pytest.fixture(scope="module")
+def files(authority, tmp_path_factory):
+    """Paths: ``ca``, the client's ``cert`` and ``key``, and ``both`` of them in one file."""
+    place = tmp_path_factory.mktemp("tls")
+    found = SimpleNamespace(**{name: str(place / f"{name}.pem") for name in ("ca", "cert", "key", "both")})
+    authority.cert_pem.write_to_path(found.ca)
+    client = authority.issue_cert("client.example", key_type=trustme.KeyType.ECDSA)
+    client.cert_chain_pems[0].write_to_path(found.cert)
+    client.private_key_pem.write_to_path(found.key)
+    client.private_key_and_cert_chain_pem.write_to_path(found.both)
+    return found
+
+
+def context_of(authority, name="127.0.0.1"):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name, key_type=trustme.KeyType.ECDSA).configure_cert(context)
+    return context
+
+
+@pytest.fixture
+def server(authority):
+    with FaultServer(tls=context_of(authority)) as running:
+        yield running
+
+
+@contextmanager
+def with_session(policy, *, wrapped, **settings):
+    with requests.Session() as session:
+        session.trust_env = False
+        if wrapped:
+            mount(session, policy)
+        else:
+            session.mount("https://", RetryAdapter(policy))
+        vars(session).update(settings)
+        yield lambda method, url, **named: session.request(method, url, timeout=5, **named)
+
+
+@contextmanager
+def with_manager(policy, *, verify=None, cert=None):
+    """The same settings in urllib3's words."""
+    settings = {"cert_reqs": "CERT_NONE"} if verify is False else {"ca_certs": verify}
+    if cert is not None:
+        settings |= {"cert_file": cert} if isinstance(cert, str) else {"cert_file": cert[0], "key_file": cert[1]}
+    with RetryPoolManager(policy, timeout=5, **settings) as manager:
+        yield lambda method, url, data=None: manager.request(method, url, body=data)
+
+
+@pytest.fixture(params=["adapter", "mount", "manager"])
+def client(request):
+    """Makes ``call(method, url, data=None)`` of settings in requests' words."""
+
+    def make(policy=NOW, **settings):
+        if request.param == "manager":
+            return with_manager(policy, **settings)
+        return with_session(policy, wrapped=request.param == "mount", **settings)
+
+    return make
+
+
+def status_of(response):
+    return getattr(response, "status_code", None) or response.status
+
+
+@pytest.mark.parametrize("steps", [["503"], ["cut:3;body=10"], ["reset"], ["503", "close"]], ids="+".join)
+def test_a_file_of_authorities_holds_for_every_attempt(server, files, client, steps):
+    """verify=PATH, ca_certs=PATH: the connection is verified, and what failed is sent again over it."""
+    server.script("/thing", *steps, 200)
+    with client(verify=files.ca) as call:
+        response = call("GET", server.url + "/thing")
+    assert status_of(response) == 200
+    assert record_of(response).retries == len(steps)
+    assert {arrival.connection for arrival in server.requests()} == ({1} if steps == ["503"] else {1, 2})
+
+
+def test_verification_can_be_switched_off(server, client):
+    """verify=False, cert_reqs="CERT_NONE": with urllib3's own warning, and with retries."""
+    server.script("/thing", 503, 200)
+    with client(verify=False) as call, pytest.warns(urllib3.exceptions.InsecureRequestWarning):
+        assert status_of(call("GET", server.url + "/thing")) == 200
+    assert len(server.requests()) == 2
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
+def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, files, client, method, wrong):
+    """It would not hold the next time either: one handshake, the library's own error, and its reason."""
+    server_authority = authority if wrong == "another host" else trustme.CA(key_type=trustme.KeyType.ECDSA)
+    name = "elsewhere.example" if wrong == "another host" else "127.0.0.1"
+    with FaultServer(tls=context_of(server_authority, name)) as server, client(verify=files.ca) as call:
+        server.script("/thing", 200)
+        with pytest.raises(REFUSED) as caught:
+            call(method, server.url + "/thing", data=b"x" if method == "POST" else None)
+        assert server.connections == 1
+        assert server.requests() == []
+    record = record_of(caught.value)
+    assert record.reason is Reason.PERMANENT_ERROR
+    assert [(each.failure, each.phase) for each in record.attempts] == [(FailureKind.CERTIFICATE, Phase.UNSENT)]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["two-files", "one-file"])
+def test_a_clients_certificate_is_shown_on_every_connection(authority, files, client, together):
+    """cert=, cert_file= and key_file=: also on the new connection after a reset."""
+    context = context_of(authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    with FaultServer(tls=context) as server:
+        server.script("/thing", "reset", 200)
+        with client(verify=files.ca, cert=files.both if together else (files.cert, files.key)) as call:
+            assert status_of(call("GET", server.url + "/thing")) == 200
+        assert [arrival.connection for arrival in server.requests()] == [1, 2]
+
+
+@pytest.mark.parametrize(("method", "connections"), [("GET", 4), ("POST", 1)])
+def test_a_server_that_refuses_the_client_may_have_read_the_request(authority, files, client, method, connections):
+    """TLS 1.3 asks for the certificate after the client has begun to send: a POST is not sent again."""
+    context = context_of(authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    with FaultServer(tls=context) as server, client(verify=files.ca) as call:
+        server.script("/thing", 200)
+        with pytest.raises((requests.ConnectionError, urllib3.exceptions.HTTPError)) as caught:
+            call(method, server.url + "/thing", data=b"x" if method == "POST" else None)
+        assert server.connections == connections
+        assert server.requests() == []
+    assert {each.phase for each in record_of(caught.value).attempts} == {Phase.SENT}
+
+
+def test_a_handshake_that_is_reset_is_repeated_where_that_is_safe(server, files, client):
+    """Whether the request was on its way the class of the error does not tell."""
+    server.script("/thing", "reset-before", 200)
+    with client(verify=files.ca) as call:
+        assert status_of(call("GET", server.url + "/thing")) == 200
+    assert server.connections == 2
+
+
+# The environment, which only requests looks at.
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_environment_names_the_authorities(server, files, monkeypatch, wrapped, name):
+    """As without us, and only with trust_env."""
+    for each in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, files.ca)
+    monkeypatch.setenv("no_proxy", "*")
+    server.script("/thing", 503, 200)
+    with with_session(NOW, wrapped=wrapped, trust_env=True) as call:
+        assert call("GET", server.url + "/thing").status_code == 200
+    with with_session(NOW, wrapped=wrapped) as call, pytest.raises(requests.exceptions.SSLError):
+        call("GET", server.url + "/thing")
+    assert len(server.requests()) == 2
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
+def test_the_caller_overrules_the_environment(server, monkeypatch, tmp_path, wrapped):
+    """verify=False stays False, whatever is in REQUESTS_CA_BUNDLE, and a path that is none is requests' own error."""
+    server.script("/thing", 503, 200)
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    with with_session(NOW, wrapped=wrapped, trust_env=True) as call, warnings.catch_warnings():
+        warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+        assert call("GET", server.url + "/thing", verify=False).status_code == 200
+        with pytest.raises(OSError, match="CA certificate bundle") as caught:
+            call("GET", server.url + "/thing")
+    assert len(record_of(caught.value).attempts) == 1
+    assert len(server.requests()) == 2
