@@ -20,7 +20,7 @@ from ._urllib3_family.bodies import ConsumedBody, is_plain
 from ._urllib3_family.errors import classify
 from ._urllib3_family.exchange import Exchange, Facts
 from ._urllib3_family.queueing import SECONDS_LEFT, bound_queues
-from ._urllib3_family.reading import stream_within
+from ._urllib3_family.reading import stream_freely, stream_within
 from ._urllib3_family.redaction import redact_queries, redacted
 from .context import CURRENT
 from .core._checks import shown
@@ -350,8 +350,10 @@ class AdapterExchange(Exchange):
                 self._failed_at_last(error)
                 if not (response.is_redirect and isinstance(error, UNREADABLE)):  # the session does without it
                     raise
-        elif self.timeouts is not None and self._is_bounded():
-            stream_within(response.raw, self.timeouts.left())
+        elif self.timeouts is not None:
+            stream_freely(response.raw, as_timeout(self.timeout))
+            if self._is_bounded():
+                stream_within(response.raw, self.timeouts.left())
         return response
 
     def _status_error(self, response: Any) -> Exception:

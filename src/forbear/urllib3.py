@@ -26,7 +26,7 @@ from ._urllib3_family.bridge import Retry
 from ._urllib3_family.carried import origin_of
 from ._urllib3_family.errors import classify
 from ._urllib3_family.exchange import Exchange, Facts
-from ._urllib3_family.reading import stream_within
+from ._urllib3_family.reading import stream_freely, stream_within
 from ._urllib3_family.redaction import redact_queries, redacted
 from .context import CURRENT
 from .core.record import RECORD
@@ -233,6 +233,7 @@ class PoolExchange(Exchange):
         self.method, self.url, self.payload, self.headers, self.named = request
         if self.headers is None:
             self.headers = pool.headers
+        self.pristine = self.headers
         wiring = pool.wiring
         body_pos = self.named.get("body_pos")
         super().__init__(
@@ -250,7 +251,7 @@ class PoolExchange(Exchange):
         headers = urllib3.HTTPHeaderDict(self.headers)
         for name, value in added:
             headers[name] = value
-        self.headers = self.call.facts.headers = headers
+        self.pristine = self.headers = self.call.facts.headers = headers
         if self.body is not None:
             self.payload = self.body.outgoing
 
@@ -260,7 +261,8 @@ class PoolExchange(Exchange):
             raise exceptions.ProtocolError("The body was sent before the redirect and cannot be sent again.")
 
     def _call_hook(self, hook: Any, attempt: int) -> None:
-        sent = SentRequest(self.method, self.url, urllib3.HTTPHeaderDict(self.headers))
+        # On a fresh copy each time, so that nothing piles up.
+        sent = SentRequest(self.method, self.url, urllib3.HTTPHeaderDict(self.pristine))
         hook(sent, attempt)
         self.headers = self.call.facts.headers = sent.headers
 
@@ -276,13 +278,15 @@ class PoolExchange(Exchange):
         except ConsumedBody as error:
             raise exceptions.ProtocolError(f"The request cannot be sent again: {error}.") from None
 
-    def _clamped(self, named: Mapping[str, Any]) -> dict[str, Any]:
+    def _configured(self, named: Mapping[str, Any]) -> Timeout:
         configured = named.get("timeout", self.pool.timeout)
         if configured is Timeout.DEFAULT_TIMEOUT:
             configured = self.pool.timeout
-        timeout = configured if isinstance(configured, Timeout) else Timeout.from_float(configured)
+        return configured if isinstance(configured, Timeout) else Timeout.from_float(configured)
+
+    def _clamped(self, named: Mapping[str, Any]) -> dict[str, Any]:
         left = self.timeouts.left()
-        clamped: dict[str, Any] = {"timeout": self.timeouts.clamped(timeout)}
+        clamped: dict[str, Any] = {"timeout": self.timeouts.clamped(self._configured(named))}
         if left is not None:
             own = named.get("pool_timeout")
             clamped["pool_timeout"] = left if own is None else min(own, left)
@@ -311,8 +315,10 @@ class PoolExchange(Exchange):
             except Exception as error:
                 self._failed_at_last(error)
                 raise
-        elif self._is_bounded():
-            stream_within(response, self.timeouts.left())
+        elif self.timeouts is not None:
+            stream_freely(response, self._configured(self.named))
+            if self._is_bounded():
+                stream_within(response, self.timeouts.left())
         return response
 
     def _closed_error(self) -> Exception:

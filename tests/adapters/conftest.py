@@ -2,10 +2,26 @@
 
 A test asks for ``adapter`` and speaks its few words; ``async def`` throughout, since a synchronous
 client's calls are made directly in the test's own thread and never suspend. The words that every
-library can be taught are ``client``, ``call``, ``open``, ``read``, ``close``, ``together``, ``watched``,
-``header``, ``reading_for`` and the names of exceptions; the rest belongs to the httpx family, whose tests
-say so with ``pytest.mark.adapters("httpx-family")``. A further library is a further class here and a line
-in ``ADAPTERS``.
+library can be taught are ``client``, ``call``, ``open``, ``read``, ``close``, ``shut``, ``retrying``,
+``together``, ``watched``, ``header``, ``status``, ``reading_for``, ``pool_of``, ``is_idle`` and the names of
+exceptions; the rest belongs to the httpx family, whose tests say so with
+``pytest.mark.adapters("httpx-family")``. A further library is a further class here and a line in ``ADAPTERS``.
+
+Where the libraries rightly differ, a test asks for one of these words by that mark:
+
+| word | who has it | who has not, and why |
+| --- | --- | --- |
+| httpx-family | httpx, httpx2 | per-request ``extensions``, timeouts that can be asked for, any transport below |
+| async, sync, httpx … | that colour or library | |
+| status-errors | httpx, httpx2, requests | urllib3's responses know no request, and no ``raise_for_status`` |
+| blank-headers | httpx, httpx2, urllib3 | requests refuses a header value that begins with a space |
+| stacks | httpx, httpx2, requests | a pool manager has no inner one |
+| pickles | httpx, httpx2, requests | urllib3's own errors forget the error inside them |
+
+And beside the words: urllib3 puts MaxRetryError around whatever failed before the body, so its errors of the
+wire all have that name; requests says ConnectionError for a body that comes too slowly; what an iterator of the
+caller's raises in the middle of an upload comes back as it is from the httpx family, and from the others as the
+bare library hands it over. Where urllib3 makes cyclic garbage itself, ours is compared with its own.
 """
 
 from __future__ import annotations
@@ -45,7 +61,7 @@ class HttpxAdapter:
         self.colour = colour
         self.is_async = colour != "sync"
         self.words = {"httpx-family", name, colour, "async" if self.is_async else "sync"}
-        self.words |= {"status-errors", "blank-headers"}
+        self.words |= {"status-errors", "blank-headers", "stacks", "pickles"}
         self.library = importlib.import_module(name)
         self.forbear = importlib.import_module(f"forbear.{name}")
 
@@ -76,12 +92,75 @@ class HttpxAdapter:
         return self.library.ReadTimeout
 
     @property
+    def body_timeout(self):
+        """A read timeout while the caller reads the body."""
+        return self.library.ReadTimeout
+
+    @property
+    def pool_timeout(self):
+        return self.library.PoolTimeout
+
+    def secret_error(self, text):
+        """An error of the wire with this text inside."""
+        return self.library.ReadError(text)
+
+    @property
+    def wire_errors(self):
+        """What a fault of the server may come out as."""
+        return {
+            "reset": {"ReadError", "RemoteProtocolError"},
+            "close": {"RemoteProtocolError"},
+            "garbage": {"RemoteProtocolError"},
+            "hang": {"ReadTimeout"},
+        }
+
+    @property
+    def base_class(self):
+        """Of the library, for what retries."""
+        return self.library.AsyncBaseTransport if self.is_async else self.library.BaseTransport
+
+    @property
     def DeadlineExceeded(self):
         return self.forbear.DeadlineExceeded
 
     @property
     def CircuitOpenError(self):
         return self.forbear.CircuitOpenError
+
+    def pool_of(self, size):
+        """What makes a client of so many connections, for which callers queue."""
+        return {"inner": self.inner(limits=self.library.Limits(max_connections=size))}
+
+    def is_idle(self, client):
+        """Has such a pool all its connections back?"""
+        pool = client._transport._inner._pool
+        return pool._requests == [] and all(connection.is_idle() for connection in pool.connections)
+
+    def retrying(self, client):
+        """What retries in a client."""
+        return client._transport
+
+    def status(self, response):
+        """Of a response as a hook of the library gets it."""
+        return response.status_code
+
+    async def shut(self, client):
+        """Close what retries, and leave the client as it is."""
+        await self.close(client._transport)
+
+    def patch(self, monkeypatch, answer):
+        """Replace the library's own sending, as mocks and instrumentation do: ``answer()`` is a status."""
+        if self.is_async:
+
+            async def patched(transport, request):
+                return self.library.Response(answer())
+
+        else:
+
+            def patched(transport, request):
+                return self.library.Response(answer())
+
+        monkeypatch.setattr(self.inner_class, f"handle_{'async_' * self.is_async}request", patched)
 
     def reading_for(self, seconds):
         """A client's timeouts: seconds for a read, and plenty for the rest."""
@@ -280,6 +359,22 @@ class SyncAdapter:
     async def close(self, thing):
         thing.close()
 
+    async def shut(self, client):
+        client.close()
+
+    def is_idle(self, client):
+        pools = self.pools(client)
+        return all(pools[key].pool.qsize() == pools[key].pool.maxsize for key in pools.keys())  # noqa: SIM118
+
+    def status(self, response):
+        return response.status_code
+
+    pool_timeout = urllib3.exceptions.EmptyPoolError
+
+    def secret_error(self, text):
+        """What requests raises; a ScriptedPool takes out what urllib3 raised."""
+        return requests.ConnectionError(urllib3.exceptions.ProtocolError(text, ConnectionResetError(104, text)))
+
     def reading_for(self, seconds):
         return {"timeout": urllib3.Timeout(connect=5, read=seconds)}
 
@@ -300,7 +395,7 @@ class SyncAdapter:
 
 class RequestsAdapter(SyncAdapter):
     name = "requests"
-    words = {"urllib3-family", "requests", "sync", "status-errors"}
+    words = {"urllib3-family", "requests", "sync", "status-errors", "stacks", "pickles"}
     library = requests
     forbear = forbear.requests
     transport_error = requests.RequestException
@@ -309,9 +404,32 @@ class RequestsAdapter(SyncAdapter):
     connect_error = requests.ConnectionError
     disconnect_error = requests.ConnectionError
     read_timeout = requests.ReadTimeout
+    body_timeout = requests.ConnectionError
+    base_class = requests.adapters.HTTPAdapter
+    wire_errors = {fault: {"ConnectionError"} for fault in ("reset", "close", "garbage")} | {"hang": {"ReadTimeout"}}
 
     def bare_client(self, inner, options, **settings):
-        return RequestsClient(RetryAdapter(inner=scripted(inner), **options), **settings)
+        return RequestsClient(self.transport(inner, **options), **settings)
+
+    def transport(self, inner=None, **options):
+        return RetryAdapter(inner=scripted(inner), **options)
+
+    def pool_of(self, size):
+        return {"pool_maxsize": size, "pool_block": True}
+
+    def pools(self, client):
+        return self.retrying(client).poolmanager.pools
+
+    def retrying(self, client):
+        return client.session.get_adapter("http://")
+
+    def patch(self, monkeypatch, answer):
+        def patched(adapter, request, **named):
+            response = requests.Response()
+            response.status_code, response._content = answer(), b""
+            return response
+
+        monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", patched)
 
     async def read(self, response):
         return response.content
@@ -332,7 +450,7 @@ class RequestsClient:
             method,
             url,
             data=content,
-            headers=None if headers is None else dict(headers),
+            headers=as_mapping(headers),
             timeout=self._timeout,
             allow_redirects=False,
             stream=is_open,
@@ -350,6 +468,9 @@ class Urllib3Adapter(SyncAdapter):
     transport_error = urllib3.exceptions.HTTPError
     timeout_error = urllib3.exceptions.TimeoutError
     status_error = connect_error = disconnect_error = read_timeout = urllib3.exceptions.MaxRetryError
+    body_timeout = urllib3.exceptions.ReadTimeoutError
+    base_class = urllib3.PoolManager
+    wire_errors = {fault: {"MaxRetryError"} for fault in ("reset", "close", "garbage", "hang")}
 
     def bare_client(self, inner, options, **settings):
         manager = RetryPoolManager(**{"timeout": 5, **settings}, **options)
@@ -364,6 +485,29 @@ class Urllib3Adapter(SyncAdapter):
     async def read(self, response):
         return response.data
 
+    async def close(self, thing):
+        thing.close()
+        if isinstance(thing, Urllib3Response):
+            thing.release_conn()  # with block=True a pool counts the closed ones too
+
+    def pool_of(self, size):
+        return {"settings": {"maxsize": size, "block": True}}
+
+    def pools(self, client):
+        return client.manager.pools
+
+    def retrying(self, client):
+        return client.manager
+
+    def status(self, response):
+        return response.status
+
+    def patch(self, monkeypatch, answer):
+        def patched(pool, method, url, *arguments, **named):
+            return urllib3.HTTPResponse(b"", status=answer(), request_method=method)
+
+        monkeypatch.setattr(urllib3.HTTPConnectionPool, "urlopen", patched)
+
 
 class Urllib3Client:
     """A pool manager with the words of the suite."""
@@ -373,7 +517,7 @@ class Urllib3Client:
 
     def request(self, method, url, *, content=None, headers=None, is_open=False):
         response = self.manager.request(
-            method, url, body=content, headers=None if headers is None else dict(headers), redirect=False,
+            method, url, body=content, headers=as_mapping(headers), redirect=False,
             preload_content=not is_open,
         )  # fmt: skip
         return Urllib3Response(response)
@@ -444,6 +588,11 @@ class WatchedFile(io.BytesIO):
 
 def scripted(inner):
     return ScriptedAdapter(inner) if isinstance(inner, list) else inner
+
+
+def as_mapping(headers):
+    """What requests and urllib3 take; a dict stays the caller's own."""
+    return headers if headers is None or isinstance(headers, dict) else dict(headers)
 
 
 def as_text(value):

@@ -8,40 +8,45 @@ import pytest
 
 from forbear import Fixed, RetryPolicy, RetryToken, record_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
 LONG = RetryPolicy(backoff=Fixed(30))  # of real time
 
 
-async def close_while_waiting(adapter, transport, waiting, calls=1):
-    """Begin calls through the transport, close it once all of them wait; return how each ended."""
+async def close_while_waiting(adapter, client, waiting, calls=1):
+    """Begin calls through the client, close what retries once all of them wait; return how each ended."""
     ended = []
 
     async def call(n):
         try:
-            ended.append(await adapter.send(transport, adapter.library.Request("GET", URL)))
-        except adapter.library.HTTPError as error:
+            ended.append(await adapter.call(client, "GET", URL))
+        except adapter.transport_error as error:
             ended.append(error)
 
     async def close():
         if adapter.is_async:
             while len(waiting) < calls:
                 await anyio.sleep(0.001)
-            await transport.aclose()
+            await adapter.shut(client)
             return
         for _ in range(5000):
             if len(waiting) >= calls:
                 break
             await anyio.sleep(0.001)
-        await anyio.to_thread.run_sync(transport.close)
+        await anyio.to_thread.run_sync(in_thread, adapter.shut(client))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
             group.start_soon(close)
             group.start_soon(adapter.together, calls, call)
     return ended
+
+
+def in_thread(coroutine):
+    with pytest.raises(StopIteration):  # nothing in it suspends
+        coroutine.send(None)
 
 
 def note_waits(waiting):
@@ -51,10 +56,10 @@ def note_waits(waiting):
 async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapsed):
     """The answer comes back with its status and story; its retry is given back."""
     inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
-    transport = adapter.transport(inner, policy=LONG, budget=budget, on_event=note_waits(waiting))
-    elapsed()
-    (response,) = await close_while_waiting(adapter, transport, waiting)
-    assert elapsed() < 2
+    async with adapter.client(inner, policy=LONG, budget=budget, on_event=note_waits(waiting)) as client:
+        elapsed()
+        (response,) = await close_while_waiting(adapter, client, waiting)
+        assert elapsed() < 2
     assert response.status_code == 503
     assert record_of(response).reasons == ("503",)
     assert len(inner.requests) == 1
@@ -65,10 +70,11 @@ async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapse
 async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
     """The library's own error comes out with its story; its retry is given back."""
     waiting = []
-    transport = adapter.transport(["read_timeout", 200], policy=LONG, budget=budget, on_event=note_waits(waiting))
-    (error,) = await close_while_waiting(adapter, transport, waiting)
-    assert type(error) is adapter.library.ReadTimeout
-    assert record_of(error).reasons == ("ReadTimeout",)
+    steps, told = ["read_timeout", 200], note_waits(waiting)
+    async with adapter.client(steps, policy=LONG, budget=budget, on_event=told) as client:
+        (error,) = await close_while_waiting(adapter, client, waiting)
+    assert type(error) is adapter.read_timeout
+    assert record_of(error).reasons == (adapter.read_timeout.__name__,)
     assert any("forbear" in note for note in error.__notes__)
     assert budget.tokens(ORIGIN, 0.0) == 20
 
@@ -76,13 +82,14 @@ async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
 async def test_all_waiting_calls_wake(adapter, budget):
     """Twenty calls in a long wait, one close: twenty answers."""
     inner, waiting = adapter.watched([503]), []
-    transport = adapter.transport(inner, policy=LONG, budget=budget, on_event=note_waits(waiting))
-    ended = await close_while_waiting(adapter, transport, waiting, calls=20)
+    async with adapter.client(inner, policy=LONG, budget=budget, on_event=note_waits(waiting)) as client:
+        ended = await close_while_waiting(adapter, client, waiting, calls=20)
     assert [response.status_code for response in ended] == [503] * 20
     assert inner.closings == [1] * 20
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
+@pytest.mark.adapters("httpx-family")
 async def test_closing_the_client_closes_the_inner_transport_once(adapter):
     """close() reaches what is below, and leaving a with block as well."""
 
@@ -130,6 +137,7 @@ async def test_closing_the_client_closes_the_inner_transport_once(adapter):
     assert (inner.entered, inner.closed) == (1, 1)
 
 
+@pytest.mark.adapters("httpx-family")
 async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
     """The end of ``with client:`` is a close like any other."""
     waiting, ended = [], []
@@ -178,8 +186,8 @@ async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
             ended.append(token)
 
     inner = adapter.watched([200])
-    transport = adapter.transport(inner, strategy=Slow())
-    (error,) = await close_while_waiting(adapter, transport, taken)
+    async with adapter.client(inner, strategy=Slow()) as client:
+        (error,) = await close_while_waiting(adapter, client, taken)
     assert isinstance(error, adapter.transport_error)
     assert record_of(error).attempts == ()
     assert inner.requests == []
@@ -188,9 +196,9 @@ async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
 
 async def test_a_transport_that_was_closed_can_be_used_again(adapter, quick):
     """A close ends the calls that had begun; one that begins later, in a test at the same instant, has its retries."""
-    transport = adapter.transport([503, 200], **quick)
-    await adapter.close(transport)
-    response = await adapter.send(transport, adapter.library.Request("GET", URL))
+    async with adapter.client([503, 200], **quick) as client:
+        await adapter.shut(client)
+        response = await adapter.call(client, "GET", URL)
     assert response.status_code == 200
     assert len(quick["clock"].sleeps) == 1
 
@@ -202,14 +210,14 @@ async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter
 
     def closes(event):
         if event.name == "retry_scheduled":
-            thread = threading.Thread(target=transport.close)
+            thread = threading.Thread(target=in_thread, args=(adapter.shut(client),))
             thread.start()
             thread.join()
 
-    transport = adapter.transport([503, 200], policy=LONG, on_event=[closes, waiting.append])
-    elapsed()
-    response = await adapter.send(transport, adapter.library.Request("GET", URL))
-    assert elapsed() < 2
+    async with adapter.client([503, 200], policy=LONG, on_event=[closes, waiting.append]) as client:
+        elapsed()
+        response = await adapter.call(client, "GET", URL)
+        assert elapsed() < 2
     assert response.status_code == 503
 
 

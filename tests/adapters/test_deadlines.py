@@ -1,11 +1,13 @@
-"""P4 in the httpx family: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
+"""P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
 import pytest
+import urllib3
 
 import forbear
 from forbear import Fixed, RetryPolicy, record_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+pytestmark = pytest.mark.anyio
+family = pytest.mark.adapters("httpx-family")
 
 URL = "http://api.example.com/thing"
 PHASES = ("pool", "connect", "write", "read")
@@ -29,6 +31,7 @@ async def send(adapter, transport, timeout):
     await adapter.send(transport, request)
 
 
+@family
 @pytest.mark.parametrize(
     ("policy", "configured", "first", "second"),
     [
@@ -55,6 +58,7 @@ async def test_every_phase_asks_for_the_time_left(adapter, clock, policy, config
     assert [list(each.values()) for each in seen] == [pytest.approx(first), pytest.approx(second)]
 
 
+@family
 async def test_a_timeout_is_never_zero(adapter, clock):
     """Zero would make a socket non-blocking instead of timing it out."""
     transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(total_timeout=1))
@@ -62,6 +66,7 @@ async def test_a_timeout_is_never_zero(adapter, clock):
     assert all(0 < value < 0.01 for value in seen[1].values())
 
 
+@family
 async def test_without_a_deadline_the_timeouts_are_the_clients_own_object(adapter, clock):
     """Nothing to shorten: the request goes down as it came."""
     transport, seen = phases_seen(adapter, clock)
@@ -72,6 +77,7 @@ async def test_without_a_deadline_the_timeouts_are_the_clients_own_object(adapte
 # Which exception comes out.
 
 
+@family
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("whose", ["deadline", "own"])
 async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, phase, whose):
@@ -104,7 +110,7 @@ async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapt
     async with adapter.client(policy=policy, settings=adapter.reading_for(0.1)) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.status_code == 200
-    assert record_of(response).reasons == ("ReadTimeout",)
+    assert record_of(response).reasons == (adapter.read_timeout.__name__,)
 
 
 async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter, server, elapsed):
@@ -116,15 +122,14 @@ async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter
         response = await adapter.call(client, "GET", server.url + "/thing")
         assert elapsed() < 1
     assert response.status_code == 200
-    assert record_of(response).reasons == ("ReadTimeout",)
+    assert record_of(response).reasons == (adapter.read_timeout.__name__,)
 
 
 async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quickest):
     """Waiting for a connection is part of the call: DeadlineExceeded from PoolTimeout."""
     server.script("/slow", "200;delay=20;drip=15")
     server.script("/thing", 200)
-    inner = adapter.inner(limits=adapter.library.Limits(max_connections=1))
-    async with adapter.client(inner) as client:
+    async with adapter.client(**adapter.pool_of(1)) as client:
         holding = await adapter.open(client, "GET", server.url + "/slow")
 
         async def run():
@@ -134,7 +139,7 @@ async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quicke
 
         errors = []
         assert 0.09 <= await quickest(run, bound=0.14) <= 0.14
-        assert isinstance(errors[-1].__cause__, adapter.library.PoolTimeout)
+        assert isinstance(errors[-1].__cause__, adapter.pool_timeout)
         await adapter.close(holding)
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
 
@@ -143,27 +148,24 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
     """Pool of 10, 40 callers, 8 rounds that all end at their deadline, then a plain GET answers."""
     server.script("/hang", "hang")
     server.script("/thing", 200)
-    inner = adapter.inner(limits=adapter.library.Limits(max_connections=10))
     ended = []
-    bounds = {"forbear": {"total_timeout": 0.05}}, {}
+    # Half of the rounds by a timeout of each call's own, half by a deadline.
+    bounds = [lambda: forbear.override(total_timeout=0.05), lambda: forbear.deadline(0.05)]
 
     async def cut_off(n):
-        # Half of the rounds by a timeout of each call's own, half by a deadline.
-        bound = bounds[len(ended) // 40 % 2]
-        with forbear.deadline(60 if bound else 0.05):
+        with bounds[len(ended) // 40 % 2]():
             try:
-                await adapter.call(client, "GET", server.url + "/hang", extensions=bound)
+                await adapter.call(client, "GET", server.url + "/hang")
             except adapter.DeadlineExceeded as error:
                 ended.append(error)
 
-    async with adapter.client(inner, budget=None) as client:
+    async with adapter.client(**adapter.pool_of(10), budget=None) as client:
         for _ in range(8):
             await adapter.together(40, cut_off)
         assert len(ended) == 320
         response = await adapter.call(client, "GET", server.url + "/thing")
         assert response.status_code == 200
-        assert inner._pool._requests == []
-        assert all(connection.is_idle() for connection in inner._pool.connections)
+        assert adapter.is_idle(client)
 
 
 # Hand-over.
@@ -171,7 +173,7 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
 
 async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
     """total_timeout ends at the hand-over: the caller's stream has the caller's own read timeout."""
-    server.script("/thing", "200;delay=60;body=1;drip=200")  # 140 ms are left, and the body takes longer
+    server.script("/thing", "200;delay=60;body=1;drip=260")  # longer than any timeout that the attempt had
     async with adapter.client(policy=RetryPolicy(total_timeout=0.2)) as client:
         elapsed()
         response = await adapter.open(client, "GET", server.url + "/thing")
@@ -180,14 +182,31 @@ async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, serv
     assert body == b"0"
 
 
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [(None, None), (7, 7), (urllib3.Timeout(connect=3, read=8), 8), (urllib3.Timeout(total=6), 6)],
+    ids=["none", "number", "two", "total"],
+)
+async def test_the_socket_of_a_response_handed_over_has_the_callers_timeout(adapter, server, timeout, seconds):
+    """Whatever form it came in; the attempt's was 0.2 s."""
+    server.script("/thing", "200;body=100000")
+    policy = RetryPolicy(attempt_timeout=0.2, total_timeout=60)
+    async with adapter.client(policy=policy, settings={"timeout": timeout}) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        raw = getattr(response, "raw", response)
+        assert raw._fp.fp.raw._sock.gettimeout() == pytest.approx(seconds, abs=0.1)
+        await adapter.close(response)
+
+
 async def test_the_callers_own_read_timeout_holds_for_the_body(adapter, server):
     """And it fires as itself."""
     server.script("/thing", "200;body=160;drip=300")
     async with adapter.client(policy=RetryPolicy(total_timeout=60), settings=adapter.reading_for(0.06)) as client:
         response = await adapter.open(client, "GET", server.url + "/thing")
-        with pytest.raises(adapter.library.ReadTimeout) as caught:
+        with pytest.raises(adapter.body_timeout) as caught:
             await adapter.read(response)
-    assert type(caught.value) is adapter.library.ReadTimeout
+    assert type(caught.value) is adapter.body_timeout
 
 
 @pytest.mark.parametrize("drip", [600, 30], ids=["stalls", "drips"])
@@ -216,6 +235,37 @@ async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server,
         assert await quickest(run, bound=0.27) <= 0.27
 
 
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
+@pytest.mark.parametrize(
+    "step", ["hang", "200;body=160;drip=50", "404;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"]
+)
+async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, step, is_read):
+    """Head late, body in drops, of any status, read by us or by the caller."""
+    server.script("/thing", step)
+    async with adapter.client(policy=RetryPolicy(max_attempts=1)) as client:
+
+        async def run():
+            with forbear.deadline(0.2), pytest.raises((adapter.DeadlineExceeded, adapter.body_timeout)) as caught:
+                if is_read:
+                    await adapter.call(client, "GET", server.url + "/thing")
+                else:
+                    await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
+            if is_read or step == "hang":
+                assert type(caught.value) is adapter.DeadlineExceeded
+                assert isinstance(caught.value.__cause__, adapter.transport_error)
+
+        assert 0.19 <= await quickest(run, bound=0.27) <= 0.5
+
+
+async def test_a_deadline_of_a_fake_clock_is_not_the_systems(adapter, server, quick):
+    """The time left counts, not the instant."""
+    server.script("/thing", 503, "200;body=10;drip=5")
+    async with adapter.client(policy=RetryPolicy(total_timeout=60), **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.content == b"0123456789"
+
+
 async def test_a_body_read_in_time_is_not_disturbed_by_a_deadline(adapter, server):
     """The whole body, and no exception."""
     server.script("/thing", "200;body=160;drip=2")
@@ -228,6 +278,7 @@ async def test_a_body_read_in_time_is_not_disturbed_by_a_deadline(adapter, serve
 # What the caller owns stays as it was.
 
 
+@family
 @pytest.mark.parametrize("setting", [None, {"max_attempts": 3}, False], ids=["none", "mapping", "off"])
 async def test_nothing_is_written_into_the_callers_objects(adapter, quick, setting):
     """Extensions, timeouts and headers of the caller's request are the same before and after."""
@@ -249,6 +300,7 @@ async def test_nothing_is_written_into_the_callers_objects(adapter, quick, setti
     assert list(request.headers.raw) == headers
 
 
+@family
 async def test_the_callers_timeout_object_is_untouched_by_draining(adapter, server):
     """Draining lowers the read timeout on our copy only."""
     server.script("/thing", "503", 200)

@@ -5,10 +5,14 @@ import pickle
 import httpx
 import httpx2
 import pytest
+import requests
+import urllib3
 
 import forbear
 import forbear.httpx
 import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
 from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
 
 pytestmark = pytest.mark.anyio
@@ -36,17 +40,8 @@ async def test_a_refused_connection(adapter, server, quick):
     assert notes[0].endswith("gave up: attempts-exhausted")
 
 
-@pytest.mark.adapters("httpx-family")
-@pytest.mark.parametrize(
-    ("fault", "classes"),
-    [
-        ("reset", {"ReadError", "RemoteProtocolError"}),
-        ("close", {"RemoteProtocolError"}),
-        ("garbage", {"RemoteProtocolError"}),
-        ("hang", {"ReadTimeout"}),
-    ],
-)
-async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, fault, classes):
+@pytest.mark.parametrize("fault", ["reset", "close", "garbage", "hang"])
+async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, fault):
     """Whatever the server did, the class is one that the caller's except clauses know, and is not wrapped."""
     server.script("/thing", fault)
     settings = adapter.reading_for(0.05) if fault == "hang" else {}
@@ -54,7 +49,7 @@ async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, f
     async with adapter.client(policy=policy, settings=settings, **quick) as client:
         with pytest.raises(adapter.transport_error) as caught:
             await adapter.call(client, "GET", server.url + "/thing")
-    assert type(caught.value).__name__ in classes
+    assert type(caught.value).__name__ in adapter.wire_errors[fault]
     assert type(caught.value).__module__.partition(".")[0] == adapter.name
     assert len(record_of(caught.value).attempts) == len(server.requests()) == 2
 
@@ -98,7 +93,7 @@ async def test_on_exhausted_raise(adapter, server, quick, body):
         assert error.response.text.startswith("0123456789abcdef")
 
 
-@pytest.mark.adapters("httpx-family")
+@pytest.mark.adapters("status-errors")
 async def test_on_exhausted_raise_of_a_body_that_does_not_decode(adapter, server, quick):
     """The status is what failed, whatever its body is like."""
     server.script("/thing", "503;body=30;header=Content-Encoding:gzip")
@@ -145,7 +140,12 @@ async def test_a_full_pool_of_our_own_is_not_retried(adapter, server, quick):
 # Our own classes.
 
 
-@pytest.mark.parametrize("module", [forbear, forbear.httpx, forbear.httpx2], ids=lambda module: module.__name__)
+LIBRARIES = [(httpx, "TransportError", "TimeoutException"), (httpx2, "TransportError", "TimeoutException"),
+             (requests, "RequestException", "Timeout"), (urllib3.exceptions, "HTTPError", "TimeoutError")]  # fmt: skip
+MODULES = [forbear.httpx, forbear.httpx2, forbear.requests, forbear.urllib3]
+
+
+@pytest.mark.parametrize("module", [forbear, *MODULES], ids=lambda module: module.__name__)
 @pytest.mark.parametrize("name", ["DeadlineExceeded", "CircuitOpenError"])
 def test_our_exceptions_survive_pickling(module, name):
     """Class, message, reason and retry_after are the same on the other side."""
@@ -157,7 +157,7 @@ def test_our_exceptions_survive_pickling(module, name):
     assert copy.__notes__ == ["a note"]
 
 
-@pytest.mark.adapters("httpx-family")
+@pytest.mark.adapters("pickles")
 async def test_an_exception_with_a_story_survives_pickling(adapter, quick):
     """The record goes along, into another process."""
     async with adapter.client(["connect_error"], policy=NOW, **quick) as client:
@@ -168,17 +168,22 @@ async def test_an_exception_with_a_story_survives_pickling(adapter, quick):
     assert copy.__notes__ == caught.value.__notes__
 
 
-@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
-def test_our_exceptions_are_of_both_families(library):
-    """``except httpx.TimeoutException`` catches ours; no builtin OSError or TimeoutError does."""
-    ours = getattr(forbear, library.__name__)
-    assert issubclass(ours.DeadlineExceeded, (forbear.DeadlineExceeded))
-    assert issubclass(ours.DeadlineExceeded, library.TimeoutException)
+@pytest.mark.parametrize(
+    ("ours", "library", "error", "timeout"),
+    [(ours, *theirs) for ours, theirs in zip(MODULES, LIBRARIES, strict=True)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_our_exceptions_are_of_both_families(ours, library, error, timeout):
+    """``except httpx.TimeoutException`` catches ours; no builtin TimeoutError does."""
+    error, timeout = getattr(library, error), getattr(library, timeout)
+    assert issubclass(ours.DeadlineExceeded, forbear.DeadlineExceeded)
+    assert issubclass(ours.DeadlineExceeded, timeout)
     assert issubclass(ours.CircuitOpenError, forbear.CircuitOpenError)
-    assert issubclass(ours.CircuitOpenError, library.TransportError)
-    assert not issubclass(ours.CircuitOpenError, library.TimeoutException)
+    assert issubclass(ours.CircuitOpenError, error)
+    assert not issubclass(ours.CircuitOpenError, timeout)
     for cls in (ours.DeadlineExceeded, ours.CircuitOpenError):
-        assert not issubclass(cls, OSError)
+        assert not issubclass(cls, TimeoutError)
+        assert issubclass(cls, OSError) is (library is requests)  # all of requests' are
         failure = ours.classify(cls("over", reason=Reason.DEADLINE))
         assert failure.kind is FailureKind.PERMANENT
 

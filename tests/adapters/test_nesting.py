@@ -3,13 +3,9 @@
 import logging
 
 import pytest
-import requests
 
 from forbear import Fixed, RetryPolicy
 from forbear.core.nesting import outer_loop
-from forbear.requests import RetryAdapter
-from forbear.testing import FaultServer, ScriptedAdapter
-from forbear.urllib3 import RetryPoolManager
 
 NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
 
@@ -33,7 +29,7 @@ def test_the_headers_that_tell(name, value, noticed):
     assert (outer_loop([(name, value)]) is not None) is noticed
 
 
-@pytest.mark.parametrize("library", ["requests", "urllib3"])
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("headers", "switch"),
     [
@@ -42,29 +38,22 @@ def test_the_headers_that_tell(name, value, noticed):
     ],
     ids=["stainless", "aws"],
 )
-def test_told_once_per_client(caplog, library, headers, switch):
+async def test_told_once_per_client(adapter, quick, caplog, headers, switch):
     """However many calls give up; another client tells of it again."""
-    with FaultServer() as server:
-        server.script("/thing", 503)
-        for clients in (1, 2):
-            if library == "requests":
-                client = requests.Session()
-                client.trust_env = False
-                client.mount("http://", RetryAdapter(NOW, name=f"c{clients}"))
-            else:
-                client = RetryPoolManager(NOW, name=f"c{clients}")
-            with client:
-                for _ in range(3):
-                    client.request("GET", server.url + "/thing", headers=headers)
-            told = [entry for entry in caplog.records if getattr(entry, "forbear.event", "") == "nested_retry"]
-            assert len(told) == clients
-            assert switch in told[-1].getMessage()
-            assert told[-1].levelno == logging.WARNING
+    for clients in (1, 2):
+        async with adapter.client([503], policy=NOW, name=f"c{clients}", **quick) as client:
+            for _ in range(3):
+                await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
+        told = [entry for entry in caplog.records if getattr(entry, "forbear.event", "") == "nested_retry"]
+        assert len(told) == clients
+        assert switch in told[-1].getMessage()
+        assert told[-1].levelno == logging.WARNING
 
 
-def test_a_call_that_succeeds_says_nothing(caplog):
+@pytest.mark.anyio
+async def test_a_call_that_succeeds_says_nothing(adapter, quick, caplog):
     """Attempts that were not wasted multiply nothing."""
-    client = requests.Session()
-    client.mount("http://", RetryAdapter(NOW, inner=ScriptedAdapter([503, 200])))
-    client.get("http://api.example.com/", headers={"x-stainless-retry-count": "1"})
+    async with adapter.client([503, 200], policy=NOW, **quick) as client:
+        headers = {"x-stainless-retry-count": "1"}
+        assert (await adapter.call(client, "GET", "http://api.example.com/", headers=headers)).status_code == 200
     assert "SDK" not in caplog.text

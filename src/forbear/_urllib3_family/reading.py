@@ -1,4 +1,4 @@
-"""Reading: an answer's body under a deadline. Floor: acts.
+"""Reading: an answer's body under a deadline, or under none any more. Floor: acts.
 
 urllib3's read timeout bounds each receive; here one instant bounds them all. See draining.py for what is
 relied on; where that is not found, the library's own timeouts are all there is.
@@ -6,12 +6,15 @@ relied on; where that is not found, the library's own timeouts are all there is.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
+
+from urllib3.util import Timeout
 
 from ..clock import SYSTEM_CLOCK
 from .draining import Hurried, is_over, raw_below
 
-__all__ = ["stream_within"]
+__all__ = ["stream_freely", "stream_within"]
 
 
 def stream_within(raw: Any, seconds: float) -> None:
@@ -21,3 +24,15 @@ def stream_within(raw: Any, seconds: float) -> None:
     below = raw_below(raw)
     if below is not None and not isinstance(below._sock, Hurried):
         below._sock = Hurried(below._sock, SYSTEM_CLOCK.monotonic() + seconds)
+
+
+def stream_freely(raw: Any, configured: Timeout) -> None:
+    """Let the caller read this urllib3 response with his own read timeout, not with that of the last attempt."""
+    if is_over(raw):
+        return
+    below = raw_below(raw)
+    if below is not None:
+        fresh = configured.clone()
+        fresh.start_connect()  # else it does not say
+        with suppress(OSError):
+            below._sock.settimeout(fresh.read_timeout)
