@@ -64,8 +64,9 @@ IMPURE = {
 }  # fmt: skip
 ALLOWED = {
     # A plain lock without the cost of importing threading, and its renewal after a fork.
-    "forbear.shared.budget": {"_thread", "os"},
+    "forbear.shared._locks": {"_thread", "os"},
     # The default of ``random=`` for who builds a strategy by hand; everything else is passed in.
+    "forbear.shared.aws": {"random"},
     "forbear.shared.standard": {"random"},
 }
 IMPURE_CALLS = {
@@ -160,7 +161,7 @@ def test_the_walk_sees_imports() -> None:
     assert "forbear.errors" in IMPORTS["forbear.httpx"]  # from . import errors
     assert "forbear._httpx_family.transports" in IMPORTS["forbear.httpx"]
     assert "forbear.core.presets" in IMPORTS["forbear.core.policy"]  # inside a function
-    assert "forbear.core.strategy" not in IMPORTS["forbear.core.call"]  # for type checkers only
+    assert "forbear.core.policy" not in IMPORTS["forbear.core.call"]  # for type checkers only
     assert "anyio" in IMPORTS["forbear.clock"]
 
 

@@ -36,8 +36,5 @@ def new_key(keys: IdempotencyKeys, utc_now: float) -> tuple[tuple[str, str], ...
 
 
 def has_header(facts: RequestFacts, wanted: str) -> bool:
-    """Does the request have a header of this lower-case name?"""
-    for name, _ in facts.header_lines():
-        if (name.decode("latin-1") if isinstance(name, bytes) else name).lower() == wanted:
-            return True
-    return False
+    """Does the request have a header of this name?"""
+    return facts.header(wanted) is not None

@@ -73,8 +73,11 @@ class CallExchange:
         scope = self.scope = CURRENT.get()
         policy = call.policy = transport._resolve(scope, setting)
         strategy = transport._strategy
-        if policy is not transport._policy and transport._made_strategy:
-            call.strategy = strategy.with_policy(policy)
+        if policy is not transport._policy:
+            if transport._made_strategy:
+                call.strategy = strategy.with_policy(policy)
+            elif policy is OFF or policy.max_attempts != transport._policy.max_attempts:
+                call.most_attempts = policy.max_attempts  # said for this call: no strategy of the user's exceeds it
         self._set_deadline(policy, now)
         if scope is not None:
             call.deadline_at = min(call.deadline_at, scope.deadline_on(transport._clock, now))
@@ -83,6 +86,7 @@ class CallExchange:
         try:
             self.initial_delay = call.open(now)
         except RetryRefused as refused:
+            self._tell_strategy_error()
             if refused.reason is Reason.DEADLINE:
                 raise self._deadline_exceeded("the strategy's first wait would end after the deadline") from None
             raise self._told(
@@ -185,8 +189,7 @@ class CallExchange:
                 notices.nested(*nested)
         if call.policy is not OFF:
             notices.failed(call, verdict, now, () if self.scope is None else self.scope.listeners)
-        if call.strategy_error is not None:
-            self._tell_strategy_error()
+        self._tell_strategy_error()
 
     # The end.
 
@@ -237,12 +240,12 @@ class CallExchange:
         call = self.call
         if call.token is not None:
             call.release(self.transport._now())
-        if call.strategy_error is not None:
-            self._tell_strategy_error()
+        self._tell_strategy_error()
 
     def _tell_strategy_error(self) -> None:
-        error, self.call.strategy_error = self.call.strategy_error, None
-        self.transport._notices.hook_failed(f"strategy {type(self.call.strategy).__name__}", error)
+        call = self.call
+        if call.strategy_error is not None or call.scope_error is not None:
+            self.transport._notices.strategy_failed(call)
 
     def woken(self) -> Any:
         """The transport was closed during a wait: the last error, or what is left of the last answer.

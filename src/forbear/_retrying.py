@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.strategy import RetryStrategy
+    from .telemetry.notices import Notices
 
     class Options(TypedDict, total=False):
         """The options that every transport takes; described at ``RetryTransport``."""
@@ -93,6 +94,7 @@ class Retrying:
             raise TypeError(f"budget must be a RetryBudget, or None for no limit, got {shown(budget)}")
         if strategy is not None:
             check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
+            check_quiet(strategy)
         if clock is not None:
             check_has("clock", clock, "monotonic", "time", "sleep", "asleep")
         if idempotency is not None:
@@ -127,7 +129,9 @@ class Retrying:
             or contact is not None
             or (idempotency is not None and idempotency.generate)
         )
-        self._gauge: Any = NEVER_QUIET if self._special else getattr(self._strategy, "gauge", self._strategy)
+        self._gauge: Any = NEVER_QUIET if self._special else getattr(self._strategy, "gauge", None)
+        if self._gauge is None:
+            self._gauge = ForeignGauge(self._strategy, self._notices)
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._strategy!r}>"
@@ -153,6 +157,36 @@ def check_has(option: str, value: object, *methods: str) -> None:
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
         raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
+
+
+def check_quiet(strategy: Any) -> None:
+    try:
+        _ = strategy.quiet
+    except AttributeError as error:
+        raise TypeError(
+            f"strategy has no attribute quiet, got {shown(strategy)}; write quiet = True if nothing needs to be"
+            " recorded of a call that succeeds at once, else False"
+        ) from error
+    except Exception:  # of a property: the first call meets it again
+        return
+
+
+class ForeignGauge:
+    """The gauge of a strategy of a user's own, whose ``quiet`` may fail: then every call asks its methods."""
+
+    __slots__ = ("_notices", "_strategy")
+
+    def __init__(self, strategy: RetryStrategy, notices: Notices) -> None:
+        self._strategy = strategy
+        self._notices = notices
+
+    @property
+    def quiet(self) -> bool:
+        try:
+            return bool(self._strategy.quiet)
+        except Exception as error:
+            self._notices.hook_failed(f"strategy {type(self._strategy).__name__}", error)
+            return False
 
 
 class NeverQuiet:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "Sleeper"]
 
+LONGEST = threading.TIMEOUT_MAX  # seconds, 292 years; what is asked to wait longer raises
+
 
 class Clock(Protocol):
     """Time as a transport sees it. All durations are seconds."""
@@ -43,7 +45,7 @@ class SystemClock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(min(seconds, LONGEST))
 
     async def asleep(self, seconds: float) -> None:
         import anyio
@@ -81,7 +83,7 @@ class Sleeper:
         if self._clock is not SYSTEM_CLOCK:
             self._clock.sleep(seconds)
         else:
-            event.wait(seconds)
+            event.wait(min(seconds, LONGEST))
         return self._closed_at <= since
 
     def lie_down(self, seconds: float, *, since: float) -> Awaitable[bool]:

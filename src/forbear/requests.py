@@ -263,6 +263,15 @@ class RetryAdapter(Retrying, HTTPAdapter):
         super().close()
 
 
+class AdapterFacts(Facts):
+    """What a decision may ask of a prepared request."""
+
+    __slots__ = ()
+
+    def path_and_query(self) -> str:
+        return self.target.path_url  # type: ignore[no-any-return]
+
+
 class AdapterExchange(Exchange):
     """One call through a RetryAdapter."""
 
@@ -274,7 +283,9 @@ class AdapterExchange(Exchange):
         position = request._body_position
         super().__init__(
             adapter,
-            Facts(request.method or "GET", origin_of(request.url or ""), request.headers, adapter._key_names),
+            AdapterFacts(
+                request.method or "GET", origin_of(request.url or ""), request.headers, adapter._key_names, request
+            ),
             request.body,
             position if isinstance(position, int) else None,
             started_at,

@@ -23,9 +23,9 @@ from . import errors
 from ._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
 from ._urllib3_family.bodies import ConsumedBody, is_plain, position_of
 from ._urllib3_family.bridge import Retry
-from ._urllib3_family.carried import origin_of
+from ._urllib3_family.carried import PoolFacts, origin_of
 from ._urllib3_family.errors import classify
-from ._urllib3_family.exchange import Exchange, Facts
+from ._urllib3_family.exchange import Exchange
 from ._urllib3_family.reading import stream_freely, stream_within
 from ._urllib3_family.redaction import redact_queries, redacted
 from .context import CURRENT
@@ -238,7 +238,7 @@ class PoolExchange(Exchange):
         body_pos = self.named.get("body_pos")
         super().__init__(
             wiring,
-            Facts(self.method.upper(), origin_of(self.url, pool), self.headers, wiring._key_names),
+            PoolFacts(self.method.upper(), origin_of(self.url, pool), self.headers, wiring._key_names, self.url),
             self.payload,
             body_pos if isinstance(body_pos, int) else None,
             started_at,

@@ -733,6 +733,78 @@ def test_a_deadline_that_is_infinite_is_said_so() -> None:
     assert strategy.latest == [inf]
 
 
+def test_a_class_in_place_of_a_token_is_not_written_to() -> None:
+    """``return RetryToken`` for ``return RetryToken()``: the class of all tokens stays as it is."""
+    call = a_call(strategy=Ledger(RetryToken))
+    assert answered(call) == GiveUp(Reason.STRATEGY_FAILED)
+    assert RetryToken().attempts == 0
+    RetryToken().attempts = 1
+
+
+@pytest.mark.parametrize("refusal", [RetryRefused(FailureKind.DNS), RetryRefused(Reason.DEADLINE, retry_after="soon")])  # type: ignore[arg-type]
+@pytest.mark.parametrize("initial", [True, False])
+def test_a_refusal_that_cannot_be_told_is_strategy_failed(refusal: RetryRefused, initial: bool) -> None:
+    """What ends up in records and logs is a Reason and a number; ``send=False`` needs them too."""
+    refusal.send = False
+    call = a_call(strategy=Ledger(initial=refusal) if initial else Ledger(refusal), attempts=0)
+    assert call.open(0.0) == 0.0
+    call.sending(0.0)
+    assert answered(call) == GiveUp(Reason.STRATEGY_FAILED)
+    assert isinstance(call.strategy_error, (TypeError, ValueError))
+
+
+def test_of_two_failures_the_first_is_told() -> None:
+    class Failing(Ledger):
+        def release(self, token: RetryToken, now: float) -> None:
+            raise KeyError
+
+    call = a_call(strategy=Failing(ValueError("first")))
+    assert answered(call) == GiveUp(Reason.STRATEGY_FAILED)
+    assert isinstance(call.strategy_error, ValueError)
+
+
+class Closer(Ledger):
+    """It wants to know more of a request than its origin."""
+
+    def __init__(self, scope: Any) -> None:
+        super().__init__(1.0, 1.0)
+        self.scope = scope
+
+    def scope_of(self, facts: RequestFacts) -> str:
+        if isinstance(self.scope, Exception):
+            raise self.scope
+        return self.scope  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("opened", [True, False], ids=["from the start", "late"])
+@pytest.mark.parametrize(
+    ("scope", "asked"), [("mine", "mine"), (None, ORIGIN), (b"mine", ORIGIN), (ValueError("secret"), ORIGIN)], ids=str
+)
+def test_scope_of_says_what_is_passed_as_scope(scope: Any, asked: str, opened: bool) -> None:
+    """Where it fails the call is on its origin, and retried all the same."""
+    call = a_call(strategy=(strategy := Closer(scope)), attempts=0)
+    if opened:
+        call.open(0.0)
+    call.sending(0.0)
+    assert isinstance(answered(call), RetryAfter)
+    assert strategy.asked[0] == f"acquire {asked}"
+    assert (call.scope_error is None) is (asked == "mine")
+    assert call.strategy_error is None
+
+
+def test_what_a_call_allows_bounds_any_strategy() -> None:
+    """Nothing is bought for it."""
+    strategy = Ledger(0.0, 0.0, 0.0)
+    call = a_call(strategy=strategy, attempts=0)
+    call.most_attempts = 2
+    call.open(0.0)
+    call.sending(0.0)
+    assert isinstance(answered(call), RetryAfter)
+    call.sending(0.0)
+    assert answered(call) == GiveUp(Reason.ATTEMPTS_EXHAUSTED)
+    assert strategy.asked == [f"acquire {ORIGIN}", "refresh after 1"]
+
+
 # Before the first attempt.
 
 

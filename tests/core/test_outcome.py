@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,30 @@ def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
 )
 def test_keyed(headers: list[tuple[str, str]], names: frozenset[str], keyed: bool) -> None:
     assert RequestFacts("POST", "http://a:80", headers, names).keyed is keyed
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[("X-Tenant", "blue"), ("x-tenant", "red")], [(b"X-Tenant", b"blue"), (b"x-tenant", b"red")]],
+    ids=["text", "octets"],
+)
+def test_a_header_of_the_request(headers: Any) -> None:
+    """The first value, whatever the case of its name."""
+    facts = RequestFacts("GET", "http://a:80", headers)
+    assert facts.header("x-TENANT") == "blue"
+    assert facts.header("x-tenan") is None
+
+
+def test_the_url_is_origin_path_and_query() -> None:
+    """Without userinfo and fragment, so that it is equal where the requests are."""
+    assert RequestFacts("GET", "http://a:80", target="/b?c=d").url == "http://a:80/b?c=d"
+    assert RequestFacts("GET", "http://a:80").url == "http://a:80"
+
+
+def test_what_is_told_of_a_request_is_method_and_origin() -> None:
+    """Never its URL or headers (P10)."""
+    facts = RequestFacts("GET", "http://a:80", [("X-Tenant", "SECRET")], target="/SECRET")
+    assert repr(facts) == str(facts) == "<RequestFacts GET http://a:80>"
 
 
 def test_outcomes_know_no_http_library() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from forbear import RetryBudget
+from forbear.core.outcome import RequestFacts
 from forbear.shared.budget import MOST_SCOPES
 
 A, B = "http://a:80", "http://b:80"
@@ -177,6 +178,84 @@ def test_state_is_bounded_and_the_least_recently_used_goes_first() -> None:
             assert budget.tokens("http://0:80", 0.0) == 8
             assert budget.tokens("http://1:80", 0.0) == 10  # forgotten, so full again
     assert len(budget._buckets) == MOST_SCOPES
+
+
+def same_url(facts: RequestFacts) -> str:
+    return facts.url
+
+
+def scope_for(budget: RetryBudget, path: str) -> str:
+    return budget.scope_of(RequestFacts("GET", A, target=path))
+
+
+def test_a_function_says_who_shares_a_bucket() -> None:
+    """One retry per 30 seconds for the same URL, whatever other URLs do."""
+    budget = RetryBudget(ratio=0, floor_per_second=1 / 30, burst=1, scope=same_url)
+    one, two = scope_for(budget, "/1"), scope_for(budget, "/2")
+    assert [budget.spend(one, 1.0, now) for now in (0.0, 0.0, 29.0)] == [True, False, False]
+    assert [budget.spend(two, 1.0, now) for now in (10.0, 10.0, 31.0)] == [True, False, False]
+    assert budget.spend(one, 1.0, 31.0)
+    assert budget.tokens(f"{A}/2", 25.0) == pytest.approx(0.7)  # of 31; asked by what the function answers
+    budget.refund(two, 1.0)
+    budget.deposit(two, 40.0)
+    assert budget.tokens(two, 40.0) == 1
+
+
+def test_to_everything_else_it_is_the_origin() -> None:
+    """A breaker or a log that is given the scope sees scheme, host and port (P10)."""
+    scope = scope_for(RetryBudget(scope=same_url), "/SECRET")
+    assert (scope, hash(scope), repr(scope), f"{scope}") == (A, hash(A), repr(A), A)
+
+
+def test_what_answers_no_text_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="scope must answer text, got NoneType"):
+        scope_for(RetryBudget(scope=lambda facts: None), "/")  # type: ignore[arg-type, return-value]
+
+
+def test_text_that_compares_as_it_likes_is_compared_as_text() -> None:
+    """Nothing of a user's runs while the lock is held."""
+
+    class Odd(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+        __hash__ = str.__hash__
+
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=2, scope=lambda facts: Odd("one"))
+    assert budget.spend(scope_for(budget, "/1"), 1.0, 0.0)
+    assert budget.spend(scope_for(budget, "/2"), 1.0, 0.0)
+    assert budget.tokens("one", 0.0) == 0
+
+
+def test_a_function_of_the_url_does_not_grow_without_end() -> None:
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=same_url)
+    for n in range(3 * MOST_SCOPES):
+        assert budget.spend(scope_for(budget, f"/{n}"), 1.0, 0.0)
+        assert len(budget._buckets) <= MOST_SCOPES
+    assert not budget.spend(scope_for(budget, f"/{3 * MOST_SCOPES - 1}"), 1.0, 0.0)
+    assert budget.spend(scope_for(budget, "/0"), 1.0, 0.0)  # forgotten, so full again
+    assert "/" not in repr(budget).replace("/1", "")  # 0/1 tokens
+    assert repr(budget) == "<RetryBudget 0/1, 1024 scopes below full>"
+
+
+@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))])
+def test_a_budget_with_a_function_copies_as_its_function_does(twin_of: Any) -> None:
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=same_url)
+    assert budget.spend(scope_for(budget, "/1"), 1.0, 0.0)
+    twin = twin_of(budget)
+    assert twin.scope is same_url
+    assert twin.spend(scope_for(twin, "/1"), 1.0, 0.0)
+    assert not twin.spend(scope_for(twin, "/1"), 1.0, 0.0)
+
+
+def test_a_function_that_does_not_pickle_is_named() -> None:
+    """Python's own error says which: a lambda has no name to be found by."""
+    budget = RetryBudget(scope=lambda facts: facts.method)
+    assert copy.deepcopy(budget).scope is budget.scope
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(budget)
 
 
 # --- quiet ------------------------------------------------------------------------------------
@@ -423,7 +502,8 @@ def test_repr_is_one_line_of_state() -> None:
         ({"burst": float("inf")}, ValueError, "burst must be finite, got inf"),
         ({"hinted_cost": 1.5}, ValueError, "hinted_cost must be at most 1, got 1.5; any other retry costs 1"),
         ({"hinted_cost": -0.5}, ValueError, "hinted_cost must be at least 0, got -0.5"),
-        ({"scope": "host"}, ValueError, "scope must be one of 'origin', 'transport', got 'host'"),
+        ({"scope": "host"}, ValueError, "scope must be 'origin', 'transport' or a function of the request, got 'host'"),
+        ({"scope": None}, ValueError, "scope must be 'origin', 'transport' or a function of the request, got None"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )

@@ -39,6 +39,9 @@ class Facts(RequestFacts):
     def header_lines(self) -> Any:
         return self.headers.raw
 
+    def path_and_query(self) -> str:
+        return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
+
 
 class Exchange(CallExchange):
     """One call through a transport of the family, the part without colour."""
@@ -52,7 +55,7 @@ class Exchange(CallExchange):
         self.request = self.pristine = self.outgoing = request
         super().__init__(
             transport,
-            Facts(request.method, origin_of(request.url), request.headers, transport._key_names),
+            Facts(request.method, origin_of(request.url), request.headers, transport._key_names, request.url),
             started_at,
         )
 

@@ -83,6 +83,7 @@ class FamilyRetrying(Retrying):
         clock: Clock | None = None,
         random: Callable[[], float] | None = None,
     ) -> None:
+        from ..core.strategy import RetryToken
         from .exchange import AsyncExchange, SyncExchange, origin_of
         from .wrapping import check_inner, take_over_retries, warn_of_lost_proxy
 
@@ -111,6 +112,7 @@ class FamilyRetrying(Retrying):
         self._byte_stream = library.byte_stream
         self._exchange: Any = SyncExchange if self._method == "handle_request" else AsyncExchange
         self._origin_of = origin_of
+        self._token_class = RetryToken
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._strategy!r} over {type(self._inner).__name__}>"
@@ -124,11 +126,14 @@ class FamilyRetrying(Retrying):
             or type(request.stream) is not self._byte_stream
         ):
             return None
+        strategy = self._strategy
         try:
-            token = self._strategy.acquire_initial_token(self._origin_of(request.url), now)
-            if token.delay == 0:
+            if getattr(strategy, "scope_of", None) is not None:
+                return None  # it wants to see the facts of the request, which an exchange has
+            token = strategy.acquire_initial_token(self._origin_of(request.url), now)
+            if isinstance(token, self._token_class) and token.delay == 0:
                 return token
-            self._strategy.release(token, now)
+            strategy.release(token, now)
         except Exception:  # whatever it is, the exchange meets it again and knows what to do
             return None
         return None

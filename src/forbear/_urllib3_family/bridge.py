@@ -446,7 +446,7 @@ class Retry(util.Retry):
             self._notices.succeeded(call, status, now, carried.listeners)
         call.release(now)
         call.close_trail(now)
-        self._tell_of_strategy(call)
+        self._notices.strategy_failed(call)
 
     @property
     def _forbear_record(self) -> Trail | None:
@@ -478,19 +478,14 @@ class Retry(util.Retry):
         """The call, with the attempt that has just ended noted in it."""
         carried = self._carry(now)
         method = "" if method is None else method.upper()  # urllib3 asks about "get" as about "GET"
-        return carried, carried.note_attempt(method, origin_of(url, pool), self._strategy, now)
+        return carried, carried.note_attempt(method, origin_of(url, pool), url, self._strategy, now)
 
     def _is_body_ready(self, method: str) -> bool:
         return self.bodies_replayable or method in BODILESS
 
     def _tell(self, carried: Carried, call: Call, verdict: RetryAfter | GiveUp | None, now: float) -> None:
         self._notices.failed(call, verdict, now, carried.listeners)
-        self._tell_of_strategy(call)
-
-    def _tell_of_strategy(self, call: Call) -> None:
-        if call.strategy_error is not None:
-            self._notices.hook_failed(f"strategy {type(call.strategy).__name__}", call.strategy_error)
-            call.strategy_error = None
+        self._notices.strategy_failed(call)
 
     # Copies.
 

@@ -13,8 +13,8 @@ from urllib3.util import parse_url
 
 from ..context import CURRENT, Scope
 from ..core.call import Call
-from ..core.outcome import RequestFacts
 from ..shared.standard import StandardStrategy
+from .exchange import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..core.policy import RetryPolicy
     from ..core.strategy import RetryStrategy
 
-__all__ = ["KEYED", "Carried", "begin", "origin_of"]
+__all__ = ["KEYED", "Carried", "PoolFacts", "begin", "origin_of"]
 
 # Safe to repeat only with an idempotency key, and a Retry does not see the request's headers.
 KEYED = frozenset({"POST", "PATCH"})
@@ -41,6 +41,16 @@ def begin(policy: RetryPolicy, clock: Clock, now: float) -> Carried:
     if policy.total_timeout is not None:
         deadline_at = min(deadline_at, now + policy.total_timeout)
     return Carried(policy, scope, deadline_at, now)
+
+
+class PoolFacts(Facts):
+    """What a decision may ask of a request to a pool: its URL is a path, or whole for a forward proxy's."""
+
+    __slots__ = ()
+
+    def path_and_query(self) -> str:
+        url = self.target or ""
+        return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
 
 
 class Carried:
@@ -92,7 +102,7 @@ class Carried:
         used = self.retries_used if self.call is None else self.call.attempts - 1
         return Carried(self.policy, self.scope, self.deadline_at, now, used)
 
-    def note_attempt(self, method: str, origin: str, strategy: RetryStrategy, now: float) -> Call:
+    def note_attempt(self, method: str, origin: str, url: str | None, strategy: RetryStrategy, now: float) -> Call:
         """Return the call, with the attempt that has just ended noted in it."""
         call = self.call
         if call is None:
@@ -101,9 +111,10 @@ class Carried:
                 strategy = strategy.with_policy(policy)
             if policy.methods & KEYED:
                 policy = policy.replace(methods=policy.methods - KEYED)
-            call = self.call = Call(
-                policy, RequestFacts(method, origin), strategy, now=self.sent_at, deadline_at=self.deadline_at
-            )
+            facts = PoolFacts(method, origin, {}, target=url)  # a Retry sees no headers
+            call = self.call = Call(policy, facts, strategy, now=self.sent_at, deadline_at=self.deadline_at)
+            if self.scope is not None and not isinstance(strategy, StandardStrategy):
+                call.most_attempts = self.scope.fields.get("max_attempts", inf)
             call.follow(self.retries_used)
             call.sending(self.sent_at)
         elif not self.sent:  # urllib3 always sleeps in between, others may not

@@ -24,12 +24,13 @@ All instants are monotonic seconds.
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 
 from ..errors import RetryRefused
 from . import safety
 from .hints import read_hint
 from .outcome import Failure, FailureKind, Hint, Phase, RequestFacts
+from .strategy import RetryToken
 from .trail import Trail
 from .verdict import GiveUp, Reason, RetryAfter
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .policy import RetryPolicy
-    from .strategy import RetryStrategy, RetryToken
+    from .strategy import RetryStrategy
 
 __all__ = ["Call"]
 
@@ -54,6 +55,9 @@ class Call:
             redirected call have used.
         deadline_at: The instant after which the call must not go on, infinite if there is none.
         strategy_error: What a strategy raised, for the log; None while it works.
+        scope_error: What the strategy's ``scope_of`` raised, for the log.
+        most_attempts: What this call or its context allows a strategy of the user's own; infinite if they
+            say nothing of it. The default strategy has it from the policy.
         was_cut: The deadline ended the last attempt, not the peer.
     """
 
@@ -63,6 +67,8 @@ class Call:
     last_failure: Failure | None = None
     refusal: GiveUp | None = None
     strategy_error: Exception | None = None
+    scope_error: Exception | None = None
+    most_attempts: float = inf
     was_cut = False
 
     def __init__(
@@ -90,17 +96,14 @@ class Call:
             RetryRefused: ``send`` is False: nothing may be sent, or not before the deadline.
         """
         try:
-            self.token = self.strategy.acquire_initial_token(self.facts.origin, now)
-            delay = self.token.delay
-            if not 0 <= delay < inf:
-                raise ValueError(f"a strategy answered a delay of {delay!r} s")
+            delay = delay_of(self._acquire(now))
             if delay > self.deadline_at - now - LEAST_ATTEMPT and delay > 0:
                 raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
             return delay
         except RetryRefused as refused:
-            self.refusal = GiveUp(refused.reason, refused.retry_after)
+            self.refusal = self._refused(refused)
             self.release(now)
-            if not refused.send:
+            if not refused.send and self.refusal.reason is not Reason.STRATEGY_FAILED:
                 raise
         except Exception as error:
             self.refusal = GiveUp(Reason.STRATEGY_FAILED)
@@ -229,13 +232,15 @@ class Call:
             reason = Reason.BODY_CONSUMED
         if reason is None and nested:
             reason = Reason.NESTED_CALL
+        if reason is None and self.attempts >= self.most_attempts:
+            reason = Reason.ATTEMPTS_EXHAUSTED
         if reason is not None:
             return self._end(failure, now, GiveUp(reason))
         latest = self.deadline_at - now - LEAST_ATTEMPT
         try:
             verdict = self._buy(failure, now, latest)
         except RetryRefused as refused:
-            verdict = GiveUp(refused.reason, refused.retry_after)
+            verdict = self._refused(refused)
         except Exception as error:
             self.strategy_error = error
             verdict = GiveUp(Reason.STRATEGY_FAILED)
@@ -250,15 +255,12 @@ class Call:
             return self.refusal
         token = self.token
         if token is None:  # the first attempt went through the door, or an earlier token was ended
-            token = self.strategy.acquire_initial_token(self.facts.origin, now)
-            token.attempts = self.attempts
-            self.token = token
+            token = self._acquire(now)
         refreshed = self.strategy.refresh_token(token, failure, now, latest=latest)
-        refreshed.attempts = self.attempts
-        delay, source = refreshed.delay, refreshed.source
-        self.token = refreshed  # not before: what is no token must not take the place of one
-        if not 0 <= delay < inf:
-            raise ValueError(f"a strategy answered a delay of {delay!r} s")
+        self.token = a_token(refreshed, self.attempts)  # what is no token does not take the place of one
+        delay, source = delay_of(refreshed), refreshed.source
+        if not isinstance(source, str):
+            raise TypeError(f"a strategy answered a source of type {type(source).__name__}")
         asked = failure.hint.delay
         if asked is not None:
             if asked > self.policy.max_retry_after:
@@ -270,6 +272,38 @@ class Call:
         if now + delay > self.key_until and safety.may_not_repeat(self.policy, self.facts, failure, key_expired=True):
             return GiveUp(Reason.KEY_EXPIRED, delay)
         return RetryAfter(delay, source)
+
+    def _acquire(self, now: float) -> RetryToken:
+        token = self.token = a_token(self.strategy.acquire_initial_token(self._scope(), now), self.attempts)
+        return token
+
+    def _scope(self) -> str:
+        """Whose allowance this call is on: its origin, unless the strategy wants to look closer."""
+        try:
+            scope_of = getattr(self.strategy, "scope_of", None)
+            if scope_of is not None:
+                scope = scope_of(self.facts)
+                if isinstance(scope, str):
+                    return scope
+                raise TypeError(f"scope_of answered {type(scope).__name__}")
+        except Exception as error:
+            self.scope_error = error
+        return self.facts.origin
+
+    def _refused(self, refused: RetryRefused) -> GiveUp:
+        """The refusal, if it is one that records and logs can tell."""
+        reason, delay = refused.reason, refused.retry_after
+        try:
+            if not isinstance(reason, Reason):
+                raise TypeError("a strategy refused without a Reason")
+            if delay is not None:
+                delay = float(delay)
+                if isnan(delay):
+                    raise ValueError("a strategy refused with a time that is no number")
+        except (TypeError, ValueError, OverflowError) as error:
+            self.strategy_error = error
+            return GiveUp(Reason.STRATEGY_FAILED)
+        return GiveUp(reason, delay)
 
     def _end(self, failure: Failure, now: float, verdict: GiveUp) -> GiveUp:
         self._note(failure.status, failure, now)
@@ -293,4 +327,29 @@ class Call:
         try:
             getattr(self.strategy, name)(token, now)
         except Exception as error:
-            self.strategy_error = error
+            if self.strategy_error is None:  # the first one is the cause
+                self.strategy_error = error
+
+
+def a_token(answer: object, attempts: int) -> RetryToken:
+    """What a strategy answered, told of the attempts so far.
+
+    Raises:
+        TypeError: It is no token.
+    """
+    if not isinstance(answer, RetryToken):
+        raise TypeError(f"a strategy answered {type(answer).__name__}, not a RetryToken")
+    answer.attempts = attempts
+    return answer
+
+
+def delay_of(token: RetryToken) -> float:
+    """Seconds that a token wants to wait.
+
+    Raises:
+        ValueError, TypeError: That is no time to wait.
+    """
+    delay = token.delay
+    if not 0 <= delay < inf:  # NaN too
+        raise ValueError(f"a strategy answered a delay of {delay!r} s")
+    return float(delay)  # of whatever can be compared with a number

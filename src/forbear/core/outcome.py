@@ -137,6 +137,7 @@ class Failure:
 
     @property
     def retry_safety(self) -> RetrySafety:
+        """Does the failure by itself make a repetition safe? YES if nothing was sent, NO if none can succeed."""
         if self.kind is not FailureKind.STATUS and self.kind not in RETRYABLE_KINDS:
             return RetrySafety.NO
         return RetrySafety.YES if self.phase is Phase.UNSENT else RetrySafety.MAYBE
@@ -152,6 +153,7 @@ class Failure:
 
     @property
     def is_timeout(self) -> bool:
+        """A timeout of the client's own ended the attempt; a 504 is another's, and an answer."""
         return self.kind in TIMEOUT_KINDS
 
     @property
@@ -161,6 +163,7 @@ class Failure:
 
     @property
     def fault(self) -> Fault:
+        """CLIENT: a 4xx, or a mistake made here. SERVER: a 5xx. OTHER: the network, which is nobody's."""
         if self.status is not None:
             return Fault.SERVER if self.status >= 500 else Fault.CLIENT
         return Fault.CLIENT if self.retry_safety is RetrySafety.NO else Fault.OTHER
@@ -171,28 +174,59 @@ class Failure:
 
 
 class RequestFacts:
-    """What a decision needs to know of the request; the headers are looked at only when it matters.
+    """What a decision may ask of the request, the same for every library; looked up only when asked for.
 
-    An adapter whose library keeps headers in another form overrides ``header_lines``.
+    Made only for a call that does not simply succeed at once. Its URL and header values are secret: a scope
+    or a strategy compares them, nobody tells them, and the repr shows neither.
+
+    An adapter whose library keeps headers or URLs in another form overrides ``header_lines`` and
+    ``path_and_query``.
 
     Attributes:
         method: As sent, upper case.
-        origin: ``scheme://host:port``.
-        headers: The request's headers, in the library's own form.
+        origin: ``scheme://host:port``, the port always there.
+        headers: The request's headers, in the library's own form; ``header`` is the same for all.
         key_names: Lower-case names of further headers that carry an idempotency key.
+        target: Where on the origin it goes, in the library's own form; ``url`` is the same for all.
     """
 
-    __slots__ = ("_keyed", "headers", "key_names", "method", "origin")
+    __slots__ = ("_keyed", "headers", "key_names", "method", "origin", "target")
 
-    def __init__(self, method: str, origin: str, headers: Any = (), key_names: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        method: str,
+        origin: str,
+        headers: Any = (),
+        key_names: frozenset[str] = frozenset(),
+        target: Any = "",
+    ) -> None:
         self.method = method
         self.origin = origin
         self.headers = headers
         self.key_names = key_names
+        self.target = target
         self._keyed: bool | None = None
 
     def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:
+        """The request's field lines."""
         return self.headers  # type: ignore[no-any-return]
+
+    def path_and_query(self) -> str:
+        """``/path?query``, as sent."""
+        return self.target  # type: ignore[no-any-return]
+
+    @property
+    def url(self) -> str:
+        """``scheme://host:port/path?query``, without userinfo and fragment: equal where the requests' are."""
+        return f"{self.origin}{self.path_and_query()}"
+
+    def header(self, name: str) -> str | None:
+        """Return the first value of a header, without regard to case; None if the request has none."""
+        wanted = name.lower()
+        for found, value in self.header_lines():
+            if (found.decode("latin-1") if isinstance(found, bytes) else found).lower() == wanted:
+                return value.decode("latin-1") if isinstance(value, bytes) else value
+        return None
 
     @property
     def keyed(self) -> bool:
@@ -203,3 +237,6 @@ class RequestFacts:
 
             keyed = self._keyed = carries_key(self.header_lines(), self.key_names)
         return keyed
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.method} {self.origin}>"

@@ -15,12 +15,14 @@ __all__ = ["RetryStrategy", "RetryToken"]
 
 
 class RetryToken:
-    """One call's state inside a strategy. A strategy may subclass it or add what it needs in ``state``.
+    """One call's state inside a strategy: never in two calls, never in two threads at once.
+
+    A strategy may subclass it or keep what it needs in ``state``.
 
     Attributes:
-        delay: Seconds before the next attempt; a strategy sets it, also on initial tokens.
-        attempts: Attempts sent so far; kept by the call, read by strategies.
-        source: Who chose the delay: "backoff" or the name of the header that did.
+        delay: Seconds before the next attempt, from 0; a strategy sets it, also on initial tokens.
+        attempts: Attempts sent so far, redirects' earlier retries included; kept by the call, read by strategies.
+        source: Who chose the delay: "backoff" or the name of the header that did. It is logged.
         state: Whatever the strategy needs.
     """
 
@@ -37,19 +39,42 @@ class RetryToken:
 
 
 class RetryStrategy(Protocol):
-    """When to try again, or why not. Synchronous, never blocks, called from any thread.
+    """When to try again, or why not: what ``strategy=`` of every transport, adapter and manager takes.
 
-    ``now`` is monotonic seconds. What a strategy raises other than ``RetryRefused``, or a delay that is
-    negative or not finite, ends the call with what it has (``strategy-failed``); the request is never lost.
+    One object serves all calls, at once and from any thread, so what it shares between calls is under a lock
+    of its own. Its methods return at once: no I/O, no sleeping, no clock; ``now`` is monotonic seconds.
+
+    A call asks in this order: ``acquire_initial_token`` (put off until the first failure while ``quiet``),
+    ``refresh_token`` after each failure that may be repeated, then exactly one of ``record_success`` and
+    ``release``, also when it is cancelled or the client is closed meanwhile. What is no failure, what must not
+    be repeated and whose body is gone is decided before a strategy is asked, and its delay is held to the
+    server's word and the deadline afterwards: no strategy can make a POST unsafe. ``policy=`` gives statuses,
+    methods, hints and time limits beside it; the number of attempts is the strategy's, unless the request or
+    ``forbear.override`` allows fewer.
+
+    A strategy that fails loses nothing. What it raises other than ``RetryRefused``, what is no token, and a
+    delay that is negative, not finite or no number end the call with what it has (``strategy-failed``), and are
+    logged once, by class name.
+
+    It may have one method more, ``scope_of(facts) -> str``, to see more of a request than its origin
+    (``forbear.core.outcome.RequestFacts``): what it answers is passed as ``scope``. Calls are on their origin
+    where it fails.
     """
 
     @property
     def quiet(self) -> bool:
-        """True: acquiring and recording success may be skipped now. The first attempt asks only this."""
+        """True: acquiring and recording success may be skipped now; a plain attribute will do.
+
+        The first attempt asks only this, and a call that succeeds at once nothing else. A strategy without
+        anything to remember of successes is always quiet; one that gates first attempts never is.
+        """
         ...
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         """Begin a call to ``scope`` (``scheme://host:port``).
+
+        It may be asked twice for one call, if it refuses or its token wants a delay: such a token is released
+        at once.
 
         Raises:
             RetryRefused: ``send=True``: send once without retries; ``send=False``: do not send.
@@ -61,7 +86,9 @@ class RetryStrategy(Protocol):
 
         Args:
             token: What ``acquire_initial_token`` or the last refresh returned.
-            failure: What happened; ``failure.retry_after`` is the server's word in seconds.
+            failure: What happened; ``failure.retry_after`` is the server's word in seconds. It tells
+                ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` too, and nothing of httpx or
+                requests.
             now: Monotonic seconds.
             latest: The longest delay the deadline allows, infinite if there is none.
 
@@ -72,9 +99,12 @@ class RetryStrategy(Protocol):
         ...
 
     def record_success(self, token: RetryToken, now: float) -> None:
-        """End the call: its last answer was accepted."""
+        """End the call: its last answer was accepted. Idempotent."""
         ...
 
     def release(self, token: RetryToken, now: float) -> None:
-        """End the call otherwise; refund what bought an attempt that was not sent. Idempotent."""
+        """End the call otherwise. Idempotent.
+
+        Refund what bought an attempt that was not sent: ``token.attempts`` has not grown since.
+        """
         ...

@@ -10,12 +10,19 @@ computed, locked or stored.
 
 from __future__ import annotations
 
-import os
-from _thread import allocate_lock
 from math import inf
-from weakref import WeakSet
 
-from ..core._checks import a_choice, a_number, shown
+from ..core._checks import a_number, shown
+from ._locks import allocate_lock, renew_after_fork
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from ..core.outcome import RequestFacts
+
+    Scope = Literal["origin", "transport"] | Callable[[RequestFacts], str]
 
 __all__ = ["RetryBudget"]
 
@@ -33,7 +40,13 @@ class RetryBudget:
         burst: Most tokens a bucket holds, and what it starts with. At least 1.
         hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and relatives): it
             knows what it can take. From 0 to 1; any other retry costs 1.
-        scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins.
+        scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or a function
+            that is given the request's facts (``forbear.core.outcome.RequestFacts``: ``method``, ``origin``,
+            ``url``, ``header(name)``) and answers any text, such as ``lambda facts: facts.url``: requests for
+            which it answers the same share a bucket. It is called at most once per call, from any thread, and
+            only while some bucket is not full or once a call has failed. If it raises or answers no text, the
+            call is on its origin's bucket, which is logged once. What it answers is never shown. The 1,024
+            buckets used last are kept. A budget pickles if its function does: a lambda does not.
 
     Raises:
         ValueError: A number is out of its range.
@@ -59,7 +72,7 @@ class RetryBudget:
         floor_per_second: float = 1.0,
         burst: float = 20,
         hinted_cost: float = 0.25,
-        scope: str = "origin",
+        scope: Scope = "origin",
     ) -> None:
         for name, value, least in (
             ("ratio", ratio, 0),
@@ -72,7 +85,8 @@ class RetryBudget:
                 raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
         if hinted_cost > 1:
             raise ValueError(f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1")
-        a_choice("scope", scope, ("origin", "transport"))
+        if not callable(scope) and scope not in ("origin", "transport"):
+            raise ValueError(f"scope must be 'origin', 'transport' or a function of the request, got {shown(scope)}")
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst
@@ -82,12 +96,31 @@ class RetryBudget:
         self._buckets: dict[str, list[float]] = {}
         self._full_at = -inf  # from then on time alone has filled every bucket
         self._lock = allocate_lock()
-        _budgets.add(self)
+        renew_after_fork(self)
+
+    def scope_of(self, facts: RequestFacts) -> str:
+        """Ask the function given as ``scope``; what it answers travels with the origin.
+
+        Raises:
+            TypeError: It answers no text.
+        """
+        assert callable(self.scope)
+        bucket = self.scope(facts)
+        if not isinstance(bucket, str):
+            raise TypeError(f"scope must answer text, got {type(bucket).__name__}")
+        scoped = ScopedOrigin(facts.origin)
+        scoped.bucket = str.__str__(bucket)  # a subclass may compare as it likes, and with the lock held
+        return scoped
+
+    def _bucket_of(self, scope: str) -> str:
+        if self.scope == "transport":
+            return ""
+        return scope.bucket if isinstance(scope, ScopedOrigin) else scope
 
     def deposit(self, scope: str, now: float) -> None:
         """Note a call."""
-        if self.scope == "transport":
-            scope = ""
+        if self.scope != "origin":
+            scope = self._bucket_of(scope)
         buckets = self._buckets
         with self._lock:  # nothing is called in here: a call is where another thread may come in
             if now >= self._full_at:
@@ -107,8 +140,8 @@ class RetryBudget:
 
     def spend(self, scope: str, cost: float, now: float) -> bool:
         """Take ``cost`` tokens if they are there, all or none."""
-        if self.scope == "transport":
-            scope = ""
+        if self.scope != "origin":
+            scope = self._bucket_of(scope)
         burst, floor = self.burst, self.floor_per_second
         with self._lock:
             buckets = self._buckets
@@ -139,8 +172,8 @@ class RetryBudget:
 
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
-        if self.scope == "transport":
-            scope = ""
+        if self.scope != "origin":
+            scope = self._bucket_of(scope)
         with self._lock:
             buckets = self._buckets
             if scope in buckets:  # else it is full, or forgotten
@@ -150,8 +183,8 @@ class RetryBudget:
 
     def tokens(self, scope: str, now: float) -> float:
         """Tokens there now, for metrics and tests; takes nothing."""
-        if self.scope == "transport":
-            scope = ""
+        if self.scope != "origin":
+            scope = self._bucket_of(scope)
         with self._lock:
             bucket = self._buckets.get(scope)
             if bucket is None:
@@ -166,19 +199,14 @@ class RetryBudget:
         below = f", {count} scope{'s' if count != 1 else ''} below full" if count else ""
         return f"<RetryBudget {lowest:.4g}/{self.burst:.4g}{below}>"
 
-    def __reduce__(self) -> tuple[type[RetryBudget], tuple[float | str, ...]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts full: what was spent here was spent here.
         return RetryBudget, (self.ratio, self.floor_per_second, self.burst, self.hinted_cost, self.scope)
 
 
-_budgets: WeakSet[RetryBudget] = WeakSet()
+class ScopedOrigin(str):
+    """An origin, to everything else in a strategy; to a budget with a scope of its user's, the bucket chosen there."""
 
+    __slots__ = ("bucket",)
 
-def _renew_locks() -> None:
-    # A lock that another thread held at the fork would stay locked in the child for ever.
-    for budget in list(_budgets):
-        budget._lock = allocate_lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_renew_locks)
+    bucket: str

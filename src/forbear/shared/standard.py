@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.outcome import Failure
+    from ..core.outcome import Failure, RequestFacts
     from ..core.policy import RetryPolicy
 
 __all__ = ["StandardStrategy"]
@@ -68,7 +68,7 @@ class StandardStrategy:
         random: Like ``random.random``; drawn once or twice per retry.
     """
 
-    __slots__ = ("_budget", "gauge", "policy", "random")
+    __slots__ = ("_budget", "gauge", "policy", "random", "scope_of")
 
     def __init__(
         self,
@@ -86,6 +86,11 @@ class StandardStrategy:
         # Where ``quiet`` is a plain attribute: a first attempt asks there, and saves a property's call.
         self.gauge: RetryBudget | Unlimited = self._budget
         self.random: Callable[[], float] = random
+        # None where it is not needed: with it the facts of a request are made also for those that succeed at
+        # once beside one that failed.
+        self.scope_of: Callable[[RequestFacts], str] | None = (
+            budget.scope_of if budget is not None and callable(budget.scope) else None
+        )
 
     @property
     def quiet(self) -> bool:

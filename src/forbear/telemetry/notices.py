@@ -141,6 +141,15 @@ class Notices:
                 extra={"forbear.event": "hook_failed", "forbear.client": self.client, "forbear.hook": hook},
             )
 
+    def strategy_failed(self, call: Call) -> None:
+        """Take what the call's strategy raised, if it did."""
+        error, call.strategy_error = call.strategy_error, None
+        if error is not None:
+            self.hook_failed(f"strategy {type(call.strategy).__name__}", error)
+        error, call.scope_error = call.scope_error, None
+        if error is not None:
+            self.hook_failed(f"scope of {type(call.strategy).__name__}", error)
+
     def _tell(self, event: Event, listeners: tuple[Listener, ...]) -> None:
         level = LEVELS[event.name]
         if logger.isEnabledFor(level):
