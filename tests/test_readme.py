@@ -62,6 +62,7 @@ BLOCKS = [
         [0.005, 0.05, 0.5, 1.0],  # half of 0.01, 0.1, 1 and 2
     ),
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
+    ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
     ("The budget", TWICE, [], 1.0),
     (
         "Seeing it",

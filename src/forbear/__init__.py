@@ -35,11 +35,14 @@ if TYPE_CHECKING:
     from .errors import DeadlineExceeded as DeadlineExceeded
     from .errors import ForbearError as ForbearError
     from .errors import RetryRefused as RetryRefused
+    from .shared.aws import AwsStandard as AwsStandard
+    from .shared.aws import TokenBucket as TokenBucket
     from .shared.budget import RetryBudget as RetryBudget
     from .shared.standard import StandardStrategy as StandardStrategy
 
 _PLACES = {
     "AttemptRecord": "core.record",
+    "AwsStandard": "shared.aws",
     "Backoff": "core.backoff",
     "CallRecord": "core.record",
     "CircuitOpenError": "errors",
@@ -60,6 +63,7 @@ _PLACES = {
     "RetryStrategy": "core.strategy",
     "RetryToken": "core.strategy",
     "StandardStrategy": "shared.standard",
+    "TokenBucket": "shared.aws",
     "deadline": "context",
     "override": "context",
     "read_hint": "core.hints",
@@ -68,6 +72,7 @@ _PLACES = {
 
 __all__ = [
     "AttemptRecord",
+    "AwsStandard",
     "Backoff",
     "CallRecord",
     "CircuitOpenError",
@@ -88,6 +93,7 @@ __all__ = [
     "RetryStrategy",
     "RetryToken",
     "StandardStrategy",
+    "TokenBucket",
     "deadline",
     "override",
     "read_hint",

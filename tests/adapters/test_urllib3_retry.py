@@ -36,7 +36,7 @@ from urllib3.response import HTTPResponse
 from urllib3.util.retry import RequestHistory
 
 import forbear
-from forbear import Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import AwsStandard, Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy, record_of
 from forbear._urllib3_family.draining import discard
 from forbear.core.strategy import RetryToken
 from forbear.errors import RetryRefused
@@ -479,6 +479,57 @@ def test_a_strategy_of_ones_own_is_asked_in_order(lane, server, retry, clock, st
         lane.call(client, "GET", server.url + "/thing")
     assert strategy.asked == asked
     assert strategy.open == 0
+
+
+def test_the_quota_of_aws(lane, server, retry, clock):
+    """500 - 14 - 14 + 14 = 486; a call that succeeds at once is not told and brings nothing."""
+    strategy = AwsStandard(random=lambda: 0.5)
+    server.script("/thing", "500", "503", 200, 200)
+    with lane.client(retry(strategy=strategy, clock=clock)) as client:
+        assert lane.call(client, "GET", server.url + "/thing")[0] == 200
+        assert lane.call(client, "GET", server.url + "/thing")[0] == 200
+    assert strategy.bucket.tokens == 486
+    assert sum(clock.sleeps) == pytest.approx(0.025 + 0.05, abs=0.02)  # less what draining took
+
+
+def test_fewer_attempts_by_context_bound_a_strategy(lane, server, retry, clock):
+    strategy = Recording()
+    server.script("/thing", 503)
+    with lane.client(retry(strategy=strategy, clock=clock)) as client, forbear.override(max_attempts=2):
+        status, _, response = lane.call(client, "GET", server.url + "/thing")
+    assert (status, record_of(response).reason) == (503, Reason.ATTEMPTS_EXHAUSTED)
+    assert len(server.requests()) == 2
+    assert strategy.open == 0
+
+
+def test_a_budget_by_url(lane, server, retry):
+    """A Retry knows the URL too, but no headers; one retry for each URL here."""
+    told = []
+
+    def scope(facts):
+        told.append((facts.method, facts.url, facts.header("X-Tenant")))
+        return facts.url
+
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=scope)
+    for path in ("/1", "/2"):
+        server.script(path, 503)
+    with lane.client(retry(AT_ONCE, budget=budget)) as client:
+        for path in ("/1?a=b", "/1?a=b#c", "/2"):
+            lane.call(client, "GET", server.url + path, headers={"X-Tenant": "blue"})
+    assert [each.path for each in server.requests()] == ["/1", "/1", "/1", "/2", "/2"]
+    assert told == [("GET", server.url + path, None) for path in ("/1?a=b", "/1?a=b", "/2")]
+
+
+def test_the_url_of_a_forward_proxy_is_whole():
+    """It is where the request goes, not where the proxy is; one that cannot be read is no reason to fail."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=lambda facts: facts.url)
+    retry = Retry(AT_ONCE, budget=budget)
+    retry.increment("GET", "http://b.example/c?d#e", error=ProtocolError("closed"), _pool=POOL)
+    assert budget.tokens("http://b.example:80/c?d", 0.0) == 0
+    retry.increment("GET", None, error=ProtocolError("closed"), _pool=POOL)
+    assert budget.tokens("http://api.example.com:80/", 0.0) == 0
+    retry.increment("GET", "/f?g#h", error=ProtocolError("closed"), _pool=POOL)
+    assert budget.tokens("http://api.example.com:80/f?g", 0.0) == 0
 
 
 def test_a_strategy_that_fails_costs_no_response(lane, server, retry):

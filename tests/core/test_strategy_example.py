@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import deque
+from pathlib import Path
 
 import httpx
 import pytest
@@ -20,8 +20,7 @@ class TwoRetriesPerMinute:
     quiet = True  # nothing needs to be recorded of a call that succeeds at once
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._bought: deque[float] = deque()
+        self._lock, self._bought = threading.Lock(), list[float]()
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         return RetryToken()
@@ -30,17 +29,20 @@ class TwoRetriesPerMinute:
         if latest < 1.0:
             raise RetryRefused(Reason.DEADLINE, retry_after=1.0)
         with self._lock:
-            while self._bought and self._bought[0] <= now - 60.0:
-                self._bought.popleft()
+            self._bought = [at for at in self._bought if at > now - 60.0]
             if len(self._bought) == 2:
                 raise RetryRefused(Reason.BUDGET_EXHAUSTED)
             self._bought.append(now)
-        token.delay = 1.0  # Call lifts it to what the server asked for
+        token.delay, token.state = 1.0, token.attempts  # the delay is lifted to what the server asked for
         return token
 
     def record_success(self, token: RetryToken, now: float) -> None: ...
 
-    def release(self, token: RetryToken, now: float) -> None: ...
+    def release(self, token: RetryToken, now: float) -> None:
+        with self._lock:
+            if token.state == token.attempts:  # cancelled in its wait: bought, and never sent
+                del self._bought[-1:]
+            token.state = None
 
 
 def get(strategy: RetryStrategy, clock: FakeClock, *steps: object) -> tuple[httpx.Response, int]:
@@ -68,6 +70,25 @@ def test_two_retries_then_none_until_a_minute_has_passed() -> None:
     clock.advance(1.0)
     assert get(strategy, clock, 503)[1] == 3
     assert clock.sleeps == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_what_was_bought_and_not_sent_comes_back() -> None:
+    """Ctrl-C in the wait, any number of times: two retries are there afterwards."""
+
+    class Interrupted(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    strategy = TwoRetriesPerMinute()
+    for _ in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            get(strategy, Interrupted(), 503)
+    assert get(strategy, FakeClock(), 503)[1] == 3
+
+
+def test_the_readme_shows_this_one() -> None:
+    readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+    assert inspect.getsource(TwoRetriesPerMinute) in readme
 
 
 def test_the_safety_rules_are_not_the_strategys() -> None:

@@ -18,6 +18,7 @@ import forbear.httpx
 import forbear.httpx2
 from forbear import (
     AttemptRecord,
+    AwsStandard,
     Backoff,
     CallRecord,
     CircuitOpenError,
@@ -38,12 +39,14 @@ from forbear import (
     RetryStrategy,
     RetryToken,
     StandardStrategy,
+    TokenBucket,
     read_hint,
     record_of,
 )
 from forbear import idempotency as keys
 from forbear.clock import Clock
 from forbear.core.events import AttemptFailed, Event, GaveUp, RetryScheduled, SucceededAfterRetry
+from forbear.core.outcome import RequestFacts
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 
@@ -137,8 +140,33 @@ def strategies() -> None:
     forbear.httpx.RetryTransport(strategy=own)
     forbear.httpx2.AsyncRetryTransport(strategy=standard, policy=policy)
     assert_type(standard.quiet, bool)
+    aws: RetryStrategy = AwsStandard(
+        max_attempts=5,
+        bucket=TokenBucket(100, cost=2, throttling_cost=1, timeout_cost=3, success_gain=0.5, returns_cost=False),
+        backoff=Fixed(1),
+        throttle_backoff=Exponential(base=2),
+        random=lambda: 0.5,
+    )
+    forbear.httpx.RetryTransport(strategy=aws)
+    assert_type(AwsStandard.smithy_example().bucket.tokens, float)
+    AwsStandard(3)  # type: ignore[call-arg]
     wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]
     forbear.httpx.RetryTransport(strategy=wrong)
+
+
+def tenant(facts: RequestFacts) -> str:
+    assert_type(facts.method, str)
+    assert_type(facts.origin, str)
+    assert_type(facts.url, str)
+    return facts.header("X-Tenant") or facts.origin
+
+
+def scopes() -> None:
+    RetryBudget(ratio=0, floor_per_second=1 / 30, burst=1, scope=lambda facts: facts.url)
+    RetryBudget(scope=tenant)
+    RetryBudget(scope="origin")
+    RetryBudget(scope="host")  # type: ignore[arg-type]
+    RetryBudget(scope=len)  # type: ignore[arg-type]
 
 
 def transports() -> None:

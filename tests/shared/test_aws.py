@@ -1,0 +1,461 @@
+"""AwsStandard and TokenBucket: the published scenarios, worked out by hand, and what forbear adds to them.
+
+The sequences are those of smithy-python's functional tests (``tests/functional/test_sync_retries.py`` of
+smithy-core) and of the example in Smithy's guide "Retrying Requests". What must be left is counted here from
+the rules: start full; a retry takes its cost; a success brings back what its last retry has cost, or 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from forbear import (
+    AwsStandard,
+    Exponential,
+    Failure,
+    FailureKind,
+    Fixed,
+    Hint,
+    Phase,
+    Reason,
+    RetryRefused,
+    RetryStrategy,
+    RetryToken,
+    TokenBucket,
+)
+
+A = "http://a:80"
+TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
+RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
+
+
+def answer(status: int, delay: float | None = None, source: str | None = "retry-after") -> Failure:
+    return Failure(FailureKind.STATUS, Phase.ANSWERED, status, Hint(delay, None, source if delay is not None else None))
+
+
+def a_strategy(capacity: float = 500, **fields: Any) -> AwsStandard:
+    return AwsStandard(**{"bucket": TokenBucket(capacity), "random": lambda: 1.0, **fields})
+
+
+def run(strategy: RetryStrategy, *outcomes: int | Failure) -> tuple[int, Reason | None]:
+    """One call as the core makes it; attempts sent, and why it gave up."""
+    token = strategy.acquire_initial_token(A, 0.0)
+    for outcome in outcomes:
+        token.attempts += 1
+        if outcome == 200:
+            strategy.record_success(token, 0.0)
+            return token.attempts, None
+        try:
+            failure = answer(outcome) if isinstance(outcome, int) else outcome
+            token = strategy.refresh_token(token, failure, 0.0, latest=1e9)
+        except RetryRefused as refused:
+            strategy.release(token, 0.0)
+            return token.attempts, refused.reason
+    raise AssertionError("the call went on")
+
+
+# --- published scenarios ----------------------------------------------------------------------
+
+EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("capacity", "most", "calls", "left"),
+    [
+        # 500 - 14 - 14, and the last cost back: + 14
+        pytest.param(500, 3, [([500, 500, 200], 3, None)], 486, id="eventually succeeds"),
+        # 500 - 14 - 14; nothing comes back for attempts that were sent
+        pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED)], 472, id="attempts exhausted"),
+        # 14 - 14, and no 14 for the next
+        pytest.param(14, 3, [([500, 502], 2, EMPTY)], 0, id="exhausted after one retry"),
+        pytest.param(0, 3, [([500], 1, EMPTY)], 0, id="nothing from the start"),
+        # 20 - 14 = 6, less than 14
+        pytest.param(20, 5, [([500, 502], 2, EMPTY)], 6, id="a rest that buys nothing"),
+        # 30 - 14 - 14 + 14 = 16; 16 - 14 + 14 = 16
+        pytest.param(30, 5, [([500, 502, 200], 3, None), ([500, 200], 2, None)], 16, id="recovers"),
+        # a timeout costs what any failure costs: 500 - 14 - 14 + 14
+        pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts"),
+        # 500 - 14 - 14 + 14, then - 14 + 14
+        pytest.param(500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"),
+        # throttling costs 5: 500 - 5 - 5 + 5
+        pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled"),
+        # 500 - 5 - 14 + 14: what the last retry has cost, not the sum
+        pytest.param(500, 3, [([429, 500, 200], 3, None)], 495, id="throttled, then failed"),
+        # 500 - 14 - 5 + 5
+        pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, then throttled"),
+        # 472 after the first, + 1 for each success without a retry
+        pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 474, id="gains"),
+        # 500 is all there can be
+        pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
+    ],
+)
+def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None:
+    strategy = a_strategy(capacity, max_attempts=most)
+    for outcomes, attempts, reason in calls:
+        assert run(strategy, *outcomes) == (attempts, reason)
+    assert strategy.bucket.tokens == left
+    assert strategy.quiet is (left >= capacity)
+
+
+@pytest.mark.parametrize(
+    ("calls", "left"),
+    [
+        # 500 - 5 - 5 + 1: a success brings 1, whatever its retries have cost
+        pytest.param([([500, 500, 200], 3, None)], 491, id="eventually succeeds"),
+        # 500 - 10 - 10 + 1
+        pytest.param([([TIMEOUT, TIMEOUT, 200], 3, None)], 481, id="timeouts"),
+        # four retries: 500 - 4 * 5
+        pytest.param([([500] * 5, 5, EXHAUSTED)], 480, id="attempts exhausted"),
+        # 500 - 5 - 10 - 5 + 1: throttling costs what a failure costs
+        pytest.param([([429, TIMEOUT, 503, 200], 4, None)], 481, id="mixed"),
+        # 480, then a token for each of two successes
+        pytest.param([([500] * 5, 5, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 482, id="gains"),
+    ],
+)
+def test_smithys_example(calls: list[Any], left: int) -> None:
+    """5 tokens a retry, 10 after a timeout, 1 for a success, five attempts."""
+    strategy = AwsStandard.smithy_example(random=lambda: 0.5)
+    for outcomes, attempts, reason in calls:
+        assert run(strategy, *outcomes) == (attempts, reason)
+    assert strategy.bucket.tokens == left
+
+
+def test_smithys_example_runs_dry_after_a_hundred_retries() -> None:
+    """500 / 5, four a call: 25 calls use it up, the 26th is sent once."""
+    strategy = AwsStandard.smithy_example(random=lambda: 0.5)
+    assert [run(strategy, *[500] * 5) for _ in range(25)] == [(5, EXHAUSTED)] * 25
+    assert strategy.bucket.tokens == 0
+    assert run(strategy, 500) == (1, EMPTY)
+
+
+# --- waits ------------------------------------------------------------------------------------
+
+
+def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
+    token, found = strategy.acquire_initial_token(A, 0.0), []
+    assert token.delay == 0.0
+    for failure in failures:
+        token.attempts += 1
+        token = strategy.refresh_token(token, failure, 0.0, latest=1e9)
+        found.append(token.delay)
+    return found
+
+
+def test_it_waits_up_to_50_ms_doubling_to_20_s() -> None:
+    """0.05 × 2**(n - 1): 0.05 × 2**8 = 12.8, then 25.6 is cut to 20."""
+    strategy = a_strategy(max_attempts=99)
+    assert waits(strategy, *[answer(500)] * 11) == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
+
+
+def test_after_throttling_up_to_1_s_doubling_to_20_s() -> None:
+    strategy = a_strategy(max_attempts=99)
+    assert waits(strategy, *[answer(429)] * 6) == [1.0, 2.0, 4.0, 8.0, 16.0, 20.0]
+
+
+def test_the_schedule_follows_each_failure() -> None:
+    """The number of the attempt counts for both: 0.05, 1 × 2, 0.05 × 4."""
+    strategy = a_strategy(max_attempts=99)
+    assert waits(strategy, RESET, answer(429), answer(500)) == pytest.approx([0.05, 2.0, 0.2])
+
+
+def test_the_wait_is_drawn_from_all_of_it() -> None:
+    """Full jitter: from 0."""
+    draws = iter([0.0, 0.25, 0.5])
+    strategy = a_strategy(max_attempts=99, random=lambda: next(draws))
+    assert waits(strategy, *[answer(500)] * 3) == [0.0, 0.025, 0.1]
+
+
+def test_smithys_example_waits_up_to_1_s_doubling() -> None:
+    """Whatever the failure: 2**(n - 1) seconds, cut to 20, half of each drawn."""
+    strategy = AwsStandard.smithy_example(random=lambda: 0.5)
+    assert waits(strategy, RESET, answer(429), TIMEOUT, answer(500)) == [0.5, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("failure", "delay", "source"),
+    [
+        # AWS would cut both at 0.05 + 5 s, and 1 + 5 s: P3
+        pytest.param(answer(500, 30.0), 30.0, "retry-after", id="far beyond the backoff"),
+        pytest.param(answer(429, 6.5, "retry-after-ms"), 6.5, "retry-after-ms", id="beyond, throttled"),
+        pytest.param(answer(500, 0.02), 0.05, "backoff", id="below the backoff"),
+        pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
+    ],
+)
+def test_the_servers_word_is_obeyed_in_full(failure: Failure, delay: float, source: str) -> None:
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    strategy.refresh_token(token, failure, 0.0, latest=1e9)
+    assert (token.delay, token.source) == (delay, source)
+
+
+@pytest.mark.parametrize(
+    ("failure", "latest", "attempts", "reason", "delay"),
+    [
+        pytest.param(RESET, 1e9, 3, EXHAUSTED, None, id="attempts"),
+        pytest.param(RESET, 0.04, 1, Reason.DEADLINE, 0.05, id="backoff past the deadline"),
+        pytest.param(answer(503, 5.0), 4.0, 1, Reason.DEADLINE, 5.0, id="hint past the deadline"),
+        pytest.param(RESET, -1.0, 1, Reason.DEADLINE, 0.05, id="deadline over"),
+    ],
+)
+def test_it_refuses_before_it_takes(
+    failure: Failure, latest: float, attempts: int, reason: Reason, delay: float | None
+) -> None:
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = attempts
+    with pytest.raises(RetryRefused) as caught:
+        strategy.refresh_token(token, failure, 0.0, latest=latest)
+    assert (caught.value.reason, caught.value.retry_after) == (reason, delay)
+    assert strategy.bucket.tokens == 500
+    assert strategy.quiet
+
+
+@pytest.mark.parametrize("wait", [-1.0, float("nan")])
+def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(wait: float) -> None:
+    class Nonsense:
+        def delay(self, attempt: int, previous: float, random: Any) -> float:
+            return wait
+
+    strategy = a_strategy(backoff=Nonsense())
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    with pytest.raises(ValueError, match="the backoff answered"):
+        strategy.refresh_token(token, RESET, 0.0, latest=1e9)
+    assert strategy.bucket.tokens == 500
+
+
+def test_a_token_of_another_strategy_is_refused() -> None:
+    with pytest.raises(AssertionError):
+        a_strategy().refresh_token(RetryToken(), RESET, 0.0, latest=1e9)
+
+
+# --- ends -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["record_success", "release"])
+@pytest.mark.parametrize("second", ["record_success", "release"])
+def test_both_ends_are_idempotent(first: str, second: str) -> None:
+    """The second retry was bought and not sent; whatever ends the token twice, its 14 come back once."""
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    for _ in range(2):
+        token.attempts += 1
+        strategy.refresh_token(token, RESET, 0.0, latest=1e9)
+    assert strategy.bucket.tokens == 472
+    for end in (first, second, second):
+        getattr(strategy, end)(token, 0.0)
+    assert strategy.bucket.tokens == 486
+
+
+def test_what_was_sent_stays_paid() -> None:
+    """Cancelled in the middle of the retry: the server has had it."""
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    strategy.refresh_token(token, RESET, 0.0, latest=1e9)
+    token.attempts = 2
+    strategy.release(token, 0.0)
+    assert strategy.bucket.tokens == 486
+
+
+def test_a_call_that_bought_nothing_gets_nothing_back() -> None:
+    strategy = a_strategy(20)
+    assert strategy.bucket.spend(10)
+    strategy.release(strategy.acquire_initial_token(A, 0.0), 0.0)
+    assert strategy.bucket.tokens == 10
+
+
+# --- the bucket -------------------------------------------------------------------------------
+
+
+def test_quiet_is_a_full_bucket() -> None:
+    """Only then would a success bring nothing."""
+    bucket = TokenBucket(20)
+    strategy = a_strategy(bucket=bucket)
+    assert strategy.quiet
+    assert strategy.gauge.quiet
+    assert bucket.spend(2)
+    assert not strategy.quiet
+    assert not bucket.spend(19)
+    assert not strategy.quiet
+    bucket.deposit(0)
+    assert not strategy.quiet
+    bucket.deposit(0)
+    assert strategy.quiet
+
+
+def test_what_costs_nothing_leaves_it_full() -> None:
+    bucket = TokenBucket(20, throttling_cost=0)
+    assert bucket.spend(bucket.cost_of(answer(429)))
+    assert bucket.quiet
+
+
+def test_what_a_retry_costs() -> None:
+    """A server that says "too much" is well: cheaper. A pool's timeout is a timeout too."""
+    bucket = TokenBucket(cost=1, throttling_cost=2, timeout_cost=3)
+    assert bucket.cost_of(RESET) == 1
+    assert bucket.cost_of(answer(500)) == 1
+    assert bucket.cost_of(answer(504)) == 1
+    assert bucket.cost_of(answer(503)) == 1
+    assert bucket.cost_of(answer(503, 1.0)) == 2
+    assert bucket.cost_of(answer(429)) == 2
+    assert bucket.cost_of(TIMEOUT) == 3
+    assert bucket.cost_of(Failure(FailureKind.CONNECT_TIMEOUT, Phase.UNSENT)) == 3
+
+
+def test_one_bucket_for_several_strategies() -> None:
+    """14 + 14 of 30: the other one finds 2."""
+    bucket = TokenBucket(30)
+    one, two = a_strategy(bucket=bucket), a_strategy(bucket=bucket)
+    assert run(one, 500, 500, 500) == (3, EXHAUSTED)
+    assert run(two, 500) == (1, EMPTY)
+
+
+def test_each_has_a_bucket_of_its_own_if_none_is_given() -> None:
+    assert AwsStandard().bucket is not AwsStandard().bucket
+    assert AwsStandard.smithy_example().bucket is not AwsStandard.smithy_example().bucket
+
+
+@pytest.fixture
+def hasty() -> Any:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(count: int, work: Any) -> None:
+    failed: list[BaseException] = []
+
+    def guarded(n: int) -> None:
+        try:
+            work(n)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_32_threads_never_overspend(hasty: None) -> None:
+    """500 buys 35 retries at 14, and 10 are left: not one more, whoever comes first."""
+    bucket, bought = TokenBucket(), [0] * 32
+
+    def work(n: int) -> None:
+        bought[n] = sum(bucket.spend(14) for _ in range(20))
+
+    in_threads(32, work)
+    assert sum(bought) == 35
+    assert bucket.tokens == 10
+
+
+def test_32_threads_lose_no_token(hasty: None) -> None:
+    """Each round: a call fails once and succeeds (0), one gives up after two retries (-28), one is cancelled (0)."""
+    strategy = a_strategy(100_000, max_attempts=3)
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            assert run(strategy, 500, 200) == (2, None)
+            assert run(strategy, 500, 500, 500) == (3, EXHAUSTED)
+            token = strategy.acquire_initial_token(A, 0.0)
+            token.attempts = 1
+            strategy.release(strategy.refresh_token(token, RESET, 0.0, latest=1e9), 0.0)
+
+    in_threads(32, work)
+    assert strategy.bucket.tokens == 100_000 - 32 * 20 * 28
+
+
+# --- copies, reprs, what is refused -----------------------------------------------------------
+
+TWINS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
+
+
+@pytest.mark.parametrize("twin_of", TWINS, ids=["copy", "deepcopy", "pickle"])
+def test_a_copy_of_a_bucket_has_the_same_numbers_and_is_full(twin_of: Any) -> None:
+    bucket = TokenBucket(30, cost=2, throttling_cost=3, timeout_cost=4, success_gain=5, returns_cost=False)
+    assert bucket.spend(7)
+    twin = twin_of(bucket)
+    assert [twin.cost_of(failure) for failure in (RESET, answer(429), TIMEOUT)] == [2, 3, 4]
+    assert (twin.capacity, twin.success_gain, twin.returns_cost) == (30, 5, False)
+    assert (twin.tokens, twin.quiet) == (30, True)
+    assert twin.spend(1)
+    assert bucket.tokens == 23
+
+
+def middle() -> float:
+    return 0.5
+
+
+@pytest.mark.parametrize("twin_of", TWINS[1:], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of: Any) -> None:
+    """For an adapter that is pickled with its session, and sent to another process."""
+    strategy = AwsStandard(max_attempts=7, bucket=TokenBucket(30), backoff=Fixed(3.0), random=middle)
+    assert run(strategy, 500, 500, 500) == (3, EMPTY)
+    twin = twin_of(strategy)
+    assert (twin.max_attempts, twin.bucket.tokens, strategy.bucket.tokens) == (7, 30, 2)
+    assert waits(twin, RESET, answer(429)) == [3.0, 1.0]
+    assert 0.0 <= waits(twin_of(AwsStandard()), RESET)[0] <= 0.05
+
+
+def test_a_bucket_that_nobody_holds_is_freed() -> None:
+    bucket = TokenBucket()
+    gone = weakref.ref(bucket)
+    del bucket
+    gc.collect()
+    assert gone() is None
+
+
+def test_repr_is_one_line_of_state() -> None:
+    strategy = a_strategy()
+    assert run(strategy, 500, 500, 200) == (3, None)
+    assert repr(strategy) == "<AwsStandard max_attempts=3 <TokenBucket 486/500>>"
+    token = strategy.acquire_initial_token(A, 0.0)
+    assert repr(token) == "<AwsToken after 0 attempts, delay 0 s>"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: TokenBucket(-1), ValueError, "capacity must be at least 0, got -1"),
+        (lambda: TokenBucket("500"), TypeError, "capacity must be a number, got '500'"),  # type: ignore[arg-type]
+        (lambda: TokenBucket(cost=float("nan")), ValueError, "cost must be finite, got nan"),
+        (lambda: TokenBucket(throttling_cost=-5), ValueError, "throttling_cost must be at least 0, got -5"),
+        (lambda: TokenBucket(timeout_cost=True), TypeError, "timeout_cost must be a number, got True"),
+        (lambda: TokenBucket(success_gain=float("inf")), ValueError, "success_gain must be finite, got inf"),
+        (lambda: TokenBucket(returns_cost=1), TypeError, "returns_cost must be True or False, got 1"),  # type: ignore[arg-type]
+        (lambda: AwsStandard(max_attempts=0), ValueError, "max_attempts must be at least 1, got 0"),
+        (lambda: AwsStandard(max_attempts=2.5), TypeError, "max_attempts must be a whole number, got 2.5"),  # type: ignore[arg-type]
+        (lambda: AwsStandard(bucket=500), TypeError, "bucket must be a TokenBucket, got 500"),  # type: ignore[arg-type]
+        (lambda: AwsStandard(backoff=0.5), TypeError, "backoff must be a schedule such as Exponential"),  # type: ignore[arg-type]
+        (lambda: AwsStandard(throttle_backoff=None), TypeError, "throttle_backoff must be a schedule"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_wrong_is_told(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_defaults() -> None:
+    """The numbers of the SDKs' standard mode."""
+    strategy = AwsStandard()
+    bucket = strategy.bucket
+    assert strategy.max_attempts == 3
+    assert (bucket.capacity, bucket.cost, bucket.throttling_cost, bucket.timeout_cost) == (500, 14, 5, 14)
+    assert (bucket.success_gain, bucket.returns_cost) == (1, True)
+    assert strategy.backoff == Exponential(base=0.05, cap=20.0, factor=2.0, jitter="full")
+    assert strategy.throttle_backoff == Exponential(base=1.0, cap=20.0, factor=2.0, jitter="full")
