@@ -352,6 +352,8 @@ class AdapterExchange(Exchange):
 
     def hand_over(self, response: Any) -> Any:
         self._note_on(response, response.status_code)
+        if self.body is not None and response.is_redirect:
+            self._keep_body(response)
         if self._wants_status_error():
             raise self._status_error(response)
         if self.timeouts is not None and not self.stream:

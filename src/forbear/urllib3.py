@@ -257,7 +257,8 @@ class PoolExchange(Exchange):
 
     def _prepare_attempts(self, policy: RetryPolicy) -> None:
         super()._prepare_attempts(policy)
-        if self.body is not None and not self.body.replayable and getattr(self.named["retries"], "history", None):
+        body, is_hop = self.body, bool(getattr(self.named["retries"], "history", None))
+        if is_hop and body is not None and not body.replayable and not self.is_body_used:
             raise exceptions.ProtocolError("The body was sent before the redirect and cannot be sent again.")
 
     def _call_hook(self, hook: Any, attempt: int) -> None:
@@ -303,6 +304,8 @@ class PoolExchange(Exchange):
 
     def hand_over(self, response: Any) -> Any:
         self._note_on(response, response.status)
+        if self.body is not None and response.get_redirect_location():
+            self._keep_body(response)
         if self._wants_status_error():
             self._let_go(response)
             reason = exceptions.ResponseError(

@@ -21,10 +21,15 @@ import anyio
 import httpx
 import httpx2
 import pytest
+import requests
+import urllib3
+from requests_toolbelt import MultipartEncoder
 
 import forbear
 import forbear.httpx
 import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
 from forbear.testing import FakeClock, FaultServer
 
 # Loopback is plain HTTP: an empty context saves loading the certificates of the world for each client.
@@ -42,6 +47,16 @@ class Lane:
     library: ModuleType
     ours: ModuleType
     backend: str | None
+
+    @property
+    def transport_error(self) -> type[Exception]:
+        error: type[Exception] = self.library.TransportError
+        return error
+
+    @property
+    def disconnected(self) -> tuple[type[Exception], str]:
+        """What a connection that is closed without an answer comes out as."""
+        return self.library.RemoteProtocolError, "Server disconnected without sending a response"
 
     def put(self, url: str, **asked: Any) -> Any:
         return self.send("PUT", url, **asked)
@@ -72,6 +87,34 @@ class Lane:
         return client.build_request(method, url, **asked)
 
 
+class RequestsLane(Lane):
+    transport_error = requests.RequestException
+    disconnected = (requests.ConnectionError, "Remote end closed connection without response")
+
+    def send(self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any) -> Any:
+        options = {"clock": FakeClock(), "random": lambda: 0.5, **(options or {})}
+        if "content" in asked:
+            asked["data"] = asked.pop("content")
+        with requests.Session() as session:
+            session.trust_env = False
+            session.mount("http://", forbear.requests.RetryAdapter(**options))
+            return session.request(method, url, timeout=5, **asked)
+
+
+class Urllib3Lane(Lane):
+    transport_error = urllib3.exceptions.HTTPError
+    disconnected = (urllib3.exceptions.MaxRetryError, "Remote end closed connection without response")
+
+    def send(self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any) -> Any:
+        options = {"clock": FakeClock(), "random": lambda: 0.5, **(options or {})}
+        if "content" in asked:
+            asked["body"] = asked.pop("content")
+        with forbear.urllib3.RetryPoolManager(timeout=5, **options) as manager:
+            response: Any = manager.request(method, url, **asked)
+        response.status_code, response.text = response.status, response.data.decode()
+        return response
+
+
 LANES = [
     pytest.param(Lane(httpx, forbear.httpx, None), id="httpx-sync"),
     pytest.param(Lane(httpx, forbear.httpx, "asyncio"), id="httpx-asyncio"),
@@ -80,6 +123,9 @@ LANES = [
     pytest.param(Lane(httpx2, forbear.httpx2, "asyncio"), id="httpx2-asyncio"),
     pytest.param(Lane(httpx2, forbear.httpx2, "trio"), id="httpx2-trio"),
 ]
+REQUESTS = pytest.param(RequestsLane(requests, forbear.requests, None), id="requests")
+URLLIB3 = pytest.param(Urllib3Lane(urllib3, forbear.urllib3, None), id="urllib3")
+BOTH = [REQUESTS, URLLIB3]
 SYNC = [lane for lane in LANES if lane.values[0].backend is None]
 ASYNC = [lane for lane in LANES if lane.values[0].backend is not None]
 
@@ -220,13 +266,27 @@ ASYNC_ONLY = {
     "anyio file part-way read": (lambda tmp: afile(tmp, at=100_001), PAYLOAD[100_001:]),
     "class with an async generator": (lambda _: {"content": AnewAsync()}, PAYLOAD),
 }
+# A list means form fields to requests, which reads the files of a form itself; to urllib3 a form is bytes.
+BY_OTHERS = {
+    **{name: EITHER_COLOUR[name] for name in ("bytes", "str", "json", "nothing")},
+    **SYNC_ONLY,
+    "bytearray": (lambda _: {"content": bytearray(PAYLOAD)}, PAYLOAD),
+    "file part-way read": (lambda tmp: {"content": file_of(tmp, at=100_001)}, PAYLOAD[100_001:]),
+}
+BY_REQUESTS = {name: case for name, case in BY_OTHERS.items() if name not in ("list", "tuple", "bytearray")}
+BY_REQUESTS["data"] = EITHER_COLOUR["data"]
+
+
+def replayable_of(lane):
+    if lane in BOTH:
+        return BY_REQUESTS if lane is REQUESTS else BY_OTHERS
+    return {**EITHER_COLOUR, **(SYNC_ONLY if lane.values[0].backend is None else ASYNC_ONLY)}
+
+
 REPLAYABLE = [
     pytest.param(lane.values[0], *case, id=f"{lane.id}-{name}")
-    for lane in LANES
-    for name, case in {
-        **EITHER_COLOUR,
-        **(SYNC_ONLY if lane.values[0].backend is None else ASYNC_ONLY),
-    }.items()
+    for lane in LANES + BOTH
+    for name, case in replayable_of(lane).items()
 ]
 
 
@@ -409,10 +469,24 @@ ONE_SHOT_ASYNC = {
     "own stream over a list": (lambda lib: {"stream": own_async_stream(lib, pieces(), _stream=[b"raw"])}, SWAPPED),
     "own stream with fields": (lambda lib: {"stream": own_async_stream(lib, pieces(), fields={"a": "1"})}, SWAPPED),
 }
+NOT_OF_HTTPX = {name: case for name, case in ONE_SHOT_SYNC.items() if not name.startswith(("own stream", "multipart"))}
+ENCODED = multipart(b"value").replace(b'; filename="a.bin"\r\nContent-Type: application/octet-stream', b"")
+ONE_SHOT_REQUESTS = {
+    **NOT_OF_HTTPX,
+    "multipart encoder": (lambda _: {"content": MultipartEncoder({"f": "value"}, boundary="frontier")}, ENCODED),
+}
+
+
+def one_shot_of(lane):
+    if lane in BOTH:
+        return ONE_SHOT_REQUESTS if lane is REQUESTS else NOT_OF_HTTPX
+    return ONE_SHOT_SYNC if lane.values[0].backend is None else ONE_SHOT_ASYNC
+
+
 ONE_SHOT = [
     pytest.param(lane.values[0], *case, id=f"{lane.id}-{name}")
-    for lane in LANES
-    for name, case in (ONE_SHOT_SYNC if lane.values[0].backend is None else ONE_SHOT_ASYNC).items()
+    for lane in LANES + BOTH
+    for name, case in one_shot_of(lane).items()
 ]
 
 
@@ -430,7 +504,8 @@ def test_a_consumed_body_gives_the_caller_the_servers_own_answer(lane, make, exp
 def test_a_consumed_body_gives_the_caller_the_librarys_own_error(lane, make, expected, server, path):
     """Read and then dropped: the library's own exception, one arrival."""
     server.script(path, "close", 200)
-    with pytest.raises(lane.library.RemoteProtocolError, match="Server disconnected without sending a response") as it:
+    error, text = lane.disconnected
+    with pytest.raises(error, match=text) as it:
         lane.put(server.url + path, **make(lane.library))
     assert seen(server, path) == [(len(expected), digest(expected), True)]
     assert forbear.record_of(it.value).reason == "body-consumed"
@@ -486,7 +561,7 @@ def numbered(size: int, count: int = 400) -> list[bytes]:
 
 DISGUISED = [
     pytest.param(lane.values[0], cls, prefix, id=f"{lane.id}-{cls.__name__}")
-    for lane in LANES
+    for lane in LANES + BOTH
     for cls, prefix in (
         ((LooksReiterable, b""), (LooksReiterableChain, b"head"))
         if lane.values[0].backend is None
@@ -499,7 +574,7 @@ DISGUISED = [
 def test_a_body_that_only_looks_re_iterable_never_arrives_empty(lane, cls, prefix, server, path):
     """No second body that differs from the first is ever complete, so the server cannot take it for one."""
     server.script(path, 503, 200)
-    with pytest.raises(lane.library.TransportError, match="cannot be sent again"):
+    with pytest.raises(lane.transport_error, match="cannot be sent again"):
         lane.put(server.url + path, content=cls(pieces()))
     assert complete(server, path) == [digest(prefix + PAYLOAD)]
     assert server.executed(path) == 0
@@ -510,13 +585,13 @@ def test_a_body_that_only_looks_re_iterable_never_arrives_without_its_beginning(
     """The first pass was cut half-way, the second would go on behind it: the rest must not pass for the whole."""
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
     server.script(path, "reset-head;delay=50", 200)  # the body is on its way by then
-    with pytest.raises(lane.library.TransportError):
+    with pytest.raises(lane.transport_error):
         lane.put(server.url + path, content=cls(chunks))
     assert set(complete(server, path)) <= {digest(prefix + b"".join(chunks))}
     assert server.executed(path) == 0
 
 
-@pytest.mark.parametrize("lane", SYNC)
+@pytest.mark.parametrize("lane", [*SYNC, URLLIB3])  # requests adds Transfer-Encoding to the length it was given
 def test_a_second_pass_of_other_bytes_is_not_completed(lane, server, path):
     """The same length, declared beforehand, other bytes: the last of them is not sent."""
 
@@ -529,13 +604,13 @@ def test_a_second_pass_of_other_bytes_is_not_completed(lane, server, path):
             yield b"end"
 
     server.script(path, 503, 200)
-    with pytest.raises(lane.library.TransportError, match="cannot be sent again"):
+    with pytest.raises(lane.transport_error, match="cannot be sent again"):
         lane.put(server.url + path, content=Rewritten(), headers={"Content-Length": "1003"})
     assert complete(server, path) == [digest(b"1" * 1_000 + b"end")]
     assert server.executed(path) == 0
 
 
-@pytest.mark.parametrize("lane", SYNC)
+@pytest.mark.parametrize("lane", SYNC + BOTH)
 def test_a_file_that_says_it_can_seek_and_cannot_is_sent_once(lane, server, path):
     """Some files have tell() and seek() that only raise: they can be sent, and cannot be sent again."""
 
@@ -583,9 +658,14 @@ BUFFERED = [
     pytest.param(lane.values[0], generator if lane.values[0].backend is None else agenerator, id=lane.id)
     for lane in LANES
 ]
+BUFFERED_BY_ALL = BUFFERED + [
+    pytest.param(lane.values[0], one_shot, id=f"{lane.id}-{one_shot.__name__}")
+    for lane in BOTH
+    for one_shot in (generator, iter)
+]
 
 
-@pytest.mark.parametrize(("lane", "one_shot"), BUFFERED)
+@pytest.mark.parametrize(("lane", "one_shot"), BUFFERED_BY_ALL)
 def test_a_one_shot_body_that_fits_the_buffer_is_sent_again(lane, one_shot, server, path):
     """body_buffer of exactly its size: replayed, the same bytes on each of three attempts."""
     server.script(path, 503, "close", 200)
@@ -594,7 +674,7 @@ def test_a_one_shot_body_that_fits_the_buffer_is_sent_again(lane, one_shot, serv
     assert seen(server, path) == [(len(PAYLOAD), digest(PAYLOAD), True)] * 3
 
 
-@pytest.mark.parametrize(("lane", "one_shot"), BUFFERED)
+@pytest.mark.parametrize(("lane", "one_shot"), BUFFERED_BY_ALL)
 def test_a_one_shot_body_one_byte_too_long_for_the_buffer_is_not_sent_again(lane, one_shot, server, path):
     """What does not fit is refused: the caller gets the 503, and the server one whole body."""
     server.script(path, 503, 200)
@@ -604,7 +684,7 @@ def test_a_one_shot_body_one_byte_too_long_for_the_buffer_is_not_sent_again(lane
     assert seen(server, path) == [(len(PAYLOAD), digest(PAYLOAD), True)]
 
 
-@pytest.mark.parametrize(("lane", "one_shot"), BUFFERED)
+@pytest.mark.parametrize(("lane", "one_shot"), BUFFERED_BY_ALL)
 def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(lane, one_shot, server, path):
     """Cut half-way: the next attempt sends what was kept, and then what the generator had not yet given."""
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
@@ -614,20 +694,21 @@ def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(lane, one_
     assert seen(server, path)[1:] == [(20_000_000, digest(b"".join(chunks)), True)]
 
 
-@pytest.mark.parametrize("lane", SYNC)
+@pytest.mark.parametrize("lane", SYNC + BOTH)
 def test_a_buffered_file_that_cannot_seek_is_sent_again(lane, server, path):
-    """The buffer serves unseekable files as it serves generators, in multipart too."""
-    server.script(path, 503, 200)
-    for asked, expected in (
-        ({"content": Unseekable()}, PAYLOAD),
-        ({"files": {"f": ("a.bin", Unseekable())}, "headers": FORM}, multipart(PAYLOAD)),
-    ):
+    """The buffer serves unseekable files as it serves generators, in httpx's multipart and requests' encoder too."""
+    cases = [({"content": Unseekable()}, PAYLOAD)]
+    if lane is REQUESTS.values[0]:
+        cases.append(({"content": MultipartEncoder({"f": "value"}, boundary="frontier")}, ENCODED))
+    elif lane is not URLLIB3.values[0]:
+        cases.append(({"files": {"f": ("a.bin", Unseekable())}, "headers": FORM}, multipart(PAYLOAD)))
+    for asked, expected in cases:
         server.script(path, 503, 200)
         assert lane.put(server.url + path, **asked, options={"body_buffer": 1_000_000}).status_code == 200
         assert seen(server, path)[-2:] == [(len(expected), digest(expected), True)] * 2
 
 
-@pytest.mark.parametrize("lane", SYNC)
+@pytest.mark.parametrize("lane", SYNC + BOTH)
 def test_the_buffer_never_holds_more_than_its_size(lane, server, path):
     """60 MB pass through a buffer of 1 MB: memory stays near the buffer, not near the body."""
     server.script(path, 200)
@@ -673,6 +754,33 @@ def test_an_error_of_the_callers_own_iterator_comes_back_as_it_is(lane, one_shot
     assert len(forbear.record_of(error).attempts) == 1
 
 
+@pytest.mark.parametrize("lane", BOTH)
+@pytest.mark.parametrize("body_buffer", [0, 1_000_000])
+@pytest.mark.parametrize("kind", [KeyError, OSError, ConnectionResetError])
+def test_an_error_of_the_callers_own_iterator_comes_back_as_the_bare_library_gives_it(
+    lane, body_buffer, kind, server, path
+):
+    """requests and urllib3 translate an OSError; it is the caller's all the same, and not retried."""
+    error = kind("while the source was read")
+
+    def failing():
+        yield b"begun"
+        raise error
+
+    server.script(path, 200)
+    with pytest.raises(Exception) as bare:
+        if lane is REQUESTS.values[0]:
+            requests.put(server.url + path, data=failing())
+        else:
+            urllib3.PoolManager(retries=0).request("PUT", server.url + path, body=failing())
+    assert len(server.requests(path)) <= 1
+    with pytest.raises(type(bare.value)) as ours:
+        lane.put(server.url + path, content=failing(), options={"body_buffer": body_buffer})
+    assert type(ours.value) is type(bare.value)
+    assert complete(server, path) == []
+    assert len(forbear.record_of(ours.value).attempts) == 1
+
+
 @pytest.mark.parametrize("lane", SYNC)
 def test_a_request_sent_twice_by_the_caller_fails_as_in_the_bare_library(lane, server, path):
     """Sending the same request object again with a spent generator is the caller's mistake, and httpx says so."""
@@ -687,11 +795,29 @@ def test_a_request_sent_twice_by_the_caller_fails_as_in_the_bare_library(lane, s
 
 # Several layers, several hops.
 
+OF_OTHERS = {
+    "file": (lambda: {"content": io.BytesIO(PAYLOAD)}, {}, True),
+    "class": (lambda: {"content": Anew()}, {}, True),
+    "generator": (lambda: {"content": generator(pieces())}, {}, False),
+    "iterator": (lambda: {"content": iter(pieces())}, {}, False),
+    "kept iterator": (lambda: {"content": HandsOutTheSame(pieces())}, {}, False),
+    "unseekable file": (lambda: {"content": Unseekable()}, {}, False),
+    "buffered": (lambda: {"content": generator(pieces())}, {"body_buffer": len(PAYLOAD)}, True),
+    "buffered iterator": (lambda: {"content": iter(pieces())}, {"body_buffer": len(PAYLOAD)}, True),
+    "disguised": (lambda: {"content": LooksReiterable(pieces())}, {}, False),
+}
+OF_REQUESTS = OF_OTHERS | {
+    "encoder": (lambda: {"content": MultipartEncoder({"f": "value"}, boundary="frontier")}, {}, False),
+}
 HOPS = [
     pytest.param(lane.values[0], *case, id=f"{lane.id}-{name}")
-    for lane in LANES
+    for lane in LANES + BOTH
     for name, case in (
-        {
+        OF_OTHERS
+        if lane is URLLIB3
+        else OF_REQUESTS
+        if lane is REQUESTS
+        else {
             "file": (lambda: {"content": io.BytesIO(PAYLOAD)}, {}, True),
             "list": (lambda: {"content": pieces()}, {}, True),
             "iterator": (lambda: {"content": iter(pieces())}, {}, False),
@@ -718,10 +844,36 @@ def test_a_body_follows_a_307_whole_or_not_at_all(lane, make, options, arrives, 
         assert self_following(lane, server.url + path, **asked).status_code == 200
         assert complete(server, path + "-moved") == [digest(PAYLOAD)] * 2
     else:
-        with pytest.raises(lane.library.TransportError, match="cannot be sent again"):
+        with pytest.raises(lane.transport_error, match=r"cannot be sent again|Unable to rewind"):
             self_following(lane, server.url + path, **asked)
         assert complete(server, path + "-moved") == []
-    assert complete(server, path) == [digest(PAYLOAD)]
+    assert complete(server, path) in ([digest(PAYLOAD)], [digest(ENCODED)])
+
+
+@pytest.mark.parametrize("lane", BOTH)
+def test_what_is_sent_after_a_redirect_is_a_body_of_its_own(lane, server, path, tmp_path):
+    """The same objects again, put elsewhere or changed by their owner: nothing is left of the redirected call."""
+    file, changing = file_of(tmp_path), Changing()
+    for body, change in ((file, lambda: file.seek(100)), (changing, changing.change)):
+        server.script(path, "307;executes=0;header=Location:" + path + "-moved")
+        server.script(path + "-moved", 200)
+        first = lane.put(server.url + path, content=body)
+        change()
+        assert lane.put(server.url + path + "-moved", content=body).status_code == first.status_code == 200
+    assert complete(server, path + "-moved") == [
+        *(digest(PAYLOAD), digest(PAYLOAD[100:])),
+        *(digest(b"before"), digest(b"after it")),
+    ]
+
+
+class Changing:
+    content = b"before"
+
+    def __iter__(self):
+        yield self.content
+
+    def change(self):
+        self.content = b"after it"
 
 
 @pytest.mark.parametrize("lane", LANES)
@@ -735,6 +887,8 @@ def test_a_generator_does_not_follow_a_307_with_the_librarys_own_error(lane, ser
 
 
 def self_following(lane: Lane, url: str, *, options: dict[str, Any], **asked: Any) -> Any:
+    if isinstance(lane, (RequestsLane, Urllib3Lane)):
+        return lane.put(url, options=options, **asked)  # they follow by default
     options = {"clock": FakeClock(), "random": lambda: 0.5, **options}
     if lane.backend is None:
         transport = lane.ours.RetryTransport(lane.library.HTTPTransport(verify=NO_TLS), **options)

@@ -51,6 +51,11 @@ class Body(Readings):
         if getattr(body, "gi_frame", body) is None:
             self._readings = 1  # a generator that an earlier hop of a redirect has used up
 
+    @property
+    def is_seekable(self) -> bool:
+        """A file that says by itself where it stands."""
+        return self._start is not None
+
     def rewind(self) -> None:
         """Make ready for the next attempt.
 

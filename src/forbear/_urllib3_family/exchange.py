@@ -6,8 +6,10 @@ how an answer is read, judged and closed.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from math import inf
 from typing import Any
+from weakref import ref
 
 from .._exchange import CallExchange
 from .._retrying import OFF
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from ..core.policy import RetryPolicy
 
 __all__ = ["Exchange", "Facts"]
+
+
+# Hops are sent one by one, with the same body: what of it can still be read its guard knows.
+LAST_REDIRECTED: ContextVar[ref[Body] | None] = ContextVar("forbear_last_redirected", default=None)
 
 
 class Facts(RequestFacts):
@@ -46,6 +52,7 @@ class Exchange(CallExchange):
     first_response: Any = None
     first_error: Exception | None = None
     attempt: int = 0
+    is_body_used: bool = False  # by an earlier hop of a redirect
 
     def __init__(self, transport: Retrying, facts: Facts, body: Any, body_start: int | None, started_at: float) -> None:
         super().__init__(transport, facts, started_at)
@@ -56,12 +63,26 @@ class Exchange(CallExchange):
         transport, call = self.transport, self.call
         off = policy is OFF
         if not off and not is_plain(self.original_body):
-            self.body = Body(self.original_body, self.body_start, transport._body_buffer)
+            self.body = self._guarded_body()
         added = self._added_headers()
         if call.deadline_at != inf or policy.attempt_timeout is not None:
             self.timeouts = Timeouts(transport._now, call.deadline_at, policy.attempt_timeout)
         if added or self.body is not None:
             self._change_request(added)
+
+    def _guarded_body(self) -> Body:
+        before = LAST_REDIRECTED.get()
+        known = None if before is None else before()
+        if known is None or known.source is not self.original_body or known.is_seekable:
+            return Body(self.original_body, self.body_start, self.transport._body_buffer)
+        LAST_REDIRECTED.set(None)
+        self.is_body_used = True
+        return known
+
+    def _keep_body(self, response: Any) -> None:
+        """The caller will follow this redirect, and keeps its response meanwhile."""
+        response._forbear_body = self.body
+        LAST_REDIRECTED.set(ref(self.body))
 
     def _change_request(self, added: Iterable[tuple[str, str]]) -> None:
         """Put headers and the guarded body on a copy of what will be sent."""
@@ -73,10 +94,11 @@ class Exchange(CallExchange):
         call.sending(transport._now())
         if self.body is not None and not self.body.ready:
             raise ConsumedBody("its body was used up before")  # now, and not after the head has gone out
-        if not call.trail.entries:
-            return
-        if self.body is not None:
+        is_retry = bool(call.trail.entries)
+        if self.body is not None and (is_retry or self.is_body_used):
             self.body.rewind()
+        if not is_retry:
+            return
         if transport._before_attempt is not None:
             try:
                 self._call_hook(transport._before_attempt, call.attempts)
