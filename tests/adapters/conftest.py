@@ -97,6 +97,11 @@ class HttpxAdapter:
         return self.library.ReadTimeout
 
     @property
+    def cut_error(self):
+        """A body that ended before its length, while the caller read it."""
+        return self.library.RemoteProtocolError
+
+    @property
     def pool_timeout(self):
         return self.library.PoolTimeout
 
@@ -405,6 +410,7 @@ class RequestsAdapter(SyncAdapter):
     disconnect_error = requests.ConnectionError
     read_timeout = requests.ReadTimeout
     body_timeout = requests.ConnectionError
+    cut_error = requests.exceptions.ChunkedEncodingError
     base_class = requests.adapters.HTTPAdapter
     wire_errors = {fault: {"ConnectionError"} for fault in ("reset", "close", "garbage")} | {"hang": {"ReadTimeout"}}
 
@@ -469,6 +475,7 @@ class Urllib3Adapter(SyncAdapter):
     timeout_error = urllib3.exceptions.TimeoutError
     status_error = connect_error = disconnect_error = read_timeout = urllib3.exceptions.MaxRetryError
     body_timeout = urllib3.exceptions.ReadTimeoutError
+    cut_error = urllib3.exceptions.ProtocolError
     base_class = urllib3.PoolManager
     wire_errors = {fault: {"MaxRetryError"} for fault in ("reset", "close", "garbage", "hang")}
 

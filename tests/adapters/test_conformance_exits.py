@@ -12,6 +12,7 @@ import time
 import anyio
 import pytest
 
+import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
@@ -319,3 +320,23 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
     assert server.open_connections == 0
     if descriptors is not None:
         assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
+@pytest.mark.parametrize(
+    "step", ["503", "503;body=200000", "503;body=64;drip=300", "503;chunked=1", "reset", "garbage"]
+)
+async def test_a_pool_of_one_never_deadlocks(adapter, server, quick, step, is_read):
+    """Whatever failed, its connection is back before the next attempt asks for one; twice."""
+    server.script("/thing", step, step, 200)
+    async with adapter.client(**adapter.pool_of(1), **quick) as client:
+        for _ in range(2):
+            with forbear.deadline(10):  # else a failure would wait for ever
+                if is_read:
+                    response = await adapter.call(client, "GET", server.url + "/thing")
+                else:
+                    response = await adapter.open(client, "GET", server.url + "/thing")
+                    await adapter.read(response)
+            assert response.status_code == 200
+        assert adapter.is_idle(client)
+    assert len(server.requests()) == 4

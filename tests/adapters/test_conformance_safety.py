@@ -218,3 +218,37 @@ async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, ser
     assert response.status_code == 200
     events.assert_retried(1, [adapter.disconnect_error.__name__])
     assert server.connections == 2
+
+
+# Answers whose head has come.
+
+
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("fault", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;body=10;chunked=1"])
+@pytest.mark.parametrize(
+    ("method", "headers", "sent"), [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "order-17"}, 2)]
+)
+async def test_a_truncated_answer_is_a_failure(adapter, server, quick, fault, method, headers, sent):
+    """Where it is read inside, and for what is safe to repeat; a keyless POST gets the library's own error."""
+    server.script("/thing", fault, "200;body=10")
+    async with adapter.client(**adapter.pool_of(1), **quick) as client:
+        if sent == 2:
+            response = await adapter.call(client, method, server.url + "/thing", content=b"x", headers=headers)
+            assert response.content == b"0123456789"
+            assert record_of(response).retries == 1
+        else:
+            with pytest.raises(adapter.transport_error):
+                await adapter.call(client, method, server.url + "/thing", content=b"x", headers=headers)
+        assert adapter.is_idle(client)
+    assert len(server.requests()) == sent
+
+
+async def test_an_answer_that_the_caller_reads_is_his(adapter, server, quick):
+    """The hand-over is the head: what is cut after it is the library's own error, and not asked for again."""
+    server.script("/thing", 503, "cut:100;body=100000", 200)
+    async with adapter.client(**quick) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        with pytest.raises(adapter.cut_error):
+            await adapter.read(response)
+        await adapter.close(response)
+    assert len(server.requests()) == 2

@@ -107,7 +107,7 @@ async def test_a_timeout_of_the_callers_own_is_retried_within_the_deadline(adapt
     """The client's read timeout ends one attempt, not the call."""
     server.script("/thing", "hang", 200)
     policy = RetryPolicy(total_timeout=5, backoff=Fixed(0))
-    async with adapter.client(policy=policy, settings=adapter.reading_for(0.1)) as client:
+    async with adapter.client(policy=policy, settings=adapter.reading_for(0.25)) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.status_code == 200
     assert record_of(response).reasons == (adapter.read_timeout.__name__,)

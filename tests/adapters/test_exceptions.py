@@ -44,7 +44,7 @@ async def test_a_refused_connection(adapter, server, quick):
 async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, fault):
     """Whatever the server did, the class is one that the caller's except clauses know, and is not wrapped."""
     server.script("/thing", fault)
-    settings = adapter.reading_for(0.05) if fault == "hang" else {}
+    settings = adapter.reading_for(0.2) if fault == "hang" else {}
     policy = RetryPolicy(max_attempts=2)
     async with adapter.client(policy=policy, settings=settings, **quick) as client:
         with pytest.raises(adapter.transport_error) as caught:
@@ -54,10 +54,9 @@ async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, f
     assert len(record_of(caught.value).attempts) == len(server.requests()) == 2
 
 
-@pytest.mark.adapters("status-errors")  # urllib3 has none
 @pytest.mark.parametrize("status", [429, 503, 500])
 async def test_the_last_response_is_returned_as_it_came(adapter, server, quick, status):
-    """on_exhausted="return": status, headers and body of the last answer, and raise_for_status works on it."""
+    """on_exhausted="return": status, headers and body of the last answer, and raise_for_status, if there is one."""
     server.script("/thing", "502", f"{status};body=10;header=X-Answer:last")
     async with adapter.client(policy=NOW.replace(max_attempts=2), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -67,9 +66,10 @@ async def test_the_last_response_is_returned_as_it_came(adapter, server, quick, 
     record = record_of(response)
     assert record.reasons == ("502", str(status))
     assert [attempt.status for attempt in record.attempts] == [502, status]
-    with pytest.raises(adapter.status_error) as caught:
-        response.raise_for_status()
-    assert record_of(caught.value) == record
+    if "status-errors" in adapter.words:
+        with pytest.raises(adapter.status_error) as caught:
+            response.raise_for_status()
+        assert record_of(caught.value) == record
 
 
 @pytest.mark.adapters("status-errors")

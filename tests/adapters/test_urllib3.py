@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import logging
-import pickle
 import threading
 import time
 import warnings
@@ -16,9 +16,9 @@ from urllib3.exceptions import EmptyPoolError, HTTPError, MaxRetryError, Protoco
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock, FaultServer
-from forbear.urllib3 import CircuitOpenError, DeadlineExceeded, RetryPoolManager
+from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
 
 NOW = RetryPolicy(backoff=Fixed(0))
 
@@ -94,15 +94,6 @@ def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server,
         assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
 
 
-def test_the_last_response_is_handed_over(server, manager):
-    """Attempts exhausted: the last answer, with its body and the story; urllib3's own would raise."""
-    server.script("/thing", 502, 502, 502, "503;body=10;header=X-Answer:last")
-    response = manager.request("GET", server.url + "/thing")
-    assert (response.status, response.data, response.headers["X-Answer"]) == (503, b"0123456789", "last")
-    assert record_of(response).reasons == ("502", "502", "502", "503")
-    assert [arrival.connection for arrival in server.requests()] == [1] * 4
-
-
 def test_a_plain_success_has_a_record(server, manager):
     server.script("/thing", 200)
     record = record_of(manager.request("GET", server.url + "/thing"))
@@ -121,28 +112,6 @@ def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
             manager.request(method, server.url + "/thing")
         seen.append((type(caught.value), type(getattr(caught.value, "reason", None))))
     assert seen[0] == seen[1]
-
-
-@pytest.mark.parametrize(
-    ("method", "headers", "sent"), [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "k"}, 2)]
-)
-def test_a_truncated_answer_is_a_failure(server, manager, method, headers, sent):
-    """If it is preloaded, and for what is safe to repeat."""
-    server.script("/thing", "cut:3;body=10", "200;body=10")
-    if sent == 2:
-        assert manager.request(method, server.url + "/thing", headers=headers).data == b"0123456789"
-    else:
-        with pytest.raises(ProtocolError):
-            manager.request(method, server.url + "/thing", headers=headers)
-    assert len(server.requests()) == sent
-
-
-def test_what_is_not_preloaded_is_the_callers(server, manager):
-    server.script("/thing", 503, "cut:3;body=10", 200)
-    response = manager.request("GET", server.url + "/thing", preload_content=False)
-    with pytest.raises(ProtocolError):
-        response.read()
-    assert len(server.requests()) == 2
 
 
 def test_on_exhausted_raise(server):
@@ -213,6 +182,24 @@ def test_redirects_are_as_without_us(server, named, status, hops):
     assert seen[0] == seen[1]
 
 
+@pytest.mark.parametrize("make", [lambda: b"abcdef", lambda: [b"abc", b"def"], lambda: io.BytesIO(b"abcdef")])
+def test_a_303_sends_no_body(server, manager, make):
+    """And is retried as a GET."""
+    server.script("/thing", 503, "303;header=Location:/other")
+    server.script("/other", 503, 200)
+    assert manager.request("PUT", server.url + "/thing", body=make()).status == 200
+    assert [(each.method, each.body_bytes) for each in server.requests()] == [("PUT", 6)] * 2 + [("GET", 0)] * 2
+
+
+def test_a_file_that_is_closed_is_not_sent_again(server):
+    """An error of the library; never an empty body."""
+    file = io.BytesIO(b"abcdef")
+    server.script("/thing", 503, 200)
+    with RetryPoolManager(NOW, retry_if=lambda response: file.close()) as manager, pytest.raises(ProtocolError):
+        manager.request("PUT", server.url + "/thing", body=file)
+    assert [arrival.body_bytes for arrival in server.requests()] == [6]
+
+
 def test_each_hop_is_retried(server, manager):
     """A hop is a call; retries of a hop do not count as redirects."""
     server.script("/a", 503, 503, "302;header=Location:/b")
@@ -268,61 +255,18 @@ def test_retries_false_sends_once(server, manager, step):
 # Time and pools.
 
 
-@pytest.mark.parametrize("preload", [True, False])
-@pytest.mark.parametrize("step", ["hang", "200;body=160;drip=50", "404;body=160;drip=50", "503;body=160;drip=50"])
-def test_a_deadline_ends_a_call_whatever_drips(server, step, preload):
-    """Head late, body in drops, of any status."""
-    server.script("/thing", step)
-    began = time.monotonic()
-    with RetryPoolManager(NOW.replace(max_attempts=1)) as manager:
-        with pytest.raises(urllib3.exceptions.TimeoutError) as caught, forbear.deadline(0.2):
-            response = manager.request("GET", server.url + "/thing", preload_content=preload)
-            try:
-                response.read()
-            finally:
-                response.close()
-    assert 0.19 <= time.monotonic() - began <= 0.5
-    assert not preload or type(caught.value) is DeadlineExceeded
-
-
-def test_a_deadline_of_a_fake_clock_is_not_the_systems(server):
-    """The time left counts, not the instant."""
-    server.script("/thing", 503, "200;body=10;drip=5")
-    with RetryPoolManager(RetryPolicy(total_timeout=60), clock=FakeClock()) as manager:
-        assert manager.request("GET", server.url + "/thing").data == b"0123456789"
-
-
-@pytest.mark.parametrize(
-    ("pool_timeout", "left", "raised"),
-    [(0.05, None, EmptyPoolError), (5, 0.1, DeadlineExceeded), (None, 0.1, DeadlineExceeded)],
-)
-def test_a_full_pool_is_waited_for_within_pool_timeout_and_deadline(server, pool_timeout, left, raised):
-    """Its own wait ends as its own error and is not retried; one that the deadline cut is DeadlineExceeded."""
+def test_a_full_pool_is_not_retried_after_pool_timeout(server):
+    """The wait that the caller configured is over: its own error, and the server said nothing."""
     server.script("/thing", "200;body=100000")
     with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
         holding = manager.request("GET", server.url + "/thing", preload_content=False)
-        began = time.monotonic()
-        with pytest.raises(raised), forbear.deadline(60 if left is None else left):
-            manager.request("GET", server.url + "/thing", pool_timeout=pool_timeout)
-        assert time.monotonic() - began <= 0.2
+        with pytest.raises(EmptyPoolError) as caught, forbear.deadline(60):
+            manager.request("GET", server.url + "/thing", pool_timeout=0.05)
+        assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
+        assert len(record_of(caught.value).attempts) == 1
         holding.close()
         holding.release_conn()
         assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
-
-
-@pytest.mark.parametrize("preload", [True, False])
-@pytest.mark.parametrize(
-    "step", ["503", "503;body=200000", "503;body=64;drip=300", "reset", "garbage", "503;chunked=1"]
-)
-def test_a_pool_of_one_never_deadlocks(server, step, preload):
-    """Whatever failed, its connection is back before the next attempt asks for one."""
-    server.script("/thing", step, step, 200)
-    with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
-        for _ in range(2):
-            response = manager.request("GET", server.url + "/thing", preload_content=preload, pool_timeout=2)
-            assert response.status == 200
-            response.read()
-            response.release_conn()
 
 
 @pytest.mark.parametrize("timeout", [None, 3, Timeout(connect=3, read=20), Timeout(total=6)], ids=str)
@@ -364,22 +308,6 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
 # The rest.
 
 
-@pytest.mark.parametrize(
-    ("cls", "bases"),
-    [
-        (DeadlineExceeded, (forbear.DeadlineExceeded, urllib3.exceptions.TimeoutError, HTTPError)),
-        (CircuitOpenError, (forbear.CircuitOpenError, HTTPError)),
-    ],
-)
-def test_our_exceptions_are_of_both_families_and_pickle(cls, bases):
-    assert all(issubclass(cls, base) for base in bases)
-    assert not issubclass(cls, TimeoutError)
-    error = cls("too late", reason=Reason.DEADLINE, retry_after=3.5)
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is cls
-    assert (str(copy), copy.reason, copy.retry_after) == ("too late", Reason.DEADLINE, 3.5)
-
-
 def test_urllib3s_logs_have_no_query_of_ours(server, manager, caplog):
     """Redirects included; those of other managers are as they are."""
     server.script("/thing", 503, "302;header=Location:/other?token=secret2")
@@ -392,21 +320,6 @@ def test_urllib3s_logs_have_no_query_of_ours(server, manager, caplog):
         with urllib3.PoolManager() as bare:
             bare.request("GET", server.url + "/other?token=theirs")
     assert "theirs" in caplog.text
-
-
-def test_before_attempt_may_change_headers(server):
-    """On what is sent again, not on the caller's mapping."""
-    server.script("/thing", 503, 503, 200)
-    headers = {"X-Mine": "1"}
-
-    def hook(request, attempt):
-        request.headers["X-Attempt"] = str(attempt)
-
-    with RetryPoolManager(NOW, before_attempt=hook, idempotency=IdempotencyKeys()) as manager:
-        assert manager.request("POST", server.url + "/thing", headers=headers, body=b"x").status == 200
-    sent = [dict(arrival.headers).get("X-Attempt") for arrival in server.requests()]
-    assert sent == [None, "2", "3"]
-    assert headers == {"X-Mine": "1"}
 
 
 def test_threads_share_a_manager(server):
@@ -428,16 +341,6 @@ def test_threads_share_a_manager(server):
     assert server.connections <= 2
 
 
-def test_clear_wakes_a_call_that_waits(server):
-    """It ends with the answer it had."""
-    server.script("/thing", 503)
-    with RetryPoolManager(RetryPolicy(backoff=Fixed(30))) as manager:
-        threading.Timer(0.1, manager.clear).start()
-        began = time.monotonic()
-        assert manager.request("GET", server.url + "/thing").status == 503
-        assert time.monotonic() - began < 1
-
-
 @pytest.mark.parametrize("step", ["200;body=5", "503;body=5"])  # of an error urllib3 makes a cycle by itself
 def test_a_call_leaves_no_cyclic_garbage(server, step):
     """No more than a call of urllib3's own manager."""
@@ -452,10 +355,12 @@ def test_a_call_leaves_no_cyclic_garbage(server, step):
             call()
             gc.collect()
             gc.disable()
+            gc.freeze()  # what is there already is not looked at: that would take half a second
             try:
                 call()
                 return gc.collect()
             finally:
+                gc.unfreeze()
                 gc.enable()
 
     assert garbage(RetryPoolManager(NOW.replace(max_attempts=1), budget=None)) <= garbage(
