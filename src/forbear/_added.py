@@ -1,7 +1,8 @@
-"""Added headers: what forbear puts on a request, always on a copy of it. Floor: acts."""
+"""Added headers: what forbear puts on a request, always on a copy of it, and on the last answer. Floor: acts."""
 
 from __future__ import annotations
 
+from .core.deadline import EXPECTED
 from .core.keys import GENERATED_FOR, names_a_key
 
 TYPE_CHECKING = False
@@ -9,7 +10,12 @@ if TYPE_CHECKING:
     from .core.key_options import IdempotencyKeys
     from .core.outcome import RequestFacts
 
-__all__ = ["has_header", "new_key", "wants_key"]
+__all__ = ["ATTEMPT", "STOPPING", "TOLD", "has_header", "left_line", "new_key", "wants_key"]
+
+ATTEMPT = "Retry-Attempt"
+TOLD = (ATTEMPT, EXPECTED)  # of one attempt alone
+# What the SDKs that look for a word of the server understand: those made by Stainless, and stripe.
+STOPPING = ("x-should-retry", "stripe-should-retry")
 
 
 def wants_key(keys: IdempotencyKeys, facts: RequestFacts) -> bool:
@@ -33,6 +39,11 @@ def new_key(keys: IdempotencyKeys, utc_now: float) -> tuple[tuple[str, str], ...
     from email.utils import formatdate
 
     return line, ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))
+
+
+def left_line(seconds: float) -> tuple[str, str]:
+    """The header line that tells a server how long its answer is waited for."""
+    return EXPECTED, str(max(1, int(seconds * 1000)))  # 0 would mean no limit
 
 
 def has_header(facts: RequestFacts, wanted: str) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from math import inf
 
-from ._added import has_header, new_key, wants_key
+from ._added import ATTEMPT, STOPPING, TOLD, has_header, left_line, new_key, wants_key
 from ._retrying import OFF
 from .context import CURRENT
 from .core.call import Call
-from .core.nesting import outer_loop
+from .core.nesting import ends_outer_loops, outer_loop
 from .core.outcome import Failure, FailureKind, Phase
 from .core.record import RECORD, record_from
 from .core.trail import Trail
@@ -48,6 +48,7 @@ class CallExchange:
     initial_delay = 0.0
     generated_key: tuple[tuple[str, str], ...] = ()
     last_error: Exception | None = None
+    callers_own: list[str] | None = None  # of the headers that tell of an attempt, those the caller wrote
 
     def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
         self.transport: Any = transport
@@ -87,6 +88,7 @@ class CallExchange:
             self.initial_delay = call.open(now)
         except RetryRefused as refused:
             self._tell_strategy_error()
+            self._tell_incoming(GiveUp(refused.reason))
             if refused.reason is Reason.DEADLINE:
                 raise self._deadline_exceeded("the strategy's first wait would end after the deadline") from None
             raise self._told(
@@ -137,7 +139,7 @@ class CallExchange:
             utc_now=transport._clock.time(),
             body_ready=self.body is None or self.body.ready,
             flagged=flagged,
-            nested=is_nested(trail),
+            nested=is_nested(trail) or self._sends_once(),
         )
         if call.last_failure is not None:
             self._tell_failure(verdict, now)
@@ -159,7 +161,7 @@ class CallExchange:
                 failure,
                 now,
                 body_ready=self.body is None or self.body.ready,
-                nested=is_nested(getattr(error, RECORD, None)),
+                nested=is_nested(getattr(error, RECORD, None)) or self._sends_once(),
             )
         self._tell_failure(verdict, now)
         if type(verdict) is RetryAfter:
@@ -184,14 +186,52 @@ class CallExchange:
         notices = self.transport._notices
         call = self.call
         if isinstance(verdict, GiveUp):
-            nested = outer_loop(call.facts.header_lines())
+            nested = outer_loop(call.facts.header_lines()) if call.policy.max_attempts > 1 else None
             if nested is not None:
                 notices.nested(*nested)
+            self._tell_incoming(verdict)
         if call.policy is not OFF:
             notices.failed(call, verdict, now, () if self.scope is None else self.scope.listeners)
         self._tell_strategy_error()
 
+    def _sends_once(self) -> bool:
+        return self.scope is not None and self.scope.sends_once()
+
+    def _tell_incoming(self, verdict: GiveUp) -> None:
+        """Whoever repeats the request that is being answered would repeat all that was tried here."""
+        incoming = None if self.scope is None else self.scope.incoming
+        if incoming is not None and ends_outer_loops(len(self.call.trail.entries), verdict.reason):
+            incoming.gave_up = True
+
+    # Each attempt.
+
+    def _said(self) -> list[tuple[str, str]]:
+        """What is told of the attempt that is being sent: its number, and the time that is left for it."""
+        transport, call = self.transport, self.call
+        incoming = None if self.scope is None else self.scope.incoming
+        said: list[tuple[str, str]] = []
+        if call.policy is OFF:
+            return said
+        if transport._announce_attempts:
+            if call.trail.entries:
+                said.append((ATTEMPT, str(call.attempts)))
+            elif incoming is not None and incoming.retries:  # the same work is asked for again
+                said.append((ATTEMPT, str(incoming.retries + 1)))
+        if incoming is not None and incoming.announces_deadline and call.deadline_at != inf:
+            said.append(left_line(call.deadline_at - transport._now()))
+        if said:
+            if self.callers_own is None:
+                self.callers_own = [name for name in TOLD if has_header(call.facts, name.lower())]
+            said = [line for line in said if line[0] not in self.callers_own]
+        return said
+
     # The end.
+
+    def _stop_outer(self, headers: Any) -> None:
+        """Tell an SDK above, in its own words, not to begin anew with what was given up on."""
+        if self.transport._stop_outer_retries and self.call.refusal is not None and self.call.policy is not OFF:
+            for name in STOPPING:
+                headers[name] = "false"
 
     def surrender(self, error: Exception) -> None:
         call = self.call
@@ -231,7 +271,7 @@ class CallExchange:
 
     def _is_bounded(self) -> bool:
         """``forbear.deadline`` goes on bounding the body that the caller streams."""
-        return self.timeouts is not None and self.scope is not None and self.scope.deadline_at != inf
+        return self.timeouts is not None and self.scope is not None and self.scope.has_deadline()
 
     def _wants_status_error(self) -> bool:
         return self.call.refusal is not None and self.call.policy.on_exhausted == "raise"

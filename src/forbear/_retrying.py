@@ -8,7 +8,7 @@ path, and not with the first failure, which may be that no file can be opened an
 from __future__ import annotations
 
 from .clock import SYSTEM_CLOCK, Sleeper
-from .core._checks import shown
+from .core._checks import a_switch, shown
 from .core.policy import RetryPolicy
 from .shared.budget import RetryBudget
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         on_event: Iterable[Callable[[Event], object]]
         body_buffer: int
         contact: str | None
+        announce_attempts: bool
+        stop_outer_retries: bool
         name: str
         clock: Clock | None
         random: Callable[[], float] | None
@@ -76,6 +78,8 @@ class Retrying:
         on_event: Iterable[Callable[[Event], object]],
         body_buffer: int,
         contact: str | None,
+        announce_attempts: bool,
+        stop_outer_retries: bool,
         name: str,
         clock: Clock | None,
         random: Callable[[], float] | None,
@@ -106,6 +110,8 @@ class Retrying:
             raise TypeError(f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]")
         if isinstance(body_buffer, bool) or not isinstance(body_buffer, int) or body_buffer < 0:
             raise ValueError(f"body_buffer must be a number of bytes, 0 for none, got {shown(body_buffer)}")
+        for option, switch in (("announce_attempts", announce_attempts), ("stop_outer_retries", stop_outer_retries)):
+            a_switch(option, switch)
         self._policy = policy
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self._now = self._clock.monotonic
@@ -120,6 +126,8 @@ class Retrying:
         self._before_attempt = before_attempt
         self._notices = Notices(name, on_event)
         self._body_buffer = body_buffer
+        self._announce_attempts = announce_attempts
+        self._stop_outer_retries = stop_outer_retries
         self._contact = None if contact is None else _checked_contact(contact)
         # One look instead of many. Special: something of this transport concerns every first attempt.
         self._special = (

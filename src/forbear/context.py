@@ -1,4 +1,5 @@
-"""Context: what holds for every call made inside a block: deadline, overridden fields, listeners. Floor: acts.
+"""Context: what holds for every call made inside a block: deadline, overridden fields, listeners, and the request
+that is being answered. Floor: acts.
 
 All of it lives in one ContextVar, which follows tasks, ``asyncio.to_thread`` and anyio's threads, but
 not a bare ``ThreadPoolExecutor``: enter the block inside the function you submit.
@@ -20,15 +21,38 @@ if TYPE_CHECKING:
 
     from .core.events import Event
 
-__all__ = ["CURRENT", "Scope", "deadline", "override"]
+__all__ = ["CURRENT", "Answering", "Incoming", "Scope", "deadline", "override"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Incoming:
+    """The request that this program is answering: what it asks of the calls made for it, and what came of them.
+
+    One object for all contexts that descend from the request's, on any thread: each attribute is only ever assigned.
+
+    Attributes:
+        retries: How often it was sent before. Unless 0, the calls made for it are sent once only: whoever sent it
+            repeats it as a whole.
+        deadline_at: Until when its sender waits, on ``clock``; infinite once it is answered.
+        announces_deadline: Calls made for it tell their server how much time is left.
+        gave_up: A call made for it was given up on in a way that should stop those above too.
+    """
+
+    __slots__ = ("announces_deadline", "clock", "deadline_at", "gave_up", "retries")
+
+    def __init__(self, retries: int, deadline_at: float, clock: Clock, announces_deadline: bool) -> None:
+        self.retries = retries
+        self.deadline_at = deadline_at
+        self.clock = clock
+        self.announces_deadline = announces_deadline
+        self.gave_up = False
 
 
 class Scope:
     """What the enclosing blocks say together. Never changed after it was made."""
 
-    __slots__ = ("_merged", "clock", "deadline_at", "fields", "listeners", "outer")
+    __slots__ = ("_merged", "clock", "deadline_at", "fields", "incoming", "listeners", "outer")
 
     def __init__(
         self,
@@ -36,11 +60,13 @@ class Scope:
         deadline_at: float,
         clock: Clock,
         listeners: tuple[Callable[[Event], object], ...],
+        incoming: Incoming | None = None,
     ) -> None:
         self.fields = fields
-        self.deadline_at = deadline_at  # on ``clock``
+        self.deadline_at = deadline_at  # on ``clock``; of the blocks, the incoming request has its own
         self.clock = clock
         self.listeners = listeners
+        self.incoming = incoming
         self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
         self.outer: Scope | None = None
 
@@ -55,9 +81,25 @@ class Scope:
 
     def deadline_on(self, clock: Clock, now: float) -> float:
         """The deadline as an instant of another clock, by the time left now."""
-        if self.deadline_at == inf or clock is self.clock:
-            return self.deadline_at
-        return now + self.deadline_at - self.clock.monotonic()
+        ends_at = moved(self.deadline_at, self.clock, clock, now)
+        incoming = self.incoming
+        if incoming is None or incoming.deadline_at == inf:
+            return ends_at
+        return min(ends_at, moved(incoming.deadline_at, incoming.clock, clock, now))
+
+    def has_deadline(self) -> bool:
+        return self.deadline_at != inf or (self.incoming is not None and self.incoming.deadline_at != inf)
+
+    def sends_once(self) -> bool:
+        """Is what is being answered itself a retry?"""
+        return self.incoming is not None and self.incoming.retries > 0
+
+
+def moved(instant: float, clock: Clock, onto: Clock, now: float) -> float:
+    """An instant of one clock on another one, on which it is ``now``."""
+    if instant == inf or clock is onto:
+        return instant
+    return now + instant - clock.monotonic()
 
 
 CURRENT: ContextVar[Scope | None] = ContextVar("forbear", default=None)
@@ -110,6 +152,28 @@ class Block:
         return inside  # type: ignore[return-value]
 
 
+class Answering(Block):
+    """Around the work for one incoming request; the middlewares of asgi.py and wsgi.py are made of it."""
+
+    __slots__ = ("_incoming",)
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    def _inside(self, outer: Scope | None) -> Scope:
+        incoming = self._incoming
+        if outer is None:
+            return Scope({}, inf, SYSTEM_CLOCK, (), incoming)
+        around = outer.incoming
+        if around is not None:  # one of our services called another one in this very context
+            now = incoming.clock.monotonic()
+            incoming.retries = max(incoming.retries, around.retries)
+            incoming.deadline_at = min(
+                incoming.deadline_at, moved(around.deadline_at, around.clock, incoming.clock, now)
+            )
+        return Scope(outer.fields, outer.deadline_at, outer.clock, outer.listeners, incoming)
+
+
 class Override(Block):
     __slots__ = ("_fields",)
 
@@ -119,7 +183,8 @@ class Override(Block):
     def _inside(self, outer: Scope | None) -> Scope:
         if outer is None:
             return Scope(self._fields, inf, SYSTEM_CLOCK, ())
-        return Scope({**outer.fields, **self._fields}, outer.deadline_at, outer.clock, outer.listeners)
+        fields = {**outer.fields, **self._fields}
+        return Scope(fields, outer.deadline_at, outer.clock, outer.listeners, outer.incoming)
 
     def _fresh(self) -> Block:
         return Override(self._fields)
@@ -137,8 +202,9 @@ class Deadline(Block):
         ends_at = now + self._seconds
         if outer is None:
             return Scope({}, ends_at, self._clock, ())
-        ends_at = min(ends_at, outer.deadline_on(self._clock, now))
-        return Scope(outer.fields, ends_at, self._clock, outer.listeners)
+        # Not with the incoming request's: that ends when it is answered, and this block may not.
+        ends_at = min(ends_at, moved(outer.deadline_at, outer.clock, self._clock, now))
+        return Scope(outer.fields, ends_at, self._clock, outer.listeners, outer.incoming)
 
     def _fresh(self) -> Block:
         return Deadline(self._seconds, self._clock)
@@ -155,7 +221,8 @@ class Listening(Block):
     def _inside(self, outer: Scope | None) -> Scope:
         if outer is None:
             return Scope({}, inf, SYSTEM_CLOCK, (self._listener,))
-        return Scope(outer.fields, outer.deadline_at, outer.clock, (*outer.listeners, self._listener))
+        listeners = (*outer.listeners, self._listener)
+        return Scope(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
 
     def _fresh(self) -> Block:
         return Listening(self._listener)

@@ -81,6 +81,9 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
+        stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
+            ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
         name: Name of this client in events and logs.
         clock: Where time comes from; a test passes forbear.testing.FakeClock().
         random: Like random.random.

@@ -102,6 +102,9 @@ class RetryAdapter(Retrying, HTTPAdapter):
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
+        stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
+            ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
         name: Name of this client in events and logs.
         clock: Where time comes from; a test passes forbear.testing.FakeClock().
         random: Like random.random.
@@ -132,6 +135,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
         on_event: Iterable[Callable[[Event], object]] = (),
         body_buffer: int = 0,
         contact: str | None = None,
+        announce_attempts: bool = False,
+        stop_outer_retries: bool = False,
         name: str = "default",
         clock: Clock | None = None,
         random: Callable[[], float] | None = None,
@@ -153,6 +158,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
             "on_event": tuple(on_event) if not callable(on_event) else on_event,
             "body_buffer": body_buffer,
             "contact": contact,
+            "announce_attempts": announce_attempts,
+            "stop_outer_retries": stop_outer_retries,
             "name": name,
             "clock": clock,
             "random": random,
@@ -303,9 +310,13 @@ class AdapterExchange(Exchange):
         self.pristine = self.outgoing = copied
         self.call.facts.headers = copied.headers
 
-    def _call_hook(self, hook: Any, attempt: int) -> None:
-        # The hook may change headers: on a copy, and on a fresh one each time.
+    def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
         self.outgoing = self.pristine.copy()
+        for name, value in said:
+            self.outgoing.headers[name] = value
+        self.call.facts.headers = self.outgoing.headers
+
+    def _call_hook(self, hook: Any, attempt: int) -> None:
         hook(self.outgoing, attempt)
         self.call.facts.headers = self.outgoing.headers
 

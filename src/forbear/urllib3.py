@@ -261,9 +261,14 @@ class PoolExchange(Exchange):
         if is_hop and body is not None and not body.replayable and not self.is_body_used:
             raise exceptions.ProtocolError("The body was sent before the redirect and cannot be sent again.")
 
+    def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
+        self.headers = urllib3.HTTPHeaderDict(self.pristine)
+        for name, value in said:
+            self.headers[name] = value
+        self.call.facts.headers = self.headers
+
     def _call_hook(self, hook: Any, attempt: int) -> None:
-        # On a fresh copy each time, so that nothing piles up.
-        sent = SentRequest(self.method, self.url, urllib3.HTTPHeaderDict(self.pristine))
+        sent = SentRequest(self.method, self.url, self.headers)
         hook(sent, attempt)
         self.headers = self.call.facts.headers = sent.headers
 
@@ -361,6 +366,9 @@ class RetryPoolManager(urllib3.PoolManager):
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
+        stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
+            ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
         name: Name of this client in events and logs.
         clock: Where time comes from; a test passes forbear.testing.FakeClock().
         random: Like random.random.
@@ -385,6 +393,8 @@ class RetryPoolManager(urllib3.PoolManager):
         on_event: Iterable[Callable[[Event], object]] = (),
         body_buffer: int = 0,
         contact: str | None = None,
+        announce_attempts: bool = False,
+        stop_outer_retries: bool = False,
         name: str = "default",
         clock: Clock | None = None,
         random: Callable[[], float] | None = None,
@@ -401,6 +411,8 @@ class RetryPoolManager(urllib3.PoolManager):
                 "on_event": on_event,
                 "body_buffer": body_buffer,
                 "contact": contact,
+                "announce_attempts": announce_attempts,
+                "stop_outer_retries": stop_outer_retries,
                 "name": name,
                 "clock": clock,
                 "random": random,

@@ -21,6 +21,9 @@ NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
         ("amz-sdk-request", "attempt=2; max=3", True),
         ("amz-sdk-request", "ttl=20260101T000000Z; attempt=3; max=3", True),
         ("amz-sdk-request", "max=3", False),
+        ("x-stainless-retry-count", "often", False),
+        ("x-envoy-attempt-count", "2", False),  # above this process: the middleware's to look at
+        ("retry-attempt", "2", False),
         ("x-other", "1", False),
     ],
 )
@@ -48,6 +51,15 @@ async def test_told_once_per_client(adapter, quick, caplog, headers, switch):
         assert len(told) == clients
         assert switch in told[-1].getMessage()
         assert told[-1].levelno == logging.WARNING
+
+
+@pytest.mark.anyio
+async def test_one_attempt_of_ours_multiplies_nothing(adapter, quick, caplog):
+    """max_attempts=1: the SDK's loop is the only one, and as it should be."""
+    async with adapter.client([503], policy=NOW.replace(max_attempts=1), **quick) as client:
+        headers = {"x-stainless-retry-count": "1"}
+        assert (await adapter.call(client, "GET", "http://api.example.com/", headers=headers)).status_code == 503
+    assert "SDK" not in caplog.text
 
 
 @pytest.mark.anyio

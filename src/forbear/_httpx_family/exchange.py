@@ -134,12 +134,14 @@ class Exchange(CallExchange):
         """Count the attempt; before a re-send, return what the hook is called with."""
         transport, call = self.transport, self.call
         call.sending(transport._now())
-        if not call.trail.entries or transport._before_attempt is None:
+        said = self._said()
+        hooked = transport._before_attempt is not None and bool(call.trail.entries)
+        if not said and not hooked:
             return None
         # The hook may change headers: on a copy, and on a fresh one each time.
-        self.outgoing = self._copy(self.pristine, self.pristine.stream)
+        self.outgoing = self._copy(self.pristine, self.pristine.stream, said)
         call.facts.headers = self.outgoing.headers
-        return self.outgoing, call.attempts
+        return (self.outgoing, call.attempts) if hooked else None
 
     def _refuse_second_reading(self, error: ConsumedBody) -> Exception:
         if self.hop is not None and not self.call.trail.entries and self.body.generated:
@@ -185,6 +187,7 @@ class Exchange(CallExchange):
                 response.extensions[SETTING] = call.close_trail(now)
             if call.refusal is None:
                 self._tell_success(status, now)
+        self._stop_outer(response.headers)
         if 300 <= status < 400:
             target = redirect_target(response, self.request)
             if target is not None:

@@ -352,7 +352,12 @@ class Retry(util.Retry):
         carried, call = self._call(method, url, pool, now)
         failure = classify(error)
         unsent = failure.phase is Phase.UNSENT
-        verdict = call.after_error(failure, now, body_ready=unsent or self._is_body_ready(call.facts.method))
+        verdict = call.after_error(
+            failure,
+            now,
+            body_ready=unsent or self._is_body_ready(call.facts.method),
+            nested=carried.sends_once,
+        )
         self._tell(carried, call, verdict, now)
         if isinstance(verdict, RetryAfter):
             return self._next(carried, verdict, now, RequestHistory(method, url, error, None, None))
@@ -376,6 +381,7 @@ class Retry(util.Retry):
             now,
             utc_now=self._clock.time(),
             body_ready=self._is_body_ready(call.facts.method),
+            nested=carried.sends_once,
         )
         if isinstance(verdict, RetryAfter):
             self._tell(carried, call, verdict, now)
@@ -485,6 +491,8 @@ class Retry(util.Retry):
 
     def _tell(self, carried: Carried, call: Call, verdict: RetryAfter | GiveUp | None, now: float) -> None:
         self._notices.failed(call, verdict, now, carried.listeners)
+        if isinstance(verdict, GiveUp):
+            carried.tell_incoming(verdict)
         self._notices.strategy_failed(call)
 
     # Copies.

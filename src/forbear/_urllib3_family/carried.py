@@ -13,6 +13,7 @@ from urllib3.util import parse_url
 
 from ..context import CURRENT, Scope
 from ..core.call import Call
+from ..core.nesting import ends_outer_loops
 from ..shared.standard import StandardStrategy
 from .exchange import Facts
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..core.events import Event
     from ..core.policy import RetryPolicy
     from ..core.strategy import RetryStrategy
+    from ..core.verdict import GiveUp
 
 __all__ = ["KEYED", "Carried", "PoolFacts", "begin", "origin_of"]
 
@@ -96,6 +98,17 @@ class Carried:
     @property
     def listeners(self) -> tuple[Callable[[Event], object], ...]:
         return () if self.scope is None else self.scope.listeners
+
+    @property
+    def sends_once(self) -> bool:
+        return self.scope is not None and self.scope.sends_once()
+
+    def tell_incoming(self, verdict: GiveUp) -> None:
+        """Whoever repeats the request that is being answered would repeat all that was tried here."""
+        incoming = None if self.scope is None else self.scope.incoming
+        attempts = 0 if self.call is None else len(self.call.trail.entries)
+        if incoming is not None and ends_outer_loops(attempts, verdict.reason):
+            incoming.gave_up = True
 
     def next_hop(self, now: float) -> Carried:
         """What goes on with a redirect; a hop's first sending is no retry."""

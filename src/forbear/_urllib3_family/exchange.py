@@ -97,15 +97,22 @@ class Exchange(CallExchange):
         is_retry = bool(call.trail.entries)
         if self.body is not None and (is_retry or self.is_body_used):
             self.body.rewind()
-        if not is_retry:
-            return
-        if transport._before_attempt is not None:
+        said = self._said()
+        hook = transport._before_attempt if is_retry else None
+        if said or hook is not None:
+            self._refresh(said)
+        if hook is not None:
             try:
-                self._call_hook(transport._before_attempt, call.attempts)
+                self._call_hook(hook, call.attempts)
             except Exception as error:
                 transport._notices.hook_failed("before_attempt", error)
 
+    def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
+        """Make a fresh copy of what is sent, with what is told of this attempt."""
+        raise AssertionError("each library has its own")
+
     def _call_hook(self, hook: Any, attempt: int) -> None:
+        """Let the user's hook change the fresh copy."""
         raise AssertionError("each library has its own")
 
     def _first(self) -> Any:
@@ -146,7 +153,8 @@ class Exchange(CallExchange):
         discard(raw, self._drain_seconds())
 
     def _note_on(self, response: Any, status: int) -> None:
-        """Attach the story to a response that is handed over."""
+        """Attach the story to a response that is handed over, and stop who would repeat it."""
+        self._stop_outer(response.headers)
         if self._is_worth_noting():
             now = self.transport._now()
             if not (len(self.call.trail.entries) == 1 and getattr(response, RECORD, None) is not None):

@@ -36,6 +36,11 @@ def a_duration(name: str, value: object, *, none: str | None = None, zero: bool 
         raise ValueError(f"{name} must be more than 0 seconds, got {shown(value)}{hint}")
 
 
+def a_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
+
+
 def a_set(name: str, value: Any, example: str) -> frozenset[Any]:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         raise TypeError(f"{name} must be a set such as {example}, got {shown(value)}")

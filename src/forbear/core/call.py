@@ -149,7 +149,8 @@ class Call:
             utc_now: Unix seconds, with which dates in the answer are compared when it carries no Date.
             body_ready: The request's body can be produced again from its first byte.
             flagged: ``retry_if`` calls it a failure.
-            nested: A forbear below this one has already done what could be done.
+            nested: A forbear below this one has already done what could be done, or one of those above repeats
+                all of it.
         """
         policy = self.policy
         if status < 400 and not flagged:
@@ -184,7 +185,8 @@ class Call:
             failure: What the adapter made of the exception.
             now: Monotonic seconds.
             body_ready: The request's body can be produced again from its first byte.
-            nested: A forbear below this one has already done what could be done.
+            nested: A forbear below this one has already done what could be done, or one of those above repeats
+                all of it.
             delivered: The response had already been handed over (S11).
         """
         reason = safety.may_never_succeed(failure)
