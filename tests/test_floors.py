@@ -34,6 +34,8 @@ HEIGHTS = {
     "forbear.httpx2": 6,
     "forbear.requests": 6,
     "forbear.urllib3": 6,
+    "forbear.asgi": 6,
+    "forbear.wsgi": 6,
     "forbear.testing": 7,
     "forbear.cli": 8,
     "forbear.__main__": 9,

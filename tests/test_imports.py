@@ -94,7 +94,18 @@ def test_dir_lists_names_before_they_are_used() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["core.call", "shared.standard", "shared.budget", "core.hints", "idempotency", "context", "testing"]
+    "module",
+    [
+        "core.call",
+        "shared.standard",
+        "shared.budget",
+        "core.hints",
+        "idempotency",
+        "context",
+        "testing",
+        "asgi",
+        "wsgi",
+    ],
 )
 def test_the_lower_floors_work_in_a_bare_interpreter(module: str) -> None:
     loaded = loaded_by(f"import forbear.{module}", "-I", "-S")

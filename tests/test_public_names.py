@@ -33,6 +33,8 @@ MODULES: dict[str, set[str]] = {
     "forbear": NAMES,
     "forbear.httpx": ADAPTER | ADAPTER_ERRORS,
     "forbear.httpx2": ADAPTER | ADAPTER_ERRORS,
+    "forbear.asgi": {"RetryContextMiddleware"},
+    "forbear.wsgi": {"RetryContextMiddleware"},
     "forbear.idempotency": {"serialize", "parse", "generate"},
     "forbear.requests": {"RetryAdapter", "mount", "classify"} | ADAPTER_ERRORS,
     "forbear.urllib3": {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ADAPTER_ERRORS,

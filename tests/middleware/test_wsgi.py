@@ -1,0 +1,389 @@
+"""forbear.wsgi.RetryContextMiddleware around bare WSGI applications and Flask, also on a real server's threads."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.util import FileWrapper, setup_testing_defaults
+from wsgiref.validate import validator
+
+import flask
+import httpx
+import pytest
+
+import forbear
+from forbear.context import CURRENT
+from forbear.wsgi import RetryContextMiddleware
+
+
+def environ_of(headers=(), **more):
+    environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in dict(headers).items()}
+    setup_testing_defaults(environ)
+    return {**environ, **more}
+
+
+def ask(app, headers=(), **more):
+    """One request as a server makes it, by the rules of PEP 3333; return status, headers and body."""
+    started = []
+
+    def start_response(status, lines, exc_info=None):
+        started.append((status, lines))
+        return written.append
+
+    written = []
+    body = app(environ_of(headers, QUERY_STRING="", **more), start_response)
+    try:
+        content = b"".join(body)
+    finally:
+        if hasattr(body, "close"):
+            body.close()
+    (status, lines) = started[-1]
+    return int(status[:3]), lines, b"".join(written) + content
+
+
+def answering(work, status="200 OK", headers=()):
+    """An application that does some work and answers with a list."""
+
+    def app(environ, start_response):
+        work()
+        start_response(status, [("Content-Type", "text/plain"), *headers])
+        return [b"ok"]
+
+    return app
+
+
+def mark_of(answer):
+    return [value for name, value in answer[1] if name.lower() == "x-should-retry"]
+
+
+def test_calls_made_for_a_retry_are_sent_once(backend, headers, attempts):
+    """By each of the five headers, and PEP 3333 is kept on both sides."""
+    calls = backend([503])
+    app = validator(RetryContextMiddleware(validator(answering(calls.get))))
+    assert ask(app, headers)[2] == b"ok"
+    assert calls.sent == attempts
+    assert CURRENT.get() is None
+
+
+def test_it_holds_over_the_body_and_its_close(backend):
+    """A generator runs when the server asks for pieces: each piece is in the context, what is in between is not."""
+    calls = backend([503])
+    between = []
+
+    class Body:
+        """Makes calls wherever it can."""
+
+        def __iter__(self):
+            calls.get()
+            yield b"1"
+            calls.get()
+            yield b"2"
+
+        def close(self):
+            calls.get()
+
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return Body()
+
+    body = RetryContextMiddleware(app)(environ_of({"retry-attempt": "2"}), lambda *_: None)
+    pieces = iter(body)
+    for expected in (b"1", b"2"):
+        assert next(pieces) == expected
+        between.append(CURRENT.get())
+    assert list(pieces) == []
+    body.close()
+    assert between == [None, None]
+    assert CURRENT.get() is None
+    assert calls.sent == 3
+
+
+def test_an_application_that_is_a_generator(backend):
+    """It begins to run with the first piece: start_response is called there, and the answer is marked there."""
+    calls = backend([503])
+
+    def app(environ, start_response):
+        calls.get()
+        start_response("503 Busy", [("Content-Type", "text/plain")])
+        yield b"busy"
+
+    answer = ask(RetryContextMiddleware(app))
+    assert (answer[0], mark_of(answer), answer[2], calls.sent) == (503, ["false"], b"busy", 4)
+    assert mark_of(ask(RetryContextMiddleware(app), {"retry-attempt": "2"})) == []
+    assert calls.sent == 5
+
+
+def test_a_block_may_span_pieces(backend):
+    """A generator in the middle of ``with forbear.override``: the block goes on with its next piece."""
+    calls = backend([503])
+
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        with forbear.override(max_attempts=2):
+            yield b"1"
+            calls.get()
+            yield b"2"
+        calls.get()
+        yield b"3"
+
+    body = RetryContextMiddleware(app)(environ_of(), lambda *_: None)
+    seen = []
+    for piece in body:
+        seen.append(piece)
+        assert CURRENT.get() is None
+    body.close()
+    assert seen == [b"1", b"2", b"3"]
+    assert calls.sent == 2 + 4
+
+
+def test_another_thread_may_ask_for_each_piece(backend):
+    calls = backend([503])
+
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        for _ in range(5):
+            calls.get()
+            yield b"x"
+
+    body = RetryContextMiddleware(app)(environ_of({"retry-attempt": "2"}), lambda *_: None)
+    pieces = []
+    for _ in range(5):
+        thread = threading.Thread(target=lambda: pieces.append(next(body)))
+        thread.start()
+        thread.join()
+    assert pieces == [b"x"] * 5
+    assert calls.sent == 5
+
+
+@pytest.mark.parametrize("kind", [list, tuple, FileWrapper])
+def test_a_finished_body_is_handed_through(backend, tmp_path, kind):
+    """Servers have quicker ways for lists and their own file wrapper; they must see the object itself."""
+    path = tmp_path / "file"
+    path.write_bytes(b"ok")
+    with path.open("rb") as file:
+        made = kind([b"ok"]) if kind is not FileWrapper else FileWrapper(file)
+
+        def app(environ, start_response):
+            start_response("200 OK", [])
+            return made
+
+        environ = environ_of(**{"wsgi.file_wrapper": FileWrapper})
+        assert RetryContextMiddleware(app)(environ, lambda *_: None) is made
+
+
+def test_any_iterable_is_a_body(backend):
+    """PEP 3333 asks for no more: no close(), no length; a list of one's own class may do work when it is read."""
+    calls = backend([503])
+
+    class Lazy(list):
+        def __iter__(self):
+            calls.get()
+            return super().__iter__()
+
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return map(bytes.upper, Lazy([b"a", b"b"])) if "HTTP_X_MAP" in environ else Lazy([b"a"])
+
+    assert ask(RetryContextMiddleware(app), {"retry-attempt": "2", "x-map": "1"})[2] == b"AB"
+    assert ask(RetryContextMiddleware(app), {"retry-attempt": "2"})[2] == b"a"
+    assert calls.sent == 2
+
+
+def test_exc_info_and_write_are_handed_through():
+    """Both are the server's; the application may call start_response again with an error."""
+    started, written = [], []
+
+    def start_response(*arguments):
+        started.append(arguments)
+        return written.append
+
+    def app(environ, start):
+        start("200 OK", [("X", "1")])(b"early")
+        start("500 Broken", [("X", "2")], ("type", "error", None))
+        return []
+
+    RetryContextMiddleware(app)(environ_of(), start_response)
+    assert started == [("200 OK", [("X", "1")]), ("500 Broken", [("X", "2")], ("type", "error", None))]
+    assert written == [b"early"]
+
+
+def test_an_application_that_raises_leaves_nothing_behind(backend):
+    def app(environ, start_response):
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        ask(RetryContextMiddleware(app), {"retry-attempt": "2"})
+    assert CURRENT.get() is None
+
+    def later(environ, start_response):
+        start_response("200 OK", [])
+        yield b"1"
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        ask(RetryContextMiddleware(later), {"retry-attempt": "2"})
+    assert CURRENT.get() is None
+
+
+def test_an_odd_environ_is_no_reason_to_fail(backend):
+    """Servers differ; what is no text is not read, and a status that is none is the server's to refuse."""
+    calls = backend([503])
+    app = answering(calls.get, "none of the above")
+    started = []
+    environ = environ_of(HTTP_RETRY_ATTEMPT=2, HTTP_GRPC_TIMEOUT=None)
+    RetryContextMiddleware(app)(environ, lambda *given: started.append(given))
+    assert started[0][0] == "none of the above"
+    assert calls.sent == 4
+
+
+# Deadlines.
+
+
+def test_the_incoming_deadline_bounds_the_calls(backend):
+    """Until the last piece: what close() does is waited for by nobody."""
+    calls = backend([200])
+    told = []
+
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return Body()
+
+    class Body:
+        def __iter__(self):
+            calls.get()
+            yield b"1"
+            calls.clock.advance(2.0)
+            with pytest.raises(forbear.DeadlineExceeded):
+                calls.get()
+            told.append("late")
+
+        def close(self):
+            calls.get()
+
+    ask(
+        RetryContextMiddleware(app, clock=calls.clock, announce_deadline=True),
+        {"x-envoy-expected-rq-timeout-ms": "1000"},
+    )
+    assert told == ["late"]
+    assert calls.said("x-envoy-expected-rq-timeout-ms") == ["950", None]
+
+
+# The mark.
+
+
+@pytest.mark.parametrize(
+    ("status", "own", "mark"),
+    [
+        ("503 Busy", [], ["false"]),
+        ("200 OK", [], []),
+        ("503 Busy", [("X-Should-Retry", "true")], ["true"]),
+    ],
+)
+def test_a_failed_answer_is_marked(backend, status, own, mark):
+    calls = backend([503])
+    app = answering(calls.get, status, own)
+    assert mark_of(ask(RetryContextMiddleware(app))) == mark
+    assert mark_of(ask(RetryContextMiddleware(app, stop_outer_retries=False))) == [value for _, value in own]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"margin": float("nan")}, ValueError, "margin must be at least 0"),
+        ({"app": 3}, TypeError, "goes around an application, got 3"),
+    ],
+)
+def test_wrong_options_are_told(options, error, message):
+    with pytest.raises(error, match=message):
+        RetryContextMiddleware(**{"app": answering(None), **options})
+
+
+# Flask.
+
+
+def flask_app(calls):
+    app = flask.Flask(__name__)
+    app.wsgi_app = RetryContextMiddleware(app.wsgi_app, clock=calls.clock)
+
+    @app.get("/orders")
+    def orders():
+        return "busy", calls.session.get("http://backend.example/").status_code
+
+    @app.get("/broken")
+    def broken():
+        calls.session.get("http://backend.example/").raise_for_status()
+
+    @app.get("/stream")
+    def stream():
+        @flask.stream_with_context
+        def pieces():
+            yield flask.request.path
+            calls.get()
+            yield "!"
+
+        return flask.Response(pieces())
+
+    @app.get("/fallback")
+    def fallback():
+        calls.get()
+        return "from the cache"
+
+    return app
+
+
+def test_flask(backend, headers, attempts):
+    """Views, streamed answers, and an exception that Flask makes a 500 of."""
+    calls = backend([503])
+    app = flask_app(calls)
+    mark = ["false"] if attempts == 4 else []
+    client = app.test_client()
+    for path, status, marks, body in [
+        ("/orders", 503, mark, "busy"),
+        ("/broken", 500, mark, None),
+        ("/stream", 200, [], "/stream!"),
+        ("/fallback", 200, [], "from the cache"),
+    ]:
+        before = calls.sent
+        answer = client.get(path, headers=headers)
+        assert (answer.status_code, answer.headers.getlist("x-should-retry")) == (status, marks)
+        assert body is None or answer.text == body
+        assert calls.sent - before == attempts
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, reused for its next requests."""
+
+    daemon_threads = True
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def test_flask_on_the_threads_of_a_real_server(backend):
+    """40 requests over 8 connections, every second one a retry: neither leaks into the other."""
+    first, again = backend([503]), backend([503])
+    first_app, again_app = flask_app(first), flask_app(again)
+
+    def app(environ, start_response):
+        chosen = again_app if "HTTP_RETRY_ATTEMPT" in environ else first_app
+        return chosen.wsgi_app(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, app, Server, Quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/orders"
+        with httpx.Client(trust_env=False, timeout=30) as client, ThreadPoolExecutor(8) as pool:
+
+            def get(number):
+                return client.get(url, headers={"retry-attempt": "3"} if number % 2 else {}).headers
+
+            found = list(pool.map(get, range(40)))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert (first.sent, again.sent) == (20 * 4, 20)
+    assert [headers.get("x-should-retry") for headers in found] == ["false", None] * 20
