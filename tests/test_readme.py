@@ -14,6 +14,7 @@ import httpx
 import httpx2
 import pytest
 import urllib3
+from starlette.testclient import TestClient
 from urllib3.connectionpool import HTTPConnectionPool
 
 import forbear.httpx
@@ -64,6 +65,9 @@ BLOCKS = [
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
     ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
     ("The budget", TWICE, [], 1.0),
+    # These two only serve: test_the_services_do_what_is_said asks them.
+    ("Between services", [], [], 0.25),
+    ("Between services", [], [], 0.25),
     (
         "Seeing it",
         [*TWICE, f"POST {ORDERS}"],
@@ -174,7 +178,7 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
     _, source, line = blocks("python")[number]
-    names = {}
+    names = {"__name__": "readme"}
     out = io.StringIO()
     with redirect_stdout(out):
         exec(compile("\n" * (line - 1) + source, str(ROOT / "README.md"), "exec"), names)
@@ -185,6 +189,24 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     for text in printed:
         assert f"# {text}\n" in source or text == "[]", text
     assert clock.sleeps == (wait if isinstance(wait, list) else [wait] * (len(requests) - len(set(requests))))
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "flask"])
+def test_the_services_do_what_is_said(framework, wire, clock):
+    """A dropped request is sent again, unless it was asked for by a retry; then once, and announced further down."""
+    (source,) = [text for heading, text, _ in blocks("python") if heading == "Between services" and framework in text]
+    names = {"__name__": "readme"}
+    exec(source, names)
+    if framework == "flask":
+        client = names["app"].test_client()
+    else:
+        client = TestClient(names["app"], raise_server_exceptions=False)
+    assert client.get("/orders/1").status_code == 200
+    assert wire == [f"GET {ORDERS}/1"] * 2
+    answer = client.get("/orders/2", headers={"x-stainless-retry-count": "1"})
+    assert (answer.status_code, answer.headers.get("x-should-retry")) == (500, None)
+    assert wire[2:] == [f"GET {ORDERS}/2"]
+    assert clock.sleeps == [0.25]
 
 
 def test_the_schedule_is_the_default_policys():

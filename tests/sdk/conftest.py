@@ -18,7 +18,7 @@ from forbear.testing import FakeClock, FaultServer
 
 # file -> the packages it imports
 NEEDS = {
-    "test_openai.py": ("openai",),
+    "test_openai.py": ("openai", "httpx"),
     "test_anthropic.py": ("anthropic",),
     "test_stripe.py": ("stripe", "requests", "httpx"),
     "test_pygithub.py": ("github", "requests"),

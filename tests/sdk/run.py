@@ -27,7 +27,7 @@ TESTS = ["pytest>=9", "pytest-xdist>=3.6", "anyio[trio]>=4.4"]
 # still in many lock files is tested as well.
 ENVIRONMENTS: dict[str, dict[str, list[str]]] = {
     "newest": {
-        "openai": ["openai>=3"],
+        "openai": ["openai>=3", "httpx"],
         "anthropic": ["anthropic>=2"],
         "stripe": ["stripe>=16", "requests", "httpx"],
         "PyGithub": ["PyGithub>=2.10", "requests"],

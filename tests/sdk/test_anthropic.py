@@ -6,6 +6,7 @@ From version 1 on anthropic takes a client of httpx2 and no other, before of htt
 from __future__ import annotations
 
 import importlib
+import re
 
 import anthropic
 import anthropic._base_client
@@ -47,7 +48,7 @@ class Sdk:
         default = anthropic.DefaultAsyncHttpxClient if self.colour.is_async else anthropic.DefaultHttpxClient
         http_client = default()
         if plugged:
-            http_client = ours.wrap(http_client, **self.quick, **(options or {}))
+            http_client = ours.wrap(http_client, **{**self.quick, **(options or {})})
         kind = anthropic.AsyncAnthropic if self.colour.is_async else anthropic.Anthropic
         return kind(base_url=self.url, api_key="nobody's", http_client=http_client, **more)
 
@@ -226,7 +227,7 @@ def test_the_servers_no_ends_both_loops(sdk, server, settings):
 
 
 def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
-    """Two calls whose attempts multiply: one warning, which names the switch."""
+    """Two calls whose attempts multiply, 12 each: one warning, which names the switch."""
     server.script("/v1/models", 503)
     client = sdk.client(True)
     if sdk.colour.is_async:
@@ -246,13 +247,101 @@ def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
     assert sdk.colour.outcome(twice, client.close) is None
     warned = [record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()]
     assert len(warned) == 1
+    assert len(server.requests()) == 2 * 12
+
+
+def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
+    """stop_outer_retries: anthropic's own loop is on, and ends with ours: 4 instead of 12, and nothing to warn of."""
+    server.script("/v1/models", 503)
+    error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
+    assert isinstance(error, anthropic.InternalServerError)
+    assert len(server.requests()) == 4
+    assert error.response.headers["x-should-retry"] == "false"
+    assert len(forbear.record_of(error).attempts) == 4
+    assert waits == []
+    assert "SDK" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "attempts"),
+    [
+        pytest.param({}, 1, id="no key"),
+        pytest.param({"idempotency": IdempotencyKeys()}, 4, id="generated key"),
+    ],
+)
+def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, attempts):
+    """A POST that may have been executed is no longer sent three times, nor a key three times made anew."""
+    server.script("/v1/messages", 503)
+    error = sdk.create(sdk.client(True, {"stop_outer_retries": True, **options}))
+    assert isinstance(error, anthropic.InternalServerError)
+    assert len(server.requests()) == attempts
+    assert len({arrival.key for arrival in server.requests()}) == 1
+
+
+def test_the_sdks_loop_is_not_stopped_by_errors(sdk, server):
+    """Only an answer can be marked: after a lost connection anthropic begins anew. max_retries=0 has no such gap."""
+    server.script("/v1/models", "close")
+    assert type(sdk.list(sdk.client(True, {"stop_outer_retries": True}))) is anthropic.APIConnectionError
+    assert len(server.requests()) == 12
+
+
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [
+        (503, "InternalServerError"),
+        ("429;retry-after=1", "RateLimitError"),
+        (408, "APIStatusError"),
+        ("close", "APIConnectionError"),
+        ("hang", "APITimeoutError"),
+    ],
+)
+def test_what_stays_wrong_is_told_as_by_the_sdk_alone(sdk, server, step, name):
+    """Same class, same words and body as without forbear; record_of finds the story in it."""
+    settings = {"max_retries": 0, **({"timeout": 0.1} if step == "hang" else {})}
+    server.script("/v1/models", step)
+    alone = sdk.list(sdk.client(False, **settings))
+    error = sdk.list(sdk.client(True, {"policy": RetryPolicy(max_attempts=2)}, **settings))
+    assert type(error) is type(alone)
+    assert isinstance(error, getattr(anthropic, name))
+    assert str(error) == str(alone)
+    assert getattr(error, "body", None) == getattr(alone, "body", None)
+    assert len(server.requests()) == 1 + 2
+    record = forbear.record_of(error)
+    assert (len(record.attempts), record.reason) == (2, "attempts-exhausted")
+
+
+def test_our_deadline_is_the_sdks_timeout(sdk, server):
+    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the cause."""
+    server.script("/v1/models", "hang")
+    client = sdk.client(True, {"clock": None}, max_retries=0)
+
+    async def alist():
+        return await client.models.list()
+
+    call = forbear.deadline(0.15)(alist if sdk.colour.is_async else client.models.list)
+    error = sdk.colour.outcome(call, client.close)
+    assert type(error) is anthropic.APITimeoutError
+    assert isinstance(error.__cause__, forbear.DeadlineExceeded)
+    assert forbear.record_of(error).reason == "deadline"
+    assert forbear.record_of(error).elapsed < 0.15 + 2  # the server would never answer; the slack is for a busy machine
+
+
+def test_wrapping_the_sdk_object_says_what_to_pass(sdk):
+    """It is not an HTTP client: TypeError names the one inside."""
+    client = sdk.client(False)
+    with pytest.raises(TypeError, match=re.escape(f"{ours.__name__}.wrap(client._client)")):
+        ours.wrap(client)
+    sdk.colour.outcome(lambda: None, client.close)
 
 
 def test_a_finished_client_can_be_wrapped(sdk, server, quick):
     """wrap(client._client): for code that hands over a finished client of the SDK."""
     server.script("/v1/models", 503)
     client = sdk.client(False)
+    before = client._client._transport
     ours.wrap(client._client, **quick)
     client.max_retries = 0
     assert isinstance(sdk.list(client), anthropic.InternalServerError)
     assert len(server.requests()) == 4
+    ours.unwrap(client._client)
+    assert client._client._transport is before

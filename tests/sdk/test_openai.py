@@ -6,13 +6,16 @@ From version 3 on openai builds on httpx2, before on httpx; the same promises ho
 from __future__ import annotations
 
 import importlib
+import re
 
+import httpx
 import openai
 import openai._base_client
 import pytest
 
 import forbear
-from forbear import IdempotencyKeys
+import forbear.httpx
+from forbear import IdempotencyKeys, RetryPolicy
 
 IS_HTTPX2 = int(openai.__version__.partition(".")[0]) >= 3
 ours = importlib.import_module("forbear.httpx2" if IS_HTTPX2 else "forbear.httpx")
@@ -49,7 +52,7 @@ class Sdk:
             default = openai.DefaultAsyncHttpxClient if self.colour.is_async else openai.DefaultHttpxClient
         http_client = default()
         if plugged:
-            http_client = ours.wrap(http_client, **self.quick, **(options or {}))
+            http_client = ours.wrap(http_client, **{**self.quick, **(options or {})})
         kind = openai.AsyncOpenAI if self.colour.is_async else openai.OpenAI
         return kind(base_url=self.url, api_key="nobody's", http_client=http_client, **more)
 
@@ -199,7 +202,7 @@ def test_the_servers_no_ends_both_loops(sdk, server, settings):
 
 
 def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
-    """Two calls whose attempts multiply: one warning, which names the switch."""
+    """Two calls whose attempts multiply, 12 each: one warning, which names the switch."""
     server.script("/models", 503)
     client = sdk.client(True)
     if sdk.colour.is_async:
@@ -219,13 +222,110 @@ def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
     assert sdk.colour.outcome(twice, client.close) is None
     warned = [record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()]
     assert len(warned) == 1
+    assert len(server.requests()) == 2 * 12
+
+
+def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
+    """stop_outer_retries: openai's own loop is on, and ends with ours: 4 instead of 12, and nothing to warn of."""
+    server.script("/models", 503)
+    error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
+    assert isinstance(error, openai.InternalServerError)
+    assert len(server.requests()) == 4
+    assert error.response.headers["x-should-retry"] == "false"
+    assert len(forbear.record_of(error).attempts) == 4
+    assert waits == []
+    assert "SDK" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "attempts"),
+    [
+        pytest.param({}, 1, id="no key"),
+        pytest.param({"idempotency": IdempotencyKeys()}, 4, id="generated key"),
+    ],
+)
+def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, attempts):
+    """A POST that may have been executed is no longer sent three times, nor a key three times made anew."""
+    server.script("/chat/completions", 503)
+    error = sdk.create(sdk.client(True, {"stop_outer_retries": True, **options}))
+    assert isinstance(error, openai.InternalServerError)
+    assert len(server.requests()) == attempts
+    assert len({arrival.key for arrival in server.requests()}) == 1
+
+
+def test_the_sdks_loop_is_not_stopped_by_errors(sdk, server):
+    """Only an answer can be marked: after a lost connection openai begins anew. max_retries=0 has no such gap."""
+    server.script("/models", "close")
+    assert type(sdk.list(sdk.client(True, {"stop_outer_retries": True}))) is openai.APIConnectionError
+    assert len(server.requests()) == 12
+
+
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [
+        (503, "InternalServerError"),
+        ("429;retry-after=1", "RateLimitError"),
+        (408, "APIStatusError"),
+        ("close", "APIConnectionError"),
+        ("hang", "APITimeoutError"),
+    ],
+)
+def test_what_stays_wrong_is_told_as_by_the_sdk_alone(sdk, server, step, name):
+    """Same class, same words and body as without forbear; record_of finds the story in it."""
+    settings = {"max_retries": 0, **({"timeout": 0.1} if step == "hang" else {})}
+    server.script("/models", step)
+    alone = sdk.list(sdk.client(False, **settings))
+    error = sdk.list(sdk.client(True, {"policy": RetryPolicy(max_attempts=2)}, **settings))
+    assert type(error) is type(alone)
+    assert isinstance(error, getattr(openai, name))
+    assert str(error) == str(alone)
+    assert getattr(error, "body", None) == getattr(alone, "body", None)
+    assert len(server.requests()) == 1 + 2
+    record = forbear.record_of(error)
+    assert (len(record.attempts), record.reason) == (2, "attempts-exhausted")
+
+
+def test_our_deadline_is_the_sdks_timeout(sdk, server):
+    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the cause."""
+    server.script("/models", "hang")
+    client = sdk.client(True, {"clock": None}, max_retries=0)
+
+    async def alist():
+        return await client.models.list()
+
+    call = forbear.deadline(0.15)(alist if sdk.colour.is_async else client.models.list)
+    error = sdk.colour.outcome(call, client.close)
+    assert type(error) is openai.APITimeoutError
+    assert isinstance(error.__cause__, forbear.DeadlineExceeded)
+    assert forbear.record_of(error).reason == "deadline"
+    assert forbear.record_of(error).elapsed < 0.15 + 2  # the server would never answer; the slack is for a busy machine
+
+
+def test_wrapping_the_sdk_object_says_what_to_pass(sdk):
+    """It is not an HTTP client: TypeError names the one inside."""
+    client = sdk.client(False)
+    with pytest.raises(TypeError, match=re.escape(f"{ours.__name__}.wrap(client._client)")):
+        ours.wrap(client)
+    sdk.colour.outcome(lambda: None, client.close)
 
 
 def test_a_finished_client_can_be_wrapped(sdk, server, quick):
     """wrap(client._client): for code that hands over a finished client of the SDK."""
     server.script("/models", 503)
     client = sdk.client(False)
+    before = client._client._transport
     ours.wrap(client._client, **quick)
     client.max_retries = 0
     assert type(sdk.list(client)) is openai.InternalServerError
     assert len(server.requests()) == 4
+    ours.unwrap(client._client)
+    assert client._client._transport is before
+
+
+def test_a_client_of_httpx_proper(server, quick):
+    """openai still takes one at run time, whatever it builds on itself; that is forbear.httpx then."""
+    server.script("/models", 503, EMPTY_LIST)
+    http_client = forbear.httpx.wrap(httpx.Client(), **quick)
+    with openai.OpenAI(base_url=server.url, api_key="nobody's", http_client=http_client, max_retries=0) as client:
+        assert client.models.with_raw_response.list().status_code == 200
+    assert len(server.requests()) == 2

@@ -13,6 +13,7 @@ import stripe
 import forbear
 import forbear.httpx
 import forbear.requests
+from forbear.core.nesting import COUNTERS
 from forbear.testing import record
 
 # stripe hands a POST's text to httpx as data=, not as content=.
@@ -157,6 +158,23 @@ def test_the_servers_no_ends_both_loops(sdk, server, retries):
     server.script(CUSTOMERS, "503;header=Stripe-Should-Retry:false")
     assert type(sdk.create(sdk.client(True, max_network_retries=retries))) is stripe.APIError
     assert len(server.requests()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "attempts"), [({}, (1 + 2) * 4), ({"stop_outer_retries": True}, 4)], ids=["both", "stopped"]
+)
+def test_stripes_loop_is_stopped(sdk, server, caplog, options, attempts):
+    """stop_outer_retries: Stripe-Should-Retry: false on the answer that was given up on.
+
+    stripe counts its retries in no header, so there is nothing to notice it by, and no warning.
+    """
+    server.script(CUSTOMERS, 503)
+    error = sdk.create(sdk.client(True, options, max_network_retries=2))
+    assert type(error) is stripe.APIError
+    assert len(server.requests()) == attempts
+    assert len({arrival.key for arrival in server.requests()}) == 1
+    assert not {name.lower() for arrival in server.requests() for name, _ in arrival.headers} & set(COUNTERS)
+    assert "retries too" not in caplog.text
 
 
 @pytest.mark.parametrize(

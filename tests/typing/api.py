@@ -9,13 +9,22 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from typing import assert_type
+from wsgiref.simple_server import make_server
 
+import fastapi
+import flask
 import httpx
 import httpx2
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 import forbear
+import forbear.asgi
 import forbear.httpx
 import forbear.httpx2
+import forbear.wsgi
 from forbear import (
     AttemptRecord,
     AwsStandard,
@@ -181,6 +190,8 @@ def transports() -> None:
         on_event=[print, heard],
         body_buffer=65_536,
         contact="ops@example.com",
+        announce_attempts=True,
+        stop_outer_retries=True,
         name="orders",
         clock=FakeClock(),
         random=lambda: 0.5,
@@ -196,6 +207,22 @@ def transports() -> None:
     httpx.Client(transport=forbear.httpx2.RetryTransport())  # type: ignore[arg-type]
     httpx.Client(transport=forbear.httpx.AsyncRetryTransport())  # type: ignore[arg-type]
     forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]
+
+
+def middlewares() -> None:
+    """Around applications of every kind, as their frameworks type them."""
+    api = fastapi.FastAPI()
+    api.add_middleware(forbear.asgi.RetryContextMiddleware, margin=0.1, announce_deadline=True)
+    uvicorn.Config(forbear.asgi.RetryContextMiddleware(api, stop_outer_retries=False, clock=FakeClock()))
+    starlette = Starlette(middleware=[Middleware(forbear.asgi.RetryContextMiddleware, margin=0)])
+    again: ASGIApp = forbear.asgi.RetryContextMiddleware(starlette)
+    forbear.asgi.RetryContextMiddleware(again)
+    site = flask.Flask(__name__)
+    site.wsgi_app = forbear.wsgi.RetryContextMiddleware(site.wsgi_app)  # type: ignore[method-assign]
+    make_server("127.0.0.1", 0, forbear.wsgi.RetryContextMiddleware(site, margin=0.1, clock=FakeClock()))
+    forbear.asgi.RetryContextMiddleware(api, 0.1)  # type: ignore[call-arg]
+    forbear.asgi.RetryContextMiddleware(site)  # type: ignore[arg-type]
+    forbear.wsgi.RetryContextMiddleware(api)  # type: ignore[arg-type]
 
 
 def wrapping() -> None:
