@@ -39,8 +39,6 @@ from forbear.testing import FakeClock, FaultServer
 
 REQUIRED = {str(number) for number in (*range(1, 32), *range(64, 76))} | {"19a"}
 NOT_YET = {
-    "67": "cooldowns come with fleet protection",
-    "68": "half-open probes come with the circuit breaker",
     "70": "the fleet budget on Redis comes with fleet protection",
     "75": "hedging is not part of this release",
 }
@@ -769,7 +767,7 @@ def test_every_pitfall_has_its_test():
 def test_what_is_not_yet_built_is_not_offered(library):
     """An option whose part is missing is absent, not ignored; when it comes, its pitfall leaves NOT_YET."""
     ours = importlib.import_module(f"forbear.{library.__name__}")
-    for option in ("breaker", "cooldown", "hedge"):
+    for option in ("hedge",):
         with pytest.raises(TypeError, match=option):
             ours.RetryTransport(library.HTTPTransport(verify=NO_TLS), **{option: None})
     assert importlib.util.find_spec("forbear.redis") is None

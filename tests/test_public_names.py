@@ -24,7 +24,7 @@ NAMES = {
     "RetryPolicy", "Exponential", "Fixed", "Backoff", "IdempotencyKeys", "RetryBudget", "RetryStrategy", "RetryToken",
     "StandardStrategy", "Failure", "FailureKind", "Phase", "Fault", "Hint", "read_hint", "Reason", "CallRecord",
     "AttemptRecord", "record_of", "override", "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded",
-    "RetryRefused", "AwsStandard", "TokenBucket",
+    "RetryRefused", "AwsStandard", "CircuitBreaker", "TokenBucket",
 }  # fmt: skip
 ADAPTER = {"RetryTransport", "AsyncRetryTransport", "wrap", "unwrap", "classify"}
 # Each adapter module has its own two exceptions beside DESIGN's list.
@@ -136,6 +136,7 @@ def own_methods() -> list[Any]:
 # What is said once at the Protocol or the base class is not said again; a record's fields are in its docstring.
 SAID_ELSEWHERE = {
     "acquire_initial_token", "refresh_token", "record_success", "release",  # RetryStrategy
+    "begin", "admit", "observe",  # AttemptWatcher
     "delay",  # Backoff
     "monotonic", "time", "sleep", "asleep",  # Clock
     "handle_request", "handle_async_request", "close", "aclose",  # httpx.BaseTransport

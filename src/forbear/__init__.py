@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .errors import RetryRefused as RetryRefused
     from .shared.aws import AwsStandard as AwsStandard
     from .shared.aws import TokenBucket as TokenBucket
+    from .shared.breaker import CircuitBreaker as CircuitBreaker
     from .shared.budget import RetryBudget as RetryBudget
     from .shared.standard import StandardStrategy as StandardStrategy
 
@@ -45,6 +46,7 @@ _PLACES = {
     "AwsStandard": "shared.aws",
     "Backoff": "core.backoff",
     "CallRecord": "core.record",
+    "CircuitBreaker": "shared.breaker",
     "CircuitOpenError": "errors",
     "DeadlineExceeded": "errors",
     "Exponential": "core.backoff",
@@ -75,6 +77,7 @@ __all__ = [
     "AwsStandard",
     "Backoff",
     "CallRecord",
+    "CircuitBreaker",
     "CircuitOpenError",
     "DeadlineExceeded",
     "Exponential",

@@ -49,6 +49,9 @@ class CallExchange:
     generated_key: tuple[tuple[str, str], ...] = ()
     last_error: Exception | None = None
     callers_own: list[str] | None = None  # of the headers that tell of an attempt, those the caller wrote
+    # The outcome of an attempt that went through the door, until the drive asks for it.
+    first_response: Any = None
+    first_error: Exception | None = None
 
     def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
         self.transport: Any = transport
@@ -76,7 +79,7 @@ class CallExchange:
         strategy = transport._strategy
         if policy is not transport._policy:
             if transport._made_strategy:
-                call.strategy = strategy.with_policy(policy)
+                call.strategy = strategy.unguarded(policy) if policy is OFF else strategy.with_policy(policy)
             elif policy is OFF or policy.max_attempts != transport._policy.max_attempts:
                 call.most_attempts = policy.max_attempts  # said for this call: no strategy of the user's exceeds it
         self._set_deadline(policy, now)
@@ -87,17 +90,7 @@ class CallExchange:
         try:
             self.initial_delay = call.open(now)
         except RetryRefused as refused:
-            self._tell_strategy_error()
-            self._tell_incoming(GiveUp(refused.reason))
-            if refused.reason is Reason.DEADLINE:
-                raise self._deadline_exceeded("the strategy's first wait would end after the deadline") from None
-            raise self._told(
-                transport._library.circuit_open_error(
-                    f"{call.facts.origin} is not sent to now: {refused.reason.value}",
-                    reason=refused.reason,
-                    retry_after=refused.retry_after,
-                )
-            ) from None
+            raise self._refused(refused) from None
         try:
             self._prepare_attempts(policy)
         except BaseException:
@@ -124,6 +117,42 @@ class CallExchange:
 
     def _prepare_attempts(self, policy: RetryPolicy) -> None:
         raise AssertionError("each library has its own")
+
+    # Before each attempt.
+
+    def admit(self) -> float:
+        """Seconds to wait before the attempt may be sent after all, nearly always 0.
+
+        Raises:
+            The library's CircuitOpenError or DeadlineExceeded: it must not be sent any more.
+        """
+        if self.first_response is not None or self.first_error is not None:
+            return 0.0  # it went through the door
+        try:
+            return self.call.admit(self.transport._now())
+        except RetryRefused as refused:
+            raise self._refused(refused) from self.last_error
+
+    def _refused(self, refused: RetryRefused) -> Exception:
+        """What to raise for an attempt that may not be sent."""
+        call, seconds = self.call, refused.retry_after
+        self._tell_strategy_error()
+        self._tell_incoming(GiveUp(refused.reason))
+        again = "" if seconds is None else f", try again in {seconds:.3g} s"
+        if call.policy is not OFF:
+            self.transport._notices.refused(
+                call, self.transport._now(), () if self.scope is None else self.scope.listeners
+            )
+        if refused.reason is Reason.DEADLINE:
+            return self._deadline_exceeded("the strategy's wait would end after the deadline", seconds)
+        error: Exception = self._told(
+            self.transport._library.circuit_open_error(
+                f"{call.facts.origin} is not sent to now: {refused.reason.value}{again}",
+                reason=refused.reason,
+                retry_after=seconds,
+            )
+        )
+        return error
 
     # After each attempt.
 
@@ -251,12 +280,14 @@ class CallExchange:
                 error.add_note(f"forbear: {record_from(trail)}")
         return error
 
-    def _deadline_exceeded(self, message: str) -> Exception:
+    def _deadline_exceeded(self, message: str, retry_after: float | None = None) -> Exception:
         if self.call.refusal is None or self.call.refusal.reason is not Reason.DEADLINE:
             self.call.refusal = GiveUp(Reason.DEADLINE)
         error: Exception = self._told(
             self.transport._library.deadline_exceeded(
-                f"{self.call.facts.method} {self.call.facts.origin}: {message}", reason=Reason.DEADLINE
+                f"{self.call.facts.method} {self.call.facts.origin}: {message}",
+                reason=Reason.DEADLINE,
+                retry_after=retry_after,
             )
         )
         return error

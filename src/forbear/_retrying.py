@@ -15,7 +15,7 @@ from .shared.budget import RetryBudget
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, TypedDict
+    from typing import Any, Literal, TypedDict
 
     from .clock import Clock
     from .context import Scope
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.strategy import RetryStrategy
+    from .shared.breaker import CircuitBreaker
     from .telemetry.notices import Notices
 
     class Options(TypedDict, total=False):
         """The options that every transport takes; described at ``RetryTransport``."""
 
         budget: RetryBudget | None
+        breaker: CircuitBreaker | None
+        cooldown: Literal["off", "retries", "all"]
         strategy: RetryStrategy | None
         idempotency: IdempotencyKeys | None
         retry_if: Callable[[Any], bool | None] | None
@@ -71,6 +74,8 @@ class Retrying:
         policy: RetryPolicy,
         *,
         budget: RetryBudget | None,
+        breaker: CircuitBreaker | None,
+        cooldown: Literal["off", "retries", "all"],
         strategy: RetryStrategy | None,
         idempotency: IdempotencyKeys | None,
         retry_if: Callable[[Any], bool | None] | None,
@@ -85,13 +90,19 @@ class Retrying:
         random: Callable[[], float] | None,
     ) -> None:
         """Check the options and take them."""
-        from .shared.standard import StandardStrategy
+        from .shared.breaker import CircuitBreaker
+        from .shared.standard import NEVER_QUIET, StandardStrategy
         from .telemetry.notices import Notices
 
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
         if strategy is not None and budget is not OWN_BUDGET:
             raise ValueError("give strategy= or budget=, not both: a strategy brings its own budget")
+        for option, given in (("breaker", breaker is not None), ("cooldown", cooldown != "off")):
+            if strategy is not None and given:
+                raise ValueError(f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself")
+        if breaker is not None and not isinstance(breaker, CircuitBreaker):
+            raise TypeError(f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}")
         if budget is OWN_BUDGET:
             budget = RetryBudget()
         elif budget is not None and not isinstance(budget, RetryBudget):
@@ -118,13 +129,17 @@ class Retrying:
         self._sleeper = Sleeper(self._clock)
         self._made_strategy = strategy is None
         self._strategy: RetryStrategy = (
-            StandardStrategy(policy, budget=budget, random=random) if strategy is None else strategy
+            StandardStrategy(policy, budget=budget, breaker=breaker, cooldown=cooldown, random=random)
+            if strategy is None
+            else strategy
         )
         self._idempotency = idempotency
         self._key_names = frozenset() if idempotency is None else idempotency.recognised
         self._retry_if = retry_if
         self._before_attempt = before_attempt
         self._notices = Notices(name, on_event)
+        if isinstance(self._strategy, StandardStrategy) and self._strategy.on_transition is None:
+            self._strategy.on_transition = self._notices.moved
         self._body_buffer = body_buffer
         self._announce_attempts = announce_attempts
         self._stop_outer_retries = stop_outer_retries
@@ -137,9 +152,12 @@ class Retrying:
             or contact is not None
             or (idempotency is not None and idempotency.generate)
         )
-        self._gauge: Any = NEVER_QUIET if self._special else getattr(self._strategy, "gauge", None)
-        if self._gauge is None:
-            self._gauge = ForeignGauge(self._strategy, self._notices)
+        # Its ``gauge`` says whether a first attempt may go straight through: two plain attributes, no property.
+        self._signal: Any = self._strategy
+        if self._special:
+            self._signal = Signal(NEVER_QUIET)
+        elif not hasattr(self._strategy, "gauge"):
+            self._signal = Signal(ForeignGauge(self._strategy, self._notices))
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._strategy!r}>"
@@ -197,16 +215,13 @@ class ForeignGauge:
             return False
 
 
-class NeverQuiet:
-    """The gauge of a transport whose every call is special."""
+class Signal:
+    """Has the gauge of a strategy that has none itself, or of a transport whose every call is special."""
 
-    __slots__ = ("quiet",)
+    __slots__ = ("gauge",)
 
-    def __init__(self) -> None:
-        self.quiet = False  # in a slot, as a budget's: a first attempt reads it as fast
-
-
-NEVER_QUIET = NeverQuiet()
+    def __init__(self, gauge: Any) -> None:
+        self.gauge = gauge
 
 
 def _checked_contact(contact: str) -> str:

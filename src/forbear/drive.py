@@ -1,4 +1,4 @@
-"""Drive: carry out verdicts. Send, judge, discard, sleep. Floor: acts.
+"""Drive: carry out verdicts. Ask to send, send, judge, discard, sleep. Floor: acts.
 
 Two loops over the same decisions, one above the other; a change in one belongs in the other. Every rule
 is in core/call.py. What the loops need of an HTTP library is an ``Exchange``, one per call.
@@ -25,6 +25,10 @@ class Judging(Protocol):
     call: Call
     sleeper: Sleeper
     initial_delay: float  # seconds that the strategy wants before the first attempt, nearly always 0
+
+    def admit(self) -> float:
+        """Seconds to wait before sending after all, 0: send now; raise the library's refusal: do not."""
+        ...
 
     def judge_response(self, response: Any) -> Verdict: ...
     def judge_error(self, error: Exception) -> Verdict: ...
@@ -65,6 +69,9 @@ def drive(exchange: Exchange) -> Any:
             # A sleep of 0 costs more than the rest of a retry.
             if delay > 0 and not exchange.sleeper.sleep(delay, since=exchange.call.started_at):
                 return exchange.woken()
+            delay = exchange.admit()
+            if delay > 0:
+                continue
             try:
                 response = exchange.send()
             except Exception as error:  # never BaseException: cancellation passes through
@@ -96,6 +103,9 @@ async def adrive(exchange: AsyncExchange) -> Any:
                 finally:
                     exchange.sleeper.get_up(nap)
                 del nap
+            delay = exchange.admit()
+            if delay > 0:
+                continue
             try:
                 response = await exchange.send()
             except Exception as error:  # never BaseException: cancellation passes through

@@ -41,7 +41,7 @@ class ForbearError(Exception):
 
 
 class CircuitOpenError(ForbearError):
-    """The breaker of this origin is open, so nothing was sent."""
+    """The breaker of this origin is open, or the origin asked to be left alone: nothing (more) was sent."""
 
 
 class DeadlineExceeded(ForbearError):

@@ -71,7 +71,13 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
             a mapping of its fields, False for off), per context ``forbear.override``.
         budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
             RetryBudget to share one, None for no limit.
-        strategy: A RetryStrategy in place of schedule and budget; the policy still gives statuses,
+        breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
+            CircuitOpenError; one object may serve several clients. None: none.
+        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429
+            for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
+            attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
+            or their deadline; "off".
+        strategy: A RetryStrategy in place of schedule, budget, breaker and cooldown; the policy still gives statuses,
             methods, hints and time limits.
         idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
         retry_if: Called with each response (status, headers, request); True makes it a failure like 503.
@@ -90,7 +96,8 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
 
     Raises:
         TypeError: An option is of the wrong type, or ``inner`` belongs to another library.
-        ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
+        ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
+            ``breaker`` or ``cooldown``.
     """
 
     _library = LIBRARY
@@ -108,7 +115,7 @@ class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
 def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[Options]) -> AnyClient:
     """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
 
-    All its transports share one budget. Options as of RetryTransport.
+    All its transports share one budget and breaker. Options as of RetryTransport.
 
     Raises:
         ValueError: It is wrapped already.

@@ -30,7 +30,7 @@ from .shared.budget import RetryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Unpack
+    from typing import Literal, Unpack
 
     from ._retrying import Options
     from .clock import Clock
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .core.strategy import RetryStrategy
     from .core.trail import Trail
     from .core.verdict import GiveUp, Reason, RetryAfter
+    from .shared.breaker import CircuitBreaker
 
 __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
 
@@ -95,7 +96,13 @@ class RetryAdapter(Retrying, HTTPAdapter):
         pool_block: As of HTTPAdapter.
         budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
             RetryBudget to share one, None for no limit.
-        strategy: A RetryStrategy in place of schedule and budget.
+        breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
+            CircuitOpenError; one object may serve several clients. None: none.
+        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429
+            for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
+            attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
+            or their deadline; "off".
+        strategy: A RetryStrategy in place of schedule, budget, breaker and cooldown.
         idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
         retry_if: Called with each response; True makes it a failure like 503. It may only widen.
         before_attempt: Called with (prepared request, attempt) before each re-send, on a copy.
@@ -112,7 +119,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
 
     Raises:
         TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces.
-        ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
+        ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
+            ``breaker`` or ``cooldown``.
     """
 
     _library = RequestsDialect()
@@ -128,6 +136,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
         pool_maxsize: int = DEFAULT_POOLSIZE,
         pool_block: bool = DEFAULT_POOLBLOCK,
         budget: RetryBudget | None = OWN_BUDGET,
+        breaker: CircuitBreaker | None = None,
+        cooldown: Literal["off", "retries", "all"] = "off",
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
         retry_if: Callable[[requests.Response], bool | None] | None = None,
@@ -151,6 +161,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
         self._given: dict[str, Any] = {
             "policy": policy,
             "budget": budget,
+            "breaker": breaker,
+            "cooldown": cooldown,
             "strategy": strategy,
             "idempotency": idempotency,
             "retry_if": retry_if,
@@ -226,7 +238,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
     ) -> requests.Response:
         """Send a prepared request, again where that is allowed and useful; arguments as of HTTPAdapter."""
         started_at = self._now()
-        if self._gauge.quiet and current() is None and is_plain(request.body):
+        if self._signal.gauge.quiet and current() is None and is_plain(request.body):
             try:
                 response = self._attempt(request, stream, timeout, verify, cert, proxies)
             except Exception as error:
@@ -409,7 +421,7 @@ class AdapterExchange(Exchange):
 def mount(session: requests.Session, policy: RetryPolicy | None = None, **options: Unpack[Options]) -> requests.Session:
     """Make a session retry, around whatever adapters are mounted; return it.
 
-    All its adapters share one budget. Options as of RetryAdapter.
+    All its adapters share one budget and breaker. Options as of RetryAdapter.
 
     Raises:
         ValueError: It was done already.

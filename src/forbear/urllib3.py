@@ -34,6 +34,7 @@ from .drive import drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import Literal
 
     from urllib3.response import BaseHTTPResponse
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .core.strategy import RetryStrategy
     from .core.trail import Trail
     from .core.verdict import GiveUp, Reason, RetryAfter
+    from .shared.breaker import CircuitBreaker
     from .shared.budget import RetryBudget
 
 __all__ = [
@@ -156,7 +158,7 @@ class RetryingPool:
         if retries is not None or default is not pool.retries:
             redirects = wiring.redirects(retries, named.get("redirect", True), pool.retries)
         named["retries"] = redirects
-        if wiring._gauge.quiet and current() is None and (body is None or is_plain(body)):
+        if wiring._signal.gauge.quiet and current() is None and (body is None or is_plain(body)):
             try:
                 response = self.attempt(method, url, body, headers, named)
             except Exception as error:
@@ -359,7 +361,13 @@ class RetryPoolManager(urllib3.PoolManager):
         headers: As of PoolManager.
         budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
             RetryBudget to share one, None for no limit.
-        strategy: A RetryStrategy in place of schedule and budget.
+        breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
+            CircuitOpenError; one object may serve several clients. None: none.
+        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429
+            for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
+            attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
+            or their deadline; "off".
+        strategy: A RetryStrategy in place of schedule, budget, breaker and cooldown.
         idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
         retry_if: Called with each response; True makes it a failure like 503. It may only widen.
         before_attempt: Called with (request, attempt) before each re-send; ``request.headers`` may be changed.
@@ -376,7 +384,8 @@ class RetryPoolManager(urllib3.PoolManager):
 
     Raises:
         TypeError: An option is of the wrong type.
-        ValueError: A value is out of its range, or ``strategy`` and ``budget`` are both given.
+        ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
+            ``breaker`` or ``cooldown``.
     """
 
     def __init__(
@@ -386,6 +395,8 @@ class RetryPoolManager(urllib3.PoolManager):
         headers: Mapping[str, str] | None = None,
         *,
         budget: RetryBudget | None = OWN_BUDGET,
+        breaker: CircuitBreaker | None = None,
+        cooldown: Literal["off", "retries", "all"] = "off",
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
         retry_if: Callable[[BaseHTTPResponse], bool | None] | None = None,
@@ -404,6 +415,8 @@ class RetryPoolManager(urllib3.PoolManager):
             policy,
             {
                 "budget": budget,
+                "breaker": breaker,
+                "cooldown": cooldown,
                 "strategy": strategy,
                 "idempotency": idempotency,
                 "retry_if": retry_if,

@@ -4,6 +4,7 @@ import anyio.lowlevel
 import pytest
 
 from forbear import (
+    CircuitBreaker,
     Fixed,
     IdempotencyKeys,
     Reason,
@@ -439,6 +440,12 @@ async def test_a_delay_before_the_first_attempt(adapter, quick):
         ({"on_event": print}, TypeError, "on_event=\\["),
         ({"body_buffer": -1}, ValueError, "body_buffer"),
         ({"body_buffer": True}, ValueError, "body_buffer"),
+        ({"strategy": Twice(), "breaker": CircuitBreaker()}, ValueError, "strategy= or breaker="),
+        ({"strategy": Twice(), "cooldown": "all"}, ValueError, "strategy= or cooldown="),
+        ({"breaker": True}, TypeError, "breaker must be a CircuitBreaker"),
+        ({"breaker": CircuitBreaker}, TypeError, "breaker must be a CircuitBreaker"),
+        ({"cooldown": "on"}, ValueError, "cooldown must be one of"),
+        ({"cooldown": None}, ValueError, "cooldown must be one of"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )

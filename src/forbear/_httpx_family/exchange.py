@@ -46,8 +46,6 @@ class Facts(RequestFacts):
 class Exchange(CallExchange):
     """One call through a transport of the family, the part without colour."""
 
-    first_response: Any = None
-    first_error: Exception | None = None
     hop: Hop | None = None
     lines: Any = ()  # the field lines of the answer that was judged last, as octets
 

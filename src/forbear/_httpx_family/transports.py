@@ -13,7 +13,7 @@ from ..context import CURRENT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, Literal
 
     from ..clock import Clock
     from ..core.events import Event
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
     from ..core.strategy import RetryStrategy, RetryToken
+    from ..shared.breaker import CircuitBreaker
     from ..shared.budget import RetryBudget
 
 __all__ = ["AsyncRetrying", "Library", "SyncRetrying"]
@@ -72,6 +73,8 @@ class FamilyRetrying(Retrying):
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
         budget: RetryBudget | None = OWN_BUDGET,
+        breaker: CircuitBreaker | None = None,
+        cooldown: Literal["off", "retries", "all"] = "off",
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
         retry_if: Callable[[Any], bool | None] | None = None,
@@ -97,6 +100,8 @@ class FamilyRetrying(Retrying):
         self._equip(
             policy,
             budget=budget,
+            breaker=breaker,
+            cooldown=cooldown,
             strategy=strategy,
             idempotency=idempotency,
             retry_if=retry_if,
@@ -126,6 +131,7 @@ class FamilyRetrying(Retrying):
         if (
             self._special
             or current() is not None
+            or getattr(self._strategy, "holds_first", False)
             or "forbear" in request.extensions
             or type(request.stream) is not self._byte_stream
         ):
@@ -159,7 +165,7 @@ class SyncRetrying(FamilyRetrying):
         started_at = self._now()
         token = None
         if not (
-            self._gauge.quiet
+            self._signal.gauge.quiet
             and current() is None
             and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
@@ -212,7 +218,7 @@ class AsyncRetrying(FamilyRetrying):
         started_at = self._now()
         token = None
         if not (
-            self._gauge.quiet
+            self._signal.gauge.quiet
             and current() is None
             and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream

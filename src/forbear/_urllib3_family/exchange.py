@@ -49,8 +49,6 @@ def text(part: Any) -> str:
 class Exchange(CallExchange):
     """One call, the part that both adapters share."""
 
-    first_response: Any = None
-    first_error: Exception | None = None
     attempt: int = 0
     is_body_used: bool = False  # by an earlier hop of a redirect
 

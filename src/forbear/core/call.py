@@ -10,7 +10,7 @@ After each attempt:
     idempotent, or it carries a key that is still valid?     method-not-replayable, key-expired
  5. Can the body be produced again? Is ours the only loop?   body-consumed, nested-call
  6. Attempts left? Every sending counts.                     attempts-exhausted
- 7. Delay = max(hint + spread, backoff).                     retry-after-too-long
+ 7. Delay = max(hint + spread, backoff, cooldown).           retry-after-too-long
  8. Does the delay leave time before the deadline?           deadline
  9. Does the breaker allow this origin?                      circuit-open
 10. Last, because only this takes something: the budget.     budget-exhausted
@@ -18,6 +18,11 @@ After each attempt:
 1 to 5 are decided here and cannot be overridden. 6 to 10 are the strategy's
 (shared/standard.py); a strategy that fails ends the call: strategy-failed. What it answers is still
 held to the server's word: never sooner than asked, never past the deadline.
+
+A strategy that watches attempts hears of each one before step 1, whoever decides about it. After the delay
+and right before the sending it is asked once more (``admit``): only there is a probe permit of the breaker
+taken, and if the circuit opened meanwhile, or the origin asked for another wait that is too long, the call
+ends with the library's CircuitOpenError. First attempts are asked for the same: cooldown, then breaker.
 
 All instants are monotonic seconds.
 """
@@ -70,6 +75,7 @@ class Call:
     scope_error: Exception | None = None
     most_attempts: float = inf
     was_cut = False
+    _scope_found: str | None = None
 
     def __init__(
         self,
@@ -110,6 +116,43 @@ class Call:
             self.release(now)
             self.strategy_error = error
         return 0.0
+
+    def admit(self, now: float) -> float:
+        """Ask the strategy right before an attempt is sent; return seconds to wait first, nearly always 0.
+
+        Raises:
+            RetryRefused: It must not be sent any more.
+        """
+        ask = getattr(self.strategy, "admit", None)
+        if ask is None or self.token is None:
+            return 0.0
+        try:
+            delay: float = ask(self.token, now)
+            if not 0 <= delay < inf:
+                raise ValueError(f"a strategy answered a delay of {delay!r} s")
+            if delay > 0:
+                self._check_wait(delay, now)
+            return delay
+        except RetryRefused as refused:
+            self.refusal = self._refused(refused)
+            self.release(now)
+            if self.refusal.reason is not Reason.STRATEGY_FAILED:
+                raise
+        except Exception as error:
+            self.strategy_error = error
+        return 0.0
+
+    def _check_wait(self, delay: float, now: float) -> None:
+        """A further wait, after the one that was decided: does it fit, too? Note it in the story."""
+        if delay > self.deadline_at - now - LEAST_ATTEMPT:
+            raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
+        failure, entries = self.last_failure, self.trail.entries
+        if failure is None:
+            return
+        if now + delay > self.key_until and safety.may_not_repeat(self.policy, self.facts, failure, key_expired=True):
+            raise RetryRefused(Reason.KEY_EXPIRED, send=False, retry_after=delay)
+        status, failure, elapsed, waited, source = entries[-1]
+        entries[-1] = (status, failure, elapsed, (waited or 0.0) + delay, source)
 
     def follow(self, retries_used: int) -> None:
         """Take over what earlier hops of a redirected call have used."""
@@ -154,16 +197,19 @@ class Call:
         """
         policy = self.policy
         if status < 400 and not flagged:
+            self._observe(None, now)
             self._accept(status, now)
             return None
         hint = read_hint(status, headers, now=utc_now)
-        if not (flagged or safety.is_flagged(policy, self.facts, status, hint)):
-            self._accept(status, now)
-            return None
+        is_failure = flagged or safety.is_flagged(policy, self.facts, status, hint)
         advice = hint.should_retry
         if policy.hints == "ignore" and hint.delay is not None:
             hint = Hint(None, advice, None)
         failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint)
+        self._observe(failure, now)
+        if not is_failure:
+            self._accept(status, now)
+            return None
         if advice is False:
             return self._end(failure, now, GiveUp(Reason.SERVER_SAID_NO))
         if advice is None and safety.is_replayed(headers) and self.facts.keyed:
@@ -189,6 +235,7 @@ class Call:
                 all of it.
             delivered: The response had already been handed over (S11).
         """
+        self._observe(failure, now)
         reason = safety.may_never_succeed(failure)
         if reason is not None:
             return self._end(failure, now, GiveUp(reason))
@@ -204,6 +251,7 @@ class Call:
     def cut_off(self, failure: Failure, now: float) -> GiveUp:
         """The deadline ended the attempt."""
         self.was_cut = True
+        self._observe(failure, now)
         return self._end(failure, now, GiveUp(Reason.DEADLINE))
 
     def release(self, now: float) -> None:
@@ -219,6 +267,23 @@ class Call:
         if refusal is not None:
             trail.reason, trail.refused_delay = refusal
         return trail
+
+    def _observe(self, failure: Failure | None, now: float) -> None:
+        """Let a strategy that watches attempts know how this one ended."""
+        observe = getattr(self.strategy, "observe", None)
+        if observe is not None:
+            try:
+                self.token = observe(
+                    self.token,
+                    failure,
+                    now,
+                    facts=self.facts,
+                    scope=self._scope,
+                    attempts=self.attempts,
+                    sent_at=self.sent_at,
+                )
+            except Exception as error:
+                self.strategy_error = error
 
     def _accept(self, status: int, now: float) -> None:
         self._note(status, None, now)
@@ -276,21 +341,27 @@ class Call:
         return RetryAfter(delay, source)
 
     def _acquire(self, now: float) -> RetryToken:
-        token = self.token = a_token(self.strategy.acquire_initial_token(self._scope(), now), self.attempts)
+        begin, scope = getattr(self.strategy, "begin", None), self._scope()
+        answer = self.strategy.acquire_initial_token(scope, now) if begin is None else begin(self.facts, scope, now)
+        token = self.token = a_token(answer, self.attempts)
         return token
 
     def _scope(self) -> str:
-        """Whose allowance this call is on: its origin, unless the strategy wants to look closer."""
-        try:
+        """Whose allowance this call is on: its origin, unless the strategy wants to look closer, which it may once."""
+        scope = self._scope_found
+        if scope is None:
+            scope = self.facts.origin
             scope_of = getattr(self.strategy, "scope_of", None)
             if scope_of is not None:
-                scope = scope_of(self.facts)
-                if isinstance(scope, str):
-                    return scope
-                raise TypeError(f"scope_of answered {type(scope).__name__}")
-        except Exception as error:
-            self.scope_error = error
-        return self.facts.origin
+                try:
+                    answer = scope_of(self.facts)
+                    if not isinstance(answer, str):
+                        raise TypeError(f"scope_of answered {type(answer).__name__}")
+                    scope = answer
+                except Exception as error:
+                    self.scope_error = error
+            self._scope_found = scope
+        return scope
 
     def _refused(self, refused: RetryRefused) -> GiveUp:
         """The refusal, if it is one that records and logs can tell."""

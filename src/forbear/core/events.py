@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .outcome import FailureKind, Phase
 from .verdict import Reason
 
-__all__ = ["AttemptFailed", "Event", "GaveUp", "RetryScheduled", "SucceededAfterRetry"]
+__all__ = ["AttemptFailed", "CircuitTransition", "Event", "GaveUp", "RetryScheduled", "SucceededAfterRetry"]
 
 
 class AttemptFailed(NamedTuple):
@@ -46,12 +46,12 @@ class RetryScheduled(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """There will be no further attempt; the caller gets what came last."""
+    """There will be no further attempt; the caller gets what came last, or a refusal if nothing was sent."""
 
     client: str
     method: str
     origin: str
-    attempts: int
+    attempts: int  # 0: the first one was refused
     reason: Reason
     status: int | None
     error: str | None
@@ -73,4 +73,17 @@ class SucceededAfterRetry(NamedTuple):
     name: str = "succeeded_after_retry"
 
 
-Event = AttemptFailed | RetryScheduled | GaveUp | SucceededAfterRetry
+class CircuitTransition(NamedTuple):
+    """A circuit breaker passed from one state to another, seen by the client whose call caused it."""
+
+    client: str
+    origin: str
+    from_state: str  # "closed", "open" or "half_open"
+    to_state: str
+    failures: int  # in a row, when they opened it; else 0
+    failure_rate: float | None  # in the window, when that opened it
+    open_for: float | None  # seconds until the first probe, when it opened
+    name: str = "circuit_transition"
+
+
+Event = AttemptFailed | RetryScheduled | GaveUp | SucceededAfterRetry | CircuitTransition

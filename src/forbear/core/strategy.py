@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .outcome import Failure
+    from collections.abc import Callable
 
-__all__ = ["RetryStrategy", "RetryToken"]
+    from .outcome import Failure, RequestFacts
+
+__all__ = ["AttemptWatcher", "RetryStrategy", "RetryToken"]
 
 
 class RetryToken:
@@ -59,6 +61,8 @@ class RetryStrategy(Protocol):
     It may have one method more, ``scope_of(facts) -> str``, to see more of a request than its origin
     (``forbear.core.outcome.RequestFacts``): what it answers is passed as ``scope``. Calls are on their origin
     where it fails.
+
+    One that must hear of every attempt has the methods of ``AttemptWatcher`` too; none of them is needed.
     """
 
     @property
@@ -106,5 +110,51 @@ class RetryStrategy(Protocol):
         """End the call otherwise. Idempotent.
 
         Refund what bought an attempt that was not sent: ``token.attempts`` has not grown since.
+        """
+        ...
+
+
+class AttemptWatcher(Protocol):
+    """What a strategy may have besides, each looked up by its name: it follows attempts, not only retries."""
+
+    def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
+        """In place of ``acquire_initial_token``, for one that looks at more of a request than its scope."""
+        ...
+
+    def admit(self, token: RetryToken, now: float) -> float:
+        """The delay is over and the attempt about to be sent: take what only a sending may take.
+
+        Returns:
+            Seconds to wait first, after which this is asked again; 0: send.
+
+        Raises:
+            RetryRefused: With ``send=False``: it must not be sent any more. The call ends with that.
+        """
+        ...
+
+    def observe(
+        self,
+        token: RetryToken | None,
+        failure: Failure | None,
+        now: float,
+        *,
+        facts: RequestFacts,
+        scope: Callable[[], str],
+        attempts: int,
+        sent_at: float,
+    ) -> RetryToken | None:
+        """An attempt ended. Told before the strategy is asked anything about it, also if nobody will ask.
+
+        Args:
+            token: None if the first attempt went through the door while the strategy was quiet.
+            failure: What happened, also for an answer of 400 and above that is accepted; None: a good answer.
+            now: Monotonic seconds.
+            facts: Of the request.
+            scope: Answers what ``begin`` is given.
+            attempts: Sent so far, this one included.
+            sent_at: When it was sent.
+
+        Returns:
+            The token, or one for a call that had none; None for none.
         """
         ...

@@ -8,25 +8,30 @@ from weakref import WeakSet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from _thread import LockType
+    from typing import Any
 
-    class Locked(Protocol):
-        _lock: Any
+__all__ = ["lock_of"]
 
-
-__all__ = ["allocate_lock", "renew_after_fork"]
-
-_owners: WeakSet[Locked] = WeakSet()
+_owners: WeakSet[Any] = WeakSet()
 
 
-def renew_after_fork(owner: Locked) -> None:
-    """Give ``owner._lock`` anew in each child: one that another thread held at the fork would stay locked for ever."""
+def lock_of(owner: Any) -> LockType:
+    """Make the lock that ``owner`` keeps as ``_lock``.
+
+    A child process gets a new one, since a lock that another thread held at the fork would stay locked in it
+    for ever; then ``owner._forked`` is called, if there is one.
+    """
     _owners.add(owner)
+    return allocate_lock()
 
 
 def _renew() -> None:
     for owner in list(_owners):
         owner._lock = allocate_lock()
+        forked = getattr(owner, "_forked", None)
+        if forked is not None:
+            forked()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

@@ -13,7 +13,7 @@ from ..core.backoff import Exponential
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
 from ..errors import RetryRefused
-from ._locks import allocate_lock, renew_after_fork
+from ._locks import lock_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ class TokenBucket:
         self.returns_cost = returns_cost
         self.quiet = True  # full: a success would bring nothing
         self._tokens = capacity
-        self._lock = allocate_lock()
-        renew_after_fork(self)
+        self._lock = lock_of(self)
 
     @property
     def tokens(self) -> float:

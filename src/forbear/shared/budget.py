@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 
 from ..core._checks import a_number, shown
-from ._locks import allocate_lock, renew_after_fork
+from ._locks import lock_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,32 +95,24 @@ class RetryBudget:
         self.quiet = True  # every bucket is full
         self._buckets: dict[str, list[float]] = {}
         self._full_at = -inf  # from then on time alone has filled every bucket
-        self._lock = allocate_lock()
-        renew_after_fork(self)
+        self._lock = lock_of(self)
 
     def scope_of(self, facts: RequestFacts) -> str:
-        """Ask the function given as ``scope``; what it answers travels with the origin.
+        """Ask the function given as ``scope``.
 
         Raises:
             TypeError: It answers no text.
         """
         assert callable(self.scope)
-        bucket = self.scope(facts)
-        if not isinstance(bucket, str):
-            raise TypeError(f"scope must answer text, got {type(bucket).__name__}")
-        scoped = ScopedOrigin(facts.origin)
-        scoped.bucket = str.__str__(bucket)  # a subclass may compare as it likes, and with the lock held
-        return scoped
-
-    def _bucket_of(self, scope: str) -> str:
-        if self.scope == "transport":
-            return ""
-        return scope.bucket if isinstance(scope, ScopedOrigin) else scope
+        scope = self.scope(facts)
+        if not isinstance(scope, str):
+            raise TypeError(f"scope must answer text, got {type(scope).__name__}")
+        return str.__str__(scope)  # a subclass may compare as it likes, and with the lock held
 
     def deposit(self, scope: str, now: float) -> None:
         """Note a call."""
-        if self.scope != "origin":
-            scope = self._bucket_of(scope)
+        if self.scope == "transport":
+            scope = ""
         buckets = self._buckets
         with self._lock:  # nothing is called in here: a call is where another thread may come in
             if now >= self._full_at:
@@ -140,8 +132,8 @@ class RetryBudget:
 
     def spend(self, scope: str, cost: float, now: float) -> bool:
         """Take ``cost`` tokens if they are there, all or none."""
-        if self.scope != "origin":
-            scope = self._bucket_of(scope)
+        if self.scope == "transport":
+            scope = ""
         burst, floor = self.burst, self.floor_per_second
         with self._lock:
             buckets = self._buckets
@@ -172,8 +164,8 @@ class RetryBudget:
 
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
-        if self.scope != "origin":
-            scope = self._bucket_of(scope)
+        if self.scope == "transport":
+            scope = ""
         with self._lock:
             buckets = self._buckets
             if scope in buckets:  # else it is full, or forgotten
@@ -183,8 +175,8 @@ class RetryBudget:
 
     def tokens(self, scope: str, now: float) -> float:
         """Tokens there now, for metrics and tests; takes nothing."""
-        if self.scope != "origin":
-            scope = self._bucket_of(scope)
+        if self.scope == "transport":
+            scope = ""
         with self._lock:
             bucket = self._buckets.get(scope)
             if bucket is None:
@@ -202,11 +194,3 @@ class RetryBudget:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts full: what was spent here was spent here.
         return RetryBudget, (self.ratio, self.floor_per_second, self.burst, self.hinted_cost, self.scope)
-
-
-class ScopedOrigin(str):
-    """An origin, to everything else in a strategy; to a budget with a scope of its user's, the bucket chosen there."""
-
-    __slots__ = ("bucket",)
-
-    bucket: str

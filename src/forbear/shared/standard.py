@@ -1,40 +1,58 @@
-"""StandardStrategy: policy and budget behind the RetryStrategy interface. Floor: remembers.
+"""StandardStrategy: policy, budget, breaker and cooldown behind the RetryStrategy interface. Floor: remembers.
 
 Steps 6 to 10 of a decision (core/call.py tells all of them). Holds no state of a call: that is in the
-token.
+token. What the shared things mean is theirs; here is only the order in which they are asked.
 """
 
 from __future__ import annotations
 
-from ..core.outcome import MOMENTARY_KINDS
+from ..core._checks import a_choice
+from ..core.outcome import MOMENTARY_KINDS, RETRYABLE_KINDS, FailureKind
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
 from ..errors import RetryRefused
+from ._locks import lock_of
 from .budget import RetryBudget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
     from ..core.outcome import Failure, RequestFacts
     from ..core.policy import RetryPolicy
+    from .breaker import CircuitBreaker
+    from .circuit import Transition
+    from .cooldown import Cooldown
 
-__all__ = ["StandardStrategy"]
+__all__ = ["NEVER_QUIET", "StandardStrategy"]
+
+# What says that an origin is in trouble. A stream turned away is how a healthy one ends a connection.
+TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
 
 
 class StandardToken(RetryToken):
-    __slots__ = ("ended", "immediate_used", "paid", "paid_for", "scope")
+    __slots__ = (
+        "credential", "ended", "held", "immediate_used", "is_admitted", "observed", "origin", "paid", "paid_for",
+        "permit", "scope",
+    )  # fmt: skip
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, scope: str, origin: str, attempts: int = 0) -> None:
         self.delay = 0.0
-        self.attempts = 0
+        self.attempts = attempts
         self.source = "backoff"
         self.state = None
-        self.scope = scope
+        self.scope = scope  # whose allowance the call is on
+        self.origin = origin  # whose breaker and cooldown concern it
         self.paid = 0.0  # tokens
         self.paid_for = 0  # number of the attempt they bought
         self.immediate_used = False
         self.ended = False
+        self.permit = 0  # of the breaker, held until the attempt ends
+        self.is_admitted = False  # for the next attempt
+        self.observed = -1  # attempts when an outcome was reported last
+        self.credential = b""  # a hash, once it was needed
+        self.held = 0.0  # seconds this call was held by cooldowns
 
 
 class Unlimited:
@@ -59,60 +77,151 @@ class Unlimited:
         return "<no budget>"
 
 
+class NeverQuiet:
+    """The gauge while something concerns every first attempt."""
+
+    __slots__ = ("quiet",)
+
+    def __init__(self) -> None:
+        self.quiet = False  # in a slot, as a budget's: a first attempt reads it as fast
+
+
+NEVER_QUIET = NeverQuiet()
+
+
 class StandardStrategy:
-    """The default strategy: waits as the policy says, under a budget. Thread-safe.
+    """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns. Thread-safe.
 
     Args:
         policy: Schedules, attempts and limits.
         budget: Shared allowance for retries; None: no limit.
-        random: Like ``random.random``; drawn once or twice per retry.
+        breaker: Shared breaker; None: none.
+        cooldown: Leave an origin alone for as long as it asked one call to: "off", "retries" (retries of
+            other calls wait too), or "all" (first attempts wait too; those that would have to wait longer
+            than ``policy.max_retry_after`` or their deadline are refused at once).
+        random: Like ``random.random``; drawn a few times per retry.
+
+    Raises:
+        ValueError: ``cooldown`` is none of the three.
+
+    Attributes:
+        gauge: What to ask ``quiet`` before a first attempt: a plain attribute, where this object's own is a
+            property. It is another object while the breaker or a cooldown concerns first attempts.
+        holds_first: First attempts may be held; ``begin`` must see their headers.
+        on_transition: Called with each transition of the breaker that a call of this strategy caused.
     """
 
-    __slots__ = ("_budget", "gauge", "policy", "random", "scope_of")
+    __slots__ = (
+        "__weakref__", "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "policy",
+        "random", "scope_of",
+    )  # fmt: skip
 
     def __init__(
         self,
         policy: RetryPolicy,
         *,
         budget: RetryBudget | None = None,
+        breaker: CircuitBreaker | None = None,
+        cooldown: Literal["off", "retries", "all"] = "off",
         random: Callable[[], float] | None = None,
     ) -> None:
         if random is None:
             from random import random as system_random
 
             random = system_random
+        a_choice("cooldown", cooldown, ("off", "retries", "all"))
         self.policy = policy
-        self._budget: RetryBudget | Unlimited = Unlimited() if budget is None else budget
-        # Where ``quiet`` is a plain attribute: a first attempt asks there, and saves a property's call.
-        self.gauge: RetryBudget | Unlimited = self._budget
         self.random: Callable[[], float] = random
         # None where it is not needed: with it the facts of a request are made also for those that succeed at
         # once beside one that failed.
         self.scope_of: Callable[[RequestFacts], str] | None = (
             budget.scope_of if budget is not None and callable(budget.scope) else None
         )
+        self.on_transition: Callable[[Transition], object] | None = None
+        self.holds_first = cooldown == "all"
+        self._budget: RetryBudget | Unlimited = Unlimited() if budget is None else budget
+        self._breaker = breaker
+        self._cooldown: Cooldown | None = None
+        self._lock = lock_of(self)
+        if breaker is not None:
+            breaker.watch(self)
+        if cooldown != "off":
+            from .cooldown import Cooldown
+
+            self._cooldown = Cooldown(cooldown, random)
+            self._cooldown.watch(self)
+        self.gauge: RetryBudget | Unlimited | NeverQuiet
+        self.adjust()
 
     @property
     def quiet(self) -> bool:
-        """Every bucket is full: nothing needs to be recorded."""
-        return self.gauge.quiet
+        """Every bucket is full, every circuit well and nobody to be held: nothing needs to be recorded."""
+        return self._budget.quiet and self._is_calm
+
+    @property
+    def _is_calm(self) -> bool:
+        breaker, cooldown = self._breaker, self._cooldown
+        return (breaker is None or breaker.quiet) and (cooldown is None or cooldown.quiet)
+
+    def adjust(self) -> None:
+        """Choose the gauge anew; the breaker or the cooldown has changed."""
+        with self._lock:  # who comes last has seen what all others did
+            self.gauge = self._budget if self._is_calm else NEVER_QUIET
+
+    def _forked(self) -> None:
+        self.adjust()
 
     @property
     def budget(self) -> RetryBudget | None:
         return self._budget if isinstance(self._budget, RetryBudget) else None
 
+    @property
+    def breaker(self) -> CircuitBreaker | None:
+        return self._breaker
+
+    @property
+    def cooldown(self) -> str:
+        return "off" if self._cooldown is None else self._cooldown.mode
+
     def with_policy(self, policy: RetryPolicy) -> StandardStrategy:
         """Return a strategy with other rules and the same shared state."""
+        other = object.__new__(StandardStrategy)
+        for name in SHARED:
+            setattr(other, name, getattr(self, name))
+        other.policy = policy
+        return other
+
+    def unguarded(self, policy: RetryPolicy) -> StandardStrategy:
+        """Return one with other rules that shares only the budget: for calls that are forwarded untouched."""
         return StandardStrategy(policy, budget=self.budget, random=self.random)
 
+    # A call.
+
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
-        self._budget.deposit(scope, now)
-        return StandardToken(scope)
+        return self._acquire(StandardToken(scope, scope), now)
+
+    def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
+        token = StandardToken(scope, facts.origin)
+        if self.holds_first and self._cooldown is not None and not self._cooldown.quiet:
+            token.credential = self._cooldown.credential_of(facts.header_lines())
+        return self._acquire(token, now)
+
+    def _acquire(self, token: StandardToken, now: float) -> StandardToken:
+        if not self._is_calm:
+            if self.holds_first:
+                token.delay = self._hold(token, now)
+            if token.delay == 0:
+                self._take_permit(token, now)
+                token.is_admitted = True
+        self._budget.deposit(token.scope, now)
+        return token
 
     def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
         assert isinstance(token, StandardToken)
         policy = self.policy
         attempts = token.attempts
+        if token.observed != attempts:  # by a caller who does not tell of every attempt
+            self._record(token.origin, token, failure, now, now)
         if attempts >= policy.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
         asked = failure.hint.delay
@@ -136,8 +245,21 @@ class StandardStrategy:
             hinted = asked + spread if asked + spread <= latest or asked > latest else latest
             if hinted >= delay:
                 delay, source = hinted, failure.hint.source or source
+        left = self._cooling(token, now)
+        if left:
+            if left > policy.max_retry_after:
+                raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, retry_after=left)
+            held = left + self._stagger(token, left, now)
+            if held > latest >= left:
+                held = latest
+            if held > delay:
+                delay, source = held, failure.hint.source or "cooldown"
         if delay > latest:
             raise RetryRefused(Reason.DEADLINE, retry_after=delay)
+        if self._breaker is not None:
+            refused_for = self._breaker.refused_for(token.origin, now)
+            if refused_for > delay:
+                raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=refused_for)
 
         budget = self._budget
         cost = 1.0 if asked is None else budget.hinted_cost
@@ -150,17 +272,156 @@ class StandardStrategy:
         return token
 
     def record_success(self, token: RetryToken, now: float) -> None:
+        assert isinstance(token, StandardToken)
+        if token.observed != token.attempts:
+            self._record(token.origin, token, None, now, now)
         self._end(token)
 
     def release(self, token: RetryToken, now: float) -> None:
+        assert isinstance(token, StandardToken)
         self._end(token)
 
-    def _end(self, token: RetryToken) -> None:
-        assert isinstance(token, StandardToken)
+    def _end(self, token: StandardToken) -> None:
+        if token.permit:
+            self._give_back(token)
         if not token.ended:
             token.ended = True
             if token.paid_for > token.attempts:  # bought, but never sent
                 self._budget.refund(token.scope, token.paid)
 
+    # Its attempts.
+
+    def admit(self, token: RetryToken, now: float) -> float:
+        assert isinstance(token, StandardToken)
+        if token.is_admitted or (self._is_calm and (self._cooldown is None or self.holds_first)):
+            return 0.0
+        if token.attempts or self.holds_first:
+            delay = self._hold(token, now)
+            if delay:
+                return delay
+        self._take_permit(token, now)
+        token.is_admitted = True
+        return 0.0
+
+    def observe(
+        self,
+        token: RetryToken | None,
+        failure: Failure | None,
+        now: float,
+        *,
+        facts: RequestFacts,
+        scope: Callable[[], str],
+        attempts: int,
+        sent_at: float,
+    ) -> RetryToken | None:
+        cooldown = self._cooldown
+        if self._breaker is None and cooldown is None:
+            return token
+        assert token is None or isinstance(token, StandardToken)
+        if token is None and failure is not None:
+            token = StandardToken(scope(), facts.origin, attempts)
+            self._budget.deposit(token.scope, now)
+        if cooldown is not None and failure is not None and token is not None and not token.credential:
+            token.credential = cooldown.credential_of(facts.header_lines())
+        self._record(facts.origin, token, failure, now, sent_at)
+        return token
+
+    def _record(
+        self, origin: str, token: StandardToken | None, failure: Failure | None, now: float, sent_at: float
+    ) -> None:
+        """Tell breaker and cooldown how an attempt ended."""
+        breaker, cooldown = self._breaker, self._cooldown
+        permit = 0
+        if token is not None:
+            permit, token.permit = token.permit, 0
+            token.observed = token.attempts
+            token.is_admitted = False
+        hint = None if failure is None else failure.hint.delay
+        if breaker is not None:
+            trouble = is_trouble(failure)
+            if trouble is not None:
+                edge = breaker.record(origin, failed=trouble, sent_at=sent_at, now=now, permit=permit, hint=hint)
+                if edge is not None:
+                    self._tell(edge)
+            elif permit:
+                breaker.release(origin, permit)
+            was_bought = token is not None and token.paid_for == token.attempts
+            if token is not None and was_bought and trouble and permit and breaker.mode == "enforce":
+                self._budget.refund(token.scope, token.paid)  # a retry that was a probe costs nothing if it fails
+                token.paid = 0.0
+        if cooldown is not None and failure is not None and hint and failure.is_throttle:
+            everybody = failure.status == 503 or token is None
+            cooldown.begin(origin, b"" if everybody or token is None else token.credential, hint, now)
+
+    def _hold(self, token: StandardToken, now: float) -> float:
+        """Seconds that a cooldown holds an attempt, 0 if none does.
+
+        Raises:
+            RetryRefused: It holds the call for longer than the policy waits, or the breaker refuses it.
+        """
+        left = self._cooling(token, now)
+        if not left:
+            return 0.0
+        if token.held + left > self.policy.max_retry_after:
+            raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
+        if self._breaker is not None:
+            refused_for = self._breaker.refused_for(token.origin, now)
+            if refused_for:  # at once: of many that waited for a probe's turn all but a few would be refused
+                raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        token.held += left
+        token.source = "cooldown"
+        return left + self._stagger(token, left, now)
+
+    def _cooling(self, token: StandardToken, now: float) -> float:
+        if self._cooldown is None or self.policy.hints == "ignore":
+            return 0.0
+        return self._cooldown.left(token.origin, token.credential, now)
+
+    def _stagger(self, token: StandardToken, left: float, now: float) -> float:
+        """Seconds on top, so that those who were held do not come back together, nor a fleet of processes."""
+        assert self._cooldown is not None
+        spread = self.random() * self.policy.hint_spread * max(left, 1.0)
+        return spread + self._cooldown.queue(token.origin, token.credential, now)
+
+    def _take_permit(self, token: StandardToken, now: float) -> None:
+        if self._breaker is None:
+            return
+        admission = self._breaker.admit(token.origin, now)
+        token.permit = admission.permit
+        if admission.edge is not None:
+            self._tell(admission.edge)
+        if admission.refused_for:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=admission.refused_for)
+
+    def _give_back(self, token: StandardToken) -> None:
+        permit, token.permit = token.permit, 0
+        if self._breaker is not None:
+            self._breaker.release(token.origin, permit)
+
+    def _tell(self, edge: Transition) -> None:
+        if self.on_transition is not None:
+            self.on_transition(edge)
+
     def __repr__(self) -> str:
-        return f"<StandardStrategy max_attempts={self.policy.max_attempts} {self._budget!r}>"
+        parts = [repr(self._budget)]
+        if self._breaker is not None:
+            parts.append(repr(self._breaker))
+        if self._cooldown is not None:
+            parts.append(repr(self._cooldown))
+        return f"<StandardStrategy max_attempts={self.policy.max_attempts} {' '.join(parts)}>"
+
+
+# What ``with_policy`` hands on.
+SHARED = ("_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "random", "scope_of")
+
+
+def is_trouble(failure: Failure | None) -> bool | None:
+    """Does the origin fail (True), does it answer as it should (False), or does this say nothing (None)?"""
+    if failure is None:
+        return False
+    if failure.kind is not FailureKind.STATUS:
+        return True if failure.kind in TROUBLE_KINDS else None
+    status = failure.status or 0
+    if status >= 500 or status < 400:  # below: retry_if takes it for a failure like 503
+        return True
+    return None if failure.is_throttle else False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ..context import CURRENT
 from ..core.verdict import GiveUp, RetryAfter
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.events import Event
+    from ..shared.circuit import Transition
 
     Listener = Callable[[Event], object]
 
@@ -119,6 +121,46 @@ class Notices:
             listeners,
         )
 
+    def refused(self, call: Call, now: float, more: tuple[Listener, ...] = ()) -> None:
+        """An attempt was not sent: the breaker or a cooldown is in the way."""
+        listeners, failure, refusal = self._listeners + more, call.last_failure, call.refusal
+        assert refusal is not None
+        # An open circuit was told of when it opened; that each call is refused then is no news for the log.
+        level = logging.WARNING if failure is not None else logging.DEBUG
+        if not listeners and not logger.isEnabledFor(level):
+            return
+        from ..core.events import GaveUp
+
+        event = GaveUp(
+            self.client,
+            call.facts.method,
+            call.facts.origin,
+            call.attempts,
+            refusal.reason,
+            None if failure is None else failure.status,
+            None if failure is None else failure.error,
+            now - call.started_at,
+            refusal.delay,
+        )
+        self._tell(event, listeners, level)
+
+    def moved(self, edge: Transition) -> None:
+        """The breaker passed from one state to another because of a call of this client."""
+        scope = CURRENT.get()
+        from ..core.events import CircuitTransition
+
+        event = CircuitTransition(
+            self.client,
+            edge.origin,
+            edge.from_state.value,
+            edge.to_state.value,
+            edge.failures,
+            edge.failure_rate,
+            edge.open_for,
+        )
+        listeners = self._listeners if scope is None else self._listeners + scope.listeners
+        self._tell(event, listeners, logging.WARNING if event.to_state == "open" else logging.INFO)
+
     def nested(self, header: str, switch: str) -> None:
         """A loop above this one retries too. Logged once per client."""
         if header not in self._failed:
@@ -150,8 +192,9 @@ class Notices:
         if error is not None:
             self.hook_failed(f"scope of {type(call.strategy).__name__}", error)
 
-    def _tell(self, event: Event, listeners: tuple[Listener, ...]) -> None:
-        level = LEVELS[event.name]
+    def _tell(self, event: Event, listeners: tuple[Listener, ...], level: int | None = None) -> None:
+        if level is None:
+            level = LEVELS[event.name]
         if logger.isEnabledFor(level):
             logger.log(level, sentence(event), extra=fields(event))
         for listener in listeners:
@@ -168,10 +211,12 @@ def fields(event: Event) -> dict[str, Any]:
 
 
 def sentence(event: Any) -> str:
+    if event.name == "circuit_transition":
+        return circuit_sentence(event)
     subject = f"{event.method} {event.origin}"
     if event.name == "succeeded_after_retry":
         return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
-    what = event.status or event.error
+    what = event.status or event.error or "not sent"
     if event.name == "attempt_failed":
         return f"{subject}: attempt {event.attempt} failed, {what}"
     if event.name == "retry_scheduled":
@@ -182,3 +227,12 @@ def sentence(event: Any) -> str:
     plural = "" if event.attempts == 1 else "s"
     wanted = f" ({event.refused_delay:.3g} s wanted)" if event.refused_delay is not None else ""
     return f"{subject}: {what} after {event.attempts} attempt{plural}, gave up: {event.reason.value}{wanted}"
+
+
+def circuit_sentence(event: Any) -> str:
+    told = f"circuit of {event.origin}: {event.from_state} to {event.to_state}"
+    if event.open_for is not None:
+        told += f" for {event.open_for:.3g} s"
+    if event.failure_rate is not None:
+        return f"{told}, {event.failure_rate:.0%} of the calls in the window failed"
+    return f"{told}, {event.failures} failures in a row" if event.failures else told

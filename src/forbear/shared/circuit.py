@@ -1,0 +1,202 @@
+"""Circuit: the states of one origin, and who may move it from one to the next. Floor: remembers.
+
+    state      cause              next       who may cause it
+    closed     TOO_MANY_FAILURES  open       an attempt that was sent since the circuit closed
+    open       TIME_IS_UP         half-open  the first call that asks to send after ``until``
+    half-open  PROBE_FAILED       open       the holder of a permit; open for twice as long as before
+    half-open  PROBES_SUCCEEDED   closed     the holder of a permit, as the last of ``successes_to_close``
+
+TRANSITIONS is this table, and nothing else sets a state. What others report moves nothing: an attempt sent
+before the last transition says how the origin was, and one without a permit should not have been sent. Each
+transition begins a generation of permits: those of the one before are no longer in ``probes``, so whatever
+became of their holders, they hold nothing.
+
+No lock: breaker.py calls these methods inside its own. All instants are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from math import inf
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .breaker import CircuitBreaker
+
+__all__ = ["TRANSITIONS", "Cause", "Circuit", "CircuitState", "Transition"]
+
+SLICES = 10  # of the window; it moves on by one at a time
+LONGEST_HINT = 3600.0  # seconds; a server that names a year must not switch itself off until the process ends
+# Seconds a caller is told while all permits are out: nobody knows when a probe ends, most answers take less.
+PROBE_ESTIMATE = 1.0
+
+
+class CircuitState(StrEnum):
+    """Of one origin. The value is the stable string of events and metrics."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Cause(Enum):
+    TOO_MANY_FAILURES = "too many failures"
+    TIME_IS_UP = "time is up"
+    PROBE_FAILED = "probe failed"
+    PROBES_SUCCEEDED = "probes succeeded"
+
+
+CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+TRANSITIONS = {
+    (CLOSED, Cause.TOO_MANY_FAILURES): OPEN,
+    (OPEN, Cause.TIME_IS_UP): HALF_OPEN,
+    (HALF_OPEN, Cause.PROBE_FAILED): OPEN,
+    (HALF_OPEN, Cause.PROBES_SUCCEEDED): CLOSED,
+}
+
+
+class Transition(NamedTuple):
+    """One edge, for whoever tells of it."""
+
+    origin: str
+    from_state: CircuitState
+    to_state: CircuitState
+    failures: int
+    """In a row, counted when it opened from closed; 0 otherwise."""
+    failure_rate: float | None
+    """Share of the calls in the window that failed, when that opened it."""
+    open_for: float | None
+    """Seconds until the first probe, when it opened."""
+
+
+class Circuit:
+    """One origin. ``limits`` are the numbers of its breaker.
+
+    Attributes:
+        since: Instant of the last transition.
+        until: While open: when probes may be sent.
+        probes: Permits that are out, and when each one expires.
+        failures: In a row since the last success, while closed.
+    """
+
+    __slots__ = (
+        "_asked_until", "_calls", "_failed", "_open_for", "_slices", "_successes",
+        "failures", "origin", "probes", "since", "state", "until",
+    )  # fmt: skip
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.state = CLOSED
+        self.since = self.until = -inf
+        self.failures = 0
+        self.probes: dict[int, float] = {}
+        self._successes = 0
+        self._open_for = 0.0  # seconds it was open for the last time; 0 while that went well
+        self._asked_until = -inf  # by hints of the failures in a row
+        self._slices: list[list[int]] = []  # [number of the slice in time, calls, failed]; none: no window is open
+        self._calls = self._failed = 0  # their sums
+
+    @property
+    def is_well(self) -> bool:
+        """Closed, and nothing to count: successes need not be recorded."""
+        return self.state is CLOSED and not self.failures and not self._slices
+
+    def refused_for(self, limits: CircuitBreaker, now: float) -> float:
+        """Seconds until a call may be sent, 0 if now; changes nothing."""
+        if self.state is OPEN:
+            return max(0.0, self.until - now)
+        if self.state is HALF_OPEN:
+            expiries = [expires_at for expires_at in self.probes.values() if expires_at > now]
+            if len(expiries) >= limits.probes:
+                return min(PROBE_ESTIMATE, min(expiries) - now)
+        return 0.0
+
+    def admit(self, limits: CircuitBreaker, permit: int, now: float) -> tuple[int, float, Transition | None]:
+        """Ask to send: the permit taken (0: none is needed), seconds refused for (0: send), the edge passed."""
+        edge = None
+        if self.state is OPEN and now >= self.until:
+            edge = self._move(Cause.TIME_IS_UP, now)
+        if self.state is CLOSED:
+            return 0, 0.0, edge
+        refused_for = self.refused_for(limits, now)
+        if refused_for:
+            return 0, refused_for, edge
+        self.probes = {number: expires_at for number, expires_at in self.probes.items() if expires_at > now}
+        self.probes[permit] = now + limits.probe_timeout
+        return permit, 0.0, edge
+
+    def succeed(self, limits: CircuitBreaker, permit: int, sent_at: float, now: float) -> Transition | None:
+        """The origin answered as it should."""
+        if self.state is CLOSED:
+            if sent_at >= self.since:
+                self.failures = 0
+                self._asked_until = -inf
+                self._count(limits, now, failed=0)
+        elif self.probes.pop(permit, None) is not None:
+            self._successes += 1
+            if self._successes >= limits.successes_to_close:
+                self._open_for = 0.0
+                self._asked_until = -inf
+                return self._move(Cause.PROBES_SUCCEEDED, now)
+        return None
+
+    def fail(
+        self, limits: CircuitBreaker, permit: int, sent_at: float, hint: float | None, now: float
+    ) -> Transition | None:
+        """It did not; ``hint`` is for how long it asked to be left alone."""
+        counts = sent_at >= self.since if self.state is CLOSED else self.probes.pop(permit, None) is not None
+        if hint is not None and (counts or self.state is OPEN):
+            self._asked_until = max(self._asked_until, now + min(hint, LONGEST_HINT))
+            self.until = max(self.until, self._asked_until)
+        if not counts:
+            return None
+        if self.state is HALF_OPEN:
+            return self._open(Cause.PROBE_FAILED, limits, 0, None, now)
+        if limits.consecutive_failures is not None:
+            self.failures += 1
+        self._count(limits, now, failed=1)
+        rate = self._failed / self._calls if self._calls >= limits.minimum_calls else 0.0
+        by_rate = limits.failure_rate is not None and rate >= limits.failure_rate
+        if by_rate or (limits.consecutive_failures is not None and self.failures >= limits.consecutive_failures):
+            return self._open(Cause.TOO_MANY_FAILURES, limits, self.failures, rate if by_rate else None, now)
+        return None
+
+    def _open(self, cause: Cause, limits: CircuitBreaker, failures: int, rate: float | None, now: float) -> Transition:
+        self._open_for = min(self._open_for * GROWTH or limits.open_for, limits.max_open_for)
+        self.until = max(now + self._open_for, self._asked_until)
+        edge = self._move(cause, now)
+        return edge._replace(failures=failures, failure_rate=rate, open_for=self.until - now)
+
+    def _move(self, cause: Cause, now: float) -> Transition:
+        before = self.state
+        self.state = TRANSITIONS[before, cause]
+        self.since = now
+        self.failures = self._successes = self._calls = self._failed = 0
+        self._slices = []
+        self.probes = {}
+        return Transition(self.origin, before, self.state, 0, None, None)
+
+    def _count(self, limits: CircuitBreaker, now: float, failed: int) -> None:
+        """Count a call in the window, which opens with a failure and closes when the last one has left it."""
+        if limits.failure_rate is None:
+            return
+        slices = self._slices
+        number = int(now * SLICES / limits.window)
+        while slices and slices[0][0] <= number - SLICES:
+            _, calls, failures = slices.pop(0)
+            self._calls -= calls
+            self._failed -= failures
+        if not (failed or self._failed):
+            self._slices = []
+            self._calls = 0
+            return
+        if not slices or slices[-1][0] < number:
+            slices.append([number, 0, 0])
+        slices[-1][1] += 1
+        slices[-1][2] += failed
+        self._calls += 1
+        self._failed += failed
+
+
+GROWTH = 2.0  # of the time open while probes fail: 30, 60, 120 s … up to max_open_for

@@ -1,0 +1,488 @@
+"""breaker=: refused at once in the library's own family, probed by few, and nothing stays taken, on every adapter."""
+
+import logging
+import pickle
+import threading
+import time
+
+import anyio
+import pytest
+import requests
+
+import forbear
+import forbear.requests
+from forbear import (
+    CircuitBreaker,
+    CircuitOpenError,
+    Fixed,
+    IdempotencyKeys,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    StandardStrategy,
+    record_of,
+)
+from forbear.testing import FakeClock, ScriptedTransport, record
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+ORIGIN = "http://api.example.com:80"
+ONCE = RetryPolicy(max_attempts=1)
+NOW = RetryPolicy(backoff=Fixed(0))
+
+
+async def outcome(adapter, client, method="GET", url=URL, **request):
+    """The status of an answer, or the exception."""
+    try:
+        return (await adapter.call(client, method, url, **request)).status_code
+    except Exception as error:
+        return error
+
+
+# refused
+
+
+async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
+    """In the library's own family, with the time left; nothing is sent, no token taken, and it is on the record."""
+    inner, budget = adapter.watched([503]), RetryBudget(ratio=0, floor_per_second=0)
+    options = {"policy": ONCE, "breaker": CircuitBreaker(), "budget": budget, **quick}
+    async with adapter.client(inner, **options) as client:
+        assert [await outcome(adapter, client) for _ in range(5)] == [503] * 5
+        quick["clock"].advance(10)
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", URL)
+    error = caught.value
+    assert isinstance(error, adapter.transport_error)
+    assert isinstance(error, CircuitOpenError)
+    assert (error.reason, error.retry_after) == (Reason.CIRCUIT_OPEN, 20.0)
+    assert str(error) == f"{ORIGIN} is not sent to now: circuit-open, try again in 20 s"
+    assert (record_of(error).attempts, record_of(error).reason) == ((), Reason.CIRCUIT_OPEN)
+    assert len(inner.requests) == 5
+    assert quick["clock"].sleeps == []
+    assert budget.quiet
+
+
+async def test_retries_count_too_and_stop_when_it_opens(adapter, quick):
+    """Three failures open it: the third attempt's answer is handed over, and no fourth one made."""
+    inner = adapter.watched([503])
+    async with adapter.client(inner, policy=NOW, breaker=CircuitBreaker(3), **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert response.status_code == 503
+    assert len(inner.requests) == 3
+    found = record_of(response)
+    assert (found.reason, found.refused_delay) == (Reason.CIRCUIT_OPEN, 30.0)
+
+
+@pytest.mark.parametrize("step", ["connect_error", "read_timeout", "read_error"])
+async def test_errors_count(adapter, quick, step):
+    """Nothing is heard of the origin: the library's own error, until the circuit is open."""
+    async with adapter.client([step], policy=ONCE, breaker=CircuitBreaker(2), **quick) as client:
+        found = [await outcome(adapter, client) for _ in range(3)]
+    assert [isinstance(error, CircuitOpenError) for error in found] == [False, False, True]
+
+
+async def test_posts_count_although_nobody_repeats_them(adapter, quick):
+    async with adapter.client([503], policy=NOW, breaker=CircuitBreaker(2), **quick) as client:
+        found = [await outcome(adapter, client, "POST", content=b"x") for _ in range(3)]
+    assert found[:2] == [503, 503]
+    assert isinstance(found[2], adapter.CircuitOpenError)
+
+
+@pytest.mark.parametrize("status", [200, 302, 404, 422, 429])
+async def test_what_does_not_open_it(adapter, quick, status):
+    async with adapter.client([status], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
+        assert [await outcome(adapter, client) for _ in range(4)] == [status] * 4
+
+
+async def test_an_answer_that_is_accepted_ends_a_row_of_failures(adapter, quick):
+    """503, 404, 503, 404: never two in a row."""
+    breaker = CircuitBreaker(2)
+    async with adapter.client([503, 404] * 3, policy=ONCE, breaker=breaker, **quick) as client:
+        assert [await outcome(adapter, client) for _ in range(6)] == [503, 404] * 3
+    assert breaker.quiet
+
+
+async def test_one_origin_does_not_punish_another(adapter, quick):
+    async with adapter.client([503], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
+        assert await outcome(adapter, client) == 503
+        assert await outcome(adapter, client, url="http://other.example.com/") == 503
+        assert isinstance(await outcome(adapter, client), adapter.CircuitOpenError)
+
+
+async def test_a_hint_keeps_it_open(adapter, quick):
+    """The server said 90 s; the breaker alone would have said 30."""
+    step = (503, {"Retry-After": "90"})
+    async with adapter.client([step], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
+        await outcome(adapter, client)
+        assert (await outcome(adapter, client)).retry_after == 90.0
+
+
+async def test_a_breaker_between_clients(adapter, quick):
+    """One object: what one client met, the other one is spared."""
+    breaker = CircuitBreaker(2)
+    options = {"policy": ONCE, "breaker": breaker, **quick}
+    async with adapter.client([503], **options) as one, adapter.client([200], **options) as other:
+        assert await outcome(adapter, other) == 200
+        await outcome(adapter, one)
+        await outcome(adapter, one)
+        assert isinstance(await outcome(adapter, other), adapter.CircuitOpenError)
+
+
+async def test_the_breaker_may_come_in_a_strategy(adapter, quick):
+    strategy = StandardStrategy(ONCE, breaker=CircuitBreaker(1))
+    with record() as events:
+        async with adapter.client([503], strategy=strategy, policy=ONCE, **quick) as client:
+            assert await outcome(adapter, client) == 503
+            assert isinstance(await outcome(adapter, client), adapter.CircuitOpenError)
+    assert len(events.named("circuit_transition")) == 1
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_a_request_that_is_off_is_forwarded_untouched(adapter, quick):
+    async with adapter.client([503], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
+        await outcome(adapter, client)
+        assert await outcome(adapter, client, extensions={"forbear": False}) == 503
+        assert isinstance(await outcome(adapter, client, extensions={"forbear": {}}), adapter.CircuitOpenError)
+
+
+async def test_override_does_not_go_around_it(adapter, quick):
+    async with adapter.client([503], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
+        await outcome(adapter, client)
+        with forbear.override(max_attempts=3):
+            assert isinstance(await outcome(adapter, client), adapter.CircuitOpenError)
+
+
+# probes
+
+
+async def test_a_probe_that_succeeds_closes_it(adapter, quick):
+    breaker = CircuitBreaker(1)
+    async with adapter.client([503, 200], policy=ONCE, breaker=breaker, **quick) as client:
+        await outcome(adapter, client)
+        quick["clock"].advance(30)
+        assert [await outcome(adapter, client) for _ in range(3)] == [200] * 3
+    assert breaker.quiet
+
+
+async def test_a_probe_that_fails_opens_it_for_twice_as_long(adapter, quick):
+    async with adapter.client([503], policy=NOW, breaker=CircuitBreaker(1), **quick) as client:
+        await outcome(adapter, client)
+        quick["clock"].advance(30)
+        assert await outcome(adapter, client) == 503
+        assert (await outcome(adapter, client)).retry_after == 60.0
+
+
+@pytest.mark.parametrize("call", ["plain", "special"])
+async def test_a_retry_takes_its_permit_after_the_wait(adapter, quick, call):
+    """It planned to wait longer than the circuit is open; meanwhile a probe of another call opened it again."""
+    breaker = CircuitBreaker(1, open_for=5.0)
+    clock = quick["clock"]
+
+    class Interrupted(FakeClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            permit = breaker.admit(ORIGIN, self.monotonic()).permit
+            breaker.record(ORIGIN, failed=True, sent_at=self.monotonic(), now=self.monotonic(), permit=permit)
+
+    inner, budget = adapter.watched([503, 200]), RetryBudget(ratio=0, floor_per_second=0)
+    policy = RetryPolicy(backoff=Fixed(7.0), total_timeout=None if call == "plain" else 100.0)
+    clock = Interrupted()
+    options = {"policy": policy, "breaker": breaker, "budget": budget, "clock": clock, "random": quick["random"]}
+    with record() as events:
+        async with adapter.client(inner, **options) as client:
+            error = await outcome(adapter, client)
+    assert isinstance(error, adapter.CircuitOpenError)
+    assert (error.reason, error.retry_after) == (Reason.CIRCUIT_OPEN, 10.0)
+    found = record_of(error)
+    assert (found.reasons, found.waits, found.reason) == (("503",), (7.0,), Reason.CIRCUIT_OPEN)
+    assert "503; gave up: circuit-open" in error.__notes__[0]
+    assert len(inner.requests) == 1
+    assert budget.tokens(ORIGIN, clock.monotonic()) == 20  # bought, never sent
+    assert events.names == ["circuit_transition", "attempt_failed", "retry_scheduled", "gave_up"]
+
+
+async def test_a_refusal_after_an_error_is_raised_from_it(adapter, quick):
+    breaker = CircuitBreaker(1, open_for=5.0)
+
+    def open_again(event):
+        if event.name == "retry_scheduled":
+            breaker.record(ORIGIN, failed=True, sent_at=0, now=quick["clock"].monotonic(), hint=60.0)
+
+    options = {"policy": RetryPolicy(backoff=Fixed(7.0)), "breaker": breaker, "on_event": [open_again], **quick}
+    async with adapter.client(["connect_error", 200], **options) as client:
+        error = await outcome(adapter, client)
+    assert isinstance(error, adapter.CircuitOpenError)
+    assert isinstance(error.__cause__, adapter.connect_error)
+
+
+async def test_a_probe_with_a_failing_hook_or_listener_gives_its_permit_back(adapter, quick):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    breaker = CircuitBreaker(1)
+    options = {"policy": NOW, "breaker": breaker, "on_event": [broken], "before_attempt": broken, "retry_if": broken}
+    async with adapter.client([503, 200], **options, **quick) as client:
+        await outcome(adapter, client)
+        quick["clock"].advance(30)
+        assert await outcome(adapter, client) == 200
+    assert breaker.quiet
+
+
+async def test_a_request_that_cannot_be_prepared_gives_its_permit_back(adapter, quick):
+    """The clock that a key is made with fails, while a permit is held."""
+
+    class Broken(FakeClock):
+        is_broken = False
+
+        def time(self):
+            if self.is_broken:
+                raise ZeroDivisionError
+            return super().time()
+
+    breaker, clock = CircuitBreaker(1), Broken()
+    options = {"policy": ONCE, "breaker": breaker, "idempotency": IdempotencyKeys(), "clock": clock}
+    async with adapter.client([503, 200], **options) as client:
+        await outcome(adapter, client)
+        clock.advance(30)
+        clock.is_broken = True
+        assert isinstance(await outcome(adapter, client, "POST"), ZeroDivisionError)
+        assert breaker.refused_for(ORIGIN, clock.monotonic()) == 0
+
+
+@pytest.mark.adapters("httpx-family", "async")
+@pytest.mark.parametrize("special", [False, True], ids=["door", "exchange"])
+async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, special):
+    """A hundred cancelled probes: the next call is let through, and closes it."""
+
+    class Slow(ScriptedTransport):
+        async def handle_async_request(self, request):
+            response = await super().handle_async_request(request)
+            if response.status_code == 201:
+                await anyio.sleep_forever()
+            return response
+
+    breaker = CircuitBreaker(1)
+    policy = ONCE.replace(total_timeout=1e6) if special else ONCE
+    options = {"policy": policy, "breaker": breaker, **quick}
+    async with adapter.client(Slow([503, *[201] * 100, 200]), **options) as client:
+        await outcome(adapter, client)
+        quick["clock"].advance(30)
+        for _ in range(100):
+            with anyio.move_on_after(0.001):
+                await adapter.call(client, "GET", URL)
+        assert breaker.refused_for(ORIGIN, quick["clock"].monotonic()) == 0
+        assert await outcome(adapter, client) == 200
+    assert breaker.quiet
+
+
+@pytest.mark.adapters("sync")
+@pytest.mark.parametrize("special", [False, True], ids=["door", "exchange"])
+async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, special):
+    """KeyboardInterrupt in the middle of it."""
+
+    def interrupted(request):
+        raise KeyboardInterrupt
+
+    breaker = CircuitBreaker(1)
+    policy = ONCE.replace(total_timeout=1e6) if special else ONCE
+    async with adapter.client([503, interrupted, 200], policy=policy, breaker=breaker, **quick) as client:
+        await outcome(adapter, client)
+        quick["clock"].advance(30)
+        with pytest.raises(KeyboardInterrupt):
+            await adapter.call(client, "GET", URL)
+        assert await outcome(adapter, client) == 200
+    assert breaker.quiet
+
+
+async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapter, quick, server):
+    """The permit comes back with the head of the answer, not with its body."""
+    server.script("/probe", 503, 200)
+    breaker = CircuitBreaker(1)
+    async with adapter.client(policy=ONCE, breaker=breaker, **quick) as client:
+        await outcome(adapter, client, url=server.url + "/probe")
+        quick["clock"].advance(30)
+        response = await adapter.open(client, "GET", server.url + "/probe")
+        assert response.status_code == 200 if adapter.name != "urllib3" else response.status == 200
+        assert breaker.quiet
+        await adapter.close(response)
+
+
+@pytest.mark.parametrize("probes", [1, 3])
+async def test_a_crowd_half_open(adapter, server, probes):
+    """64 at once over the wire: at most ``probes`` in flight, the others refused in the library's family."""
+    server.script("/down", 503)
+    server.script("/crowd", "200;delay=30")
+    breaker = CircuitBreaker(1, open_for=0.05, probes=probes, successes_to_close=10_000)
+    origin = server.url
+    async with adapter.client(policy=ONCE, breaker=breaker, budget=None) as client:
+        await outcome(adapter, client, url=server.url + "/down")
+        while breaker.refused_for(origin, time.monotonic()):
+            await anyio.sleep(0.01)
+        found = []
+
+        async def ask(n):
+            found.append(await outcome(adapter, client, url=server.url + "/crowd"))
+
+        await adapter.together(64, ask)
+    arrived = server.requests("/crowd")
+    assert len(found) == 64
+    assert 1 <= len(arrived) == found.count(200)
+    assert sum(isinstance(each, adapter.CircuitOpenError) for each in found) == 64 - len(arrived)
+    # Each answer takes 30 ms: within that time at most ``probes`` arrive.
+    times = sorted(entry.started_at for entry in arrived)
+    assert all(times[i + probes] - times[i] >= 0.025 for i in range(len(times) - probes))
+
+
+# observing
+
+
+async def test_observing_refuses_nothing(adapter, quick):
+    breaker = CircuitBreaker(2, mode="observe")
+    with record() as events:
+        async with adapter.client([503], policy=NOW, breaker=breaker, budget=None, **quick) as client:
+            found = [record_of(await adapter.call(client, "GET", URL)).retries for _ in range(3)]
+    assert found == [3, 3, 3]
+    assert breaker.state(ORIGIN, quick["clock"].monotonic()) == "open"
+    assert len(events.named("circuit_transition")) == 1
+
+
+# told
+
+
+async def test_every_edge_is_told_once(adapter, quick, caplog):
+    """WARNING when it opens, INFO otherwise; refused calls are told to listeners, and fill no log."""
+    told = []
+    breaker = CircuitBreaker(2)
+    options = {"policy": ONCE, "breaker": breaker, "name": "orders", "on_event": [told.append], **quick}
+    with caplog.at_level(logging.INFO, "forbear"):
+        async with adapter.client([503, 503, 200], **options) as client:
+            for _ in range(5):
+                await outcome(adapter, client)
+            quick["clock"].advance(30)
+            await outcome(adapter, client)
+    edges = [event for event in told if event.name == "circuit_transition"]
+    assert [event[:7] for event in edges] == [
+        ("orders", ORIGIN, "closed", "open", 2, None, 30.0),
+        ("orders", ORIGIN, "open", "half_open", 0, None, None),
+        ("orders", ORIGIN, "half_open", "closed", 0, None, None),
+    ]
+    refused = [event for event in told if event.name == "gave_up" and event.attempts == 0]
+    assert [(event.reason, event.status, event.refused_delay) for event in refused] == [
+        (Reason.CIRCUIT_OPEN, None, 30.0)
+    ] * 3
+    logged = [(entry.levelname, entry.getMessage()) for entry in caplog.records if "circuit" in entry.getMessage()]
+    assert logged == [
+        ("WARNING", f"circuit of {ORIGIN}: closed to open for 30 s, 2 failures in a row"),
+        ("INFO", f"circuit of {ORIGIN}: open to half_open"),
+        ("INFO", f"circuit of {ORIGIN}: half_open to closed"),
+    ]
+    (opening,) = [entry for entry in caplog.records if entry.levelname == "WARNING" and "circuit" in entry.getMessage()]
+    assert vars(opening)["forbear.event"] == "circuit_transition"
+    assert vars(opening)["forbear.to_state"] == "open"
+
+
+async def test_a_rate_is_told_as_a_share(adapter, quick, caplog):
+    breaker = CircuitBreaker(None, failure_rate=0.5, minimum_calls=4)
+    async with adapter.client([503, 200, 200, 503], policy=ONCE, breaker=breaker, **quick) as client:
+        for _ in range(4):
+            await outcome(adapter, client)
+    assert "closed to open for 30 s, 50% of the calls in the window failed" in caplog.text
+
+
+# over the wire
+
+
+async def test_a_server_that_is_down_is_asked_rarely(adapter, server):
+    """A real outage: 100 calls see five sendings at most, and the server is found again when it is back."""
+    server.script("/down", *["reset"] * 3, *[503] * 200)
+    breaker = CircuitBreaker(5, open_for=0.1)
+    async with adapter.client(policy=NOW, breaker=breaker, budget=None) as client:
+        began = time.monotonic()
+        found = [await outcome(adapter, client, url=server.url + "/down") for _ in range(100)]
+        seconds = time.monotonic() - began
+        assert len(server.requests("/down")) <= 5 + seconds / 0.1
+        assert isinstance(found[-1], adapter.CircuitOpenError)
+        server.script("/down", 200)
+        deadline = time.monotonic() + 30
+        while await outcome(adapter, client, url=server.url + "/down") != 200:
+            assert time.monotonic() < deadline
+            await anyio.sleep(0.02)
+    assert breaker.quiet
+
+
+async def test_a_server_that_hangs_is_left_alone(adapter, server):
+    """Timeouts open it too: the third caller does not wait for one more."""
+    server.script("/hang", "hang")
+    client = adapter.client(policy=ONCE, breaker=CircuitBreaker(2), settings=adapter.reading_for(0.05))
+    async with client as calls:
+        errors = [await outcome(adapter, calls, url=server.url + "/hang") for _ in range(3)]
+    assert [isinstance(error, CircuitOpenError) for error in errors] == [False, False, True]
+    assert len(server.requests("/hang")) == 2
+
+
+async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
+    server.script("/hang", "hang")
+    async with adapter.client(policy=ONCE.replace(total_timeout=0.05), breaker=CircuitBreaker(2)) as client:
+        errors = [await outcome(adapter, client, url=server.url + "/hang") for _ in range(3)]
+    assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [adapter.CircuitOpenError]
+
+
+async def test_a_redirect_is_no_failure(adapter, server):
+    server.script("/moved", "302;header=Location:/s/there")
+    breaker = CircuitBreaker(1)
+    async with adapter.client(policy=NOW, breaker=breaker) as client:
+        assert await outcome(adapter, client, url=server.url + "/moved") == 302
+    assert breaker.quiet
+
+
+# clients with several transports
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_all_transports_of_a_wrapped_client_share_the_breaker(adapter, quick):
+    one, other = ScriptedTransport([503]), ScriptedTransport([200])
+    client = adapter.bare_client(transport=one, mounts={"http://api.example.com/": other})
+    adapter.forbear.wrap(client, ONCE, breaker=CircuitBreaker(1), **quick)
+    transports = (client._transport, *client._mounts.values())
+    assert len({id(each._strategy.breaker) for each in transports}) == 1
+    await adapter.close(client)
+
+
+@pytest.mark.adapters("requests")
+async def test_a_mounted_session_shares_the_breaker_and_pickles(adapter):
+    breaker = CircuitBreaker(3, open_for=7.0)
+    session = forbear.requests.mount(requests.Session(), ONCE, breaker=breaker, cooldown="all")
+    assert len({id(each._strategy.breaker) for each in session.adapters.values()}) == 1
+    (twin, _) = pickle.loads(pickle.dumps(session)).adapters.values()
+    assert (twin._strategy.breaker.consecutive_failures, twin._strategy.breaker.open_for) == (3, 7.0)
+    assert twin._strategy.cooldown == "all"
+
+
+@pytest.mark.adapters("sync", "urllib3-family")
+async def test_threads_through_one_client_lose_no_permit(adapter):
+    """Half-open, 64 threads, each probe fails or is answered: after it all a call still gets through."""
+    lock, in_flight, most = threading.Lock(), 0, 0
+
+    def answer(request):
+        nonlocal in_flight, most
+        with lock:
+            in_flight += 1
+            most = max(most, in_flight)
+        time.sleep(0.001)
+        with lock:
+            in_flight -= 1
+        return 429  # says nothing of the origin: the circuit stays half-open
+
+    clock, breaker = FakeClock(), CircuitBreaker(1, probes=4)
+    async with adapter.client([503, *[answer] * 5_000], policy=ONCE, breaker=breaker, clock=clock) as client:
+        await outcome(adapter, client)
+        clock.advance(30)
+
+        async def ask(n):
+            for _ in range(20):
+                await outcome(adapter, client)
+
+        await adapter.together(64, ask)
+        assert 1 <= most <= 4
+        assert breaker.refused_for(ORIGIN, clock.monotonic()) == 0

@@ -1,0 +1,218 @@
+"""cooldown=: an origin that asked for quiet gets it from every call, on every adapter."""
+
+import time
+
+import anyio
+import pytest
+
+import forbear
+from forbear import CircuitBreaker, CircuitOpenError, Fixed, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock, record
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+ORIGIN = "http://api.example.com:80"
+ONCE = RetryPolicy(max_attempts=1, hint_spread=0.0)
+BUSY = (503, {"Retry-After": "5"})
+LIMITED = (429, {"Retry-After": "5"})
+MINE, THEIRS = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer theirs"}
+
+
+@pytest.fixture
+def still():
+    """Fake time, and no random part in any wait."""
+    return {"clock": FakeClock(), "random": lambda: 0.0}
+
+
+async def outcome(adapter, client, method="GET", url=URL, **request):
+    """The status of an answer, or the exception."""
+    try:
+        return (await adapter.call(client, method, url, **request)).status_code
+    except Exception as error:
+        return error
+
+
+async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
+    """One is told to come back in 5 s: the next one, whoever makes it, is sent then; others are not held."""
+    async with adapter.client([BUSY, 200], policy=ONCE, cooldown="all", **still) as client:
+        assert await outcome(adapter, client, headers=MINE) == 503
+        assert await outcome(adapter, client, url="http://other.example.com/") == 200
+        assert still["clock"].sleeps == []
+        assert await outcome(adapter, client, headers=THEIRS) == 200
+        assert still["clock"].sleeps == [5.0]
+        assert await outcome(adapter, client) == 200
+        assert still["clock"].sleeps == [5.0]
+
+
+async def test_a_limit_holds_its_own_tenant_only(adapter, still):
+    async with adapter.client([LIMITED, 200], policy=ONCE, cooldown="all", **still) as client:
+        assert await outcome(adapter, client, headers=MINE) == 429
+        assert await outcome(adapter, client, headers=THEIRS) == 200
+        assert await outcome(adapter, client) == 200
+        assert still["clock"].sleeps == []
+        assert await outcome(adapter, client, headers=MINE) == 200
+        assert still["clock"].sleeps == [5.0]
+
+
+async def test_retries_only(adapter, still):
+    """First attempts go through; a retry after a reset waits until the origin wants to be asked."""
+    policy = RetryPolicy(backoff=Fixed(0.5), hint_spread=0.0)
+    steps = [BUSY, "read_error", 200]
+    async with adapter.client(steps, policy=policy, cooldown="retries", **still) as client:
+        assert await outcome(adapter, client, "POST") == 503
+        response = await adapter.call(client, "GET", URL)
+    assert response.status_code == 200
+    assert still["clock"].sleeps == [5.0]
+    assert [attempt.delay_source for attempt in record_of(response).attempts] == ["cooldown", None]
+
+
+async def test_off_is_the_default(adapter, still):
+    async with adapter.client([BUSY, 200], policy=ONCE, **still) as client:
+        assert [await outcome(adapter, client) for _ in range(2)] == [503, 200]
+    assert still["clock"].sleeps == []
+
+
+async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, still):
+    """In the library's own family, with the time left; nothing is sent."""
+    inner = adapter.watched([(503, {"Retry-After": "50"}), 200])
+    policy = ONCE.replace(max_retry_after=10.0)
+    async with adapter.client(inner, policy=policy, cooldown="all", **still) as client:
+        await outcome(adapter, client)
+        still["clock"].advance(20)
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", URL)
+        assert isinstance(caught.value, adapter.transport_error)
+        assert (caught.value.reason, caught.value.retry_after) == (Reason.RETRY_AFTER_TOO_LONG, 30.0)
+        assert len(inner.requests) == 1
+        still["clock"].advance(20)
+        assert await outcome(adapter, client) == 200
+    assert still["clock"].sleeps == [10.0]
+
+
+async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once(adapter, still):
+    inner = adapter.watched([BUSY, 200])
+    async with adapter.client(inner, policy=ONCE, cooldown="all", **still) as client:
+        await outcome(adapter, client)
+        with forbear.deadline(2.0, clock=still["clock"]), pytest.raises(adapter.DeadlineExceeded) as caught:
+            await adapter.call(client, "GET", URL)
+        assert isinstance(caught.value, adapter.timeout_error)
+        assert (caught.value.reason, caught.value.retry_after) == (Reason.DEADLINE, 5.0)
+        assert len(inner.requests) == 1
+        with forbear.deadline(6.0, clock=still["clock"]):
+            assert await outcome(adapter, client) == 200
+
+
+async def test_a_call_that_was_held_looks_again(adapter, still):
+    """While it waited another call was told to wait for longer: it waits for that too, and the story says so."""
+
+    class Interrupted(FakeClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            if len(self.sleeps) == 1:
+                strategies[0]._cooldown.begin(ORIGIN, b"", 3.0, self.monotonic())
+
+    policy = RetryPolicy(backoff=Fixed(1.0), hint_spread=0.0)
+    clock = Interrupted()
+    strategies = [forbear.StandardStrategy(policy, cooldown="all", random=lambda: 0.0)]
+    async with adapter.client(["read_error", 200], policy=policy, strategy=strategies[0], clock=clock) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert clock.sleeps == [1.0, 3.0]
+    assert record_of(response).waits == (4.0,)
+
+
+async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, still):
+    """After the wait the origin wants 50 s more: the family's refusal, raised from the error, tokens back."""
+
+    class Interrupted(FakeClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            strategy._cooldown.begin(ORIGIN, b"", 50.0, self.monotonic())
+
+    policy = RetryPolicy(backoff=Fixed(1.0), max_retry_after=10.0)
+    budget = forbear.RetryBudget(ratio=0, floor_per_second=0)
+    strategy = forbear.StandardStrategy(policy, budget=budget, cooldown="all", random=lambda: 0.0)
+    inner = adapter.watched(["connect_error", 200])
+    async with adapter.client(inner, policy=policy, strategy=strategy, clock=Interrupted()) as client:
+        error = await outcome(adapter, client)
+    assert isinstance(error, adapter.CircuitOpenError)
+    assert isinstance(error.__cause__, adapter.connect_error)
+    assert (error.reason, error.retry_after) == (Reason.RETRY_AFTER_TOO_LONG, 50.0)
+    assert len(record_of(error).attempts) == len(inner.requests) == 1
+    assert budget.tokens(ORIGIN, 0.0) == 20
+
+
+async def test_a_retry_whose_second_wait_would_pass_the_deadline_is_refused(adapter, still):
+    class Interrupted(FakeClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            strategy._cooldown.begin(ORIGIN, b"", 8.0, self.monotonic())
+
+    policy = RetryPolicy(backoff=Fixed(1.0), total_timeout=5.0)
+    strategy = forbear.StandardStrategy(policy, cooldown="all", random=lambda: 0.0)
+    async with adapter.client(["read_error", 200], policy=policy, strategy=strategy, clock=Interrupted()) as client:
+        error = await outcome(adapter, client)
+    assert isinstance(error, adapter.DeadlineExceeded)
+    assert (error.reason, error.retry_after) == (Reason.DEADLINE, 8.0)
+    assert record_of(error).reason is Reason.DEADLINE
+
+
+async def test_no_credential_is_told_to_anybody(adapter, still, caplog):
+    with record() as events, caplog.at_level("DEBUG", "forbear"):
+        async with adapter.client([LIMITED, 200], policy=ONCE, cooldown="all", **still) as client:
+            for _ in range(2):
+                await outcome(adapter, client, headers={"X-API-Key": "s3cret"})
+            told = f"{client!r} {list(events)} {caplog.text}"
+    assert "s3cret" not in told
+
+
+async def test_cooldown_and_breaker_together(adapter, still):
+    """Open for 1 s and asked for 5: refused for 5, not held; the first call after that is the probe."""
+    breaker = CircuitBreaker(1, open_for=1.0)
+    options = {"policy": ONCE, "cooldown": "all", "breaker": breaker, **still}
+    async with adapter.client([BUSY, 200], **options) as client:
+        await outcome(adapter, client)
+        error = await outcome(adapter, client)  # the breaker knows of the 5 s too, and refuses at once
+        assert isinstance(error, CircuitOpenError)
+        assert error.retry_after == 5.0
+        still["clock"].advance(5)
+        assert await outcome(adapter, client) == 200
+    assert breaker.quiet
+    assert still["clock"].sleeps == []
+
+
+# let go
+
+
+async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, server):
+    """One second of cooldown, 60 callers: they come back over tens of milliseconds, none of them too early."""
+    server.script("/busy", "503;retry-after=1", 200)
+    policy = RetryPolicy(max_attempts=1, hint_spread=0.1)
+    async with adapter.client(policy=policy, cooldown="all", budget=None) as client:
+        assert await outcome(adapter, client, url=server.url + "/busy") == 503
+        asked_at = server.requests("/busy")[0].started_at
+        found = []
+
+        async def ask(n):
+            found.append(await outcome(adapter, client, url=server.url + "/busy"))
+
+        await adapter.together(60, ask)
+    times = sorted(entry.started_at for entry in server.requests("/busy")[1:])
+    assert found == [200] * 60
+    assert times[0] - asked_at >= 1.0
+    # 60 places a millisecond apart and a tenth of a second of spread.
+    assert times[-1] - times[0] >= 0.05
+    most = max(sum(1 for other in times if at <= other < at + 0.010) for at in times)
+    assert most <= 40
+
+
+@pytest.mark.adapters("async")
+async def test_a_held_call_can_be_cancelled(adapter):
+    """In real time: the wait ends at once, and others are not held for longer."""
+    async with adapter.client([BUSY, 200], policy=ONCE, cooldown="all") as client:
+        await outcome(adapter, client)
+        began = time.monotonic()
+        with anyio.move_on_after(0.02) as scope:
+            await adapter.call(client, "GET", URL)
+        assert scope.cancelled_caught
+        assert time.monotonic() - began < 4

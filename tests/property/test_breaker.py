@@ -1,0 +1,155 @@
+"""Laws of the breaker: over any order of calls, ends and pauses, states move along the table only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from forbear import CircuitBreaker
+from forbear.shared.circuit import TRANSITIONS, CircuitState, Transition
+
+ORIGINS = st.sampled_from(["http://a:80", "http://b:80"])
+CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+ALLOWED = {(before, after) for (before, _), after in TRANSITIONS.items()}
+SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A call in flight."""
+
+    origin: str
+    sent_at: float
+    permit: int
+
+
+numbers = st.fixed_dictionaries(
+    {
+        "consecutive_failures": st.one_of(st.none(), st.integers(1, 4)),
+        "failure_rate": st.floats(0.1, 1.0),
+        "window": st.floats(1, 20),
+        "minimum_calls": st.integers(1, 6),
+        "open_for": st.floats(0.5, 20),
+        "probes": st.integers(1, 3),
+        "successes_to_close": st.integers(1, 3),
+        "probe_timeout": st.floats(1, 60),
+    }
+)
+
+
+class BreakerLaws(RuleBasedStateMachine):
+    """Calls are sent, fail, succeed, are cancelled or forgotten; time passes."""
+
+    calls: Bundle[Sent] = Bundle("calls")
+
+    @initialize(fields=numbers)
+    def begin(self, fields: dict[str, float]) -> None:
+        self.now = 100.0
+        self.breaker = CircuitBreaker(**fields)  # type: ignore[arg-type]
+        self.states: dict[str, CircuitState] = {}
+        self.opened_at: dict[str, tuple[float, float]] = {}
+        self.out: dict[str, dict[int, float]] = {}  # permits of this generation, and when they expire
+
+    def passed(self, edge: Transition | None, origin: str, permit: int = 0) -> None:
+        """Every edge is on the table, and starts where the last one ended."""
+        if edge is None:
+            return
+        assert edge.origin == origin
+        assert edge.from_state is self.states.get(origin, CLOSED)
+        assert (edge.from_state, edge.to_state) in ALLOWED
+        if edge.from_state is HALF_OPEN:
+            assert permit in self.out[origin], "only the holder of a permit of this generation moves it"
+        if edge.to_state is OPEN:
+            assert edge.open_for is not None
+            assert edge.open_for >= self.breaker.open_for - SLACK
+            self.opened_at[origin] = (self.now, edge.open_for)
+        self.states[origin] = edge.to_state
+        self.out[origin] = {}
+
+    @rule(target=calls, origin=ORIGINS)
+    def send(self, origin: str) -> object:
+        before = self.states.get(origin, CLOSED)
+        promised = self.breaker.refused_for(origin, self.now)
+        permit, refused_for, edge = self.breaker.admit(origin, self.now)
+        assert refused_for == promised, "what was looked up is what is answered"
+        self.passed(edge, origin)
+        state = self.states.get(origin, CLOSED)
+        if before is OPEN:
+            opened_at, open_for = self.opened_at[origin]
+            assert refused_for or self.now >= opened_at + open_for - SLACK, "never sooner than it was opened for"
+        if state is OPEN:
+            assert refused_for > 0
+        if refused_for:
+            assert permit == 0
+            return multiple()
+        assert (permit > 0) == (state is HALF_OPEN)
+        if permit:
+            self.out[origin][permit] = self.now + self.breaker.probe_timeout
+            in_flight = [number for number, expires_at in self.out[origin].items() if expires_at > self.now]
+            assert len(in_flight) <= self.breaker.probes
+        return Sent(origin, self.now, permit)
+
+    @rule(call=consumes(calls), hint=st.one_of(st.none(), st.floats(0, 100)))
+    def fail(self, call: Sent, hint: float | None) -> None:
+        edge = self.breaker.record(
+            call.origin, failed=True, sent_at=call.sent_at, now=self.now, permit=call.permit, hint=hint
+        )
+        self.passed(edge, call.origin, call.permit)
+        self.out.get(call.origin, {}).pop(call.permit, None)
+        if edge is not None and hint is not None:
+            assert edge.open_for is not None
+            assert edge.open_for >= hint - SLACK
+        elif hint is not None and self.states.get(call.origin) is OPEN and edge is None:
+            opened_at, open_for = self.opened_at[call.origin]
+            self.opened_at[call.origin] = (opened_at, max(open_for, self.now + hint - opened_at))
+
+    @rule(call=consumes(calls))
+    def succeed(self, call: Sent) -> None:
+        edge = self.breaker.record(call.origin, failed=False, sent_at=call.sent_at, now=self.now, permit=call.permit)
+        self.passed(edge, call.origin, call.permit)
+        self.out.get(call.origin, {}).pop(call.permit, None)
+        assert edge is None or edge.to_state is CLOSED, "a success never opens anything"
+
+    @rule(call=consumes(calls))
+    def cancel(self, call: Sent) -> None:
+        before = self.breaker.state(call.origin, self.now)
+        self.breaker.release(call.origin, call.permit)
+        self.out.get(call.origin, {}).pop(call.permit, None)
+        assert self.breaker.state(call.origin, self.now) is before
+
+    @rule(call=consumes(calls))
+    def forget(self, call: Sent) -> None:
+        """Its holder is gone without a word."""
+
+    @rule(seconds=st.floats(0, 40))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(origin=ORIGINS)
+    def it_can_always_be_probed_in_the_end(self, origin: str) -> None:
+        """Whatever was cancelled or forgotten: after the time it names and all permits, someone is let through."""
+        if self.states.get(origin, CLOSED) is CLOSED:
+            return
+        later = self.now + max(self.breaker.refused_for(origin, self.now), self.breaker.probe_timeout) + 1.0
+        assert self.breaker.refused_for(origin, later) == 0.0
+
+    @invariant()
+    def the_state_is_the_one_told(self) -> None:
+        if hasattr(self, "breaker"):
+            for origin, state in self.states.items():
+                found = self.breaker.state(origin, self.now)
+                is_over = state is OPEN and self.breaker.refused_for(origin, self.now) == 0
+                assert found is (HALF_OPEN if is_over else state)
+
+    @invariant()
+    def quiet_means_that_every_origin_is_well(self) -> None:
+        if hasattr(self, "breaker") and self.breaker.quiet:
+            assert all(state is CLOSED for state in self.states.values())
+            assert all(circuit.is_well for circuit in self.breaker._circuits.values())
+
+
+TestBreakerLaws = BreakerLaws.TestCase
+TestBreakerLaws.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
