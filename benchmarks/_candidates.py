@@ -322,6 +322,12 @@ def _spend_elsewhere(setting: Setting, made: Any, policy: Any, budget: Any) -> N
         raise RuntimeError("the GET that was to make another origin unwell was not retried")
 
 
+def _breaker_on(setting: Setting) -> Callable[[Any], Any]:
+    import forbear as library
+
+    return forbear(setting, breaker=library.CircuitBreaker())
+
+
 def _forbear_with(**options: Any) -> Callable[[Setting], Callable[[Any], Any]]:
     return lambda setting: forbear(setting, **options)
 
@@ -331,6 +337,7 @@ CANDIDATES = (
     Candidate(LOOP, minimal_loop),
     Candidate(FORBEAR, forbear, "forbear"),
     Candidate("forbear, budget=None", _forbear_with(budget=None), "forbear"),
+    Candidate("forbear, budget and breaker on", _breaker_on, "forbear"),
     Candidate("forbear, total_timeout=30", _forbear_with(policy={"total_timeout": 30.0}), "forbear"),
     Candidate("forbear, one listener", _forbear_with(on_event=(_ignore,)), "forbear"),
     Candidate("forbear, an origin unwell", _forbear_with(unwell=True), "forbear", success_only=True),

@@ -16,7 +16,13 @@ ROOT = Path(__file__).parent.parent
 HOT_PATH = ROOT / "benchmarks" / "hot_path.py"
 FAMILIES = ("httpx", "httpx2")
 COLOURS = ("sync", "async")
-FORBEAR = ("forbear", "forbear, budget=None", "forbear, total_timeout=30", "forbear, one listener")
+FORBEAR = (
+    "forbear",
+    "forbear, budget=None",
+    "forbear, budget and breaker on",
+    "forbear, total_timeout=30",
+    "forbear, one listener",
+)
 UNWELL = "forbear, an origin unwell"
 ANSWERED = {"median", "low", "high", "all_median", "quiet", "rounds"}
 

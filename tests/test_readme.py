@@ -65,6 +65,7 @@ BLOCKS = [
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
     ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
     ("The budget", TWICE, [], 1.0),
+    ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 0.25),
     # These two only serve: test_the_services_do_what_is_said asks them.
     ("Between services", [], [], 0.25),
     ("Between services", [], [], 0.25),

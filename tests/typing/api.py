@@ -15,6 +15,7 @@ import fastapi
 import flask
 import httpx
 import httpx2
+import requests
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,12 +25,15 @@ import forbear
 import forbear.asgi
 import forbear.httpx
 import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
 import forbear.wsgi
 from forbear import (
     AttemptRecord,
     AwsStandard,
     Backoff,
     CallRecord,
+    CircuitBreaker,
     CircuitOpenError,
     DeadlineExceeded,
     Exponential,
@@ -54,7 +58,7 @@ from forbear import (
 )
 from forbear import idempotency as keys
 from forbear.clock import Clock
-from forbear.core.events import AttemptFailed, Event, GaveUp, RetryScheduled, SucceededAfterRetry
+from forbear.core.events import AttemptFailed, CircuitTransition, Event, GaveUp, RetryScheduled, SucceededAfterRetry
 from forbear.core.outcome import RequestFacts
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
@@ -159,6 +163,9 @@ def strategies() -> None:
     forbear.httpx.RetryTransport(strategy=aws)
     assert_type(AwsStandard.smithy_example().bucket.tokens, float)
     AwsStandard(3)  # type: ignore[call-arg]
+    guarded = StandardStrategy(policy, breaker=CircuitBreaker(), cooldown="retries")
+    assert_type(guarded.breaker, CircuitBreaker | None)
+    StandardStrategy(policy, cooldown="on")  # type: ignore[arg-type]
     wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]
     forbear.httpx.RetryTransport(strategy=wrong)
 
@@ -176,6 +183,34 @@ def scopes() -> None:
     RetryBudget(scope="origin")
     RetryBudget(scope="host")  # type: ignore[arg-type]
     RetryBudget(scope=len)  # type: ignore[arg-type]
+
+
+def breakers() -> None:
+    breaker = CircuitBreaker(
+        consecutive_failures=3,
+        failure_rate=0.5,
+        window=60,
+        minimum_calls=50,
+        open_for=10,
+        max_open_for=120.0,
+        probes=2,
+        successes_to_close=2,
+        probe_timeout=30.0,
+        mode="observe",
+    )
+    assert_type(breaker.state("http://a:80", 0.0) == "open", bool)
+    assert_type(breaker.refused_for("http://a:80", 0.0), float)
+    assert_type(breaker.quiet, bool)
+    CircuitBreaker(mode="shadow")  # type: ignore[arg-type]
+    CircuitBreaker(5, 0.5)  # type: ignore[misc]
+    forbear.httpx.RetryTransport(breaker=breaker, cooldown="all")
+    forbear.httpx2.AsyncRetryTransport(breaker=breaker, cooldown="off")
+    forbear.httpx.RetryTransport(breaker=5)  # type: ignore[arg-type]
+    forbear.httpx2.RetryTransport(cooldown="some")  # type: ignore[arg-type]
+    forbear.httpx.wrap(httpx.Client(), breaker=breaker, cooldown="retries")
+    forbear.requests.RetryAdapter(breaker=breaker, cooldown="all")
+    forbear.requests.mount(requests.Session(), breaker=breaker, cooldown="all")
+    forbear.urllib3.RetryPoolManager(breaker=breaker, cooldown="all")
 
 
 def transports() -> None:
@@ -278,6 +313,8 @@ def heard(event: Event) -> None:
         assert_type(event.reason, Reason)
     elif isinstance(event, AttemptFailed):
         assert_type(event.failure, FailureKind)
+    elif isinstance(event, CircuitTransition):
+        assert_type(event.to_state, str)
     else:
         assert_type(event, SucceededAfterRetry)
     assert_type(event.name, str)
