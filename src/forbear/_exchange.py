@@ -126,6 +126,8 @@ class CallExchange:
         Raises:
             The library's CircuitOpenError or DeadlineExceeded: it must not be sent any more.
         """
+        if not getattr(self.call.strategy, "watches", False):
+            return 0.0
         if self.first_response is not None or self.first_error is not None:
             return 0.0  # it went through the door
         try:

@@ -1046,3 +1046,122 @@ def test_draws_are_two_per_hinted_retry_and_one_otherwise() -> None:
     assert answered(call, hint=4) == RetryAfter(4.2, "retry-after")
     call.sending(4.2)
     assert answered(call, now=4.2) == RetryAfter(1.5, "backoff")
+
+
+# A strategy that follows attempts.
+
+
+class Watcher(Ledger):
+    """A Ledger that is also asked before each sending, and told of each end."""
+
+    watches = True
+
+    def __init__(self, *answers: Any, admits: Sequence[Any] = (), initial: Any = None) -> None:
+        super().__init__(*answers, initial=initial)
+        self.admits = list(admits)
+        self.heard: list[tuple[int | str | None, int, float]] = []
+
+    def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
+        return self.acquire_initial_token(scope, now)
+
+    def admit(self, token: RetryToken, now: float) -> float:
+        answer = self.admits.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def observe(
+        self,
+        token: RetryToken | None,
+        failure: Failure | None,
+        now: float,
+        *,
+        facts: RequestFacts,
+        scope: Callable[[], str],
+        attempts: int,
+        sent_at: float,
+    ) -> RetryToken | None:
+        if self.admits == ["broken"]:
+            raise ZeroDivisionError
+        self.heard.append((failure and (failure.status or failure.kind.value), attempts, sent_at))
+        if token is None and failure is not None:
+            token = self.acquire_initial_token(facts.origin, now)
+            token.attempts = attempts
+        return token
+
+
+def test_it_hears_of_every_attempt_whoever_decides_about_it() -> None:
+    """What steps 1 to 5 decide, what is accepted, what the deadline cuts: all of it, with the attempt's number."""
+    strategy = Watcher(0.0, 0.0)
+    call = a_call(strategy=strategy, now=5.0)
+    answered(call, now=5.5)
+    call.sending(6.0)
+    answered(call, 200, now=6.5)
+    assert strategy.heard == [(503, 1, 5.0), (None, 2, 6.0)]
+    strategy = Watcher()
+    for call, end in (
+        (a_call(method="POST", strategy=strategy), lambda call: answered(call, 503)),
+        (a_call(strategy=strategy), lambda call: answered(call, 404)),
+        (a_call(strategy=strategy), lambda call: answered(call, 503, None, 0.0, NOT_AGAIN)),
+        (a_call(strategy=strategy), lambda call: call.after_error(Failure(FailureKind.POOL, Phase.UNSENT), 0.0)),
+        (a_call(strategy=strategy), lambda call: call.cut_off(Failure(FailureKind.TIMEOUT, Phase.SENT), 0.0)),
+    ):
+        end(call)
+    assert [what for what, *_ in strategy.heard] == [503, 404, 503, "pool", "timeout"]
+    assert len(strategy.ended) == len(strategy.given) == 5
+
+
+def test_it_may_ask_for_a_further_wait_which_is_on_the_record() -> None:
+    strategy = Watcher(1.0, admits=[0.0, 2.0, 0.0])
+    call = a_call(strategy=strategy, attempts=0)
+    call.open(0.0)
+    assert call.admit(0.0) == 0.0
+    call.sending(0.0)
+    answered(call)
+    assert (call.admit(1.0), call.admit(3.0)) == (2.0, 0.0)
+    assert story(call, 3.0).waits == (3.0,)
+
+
+def test_a_first_wait_is_on_no_record() -> None:
+    call = a_call(strategy=Watcher(admits=[2.0]), attempts=0)
+    call.open(0.0)
+    assert call.admit(0.0) == 2.0
+    assert story(call, 2.0).waits == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "limits", "reason", "delay"),
+    [
+        pytest.param(
+            RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=7.0), {}, Reason.CIRCUIT_OPEN, 7.0, id="circuit"
+        ),
+        pytest.param(4.0, {"deadline_at": 5.0}, Reason.DEADLINE, 4.0, id="deadline"),
+        pytest.param(4.0, {"key_lifetime": 4.5}, Reason.KEY_EXPIRED, 4.0, id="key"),
+    ],
+)
+def test_it_may_refuse_right_before_the_sending(answer: Any, limits: Any, reason: Reason, delay: float) -> None:
+    """The token is given back; the reason and what was wanted are on the record."""
+    strategy = Watcher(1.0, admits=[answer])
+    call = a_call(method="POST", headers=KEY, strategy=strategy, **limits)
+    answered(call)
+    with pytest.raises(RetryRefused) as caught:
+        call.admit(1.0)
+    assert (caught.value.reason, caught.value.send) == (reason, False)
+    found = story(call, 1.0)
+    assert (found.reason, found.refused_delay) == (reason, delay)
+    assert [how for how, _ in strategy.ended] == ["release"]
+
+
+@pytest.mark.parametrize("answer", [ZeroDivisionError(), nan, -1.0, inf, "soon"], ids=str)
+def test_one_that_fails_right_before_the_sending_does_not_stop_it(answer: Any) -> None:
+    """The answer before has been let go of: sending is all that can be done for the caller."""
+    call = a_call(strategy=Watcher(1.0, admits=[answer]))
+    answered(call)
+    assert call.admit(1.0) == 0.0
+    assert isinstance(call.strategy_error, Exception)
+
+
+def test_one_that_fails_when_it_is_told_costs_no_response() -> None:
+    call = a_call(strategy=Watcher(1.0, admits=["broken"]))
+    assert isinstance(answered(call), RetryAfter)
+    assert isinstance(call.strategy_error, ZeroDivisionError)

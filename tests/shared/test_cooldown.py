@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
@@ -340,17 +339,6 @@ def test_without_anybody_to_tell_it_still_counts() -> None:
     assert not cooldown.quiet
     assert cooldown.left(A, b"", NOW + 5) == 0.0
     assert cooldown.quiet
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_after_a_fork_the_child_has_a_lock_of_its_own() -> None:
-    cooldown = Cooldown("all", lambda: 0.0)
-    cooldown.begin(A, b"", 5.0, NOW)
-    with cooldown._lock:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if cooldown.left(A, b"", NOW) == 5.0 else 1)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_mode_that_there_is_not() -> None:

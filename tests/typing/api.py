@@ -202,7 +202,7 @@ def breakers() -> None:
     assert_type(breaker.refused_for("http://a:80", 0.0), float)
     assert_type(breaker.quiet, bool)
     CircuitBreaker(mode="shadow")  # type: ignore[arg-type]
-    CircuitBreaker(5, 0.5)  # type: ignore[misc]
+    CircuitBreaker(5, 0.5)  # type: ignore[call-arg]
     forbear.httpx.RetryTransport(breaker=breaker, cooldown="all")
     forbear.httpx2.AsyncRetryTransport(breaker=breaker, cooldown="off")
     forbear.httpx.RetryTransport(breaker=5)  # type: ignore[arg-type]

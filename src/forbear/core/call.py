@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .policy import RetryPolicy
-    from .strategy import RetryStrategy
+    from .strategy import AttemptWatcher, RetryStrategy
 
 __all__ = ["Call"]
 
@@ -123,11 +123,11 @@ class Call:
         Raises:
             RetryRefused: It must not be sent any more.
         """
-        ask = getattr(self.strategy, "admit", None)
-        if ask is None or self.token is None:
+        watcher = self._watcher()
+        if watcher is None or self.token is None:
             return 0.0
         try:
-            delay: float = ask(self.token, now)
+            delay = watcher.admit(self.token, now)
             if not 0 <= delay < inf:
                 raise ValueError(f"a strategy answered a delay of {delay!r} s")
             if delay > 0:
@@ -268,12 +268,15 @@ class Call:
             trail.reason, trail.refused_delay = refusal
         return trail
 
+    def _watcher(self) -> AttemptWatcher | None:
+        return self.strategy if getattr(self.strategy, "watches", False) else None  # type: ignore[return-value]
+
     def _observe(self, failure: Failure | None, now: float) -> None:
         """Let a strategy that watches attempts know how this one ended."""
-        observe = getattr(self.strategy, "observe", None)
-        if observe is not None:
+        watcher = self._watcher()
+        if watcher is not None:
             try:
-                self.token = observe(
+                self.token = watcher.observe(
                     self.token,
                     failure,
                     now,
@@ -341,8 +344,11 @@ class Call:
         return RetryAfter(delay, source)
 
     def _acquire(self, now: float) -> RetryToken:
-        begin, scope = getattr(self.strategy, "begin", None), self._scope()
-        answer = self.strategy.acquire_initial_token(scope, now) if begin is None else begin(self.facts, scope, now)
+        watcher, scope = self._watcher(), self._scope()
+        if watcher is None:
+            answer = self.strategy.acquire_initial_token(scope, now)
+        else:
+            answer = watcher.begin(self.facts, scope, now)
         token = self.token = a_token(answer, self.attempts)
         return token
 

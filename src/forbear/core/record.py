@@ -30,7 +30,7 @@ class AttemptRecord(NamedTuple):
         error: Name of the exception's class; None for an answer.
         elapsed: Seconds from sending to the answer's header section or the error.
         delay: Seconds waited after it, None after the last one.
-        delay_source: "backoff" or the header that asked for the delay.
+        delay_source: "backoff", the header that asked for the delay, or "cooldown": what another call was told.
     """
 
     number: int

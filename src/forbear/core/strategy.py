@@ -24,7 +24,7 @@ class RetryToken:
     Attributes:
         delay: Seconds before the next attempt, from 0; a strategy sets it, also on initial tokens.
         attempts: Attempts sent so far, redirects' earlier retries included; kept by the call, read by strategies.
-        source: Who chose the delay: "backoff" or the name of the header that did. It is logged.
+        source: Who chose the delay: "backoff", the name of the header that did, or "cooldown". It is logged.
         state: Whatever the strategy needs.
     """
 
@@ -62,7 +62,7 @@ class RetryStrategy(Protocol):
     (``forbear.core.outcome.RequestFacts``): what it answers is passed as ``scope``. Calls are on their origin
     where it fails.
 
-    One that must hear of every attempt has the methods of ``AttemptWatcher`` too; none of them is needed.
+    One that must hear of every attempt is an ``AttemptWatcher``; for others that is nothing to care about.
     """
 
     @property
@@ -114,8 +114,13 @@ class RetryStrategy(Protocol):
         ...
 
 
-class AttemptWatcher(Protocol):
-    """What a strategy may have besides, each looked up by its name: it follows attempts, not only retries."""
+class AttemptWatcher(RetryStrategy, Protocol):
+    """A strategy that follows attempts, not only retries; known by ``watches``, which others need not have."""
+
+    @property
+    def watches(self) -> bool:
+        """True, and never changed: call the methods below."""
+        ...
 
     def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
         """In place of ``acquire_initial_token``, for one that looks at more of a request than its scope."""

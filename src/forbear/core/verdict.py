@@ -33,7 +33,7 @@ class Reason(StrEnum):
 
 
 class RetryAfter(NamedTuple):
-    """Send again ``delay`` seconds from now; ``source`` says who chose it: "backoff" or a header's name."""
+    """Send again ``delay`` seconds from now; ``source`` says who chose it: "backoff", a header's name, "cooldown"."""
 
     delay: float
     source: str

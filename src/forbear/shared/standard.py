@@ -107,13 +107,14 @@ class StandardStrategy:
     Attributes:
         gauge: What to ask ``quiet`` before a first attempt: a plain attribute, where this object's own is a
             property. It is another object while the breaker or a cooldown concerns first attempts.
+        watches: It has a breaker or a cooldown, and follows attempts (``AttemptWatcher``).
         holds_first: First attempts may be held; ``begin`` must see their headers.
         on_transition: Called with each transition of the breaker that a call of this strategy caused.
     """
 
     __slots__ = (
         "__weakref__", "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "policy",
-        "random", "scope_of",
+        "random", "scope_of", "watches",
     )  # fmt: skip
 
     def __init__(
@@ -139,6 +140,7 @@ class StandardStrategy:
         )
         self.on_transition: Callable[[Transition], object] | None = None
         self.holds_first = cooldown == "all"
+        self.watches = breaker is not None or cooldown != "off"
         self._budget: RetryBudget | Unlimited = Unlimited() if budget is None else budget
         self._breaker = breaker
         self._cooldown: Cooldown | None = None
@@ -198,29 +200,34 @@ class StandardStrategy:
     # A call.
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
-        return self._acquire(StandardToken(scope, scope), now)
+        token = StandardToken(scope, scope)
+        if self.watches:
+            self._enter(token, now)
+        self._budget.deposit(scope, now)
+        return token
 
     def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
         token = StandardToken(scope, facts.origin)
         if self.holds_first and self._cooldown is not None and not self._cooldown.quiet:
             token.credential = self._cooldown.credential_of(facts.header_lines())
-        return self._acquire(token, now)
+        self._enter(token, now)
+        self._budget.deposit(scope, now)
+        return token
 
-    def _acquire(self, token: StandardToken, now: float) -> StandardToken:
+    def _enter(self, token: StandardToken, now: float) -> None:
+        """Before a first attempt; it is sent at once, unless it is held."""
         if not self._is_calm:
             if self.holds_first:
                 token.delay = self._hold(token, now)
             if token.delay == 0:
                 self._take_permit(token, now)
                 token.is_admitted = True
-        self._budget.deposit(token.scope, now)
-        return token
 
     def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
         assert isinstance(token, StandardToken)
         policy = self.policy
         attempts = token.attempts
-        if token.observed != attempts:  # by a caller who does not tell of every attempt
+        if self.watches and token.observed != attempts:  # by a caller who does not tell of every attempt
             self._record(token.origin, token, failure, now, now)
         if attempts >= policy.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
@@ -245,7 +252,7 @@ class StandardStrategy:
             hinted = asked + spread if asked + spread <= latest or asked > latest else latest
             if hinted >= delay:
                 delay, source = hinted, failure.hint.source or source
-        left = self._cooling(token, now)
+        left = self._cooling(token, now) if self.watches else 0.0
         if left:
             if left > policy.max_retry_after:
                 raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, retry_after=left)
@@ -273,7 +280,7 @@ class StandardStrategy:
 
     def record_success(self, token: RetryToken, now: float) -> None:
         assert isinstance(token, StandardToken)
-        if token.observed != token.attempts:
+        if self.watches and token.observed != token.attempts:
             self._record(token.origin, token, None, now, now)
         self._end(token)
 
@@ -315,8 +322,6 @@ class StandardStrategy:
         sent_at: float,
     ) -> RetryToken | None:
         cooldown = self._cooldown
-        if self._breaker is None and cooldown is None:
-            return token
         assert token is None or isinstance(token, StandardToken)
         if token is None and failure is not None:
             token = StandardToken(scope(), facts.origin, attempts)
@@ -412,7 +417,10 @@ class StandardStrategy:
 
 
 # What ``with_policy`` hands on.
-SHARED = ("_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "random", "scope_of")
+SHARED = (
+    "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "random", "scope_of",
+    "watches",
+)  # fmt: skip
 
 
 def is_trouble(failure: Failure | None) -> bool | None:
