@@ -42,7 +42,6 @@ class CallExchange:
     """One call. Not shared between threads."""
 
     # What few calls have stands here once, not in every instance: a microsecond per ten of them.
-    scope: Scope | None = None
     body: Any = None  # a guard: ``ready``, ``error``
     timeouts: Any = None  # ``cut_short(kind, now)``
     initial_delay = 0.0
@@ -55,6 +54,7 @@ class CallExchange:
 
     def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
         self.transport: Any = transport
+        self.scope: Scope | None = CURRENT.get()
         self.sleeper = transport._sleeper
         self.call = Call(
             transport._policy,
@@ -74,7 +74,7 @@ class CallExchange:
         """
         transport, call = self.transport, self.call
         now = call.started_at
-        scope = self.scope = CURRENT.get()
+        scope = self.scope
         policy = call.policy = transport._resolve(scope, setting)
         strategy = transport._strategy
         if policy is not transport._policy:

@@ -52,7 +52,7 @@ class Incoming:
 class Scope:
     """What the enclosing blocks say together. Never changed after it was made."""
 
-    __slots__ = ("_merged", "clock", "deadline_at", "fields", "incoming", "listeners", "outer")
+    __slots__ = ("_merged", "asks_nothing", "clock", "deadline_at", "fields", "incoming", "listeners", "outer")
 
     def __init__(
         self,
@@ -67,6 +67,9 @@ class Scope:
         self.clock = clock
         self.listeners = listeners
         self.incoming = incoming
+        # Nothing concerns a first attempt: a request is being answered that is no retry and has no deadline. Listeners
+        # hear of failures only.
+        self.asks_nothing = not (fields or self.has_deadline() or self.sends_once())
         self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
         self.outer: Scope | None = None
 

@@ -238,7 +238,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
     ) -> requests.Response:
         """Send a prepared request, again where that is allowed and useful; arguments as of HTTPAdapter."""
         started_at = self._now()
-        if self._signal.gauge.quiet and current() is None and is_plain(request.body):
+        scope = current()
+        if self._signal.gauge.quiet and (scope is None or scope.asks_nothing) and is_plain(request.body):
             try:
                 response = self._attempt(request, stream, timeout, verify, cert, proxies)
             except Exception as error:

@@ -158,7 +158,8 @@ class RetryingPool:
         if retries is not None or default is not pool.retries:
             redirects = wiring.redirects(retries, named.get("redirect", True), pool.retries)
         named["retries"] = redirects
-        if wiring._signal.gauge.quiet and current() is None and (body is None or is_plain(body)):
+        scope = current()
+        if wiring._signal.gauge.quiet and (scope is None or scope.asks_nothing) and (body is None or is_plain(body)):
             try:
                 response = self.attempt(method, url, body, headers, named)
             except Exception as error:

@@ -110,11 +110,7 @@ class Answer:
         return self
 
     def __next__(self) -> bytes:
-        try:
-            return self.step(self._next)
-        except StopIteration:
-            self._incoming.deadline_at = inf
-            raise
+        return self.step(self._next)
 
     def _next(self) -> bytes:
         if self._pieces is None:
@@ -122,7 +118,7 @@ class Answer:
         return next(self._pieces)
 
     def close(self) -> None:
-        self._incoming.deadline_at = inf
+        self._incoming.deadline_at = inf  # PEP 3333: called in any case, when the last piece is sent or nobody wants it
         close = getattr(self.body, "close", None)
         if close is not None:
             self.step(close)

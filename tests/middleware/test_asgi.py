@@ -180,6 +180,19 @@ async def test_one_service_inside_another_ones_context(backend):
     assert calls.sent == 1
 
 
+async def test_a_request_that_asks_nothing_leaves_first_attempts_alone(backend):
+    """No retry, no deadline: a call that succeeds takes the fast door, and its failures are heard all the same."""
+    calls = backend([200, 503])
+    transport = calls.aclient._transport
+    made, transport._exchange = transport._exchange, None  # making one would raise
+    await ask(RetryContextMiddleware(answering(calls.aget)))
+    with pytest.raises(TypeError):
+        await ask(RetryContextMiddleware(answering(calls.aget)), {"grpc-timeout": "1S"})
+    assert calls.sent == 1
+    transport._exchange = made
+    assert mark_of(await ask(RetryContextMiddleware(answering(calls.aget, 503)))) == [b"false"]
+
+
 # Announcing.
 
 
@@ -192,6 +205,15 @@ async def test_a_retry_is_announced_further_down(backend):
     assert calls.said("retry-attempt") == ["3", "2"]
     await ask(app)
     assert calls.said("retry-attempt")[2:] == [None, "2", "3", "4"]
+
+
+async def test_a_request_that_is_off_says_nothing(backend):
+    """extensions={"forbear": False} is forwarded untouched, whatever it is made for."""
+    calls = backend([503], announce_attempts=True)
+    off = {"extensions": {"forbear": False}}
+    app = RetryContextMiddleware(answering(lambda: calls.aget(**off)), announce_deadline=True, clock=calls.clock)
+    await ask(app, {"retry-attempt": "2", "grpc-timeout": "1S"})
+    assert calls.said("retry-attempt") == calls.said("x-envoy-expected-rq-timeout-ms") == [None]
 
 
 # Deadlines.

@@ -130,7 +130,7 @@ class FamilyRetrying(Retrying):
         """Begin a call that only the strategy concerns: some origin is unwell. None: it is for an exchange."""
         if (
             self._special
-            or current() is not None
+            or ((scope := current()) is not None and not scope.asks_nothing)
             or getattr(self._strategy, "holds_first", False)
             or "forbear" in request.extensions
             or type(request.stream) is not self._byte_stream
@@ -166,7 +166,7 @@ class SyncRetrying(FamilyRetrying):
         token = None
         if not (
             self._signal.gauge.quiet
-            and current() is None
+            and ((scope := current()) is None or scope.asks_nothing)
             and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
         ):
@@ -219,7 +219,7 @@ class AsyncRetrying(FamilyRetrying):
         token = None
         if not (
             self._signal.gauge.quiet
-            and current() is None
+            and ((scope := current()) is None or scope.asks_nothing)
             and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
         ):
