@@ -24,7 +24,7 @@ NAMES = {
     "RetryPolicy", "Exponential", "Fixed", "Backoff", "IdempotencyKeys", "RetryBudget", "RetryStrategy", "RetryToken",
     "StandardStrategy", "Failure", "FailureKind", "Phase", "Fault", "Hint", "read_hint", "Reason", "CallRecord",
     "AttemptRecord", "record_of", "override", "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded",
-    "RetryRefused", "AwsStandard", "CircuitBreaker", "TokenBucket",
+    "RetryRefused", "AwsStandard", "CircuitBreaker", "Origins", "TokenBucket",
 }  # fmt: skip
 ADAPTER = {"RetryTransport", "AsyncRetryTransport", "wrap", "unwrap", "classify"}
 # Each adapter module has its own two exceptions beside DESIGN's list.

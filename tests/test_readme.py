@@ -66,6 +66,12 @@ BLOCKS = [
     ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
     ("The budget", TWICE, [], 1.0),
     ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 0.25),
+    (
+        "Several servers",
+        [f"GET {ORDERS}", "GET https://standby.example.com/orders", f"GET {ORDERS}"],  # the first ones are dropped
+        [],
+        [0.25, 0.5],
+    ),
     # These two only serve: test_the_services_do_what_is_said asks them.
     ("Between services", [], [], 0.25),
     ("Between services", [], [], 0.25),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .shared.aws import TokenBucket as TokenBucket
     from .shared.breaker import CircuitBreaker as CircuitBreaker
     from .shared.budget import RetryBudget as RetryBudget
+    from .shared.origins import Origins as Origins
     from .shared.standard import StandardStrategy as StandardStrategy
 
 _PLACES = {
@@ -57,6 +58,7 @@ _PLACES = {
     "ForbearError": "errors",
     "Hint": "core.outcome",
     "IdempotencyKeys": "core.key_options",
+    "Origins": "shared.origins",
     "Phase": "core.outcome",
     "Reason": "core.verdict",
     "RetryBudget": "shared.budget",
@@ -88,6 +90,7 @@ __all__ = [
     "ForbearError",
     "Hint",
     "IdempotencyKeys",
+    "Origins",
     "Phase",
     "Reason",
     "RetryBudget",

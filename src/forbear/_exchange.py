@@ -56,6 +56,7 @@ class CallExchange:
         self.transport: Any = transport
         self.scope: Scope | None = CURRENT.get()
         self.sleeper = transport._sleeper
+        self.aimed_at = facts.origin
         self.call = Call(
             transport._policy,
             facts,
@@ -235,6 +236,16 @@ class CallExchange:
             incoming.gave_up = True
 
     # Each attempt.
+
+    def _aim(self) -> None:
+        """Let the request go where the call goes now, if that is not where it says."""
+        call = self.call
+        if call.origin != self.aimed_at:
+            self._go_to(call.origin)
+            self.aimed_at = call.origin
+
+    def _go_to(self, origin: str) -> None:
+        raise AssertionError("each library has its own")
 
     def _said(self) -> list[tuple[str, str]]:
         """What is told of the attempt that is being sent: its number, and the time that is left for it."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .core.outcome import Failure
     from .core.strategy import RetryStrategy
     from .shared.breaker import CircuitBreaker
+    from .shared.origins import Origins
     from .telemetry.notices import Notices
 
     class Options(TypedDict, total=False):
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         budget: RetryBudget | None
         breaker: CircuitBreaker | None
         cooldown: Literal["off", "retries", "all"]
+        origins: Origins | None
         strategy: RetryStrategy | None
         idempotency: IdempotencyKeys | None
         retry_if: Callable[[Any], bool | None] | None
@@ -76,6 +78,7 @@ class Retrying:
         budget: RetryBudget | None,
         breaker: CircuitBreaker | None,
         cooldown: Literal["off", "retries", "all"],
+        origins: Origins | None,
         strategy: RetryStrategy | None,
         idempotency: IdempotencyKeys | None,
         retry_if: Callable[[Any], bool | None] | None,
@@ -98,11 +101,17 @@ class Retrying:
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
         if strategy is not None and budget is not OWN_BUDGET:
             raise ValueError("give strategy= or budget=, not both: a strategy brings its own budget")
-        for option, given in (("breaker", breaker is not None), ("cooldown", cooldown != "off")):
+        for option, given in (
+            ("breaker", breaker is not None),
+            ("cooldown", cooldown != "off"),
+            ("origins", origins is not None),
+        ):
             if strategy is not None and given:
                 raise ValueError(f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself")
         if breaker is not None and not isinstance(breaker, CircuitBreaker):
             raise TypeError(f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}")
+        if origins is not None and not hasattr(origins, "covers"):
+            raise TypeError(f'origins must be Origins(["https://a", "https://b"]), or None, got {shown(origins)}')
         if budget is OWN_BUDGET:
             budget = RetryBudget()
         elif budget is not None and not isinstance(budget, RetryBudget):
@@ -129,7 +138,7 @@ class Retrying:
         self._sleeper = Sleeper(self._clock)
         self._made_strategy = strategy is None
         self._strategy: RetryStrategy = (
-            StandardStrategy(policy, budget=budget, breaker=breaker, cooldown=cooldown, random=random)
+            StandardStrategy(policy, budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, random=random)
             if strategy is None
             else strategy
         )

@@ -77,8 +77,9 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
             for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
             attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
             or their deadline; "off".
-        strategy: A RetryStrategy in place of schedule, budget, breaker and cooldown; the policy still gives statuses,
-            methods, hints and time limits.
+        origins: Origins: servers that can stand in for each other, to which retries go in turn.
+        strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins; the policy still
+            gives statuses, methods, hints and time limits.
         idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
         retry_if: Called with each response (status, headers, request); True makes it a failure like 503.
             It may only widen.
@@ -97,7 +98,7 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
     Raises:
         TypeError: An option is of the wrong type, or ``inner`` belongs to another library.
         ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
-            ``breaker`` or ``cooldown``.
+            ``breaker``, ``cooldown`` or ``origins``.
     """
 
     _library = LIBRARY

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .core.trail import Trail
     from .core.verdict import GiveUp, Reason, RetryAfter
     from .shared.breaker import CircuitBreaker
+    from .shared.origins import Origins
 
 __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
 
@@ -102,7 +103,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
             for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
             attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
             or their deadline; "off".
-        strategy: A RetryStrategy in place of schedule, budget, breaker and cooldown.
+        origins: Origins: servers that can stand in for each other, to which retries go in turn.
+        strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins.
         idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
         retry_if: Called with each response; True makes it a failure like 503. It may only widen.
         before_attempt: Called with (prepared request, attempt) before each re-send, on a copy.
@@ -120,7 +122,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
     Raises:
         TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces.
         ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
-            ``breaker`` or ``cooldown``.
+            ``breaker``, ``cooldown`` or ``origins``.
     """
 
     _library = RequestsDialect()
@@ -138,6 +140,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
         budget: RetryBudget | None = OWN_BUDGET,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
+        origins: Origins | None = None,
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
         retry_if: Callable[[requests.Response], bool | None] | None = None,
@@ -163,6 +166,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
             "budget": budget,
             "breaker": breaker,
             "cooldown": cooldown,
+            "origins": origins,
             "strategy": strategy,
             "idempotency": idempotency,
             "retry_if": retry_if,
@@ -320,6 +324,16 @@ class AdapterExchange(Exchange):
             copied.headers[name] = value
         if self.body is not None:
             copied.body = self.body.outgoing
+        self.pristine = self.outgoing = copied
+        self.call.facts.headers = copied.headers
+
+    def _go_to(self, origin: str) -> None:
+        copied = self.pristine.copy()
+        parts = urlsplit(copied.url or "")
+        scheme, _, netloc = origin.partition("://")
+        user, at, _ = parts.netloc.rpartition("@")
+        port = f":{DEFAULT_PORTS[scheme]}"
+        copied.url = parts._replace(scheme=scheme, netloc=user + at + netloc.removesuffix(port)).geturl()
         self.pristine = self.outgoing = copied
         self.call.facts.headers = copied.headers
 

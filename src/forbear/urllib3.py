@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 try:
     import urllib3
@@ -17,7 +18,7 @@ except ImportError:
 from urllib3 import exceptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util import Retry as Urllib3Retry
-from urllib3.util import Timeout
+from urllib3.util import Timeout, parse_url
 
 from . import errors
 from ._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from .core.verdict import GiveUp, Reason, RetryAfter
     from .shared.breaker import CircuitBreaker
     from .shared.budget import RetryBudget
+    from .shared.origins import Origins
 
 __all__ = [
     "CircuitOpenError",
@@ -96,6 +98,7 @@ class Wiring(Retrying):
     """What the pools of one manager share."""
 
     _library = Urllib3Dialect()
+    manager: Any  # a weak reference: its pools hold this
 
     def __init__(self, policy: RetryPolicy, options: Mapping[str, Any]) -> None:
         self._equip(policy, **options)
@@ -264,6 +267,12 @@ class PoolExchange(Exchange):
         if is_hop and body is not None and not body.replayable and not self.is_body_used:
             raise exceptions.ProtocolError("The body was sent before the redirect and cannot be sent again.")
 
+    def _go_to(self, origin: str) -> None:
+        manager = self.transport.manager()
+        target, path = parse_url(origin), parse_url(self.url).request_uri
+        self.pool = manager.connection_from_url(origin)
+        self.url = f"{origin}{path}" if manager._proxy_requires_url_absolute_form(target) else path
+
     def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
         self.headers = urllib3.HTTPHeaderDict(self.pristine)
         for name, value in said:
@@ -368,7 +377,8 @@ class RetryPoolManager(urllib3.PoolManager):
             for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
             attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
             or their deadline; "off".
-        strategy: A RetryStrategy in place of schedule, budget, breaker and cooldown.
+        origins: Origins: servers that can stand in for each other, to which retries go in turn.
+        strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins.
         idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
         retry_if: Called with each response; True makes it a failure like 503. It may only widen.
         before_attempt: Called with (request, attempt) before each re-send; ``request.headers`` may be changed.
@@ -386,7 +396,7 @@ class RetryPoolManager(urllib3.PoolManager):
     Raises:
         TypeError: An option is of the wrong type.
         ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
-            ``breaker`` or ``cooldown``.
+            ``breaker``, ``cooldown`` or ``origins``.
     """
 
     def __init__(
@@ -398,6 +408,7 @@ class RetryPoolManager(urllib3.PoolManager):
         budget: RetryBudget | None = OWN_BUDGET,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
+        origins: Origins | None = None,
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
         retry_if: Callable[[BaseHTTPResponse], bool | None] | None = None,
@@ -418,6 +429,7 @@ class RetryPoolManager(urllib3.PoolManager):
                 "budget": budget,
                 "breaker": breaker,
                 "cooldown": cooldown,
+                "origins": origins,
                 "strategy": strategy,
                 "idempotency": idempotency,
                 "retry_if": retry_if,
@@ -432,6 +444,7 @@ class RetryPoolManager(urllib3.PoolManager):
                 "random": random,
             },
         )
+        self._wiring.manager = ref(self)
         self._start(num_pools, headers, connection_pool_kw)
         self.pool_classes_by_scheme = {"http": RetryingHTTPPool, "https": RetryingHTTPSPool}
 

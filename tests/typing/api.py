@@ -44,6 +44,7 @@ from forbear import (
     ForbearError,
     Hint,
     IdempotencyKeys,
+    Origins,
     Phase,
     Reason,
     RetryBudget,
@@ -211,6 +212,18 @@ def breakers() -> None:
     forbear.requests.RetryAdapter(breaker=breaker, cooldown="all")
     forbear.requests.mount(requests.Session(), breaker=breaker, cooldown="all")
     forbear.urllib3.RetryPoolManager(breaker=breaker, cooldown="all")
+
+
+def several_servers() -> None:
+    origins = Origins(["https://a.example", "https://b.example"], choose="round-robin")
+    assert_type(origins.listed, tuple[str, ...])
+    assert_type(origins.covers("https://a.example:443"), bool)
+    Origins(["https://a.example", "https://b.example"], choose="random")  # type: ignore[arg-type]
+    forbear.httpx.RetryTransport(origins=origins)
+    forbear.httpx2.wrap(httpx2.Client(), origins=origins)
+    forbear.requests.mount(requests.Session(), origins=origins)
+    forbear.urllib3.RetryPoolManager(origins=origins)
+    forbear.httpx.RetryTransport(origins=["https://a.example"])  # type: ignore[arg-type]
 
 
 def transports() -> None:

@@ -11,6 +11,7 @@ from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
 from ..core.record import SETTING
 from ..drive import adrive, drive
 from .bodies import ConsumedBody, Guard, wants_guard
+from .elsewhere import answered_by
 from .errors import chain
 from .pools import free_lost_slots
 from .redirects import HOP, Hop, redirect_target
@@ -97,7 +98,18 @@ class Exchange(CallExchange):
             self.pristine = self.outgoing = self._copy(request, stream, added)
             call.facts.headers = self.outgoing.headers
 
-    def _copy(self, request: Any, stream: Any, added: Iterable[tuple[str, str]] = ()) -> Any:
+    def _go_to(self, origin: str) -> None:
+        request = self.pristine
+        scheme, _, host = origin.partition("://")
+        host, _, port = host.rpartition(":")
+        url = request.url.copy_with(scheme=scheme, host=host.strip("[]"), port=int(port))
+        # A Host header that names something else than the URL is the caller's own, for every origin.
+        named = request.headers.get("host") == request.url.netloc.decode("ascii")
+        host_line = [("Host", url.netloc.decode("ascii"))] if named else []
+        self.pristine = self.outgoing = self._copy(request, request.stream, host_line, url)
+        self.call.facts.headers = self.outgoing.headers
+
+    def _copy(self, request: Any, stream: Any, added: Iterable[tuple[str, str]] = (), url: Any = None) -> Any:
         headers = request.headers
         for name, value in added:
             headers = self.transport._library.module.Headers(headers)
@@ -106,7 +118,7 @@ class Exchange(CallExchange):
         if self.timeouts is not None:
             extensions = {**extensions, "timeout": self.timeouts}
         copied = self.transport._library.module.Request(
-            request.method, request.url, headers=headers, stream=stream, extensions=extensions
+            request.method, url or request.url, headers=headers, stream=stream, extensions=extensions
         )
         if type(stream) is self.transport._byte_stream:
             copied.read()  # so that .content works below us as it does on the original
@@ -131,6 +143,7 @@ class Exchange(CallExchange):
     def _begin_attempt(self) -> tuple[Any, int] | None:
         """Count the attempt; before a re-send, return what the hook is called with."""
         transport, call = self.transport, self.call
+        self._aim()
         call.sending(transport._now())
         said = self._said()
         hooked = transport._before_attempt is not None and bool(call.trail.entries)
@@ -157,7 +170,7 @@ class Exchange(CallExchange):
         if status < 400 and self.transport._retry_if is None:
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
         if self.transport._retry_if is not None:
-            response.request = self.request
+            response.request = self.outgoing
         self.lines = lines = response.headers.raw  # made anew each time it is asked for
         return self._judge(response, status, lines, response.extensions.get(SETTING))
 
@@ -192,6 +205,8 @@ class Exchange(CallExchange):
                 extensions = self.request.extensions
                 extensions[HOP] = Hop(self, target)
                 extensions.setdefault(SETTING, None)  # the door looks for this one only
+        if self.aimed_at != call.facts.origin:
+            answered_by(response, self.outgoing)
         if self.timeouts is not None:
             outer = inf if self.scope is None else self.scope.deadline_on(transport._clock, now)
             self.timeouts.reopen(outer)

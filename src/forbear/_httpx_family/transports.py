@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..core.strategy import RetryStrategy, RetryToken
     from ..shared.breaker import CircuitBreaker
     from ..shared.budget import RetryBudget
+    from ..shared.origins import Origins
 
 __all__ = ["AsyncRetrying", "Library", "SyncRetrying"]
 
@@ -75,6 +76,7 @@ class FamilyRetrying(Retrying):
         budget: RetryBudget | None = OWN_BUDGET,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
+        origins: Origins | None = None,
         strategy: RetryStrategy | None = None,
         idempotency: IdempotencyKeys | None = None,
         retry_if: Callable[[Any], bool | None] | None = None,
@@ -102,6 +104,7 @@ class FamilyRetrying(Retrying):
             budget=budget,
             breaker=breaker,
             cooldown=cooldown,
+            origins=origins,
             strategy=strategy,
             idempotency=idempotency,
             retry_if=retry_if,
@@ -131,15 +134,14 @@ class FamilyRetrying(Retrying):
         if (
             self._special
             or ((scope := current()) is not None and not scope.asks_nothing)
-            or getattr(self._strategy, "holds_first", False)
             or "forbear" in request.extensions
             or type(request.stream) is not self._byte_stream
         ):
             return None
         strategy = self._strategy
         try:
-            if getattr(strategy, "scope_of", None) is not None:
-                return None  # it wants to see the facts of the request, which an exchange has
+            if getattr(strategy, "needs_facts", False) or getattr(strategy, "scope_of", None) is not None:
+                return None  # an exchange has them
             token = strategy.acquire_initial_token(self._origin_of(request.url), now)
             if isinstance(token, self._token_class) and token.delay == 0:
                 return token

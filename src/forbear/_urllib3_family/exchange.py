@@ -89,6 +89,7 @@ class Exchange(CallExchange):
     def _begin_attempt(self) -> None:
         """Count the attempt, and make the body and the user's hook ready for it."""
         call, transport = self.call, self.transport
+        self._aim()
         call.sending(transport._now())
         if self.body is not None and not self.body.ready:
             raise ConsumedBody("its body was used up before")  # now, and not after the head has gone out

@@ -64,6 +64,8 @@ class Call:
         most_attempts: What this call or its context allows a strategy of the user's own; infinite if they
             say nothing of it. The default strategy has it from the policy.
         was_cut: The deadline ended the last attempt, not the peer.
+        origin: Where the next attempt goes: as the request says, unless a strategy fails over.
+        sent_to: Where the last one went.
     """
 
     # Defaults that most calls keep stand here once.
@@ -93,6 +95,7 @@ class Call:
         self.started_at = self.sent_at = now
         self.deadline_at = deadline_at
         self.key_until = now + key_lifetime
+        self.origin = self.sent_to = facts.origin
         self.trail = Trail(facts.method, facts.origin)
 
     def open(self, now: float) -> float:
@@ -103,6 +106,7 @@ class Call:
         """
         try:
             delay = delay_of(self._acquire(now))
+            self._aim()
             if delay > self.deadline_at - now - LEAST_ATTEMPT and delay > 0:
                 raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
             return delay
@@ -128,6 +132,7 @@ class Call:
             return 0.0
         try:
             delay = watcher.admit(self.token, now)
+            self._aim()
             if not 0 <= delay < inf:
                 raise ValueError(f"a strategy answered a delay of {delay!r} s")
             if delay > 0:
@@ -151,8 +156,8 @@ class Call:
             return
         if now + delay > self.key_until and safety.may_not_repeat(self.policy, self.facts, failure, key_expired=True):
             raise RetryRefused(Reason.KEY_EXPIRED, send=False, retry_after=delay)
-        status, failure, elapsed, waited, source = entries[-1]
-        entries[-1] = (status, failure, elapsed, (waited or 0.0) + delay, source)
+        status, failure, elapsed, waited, source, origin = entries[-1]
+        entries[-1] = (status, failure, elapsed, (waited or 0.0) + delay, source, origin)
 
     def follow(self, retries_used: int) -> None:
         """Take over what earlier hops of a redirected call have used."""
@@ -169,6 +174,7 @@ class Call:
         """Note that an attempt is being sent."""
         self.attempts += 1
         self.sent_at = now
+        self.sent_to = self.origin
         if self.token is not None:
             self.token.attempts = self.attempts
 
@@ -331,8 +337,9 @@ class Call:
         delay, source = delay_of(refreshed), refreshed.source
         if not isinstance(source, str):
             raise TypeError(f"a strategy answered a source of type {type(source).__name__}")
+        self._aim()
         asked = failure.hint.delay
-        if asked is not None:
+        if asked is not None and self.origin == self.sent_to:  # no other origin was asked for anything
             if asked > self.policy.max_retry_after:
                 return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
             if delay < asked:
@@ -351,6 +358,11 @@ class Call:
             answer = watcher.begin(self.facts, scope, now)
         token = self.token = a_token(answer, self.attempts)
         return token
+
+    def _aim(self) -> None:
+        """Go where the strategy says, if it knows of several origins."""
+        if getattr(self.strategy, "origins", None) is not None and self.token is not None:
+            self.origin = self.token.origin  # type: ignore[attr-defined]
 
     def _scope(self) -> str:
         """Whose allowance this call is on: its origin, unless the strategy wants to look closer, which it may once."""
@@ -399,7 +411,8 @@ class Call:
         delay: float | None = None,
         source: str | None = None,
     ) -> None:
-        self.trail.entries.append((status, failure, now - self.sent_at, delay, source))
+        origin = None if self.sent_to is self.facts.origin else self.sent_to
+        self.trail.entries.append((status, failure, now - self.sent_at, delay, source, origin))
 
     def _ask(self, name: str, token: RetryToken, now: float) -> None:
         # The call is over: a strategy that fails now must not lose its response.

@@ -11,7 +11,15 @@ from typing import NamedTuple
 from .outcome import FailureKind, Phase
 from .verdict import Reason
 
-__all__ = ["AttemptFailed", "CircuitTransition", "Event", "GaveUp", "RetryScheduled", "SucceededAfterRetry"]
+__all__ = [
+    "AttemptFailed",
+    "CircuitTransition",
+    "Event",
+    "FailedOver",
+    "GaveUp",
+    "RetryScheduled",
+    "SucceededAfterRetry",
+]
 
 
 class AttemptFailed(NamedTuple):
@@ -43,6 +51,19 @@ class RetryScheduled(NamedTuple):
     delay: float
     delay_source: str
     name: str = "retry_scheduled"
+
+
+class FailedOver(NamedTuple):
+    """The next attempt goes to another origin of ``Origins``."""
+
+    client: str
+    method: str
+    origin: str  # that failed
+    to_origin: str
+    attempt: int  # that failed
+    status: int | None
+    error: str | None
+    name: str = "failover"
 
 
 class GaveUp(NamedTuple):
@@ -86,4 +107,4 @@ class CircuitTransition(NamedTuple):
     name: str = "circuit_transition"
 
 
-Event = AttemptFailed | RetryScheduled | GaveUp | SucceededAfterRetry | CircuitTransition
+Event = AttemptFailed | RetryScheduled | FailedOver | GaveUp | SucceededAfterRetry | CircuitTransition

@@ -23,14 +23,15 @@ class AttemptRecord(NamedTuple):
 
     Attributes:
         number: 1 for the first attempt of the call.
-        origin: ``scheme://host:port``.
+        origin: ``scheme://host:port`` that it went to; with ``Origins`` not always the call's.
         status: The answer's status, None when there was no answer.
         failure: Why it did not succeed; None when it was accepted.
         phase: How far a failed attempt got.
         error: Name of the exception's class; None for an answer.
         elapsed: Seconds from sending to the answer's header section or the error.
         delay: Seconds waited after it, None after the last one.
-        delay_source: "backoff", the header that asked for the delay, or "cooldown": what another call was told.
+        delay_source: "backoff", the header that asked for the delay, "cooldown": what another call was told, or
+            "failover": the next origin was free at once, or after this delay.
     """
 
     number: int
@@ -94,7 +95,7 @@ def record_from(trail: Trail) -> CallRecord:
     attempts = tuple(
         AttemptRecord(
             number,
-            trail.origin,
+            origin or trail.origin,
             status,
             failure.kind if failure is not None else None,
             failure.phase if failure is not None else None,
@@ -103,7 +104,7 @@ def record_from(trail: Trail) -> CallRecord:
             delay,
             source,
         )
-        for number, (status, failure, elapsed, delay, source) in enumerate(trail.entries, trail.sent_before + 1)
+        for number, (status, failure, elapsed, delay, source, origin) in enumerate(trail.entries, trail.sent_before + 1)
     )
     return CallRecord(trail.method, trail.origin, attempts, trail.elapsed, trail.reason, trail.refused_delay)
 

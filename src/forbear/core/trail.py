@@ -22,7 +22,8 @@ class Trail:
         self.method = method
         self.origin = origin
         self.sent_before = 0  # retries that earlier hops of a redirected call used
-        self.entries: list[tuple[int | None, Failure | None, float, float | None, str | None]] = []
+        # Status, failure, seconds, delay after it, who chose that; and the origin, if it is not the call's own.
+        self.entries: list[tuple[int | None, Failure | None, float, float | None, str | None, str | None]] = []
         self.elapsed: float | None = None
         self.reason: Reason | None = None
         self.refused_delay: float | None = None

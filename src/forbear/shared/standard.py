@@ -1,4 +1,4 @@
-"""StandardStrategy: policy, budget, breaker and cooldown behind the RetryStrategy interface. Floor: remembers.
+"""StandardStrategy: policy, budget, breaker, cooldown and origins behind the RetryStrategy interface. Floor: remembers.
 
 Steps 6 to 10 of a decision (core/call.py tells all of them). Holds no state of a call: that is in the
 token. What the shared things mean is theirs; here is only the order in which they are asked.
@@ -7,7 +7,7 @@ token. What the shared things mean is theirs; here is only the order in which th
 from __future__ import annotations
 
 from ..core._checks import a_choice
-from ..core.outcome import MOMENTARY_KINDS, RETRYABLE_KINDS, FailureKind
+from ..core.outcome import MOMENTARY_KINDS, RETRYABLE_KINDS, FailureKind, Phase
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
 from ..errors import RetryRefused
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .breaker import CircuitBreaker
     from .circuit import Transition
     from .cooldown import Cooldown
+    from .origins import Origins
 
 __all__ = ["NEVER_QUIET", "StandardStrategy"]
 
@@ -34,7 +35,7 @@ TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
 class StandardToken(RetryToken):
     __slots__ = (
         "credential", "ended", "held", "immediate_used", "is_admitted", "observed", "origin", "paid", "paid_for",
-        "permit", "scope",
+        "permit", "scope", "tried",
     )  # fmt: skip
 
     def __init__(self, scope: str, origin: str, attempts: int = 0) -> None:
@@ -43,7 +44,8 @@ class StandardToken(RetryToken):
         self.source = "backoff"
         self.state = None
         self.scope = scope  # whose allowance the call is on
-        self.origin = origin  # whose breaker and cooldown concern it
+        self.origin = origin  # where the next attempt goes
+        self.tried: tuple[str, ...] = ()  # origins that failed before
         self.paid = 0.0  # tokens
         self.paid_for = 0  # number of the attempt they bought
         self.immediate_used = False
@@ -99,6 +101,7 @@ class StandardStrategy:
         cooldown: Leave an origin alone for as long as it asked one call to: "off", "retries" (retries of
             other calls wait too), or "all" (first attempts wait too; those that would have to wait longer
             than ``policy.max_retry_after`` or their deadline are refused at once).
+        origins: Servers that can stand in for each other; None: a call is sent where it says.
         random: Like ``random.random``; drawn a few times per retry.
 
     Raises:
@@ -108,13 +111,15 @@ class StandardStrategy:
         gauge: What to ask ``quiet`` before a first attempt: a plain attribute, where this object's own is a
             property. It is another object while the breaker or a cooldown concerns first attempts.
         watches: It has a breaker or a cooldown, and follows attempts (``AttemptWatcher``).
-        holds_first: First attempts may be held; ``begin`` must see their headers.
+        holds_first: First attempts may be held.
+        needs_facts: ``begin`` must see the request also if nothing else concerns a first attempt.
+        origins: As given.
         on_transition: Called with each transition of the breaker that a call of this strategy caused.
     """
 
     __slots__ = (
-        "__weakref__", "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "policy",
-        "random", "scope_of", "watches",
+        "__weakref__", "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "needs_facts",
+        "on_transition", "origins", "policy", "random", "scope_of", "watches",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +129,7 @@ class StandardStrategy:
         budget: RetryBudget | None = None,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
+        origins: Origins | None = None,
         random: Callable[[], float] | None = None,
     ) -> None:
         if random is None:
@@ -140,13 +146,17 @@ class StandardStrategy:
         )
         self.on_transition: Callable[[Transition], object] | None = None
         self.holds_first = cooldown == "all"
-        self.watches = breaker is not None or cooldown != "off"
+        self.needs_facts = self.holds_first or origins is not None or self.scope_of is not None
+        self.watches = breaker is not None or cooldown != "off" or origins is not None
+        self.origins = origins
         self._budget: RetryBudget | Unlimited = Unlimited() if budget is None else budget
         self._breaker = breaker
         self._cooldown: Cooldown | None = None
         self._lock = lock_of(self)
         if breaker is not None:
             breaker.watch(self)
+        if origins is not None:
+            origins.watch(self)
         if cooldown != "off":
             from .cooldown import Cooldown
 
@@ -162,11 +172,15 @@ class StandardStrategy:
 
     @property
     def _is_calm(self) -> bool:
-        breaker, cooldown = self._breaker, self._cooldown
-        return (breaker is None or breaker.quiet) and (cooldown is None or cooldown.quiet)
+        breaker, cooldown, origins = self._breaker, self._cooldown, self.origins
+        return (
+            (breaker is None or breaker.quiet)
+            and (cooldown is None or cooldown.quiet)
+            and (origins is None or origins.quiet)
+        )
 
     def adjust(self) -> None:
-        """Choose the gauge anew; the breaker or the cooldown has changed."""
+        """Choose the gauge anew; the breaker, the cooldown or the origins have changed."""
         with self._lock:  # who comes last has seen what all others did
             self.gauge = self._budget if self._is_calm else NEVER_QUIET
 
@@ -215,8 +229,13 @@ class StandardStrategy:
         return token
 
     def _enter(self, token: StandardToken, now: float) -> None:
-        """Before a first attempt; it is sent at once, unless it is held."""
+        """Before a first attempt: where it goes. It is sent at once, unless it is held."""
         if not self._is_calm:
+            origins = self.origins
+            if origins is not None and origins.covers(token.origin):
+                token.origin, refused_for = origins.first(token.origin, now, self._refused_for)
+                if refused_for:
+                    raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
             if self.holds_first:
                 token.delay = self._hold(token, now)
             if token.delay == 0:
@@ -232,13 +251,13 @@ class StandardStrategy:
         if attempts >= policy.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
         asked = failure.hint.delay
-        if asked is not None and asked > policy.max_retry_after:
+        is_alone = self.origins is None or not self.origins.covers(token.origin)
+        if is_alone and asked is not None and asked > policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, retry_after=asked)
 
         backoff = policy.backoff
         if policy.throttle_backoff is not None and failure.is_throttle:
             backoff = policy.throttle_backoff
-        source = "backoff"
         if failure.kind in MOMENTARY_KINDS and not token.immediate_used and getattr(backoff, "immediate_first", False):
             token.immediate_used = True
             delay = 0.0
@@ -246,9 +265,41 @@ class StandardStrategy:
             delay = backoff.delay(attempts, token.delay, self.random)
             if not delay >= 0:  # a custom schedule; NaN too
                 raise ValueError(f"the backoff answered {delay!r} s")
+        cost = 1.0 if asked is None else self._budget.hinted_cost
+        if is_alone:
+            delay, source = self._wait_here(token, failure, delay, now, latest)
+        else:
+            before = token.origin
+            delay, source = self._go_on(token, failure, delay, now, latest)
+            if failure.phase is Phase.UNSENT and token.origin not in token.tried:
+                cost = 0.0  # no server has seen it yet: to all of them it is the first one
+            elif token.origin != before:
+                cost = 1.0  # it was not this one that named a time
+        if delay > latest:
+            raise RetryRefused(Reason.DEADLINE, retry_after=delay)
+        if is_alone and self._breaker is not None:
+            refused_for = self._breaker.refused_for(token.origin, now)
+            if refused_for > delay:
+                raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=refused_for)
+
+        budget = self._budget
+        if not budget.spend(token.scope, cost, now):
+            raise RetryRefused(Reason.BUDGET_EXHAUSTED, retry_after=delay)
+        token.paid = cost
+        token.paid_for = attempts + 1
+        token.delay = delay
+        token.source = source
+        return token
+
+    def _wait_here(
+        self, token: StandardToken, failure: Failure, backoff: float, now: float, latest: float
+    ) -> tuple[float, str]:
+        """When to come back to the same origin: never below its word, nor below what it told another call."""
+        policy, asked = self.policy, failure.hint.delay
+        delay, source = backoff, "backoff"
         if asked is not None:
-            # Never below the hint; the spread on top is cut to what the deadline leaves.
-            spread = self.random() * policy.hint_spread * (asked if asked > 1.0 else 1.0)
+            # The spread on top is cut to what the deadline leaves.
+            spread = self._spread(asked)
             hinted = asked + spread if asked + spread <= latest or asked > latest else latest
             if hinted >= delay:
                 delay, source = hinted, failure.hint.source or source
@@ -261,22 +312,43 @@ class StandardStrategy:
                 held = latest
             if held > delay:
                 delay, source = held, failure.hint.source or "cooldown"
-        if delay > latest:
-            raise RetryRefused(Reason.DEADLINE, retry_after=delay)
-        if self._breaker is not None:
-            refused_for = self._breaker.refused_for(token.origin, now)
-            if refused_for > delay:
-                raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=refused_for)
+        return delay, source
 
-        budget = self._budget
-        cost = 1.0 if asked is None else budget.hinted_cost
-        if not budget.spend(token.scope, cost, now):
-            raise RetryRefused(Reason.BUDGET_EXHAUSTED, retry_after=delay)
-        token.paid = cost
-        token.paid_for = attempts + 1
-        token.delay = delay
-        token.source = source
-        return token
+    def _go_on(
+        self, token: StandardToken, failure: Failure, backoff: float, now: float, latest: float
+    ) -> tuple[float, str]:
+        """Where to go next, and when: at once if nothing was sent and an origin is left that was not tried."""
+        origins, asked, before = self.origins, failure.hint.delay, token.origin
+        assert origins is not None
+        if asked is not None:
+            spread = self._spread(asked)
+            origins.rest(before, now + (asked + spread if asked + spread <= latest or asked > latest else latest))
+        token.tried = (*token.tried, before)
+        fresh = 0.0 if failure.phase is Phase.UNSENT else backoff
+        token.origin, delay = self._next(token, now, fresh=fresh, again=backoff)
+        if delay > self.policy.max_retry_after:
+            refused_for = self._refused_for(token.origin, now)
+            reason = Reason.CIRCUIT_OPEN if refused_for >= delay else Reason.RETRY_AFTER_TOO_LONG
+            raise RetryRefused(reason, retry_after=delay)
+        if delay == backoff:
+            return delay, "backoff"
+        return delay, (failure.hint.source or "failover") if token.origin == before else "failover"
+
+    def _next(self, token: StandardToken, now: float, *, fresh: float, again: float) -> tuple[str, float]:
+        def refused_for(origin: str, now: float) -> float:
+            cooling = 0.0
+            if self._cooldown is not None and self.policy.hints == "obey":
+                cooling = self._cooldown.left(origin, token.credential, now)
+            return max(cooling, self._refused_for(origin, now))
+
+        assert self.origins is not None
+        return self.origins.next(token.origin, token.tried, now, refused_for, fresh=fresh, again=again)
+
+    def _refused_for(self, origin: str, now: float) -> float:
+        return 0.0 if self._breaker is None else self._breaker.refused_for(origin, now)
+
+    def _spread(self, asked: float) -> float:
+        return self.random() * self.policy.hint_spread * (asked if asked > 1.0 else 1.0)
 
     def record_success(self, token: RetryToken, now: float) -> None:
         assert isinstance(token, StandardToken)
@@ -306,9 +378,29 @@ class StandardStrategy:
             delay = self._hold(token, now)
             if delay:
                 return delay
-        self._take_permit(token, now)
+        try:
+            self._take_permit(token, now)
+        except RetryRefused:
+            delay = self._turn_to(token, now)
+            if delay:
+                return delay
+            self._take_permit(token, now)
         token.is_admitted = True
         return 0.0
+
+    def _turn_to(self, token: StandardToken, now: float) -> float:
+        """The breaker has closed this origin meanwhile: go to another one; return the seconds to wait first.
+
+        Raises:
+            RetryRefused: There is none, or none within the time that the policy waits.
+        """
+        if self.origins is None or not self.origins.covers(token.origin):
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=self._refused_for(token.origin, now))
+        token.origin, delay = self._next(token, now, fresh=0.0, again=0.0)
+        token.held += delay
+        if token.held > self.policy.max_retry_after:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay)
+        return delay
 
     def observe(
         self,
@@ -328,7 +420,7 @@ class StandardStrategy:
             self._budget.deposit(token.scope, now)
         if cooldown is not None and failure is not None and token is not None and not token.credential:
             token.credential = cooldown.credential_of(facts.header_lines())
-        self._record(facts.origin, token, failure, now, sent_at)
+        self._record(facts.origin if token is None else token.origin, token, failure, now, sent_at)
         return token
 
     def _record(
@@ -418,8 +510,8 @@ class StandardStrategy:
 
 # What ``with_policy`` hands on.
 SHARED = (
-    "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "on_transition", "random", "scope_of",
-    "watches",
+    "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "needs_facts", "on_transition", "origins",
+    "random", "scope_of", "watches",
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ LEVELS = {
     "attempt_failed": logging.DEBUG,
     "retry_scheduled": logging.INFO,
     "succeeded_after_retry": logging.INFO,
+    "failover": logging.WARNING,
     "gave_up": logging.WARNING,
 }
 
@@ -47,11 +48,11 @@ class Notices:
     ) -> None:
         """An attempt failed; tell that, and what comes of it."""
         if not (self._listeners or more) and not logger.isEnabledFor(
-            logging.INFO if type(verdict) is RetryAfter else logging.WARNING
+            logging.INFO if type(verdict) is RetryAfter and call.origin == call.sent_to else logging.WARNING
         ):
             return
         listeners = self._listeners + more
-        from ..core.events import AttemptFailed, GaveUp, RetryScheduled
+        from ..core.events import AttemptFailed, FailedOver, GaveUp, RetryScheduled
 
         failure, facts = call.last_failure, call.facts
         assert failure is not None
@@ -59,7 +60,7 @@ class Notices:
             AttemptFailed(
                 self.client,
                 facts.method,
-                facts.origin,
+                call.sent_to,
                 call.attempts,
                 failure.kind,
                 failure.phase,
@@ -83,6 +84,18 @@ class Notices:
                     verdict.source,
                 )
             )
+            if call.origin != call.sent_to:
+                told.append(
+                    FailedOver(
+                        self.client,
+                        facts.method,
+                        call.sent_to,
+                        call.origin,
+                        call.attempts,
+                        failure.status,
+                        failure.error,
+                    )
+                )
         elif isinstance(verdict, GiveUp):
             told.append(
                 GaveUp(
@@ -217,6 +230,8 @@ def sentence(event: Any) -> str:
     if event.name == "succeeded_after_retry":
         return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
     what = event.status or event.error or "not sent"
+    if event.name == "failover":
+        return f"{subject}: {what} on attempt {event.attempt}, the next one goes to {event.to_origin}"
     if event.name == "attempt_failed":
         return f"{subject}: attempt {event.attempt} failed, {what}"
     if event.name == "retry_scheduled":

@@ -1,0 +1,295 @@
+"""Origins: retries go to the next server that may be asked; what is not listed is never sent to."""
+
+import contextlib
+import io
+import pickle
+
+import httpx
+import pytest
+import requests
+
+from forbear import CircuitBreaker, Fixed, IdempotencyKeys, Origins, Reason, RetryBudget, RetryPolicy, record_of
+from forbear.core.events import FailedOver
+from forbear.testing import FakeClock, FaultServer, record
+
+pytestmark = pytest.mark.anyio
+
+STEADY = RetryPolicy(backoff=Fixed(2))
+
+
+@pytest.fixture
+def other():
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def third():
+    with FaultServer() as running:
+        yield running
+
+
+def host(request):
+    return {name.lower(): value for name, value in request.headers}["host"]
+
+
+def down():
+    """The address of a server that refuses connections."""
+    with FaultServer() as gone:
+        return gone.url
+
+
+async def test_a_refused_connection_fails_over_at_once(adapter, server, quick):
+    """Nothing was sent, so any method goes on, without backoff, without spending budget, to the server listed next."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    gone = down()
+    server.script("/thing", 201)
+    origins = Origins([gone, server.url])
+    async with adapter.client(origins=origins, budget=budget, policy=STEADY, **quick) as client:
+        response = await adapter.call(client, "POST", gone + "/thing?a=b", content=b"one order")
+        assert response.status_code == 201
+    assert quick["clock"].sleeps == []
+    (arrived,) = server.requests("/thing")
+    assert (arrived.query, arrived.body_bytes, host(arrived)) == ("a=b", 9, server.url.removeprefix("http://"))
+    story = record_of(response)
+    assert [attempt.origin for attempt in story.attempts] == [gone, server.url]
+    assert story.attempts[0].delay_source == "failover"
+    assert budget.tokens(gone, quick["clock"].monotonic()) == 20
+
+
+async def test_an_answered_failure_fails_over_after_the_backoff(adapter, server, other, quick):
+    """And is paid for, since the servers have been asked once more than they would have been."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    server.script("/thing", 503)
+    other.script("/thing", 200)
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), budget=budget, policy=STEADY, **quick
+    ) as client:
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+    assert quick["clock"].sleeps == [2]
+    assert (len(server.requests()), len(other.requests())) == (1, 1)
+    assert budget.tokens(server.url, quick["clock"].monotonic()) == 19
+
+
+async def test_a_post_that_may_have_been_executed_stays_where_it_is(adapter, server, other, quick):
+    """P1: without a key it is not sent again, to nobody."""
+    server.script("/thing", "reset")
+    other.script("/thing", 200)
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        with pytest.raises(adapter.transport_error) as caught:
+            await adapter.call(client, "POST", server.url + "/thing", content=b"one order")
+    assert record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
+    assert (server.executed(), other.executed()) == (1, 0)
+
+
+async def test_a_server_that_named_a_time_is_left_alone_for_it(adapter, server, other, quick):
+    """P3: for others too; the next call begins at the other one, and nobody waits."""
+    server.script("/thing", "503;retry-after=30", 200)
+    other.script("/thing", 200)
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        for _ in range(3):
+            assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+        assert (len(server.requests()), len(other.requests())) == (1, 3)
+        quick["clock"].sleep(40)
+        await adapter.call(client, "GET", server.url + "/thing")
+    assert (len(server.requests()), len(other.requests())) == (2, 3)
+
+
+async def test_a_time_that_is_too_long_to_wait_for_does_not_matter_where_another_is(adapter, server, other, quick):
+    server.script("/thing", "503;retry-after=3600")
+    other.script("/thing", 200)
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+    assert quick["clock"].sleeps == [2]
+
+
+async def test_when_all_are_out_it_waits_for_the_soonest(adapter, server, other, quick):
+    """5 s and 9 s asked for, and half of the tenth on top of the first: back after 5.25 s, at the first."""
+    server.script("/thing", "503;retry-after=5", 200)
+    other.script("/thing", "503;retry-after=9", 200)
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+    assert (len(server.requests()), len(other.requests())) == (2, 1)
+    assert sum(quick["clock"].sleeps) == pytest.approx(5.25, abs=0.2)  # real time passes between the attempts
+
+
+async def test_an_open_circuit_is_passed_over_by_first_attempts(adapter, server, other, quick):
+    """And its server comes back by a probe."""
+    server.script("/thing", 500, 500, 200)
+    other.script("/thing", 200)
+    breaker = CircuitBreaker(2, open_for=10)
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), breaker=breaker, policy=STEADY, **quick
+    ) as client:
+
+        async def asked():
+            before = len(server.requests()), len(other.requests())
+            assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+            return len(server.requests()) - before[0], len(other.requests()) - before[1]
+
+        assert [await asked() for _ in range(3)] == [(1, 1), (1, 1), (0, 1)]
+        quick["clock"].sleep(11)
+        assert [await asked() for _ in range(2)] == [(1, 0), (1, 0)]
+
+
+async def test_with_all_circuits_open_a_call_is_refused_at_once(adapter, server, other, quick):
+    """In the library's family, with the time until the soonest may be asked."""
+    for each in (server, other):
+        each.script("/thing", 500)
+    breaker = CircuitBreaker(1, open_for=10)
+    policy = STEADY.replace(max_attempts=2)
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), breaker=breaker, policy=policy, **quick
+    ) as client:
+        await adapter.call(client, "GET", server.url + "/thing")
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", server.url + "/thing")
+    assert 7 < caught.value.retry_after <= 8.0  # 10 s less the 2 s of the backoff
+    assert len(server.requests()) == 1
+
+
+@pytest.mark.parametrize("is_left", [True, False], ids=["another is free", "none is"])
+async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, quick, is_left):
+    """The permit is taken when the attempt is sent: then the call turns to another origin, or is refused."""
+    server.script("/thing", 503, 200)
+    breaker = CircuitBreaker(3, open_for=100)
+
+    class Meanwhile(FakeClock):
+        """While one waits, the calls of others fail."""
+
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            now = self.monotonic()
+            for origin in [other.url] if is_left else [server.url, other.url]:
+                for _ in range(3):
+                    breaker.record(origin, failed=True, sent_at=now, now=now)
+
+        async def asleep(self, seconds):
+            self.sleep(seconds)
+
+    options = {**quick, "clock": Meanwhile(), "breaker": breaker, "origins": Origins([server.url, other.url])}
+    async with adapter.client(policy=STEADY, **options) as client:
+        if is_left:
+            assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+        else:
+            with pytest.raises(adapter.CircuitOpenError) as caught:
+                await adapter.call(client, "GET", server.url + "/thing")
+            assert record_of(caught.value).reason is Reason.CIRCUIT_OPEN
+    assert other.requests() == []
+    assert len(server.requests()) == (2 if is_left else 1)
+
+
+async def test_in_turn(adapter, server, other, third, quick):
+    """round-robin: every call begins at the next one, whichever it names."""
+    listed = [server, other, third]
+    for each in listed:
+        each.script("/thing", 200)
+    async with adapter.client(origins=Origins([each.url for each in listed], choose="round-robin"), **quick) as client:
+        for _ in range(6):
+            await adapter.call(client, "GET", other.url + "/thing")
+    assert [len(each.requests()) for each in listed] == [2, 2, 2]
+
+
+async def test_what_is_not_listed_is_never_sent_to_and_never_fails_over(adapter, server, other, third, quick):
+    """Credentials and keys go to the servers listed, and a request for another server stays there."""
+    for each in (server, other):
+        each.script("/thing", 503)
+    third.script("/thing", 503, 200)
+    origins = Origins([server.url, other.url])
+    async with adapter.client(origins=origins, policy=STEADY, idempotency=IdempotencyKeys(), **quick) as client:
+        headers = {"Authorization": "Bearer token"}
+        assert (await adapter.call(client, "POST", server.url + "/thing", headers=headers)).status_code == 503
+        assert third.requests() == []
+        assert (await adapter.call(client, "POST", third.url + "/thing", headers=headers)).status_code == 200
+    arrived = server.requests() + other.requests()
+    assert len(arrived) == 4
+    assert {request.key for request in arrived} == {arrived[0].key}  # one key for all attempts of a call
+    assert (len(third.requests()), third.requests()[0].key == arrived[0].key) == (2, False)
+
+
+async def test_a_body_is_whole_at_each_server(adapter, server, other, quick):
+    """P2: a file goes back to where it stood."""
+    server.script("/thing", 503)
+    other.script("/thing", 200)
+    upload = b"0123456789" * 1000
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        for content in [upload] if adapter.is_async else [upload, io.BytesIO(upload)]:
+            response = await adapter.call(client, "PUT", server.url + "/thing", content=content)
+            assert response.status_code == 200
+    assert {request.body_bytes for request in server.requests() + other.requests()} == {len(upload)}
+
+
+async def test_everyone_is_told_where_it_goes(adapter, server, other, quick):
+    server.script("/thing", 503)
+    other.script("/thing", 200)
+    heard = record()
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, on_event=[heard], name="orders", **quick
+    ) as client:
+        await adapter.call(client, "GET", server.url + "/thing")
+    (told,) = [event for event in heard if isinstance(event, FailedOver)]
+    assert told == FailedOver("orders", "GET", server.url, other.url, 1, 503, None)
+
+
+async def test_while_all_is_well_a_request_is_sent_as_it_is(adapter, server, other, quick):
+    """Through the door: nothing is looked up for it."""
+    server.script("/thing", 200)
+    async with adapter.client(origins=Origins([server.url, other.url]), **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    assert record_of(response).origin == ""  # no notes were taken
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_the_response_says_who_answered(adapter, server, other, quick):
+    """Its url, its request and the Host header are those of the other server; a caller's own Host stays."""
+    server.script("/thing", 503)
+    other.script("/thing", 200, "200;header=Set-Cookie:a=b")
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing?a=b")
+        assert str(response.url) == other.url + "/thing?a=b"
+        assert response.request.headers["host"] == other.url.removeprefix("http://")
+        assert isinstance(response, adapter.library.Response)
+        copied = pickle.loads(pickle.dumps(response))
+        assert (type(copied), copied.content) == (adapter.library.Response, response.content)
+        await adapter.call(client, "GET", server.url + "/thing", headers={"Host": "api.example.com"})
+    assert [host(request) for request in other.requests()] == [other.url.removeprefix("http://"), "api.example.com"]
+
+
+@pytest.mark.adapters("requests")
+async def test_requests_says_who_answered_too(adapter, server, other, quick):
+    server.script("/thing", 503)
+    other.script("/thing", 200)
+    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing?a=b")
+    assert response.url == response.request.url == other.url + "/thing?a=b"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"origins": ["https://a", "https://b"]}, TypeError, "origins must be Origins"),
+        ({"origins": Origins(["https://a", "https://b"]), "strategy": object()}, ValueError, "strategy= or origins="),
+    ],
+)
+async def test_what_is_no_set_of_origins_is_refused(adapter, options, error, words):
+    with pytest.raises(error, match=words):
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(adapter.client(**options))
+
+
+def test_a_url_with_a_user_keeps_it(server):
+    """requests and httpx: what stands before the @ goes along, as part of the URL that was listed."""
+    import forbear.httpx
+    import forbear.requests
+
+    gone = down()
+    server.script("/thing", 200)
+    origins = Origins([gone, server.url])
+    url = gone.replace("http://", "http://user:secret@") + "/thing"
+    session = forbear.requests.mount(requests.Session(), origins=origins)
+    session.trust_env = False
+    with session, httpx.Client(transport=forbear.httpx.RetryTransport(origins=origins)) as client:
+        assert session.get(url).status_code == client.get(url).status_code == 200
+    values = [dict(request.headers).get("Authorization") for request in server.requests()]
+    assert values == ["Basic dXNlcjpzZWNyZXQ="] * 2
