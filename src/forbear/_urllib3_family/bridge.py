@@ -72,7 +72,8 @@ class Retry(util.Retry):
       an error it raises what urllib3's own Retry would raise there, with the story as a note.
     - With ``preload_content=True`` urllib3 reads a failed answer to its end before it asks. A body that a
       library reads after the hand-over, as requests does, is not looked after.
-    - A strategy is first asked after a failure: it cannot hold back a first attempt.
+    - A strategy is first asked after a failure: it cannot hold back a first attempt, so there is no ``breaker`` and
+      no ``cooldown``. One in a ``strategy`` hears of failures and stops retries, no more.
 
     Redirects are urllib3's, and are counted apart from retries. Before urllib3 2.5 a PoolManager forgets its
     own Retry at a redirect and goes on with urllib3's default; give it with the request there.
