@@ -48,6 +48,8 @@ ELSEWHERE = {
     # One asynchronous sleep for asyncio and trio; httpx needs anyio anyway.
     "forbear.clock": {"anyio"},
     "forbear.testing.clock": {"anyio"},
+    # A renewal in a thread, for both event loops, cut at the deadline.
+    "forbear.drive": {"anyio"},
     # The cut behind a deadline, which only anyio's cancel scope can make on both event loops.
     "forbear._httpx_family": {"anyio"},
     # requests is a face of urllib3, and hands its classes through.

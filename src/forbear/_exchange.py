@@ -16,7 +16,7 @@ from .core.nesting import ends_outer_loops, outer_loop
 from .core.outcome import Failure, FailureKind, Phase
 from .core.record import RECORD, record_from
 from .core.trail import Trail
-from .core.verdict import GiveUp, Reason, RetryAfter
+from .core.verdict import GiveUp, Reason, Renew, RetryAfter
 from .errors import RetryRefused
 
 TYPE_CHECKING = False
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .context import Scope
     from .core.outcome import RequestFacts
     from .core.policy import RetryPolicy
+    from .core.verdict import Verdict
 
 __all__ = ["CallExchange", "CutOff", "bare", "is_nested"]
 
@@ -159,7 +160,7 @@ class CallExchange:
 
     # After each attempt.
 
-    def _judge(self, response: Any, status: int, lines: Any, trail: Any) -> RetryAfter | GiveUp | None:
+    def _judge(self, response: Any, status: int, lines: Any, trail: Any) -> Verdict:
         transport, call = self.transport, self.call
         retry_if = transport._retry_if
         flagged = retry_if is not None and self._is_flagged(retry_if, response)
@@ -173,14 +174,14 @@ class CallExchange:
             flagged=flagged,
             nested=is_nested(trail) or self._sends_once(),
         )
-        if call.last_failure is not None:
+        if type(verdict) is not Renew and call.last_failure is not None:
             self._tell_failure(verdict, now)
         return verdict
 
-    def judge_error(self, error: Exception) -> RetryAfter | GiveUp | None:
+    def judge_error(self, error: Exception) -> Verdict:
         transport, call = self.transport, self.call
         now = transport._now()
-        verdict: RetryAfter | GiveUp | None
+        verdict: Verdict
         if isinstance(error, CutOff):
             failure = Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
         else:
@@ -195,8 +196,37 @@ class CallExchange:
                 body_ready=self.body is None or self.body.ready,
                 nested=is_nested(getattr(error, RECORD, None)) or self._sends_once(),
             )
-        self._tell_failure(verdict, now)
+        if type(verdict) is not Renew:
+            self._tell_failure(verdict, now)
         if type(verdict) is RetryAfter:
+            self.last_error = bare(error)
+        return verdict
+
+    def needs_renewal(self) -> bool:
+        strategy: Any = self.call.strategy
+        try:
+            return bool(strategy.needs_renewal(self.call.scope(), self.transport._now()))
+        except Exception:  # it would raise again in ``renew``, and there it is told
+            return True
+
+    def time_left(self) -> float:
+        now: float = self.transport._now()
+        return self.call.deadline_at - now
+
+    def renew(self) -> None:
+        """Let the strategy borrow; in whatever thread. If it cannot, it decides from what it has."""
+        strategy: Any = self.call.strategy
+        try:
+            strategy.renew(self.call.scope())
+        except Exception as error:
+            self.transport._notices.hook_failed(f"strategy {type(strategy).__name__}", error)
+
+    def judge_renewed(self, error: Exception | None) -> Verdict:
+        """Go on judging after a renewal: an answer, or ``error``."""
+        now = self.transport._now()
+        verdict = self.call.after_renewal(now)
+        self._tell_failure(verdict, now)
+        if error is not None and type(verdict) is RetryAfter:
             self.last_error = bare(error)
         return verdict
 
@@ -214,7 +244,7 @@ class CallExchange:
             self.transport._notices.hook_failed("retry_if", error)
             return False
 
-    def _tell_failure(self, verdict: RetryAfter | GiveUp | None, now: float) -> None:
+    def _tell_failure(self, verdict: Verdict, now: float) -> None:
         notices = self.transport._notices
         call = self.call
         if isinstance(verdict, GiveUp):

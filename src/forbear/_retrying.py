@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .core.events import Event
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
-    from .core.strategy import RetryStrategy
+    from .core.strategy import Budget, RetryStrategy
     from .shared.breaker import CircuitBreaker
     from .shared.origins import Origins
     from .telemetry.notices import Notices
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     class Options(TypedDict, total=False):
         """The options that every transport takes; described at ``RetryTransport``."""
 
-        budget: RetryBudget | None
+        budget: Budget | None
         breaker: CircuitBreaker | None
         cooldown: Literal["off", "retries", "all"]
         origins: Origins | None
@@ -75,7 +75,7 @@ class Retrying:
         self,
         policy: RetryPolicy,
         *,
-        budget: RetryBudget | None,
+        budget: Budget | None,
         breaker: CircuitBreaker | None,
         cooldown: Literal["off", "retries", "all"],
         origins: Origins | None,
@@ -94,7 +94,7 @@ class Retrying:
     ) -> None:
         """Check the options and take them."""
         from .shared.breaker import CircuitBreaker
-        from .shared.standard import NEVER_QUIET, StandardStrategy
+        from .shared.standard import StandardStrategy, never_quiet
         from .telemetry.notices import Notices
 
         if not isinstance(policy, RetryPolicy):
@@ -114,8 +114,8 @@ class Retrying:
             raise TypeError(f'origins must be Origins(["https://a", "https://b"]), or None, got {shown(origins)}')
         if budget is OWN_BUDGET:
             budget = RetryBudget()
-        elif budget is not None and not isinstance(budget, RetryBudget):
-            raise TypeError(f"budget must be a RetryBudget, or None for no limit, got {shown(budget)}")
+        elif budget is not None:
+            check_budget(budget)
         if strategy is not None:
             check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
             check_quiet(strategy)
@@ -164,7 +164,7 @@ class Retrying:
         # Its ``gauge`` says whether a first attempt may go straight through: two plain attributes, no property.
         self._signal: Any = self._strategy
         if self._special:
-            self._signal = Signal(NEVER_QUIET)
+            self._signal = Signal(never_quiet(getattr(self._strategy, "gauge", None)))
         elif not hasattr(self._strategy, "gauge"):
             self._signal = Signal(ForeignGauge(self._strategy, self._notices))
 
@@ -192,6 +192,12 @@ def check_has(option: str, value: object, *methods: str) -> None:
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
         raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
+
+
+def check_budget(budget: object) -> None:
+    methods = all(callable(getattr(budget, method, None)) for method in ("deposit", "spend", "refund"))
+    if not (methods and hasattr(budget, "hinted_cost")):
+        raise TypeError(f"budget must be a RetryBudget or a RedisBudget, or None for no limit, got {shown(budget)}")
 
 
 def check_quiet(strategy: Any) -> None:

@@ -70,7 +70,7 @@ class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
         policy: When and how often; per request ``extensions={"forbear": …}`` changes it (a RetryPolicy,
             a mapping of its fields, False for off), per context ``forbear.override``.
         budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
-            RetryBudget to share one, None for no limit.
+            RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
         breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
             CircuitOpenError; one object may serve several clients. None: none.
         cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429

@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .core.strategy import RetryStrategy
+    from .core.strategy import Budget, RetryStrategy
     from .core.trail import Trail
-    from .core.verdict import GiveUp, Reason, RetryAfter
+    from .core.verdict import Reason, Verdict
     from .shared.breaker import CircuitBreaker
-    from .shared.budget import RetryBudget
     from .shared.origins import Origins
 
 __all__ = [
@@ -310,7 +309,7 @@ class PoolExchange(Exchange):
             clamped["pool_timeout"] = left if own is None else min(own, left)
         return clamped
 
-    def judge_response(self, response: Any) -> RetryAfter | GiveUp | None:
+    def judge_response(self, response: Any) -> Verdict:
         status = response.status
         if status < 400 and self.transport._retry_if is None:
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
@@ -370,7 +369,7 @@ class RetryPoolManager(urllib3.PoolManager):
         num_pools: As of PoolManager.
         headers: As of PoolManager.
         budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
-            RetryBudget to share one, None for no limit.
+            RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
         breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
             CircuitOpenError; one object may serve several clients. None: none.
         cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429
@@ -405,7 +404,7 @@ class RetryPoolManager(urllib3.PoolManager):
         num_pools: int = 10,
         headers: Mapping[str, str] | None = None,
         *,
-        budget: RetryBudget | None = OWN_BUDGET,
+        budget: Budget | None = OWN_BUDGET,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
         origins: Origins | None = None,

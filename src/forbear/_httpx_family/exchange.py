@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..core.policy import RetryPolicy
     from ..core.trail import Trail
-    from ..core.verdict import GiveUp, RetryAfter
+    from ..core.verdict import Verdict
     from .transports import FamilyRetrying, Library
 
 __all__ = ["AsyncExchange", "Exchange", "SyncExchange", "origin_of"]
@@ -165,7 +165,7 @@ class Exchange(CallExchange):
         )
         return failed
 
-    def judge_response(self, response: Any) -> RetryAfter | GiveUp | None:
+    def judge_response(self, response: Any) -> Verdict:
         status = response.status_code
         if status < 400 and self.transport._retry_if is None:
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from ..core.key_options import IdempotencyKeys
     from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
-    from ..core.strategy import RetryStrategy, RetryToken
+    from ..core.strategy import Budget, RetryStrategy, RetryToken
     from ..shared.breaker import CircuitBreaker
-    from ..shared.budget import RetryBudget
     from ..shared.origins import Origins
 
 __all__ = ["AsyncRetrying", "Library", "SyncRetrying"]
@@ -73,7 +72,7 @@ class FamilyRetrying(Retrying):
         inner: Any = None,
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
-        budget: RetryBudget | None = OWN_BUDGET,
+        budget: Budget | None = OWN_BUDGET,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
         origins: Origins | None = None,

@@ -17,7 +17,7 @@ from urllib3 import util
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
-from .._retrying import DEFAULT_POLICY, OWN_BUDGET, check_has
+from .._retrying import DEFAULT_POLICY, OWN_BUDGET, check_budget, check_has
 from ..clock import SYSTEM_CLOCK, Clock
 from ..core._checks import shown
 from ..core.call import Call
@@ -26,7 +26,7 @@ from ..core.outcome import Phase
 from ..core.policy import RetryPolicy
 from ..core.record import RECORD, record_from
 from ..core.trail import Trail
-from ..core.verdict import GiveUp, Reason, RetryAfter
+from ..core.verdict import GiveUp, Reason, Renew, RetryAfter
 from ..shared.budget import RetryBudget
 from ..shared.standard import StandardStrategy
 from ..telemetry.notices import Notices
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
     from ..core.events import Event
-    from ..core.strategy import RetryStrategy
+    from ..core.strategy import Budget, RetryStrategy
+    from ..core.verdict import Verdict
 
 __all__ = ["Retry"]
 
@@ -83,7 +84,7 @@ class Retry(util.Retry):
         bodies_replayable: Every PUT and DELETE made with this object has a body that can be sent again: bytes,
             text, a file that can seek, or none.
         budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
-            RetryBudget to share one, None for no limit.
+            RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
         strategy: A RetryStrategy in place of schedule and budget; the policy still gives statuses, methods,
             hints and time limits.
         on_event: Callables that are told what happens, see forbear.core.events.
@@ -107,7 +108,7 @@ class Retry(util.Retry):
         policy: RetryPolicy = DEFAULT_POLICY,
         *,
         bodies_replayable: bool = False,
-        budget: RetryBudget | None = OWN_BUDGET,
+        budget: Budget | None = OWN_BUDGET,
         strategy: RetryStrategy | None = None,
         on_event: Iterable[Callable[[Event], object]] = (),
         name: str = "default",
@@ -125,8 +126,8 @@ class Retry(util.Retry):
             raise ValueError("give strategy= or budget=, not both: a strategy brings its own budget")
         if budget is OWN_BUDGET:
             budget = RetryBudget()
-        elif budget is not None and not isinstance(budget, RetryBudget):
-            raise TypeError(f"budget must be a RetryBudget, or None for no limit, got {shown(budget)}")
+        elif budget is not None:
+            check_budget(budget)
         if strategy is not None:
             check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
         if clock is not None:
@@ -359,6 +360,8 @@ class Retry(util.Retry):
             body_ready=unsent or self._is_body_ready(call.facts.method),
             nested=carried.sends_once,
         )
+        if isinstance(verdict, Renew):
+            verdict = self._renewed(call)
         self._tell(carried, call, verdict, now)
         if isinstance(verdict, RetryAfter):
             return self._next(carried, verdict, now, RequestHistory(method, url, error, None, None))
@@ -384,6 +387,8 @@ class Retry(util.Retry):
             body_ready=self._is_body_ready(call.facts.method),
             nested=carried.sends_once,
         )
+        if isinstance(verdict, Renew):
+            verdict = self._renewed(call)
         if isinstance(verdict, RetryAfter):
             self._tell(carried, call, verdict, now)
             discard(response, min(DRAIN_SECONDS, call.deadline_at - now))
@@ -400,6 +405,15 @@ class Retry(util.Retry):
             setattr(response, RECORD, trail)
             setattr(failed, RECORD, trail)
         raise failed from reason
+
+    def _renewed(self, call: Call) -> RetryAfter | GiveUp:
+        """Let the strategy borrow, then judge on."""
+        strategy: Any = call.strategy
+        try:
+            strategy.renew(call.facts.origin)
+        except Exception as error:
+            self._notices.hook_failed(f"strategy {type(strategy).__name__}", error)
+        return call.after_renewal(self._clock.monotonic())
 
     def _after_redirect(
         self, method: str | None, url: str | None, response: BaseHTTPResponse, pool: ConnectionPool | None
@@ -490,7 +504,7 @@ class Retry(util.Retry):
     def _is_body_ready(self, method: str) -> bool:
         return self.bodies_replayable or method in BODILESS
 
-    def _tell(self, carried: Carried, call: Call, verdict: RetryAfter | GiveUp | None, now: float) -> None:
+    def _tell(self, carried: Carried, call: Call, verdict: Verdict, now: float) -> None:
         self._notices.failed(call, verdict, now, carried.listeners)
         if isinstance(verdict, GiveUp):
             carried.tell_incoming(verdict)

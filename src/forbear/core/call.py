@@ -14,6 +14,7 @@ After each attempt:
  8. Does the delay leave time before the deadline?           deadline
  9. Does the breaker allow this origin?                      circuit-open
 10. Last, because only this takes something: the budget.     budget-exhausted
+    Before 6, if an attempt is left and the strategy has run out of what it had borrowed, the driver renews it.
 
 1 to 5 are decided here and cannot be overridden. 6 to 10 are the strategy's
 (shared/standard.py); a strategy that fails ends the call: strategy-failed. What it answers is still
@@ -37,7 +38,7 @@ from .hints import read_hint
 from .outcome import Failure, FailureKind, Hint, Phase, RequestFacts
 from .strategy import RetryToken
 from .trail import Trail
-from .verdict import GiveUp, Reason, RetryAfter
+from .verdict import GiveUp, Reason, Renew, RetryAfter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from .policy import RetryPolicy
     from .strategy import AttemptWatcher, RetryStrategy
+    from .verdict import Verdict
 
 __all__ = ["Call"]
 
@@ -73,6 +75,7 @@ class Call:
     token: RetryToken | None = None
     last_failure: Failure | None = None
     refusal: GiveUp | None = None
+    pending: Failure | None = None  # judged but for what the strategy says after a renewal
     strategy_error: Exception | None = None
     scope_error: Exception | None = None
     most_attempts: float = inf
@@ -188,7 +191,7 @@ class Call:
         body_ready: bool = True,
         flagged: bool = False,
         nested: bool = False,
-    ) -> RetryAfter | GiveUp | None:
+    ) -> Verdict:
         """Judge an answer. None: accept it.
 
         Args:
@@ -230,7 +233,7 @@ class Call:
         body_ready: bool = True,
         nested: bool = False,
         delivered: bool = False,
-    ) -> RetryAfter | GiveUp | None:
+    ) -> Verdict:
         """Judge an error. None: the policy does not retry this kind.
 
         Args:
@@ -253,6 +256,14 @@ class Call:
             self.release(now)
             return None
         return self._repeat(failure, now, body_ready, nested)
+
+    def after_renewal(self, now: float) -> RetryAfter | GiveUp:
+        """Go on judging after ``Renew`` was carried out, or could not be."""
+        failure, self.pending = self.pending, None
+        assert failure is not None
+        verdict = self._purchase(failure, now, renewed=True)
+        assert not isinstance(verdict, Renew)
+        return verdict
 
     def cut_off(self, failure: Failure, now: float) -> GiveUp:
         """The deadline ended the attempt."""
@@ -287,7 +298,7 @@ class Call:
                     failure,
                     now,
                     facts=self.facts,
-                    scope=self._scope,
+                    scope=self.scope,
                     attempts=self.attempts,
                     sent_at=self.sent_at,
                 )
@@ -301,7 +312,7 @@ class Call:
         if token is not None:
             self._ask("record_success", token, now)
 
-    def _repeat(self, failure: Failure, now: float, body_ready: bool, nested: bool) -> RetryAfter | GiveUp:
+    def _repeat(self, failure: Failure, now: float, body_ready: bool, nested: bool) -> RetryAfter | GiveUp | Renew:
         policy, facts = self.policy, self.facts
         reason = safety.may_not_repeat(policy, facts, failure, key_expired=now > self.key_until)
         if reason is None and not body_ready:
@@ -312,9 +323,13 @@ class Call:
             reason = Reason.ATTEMPTS_EXHAUSTED
         if reason is not None:
             return self._end(failure, now, GiveUp(reason))
+        return self._purchase(failure, now, renewed=False)
+
+    def _purchase(self, failure: Failure, now: float, *, renewed: bool) -> RetryAfter | GiveUp | Renew:
         latest = self.deadline_at - now - LEAST_ATTEMPT
+        verdict: RetryAfter | GiveUp | Renew
         try:
-            verdict = self._buy(failure, now, latest)
+            verdict = self._buy(failure, now, latest, renewed)
         except RetryRefused as refused:
             verdict = self._refused(refused)
         except Exception as error:
@@ -322,23 +337,28 @@ class Call:
             verdict = GiveUp(Reason.STRATEGY_FAILED)
         if isinstance(verdict, GiveUp):
             return self._end(failure, now, verdict)
+        if isinstance(verdict, Renew):
+            self.pending = failure
+            return verdict
         self._note(failure.status, failure, now, verdict.delay, verdict.source)
         self.last_failure = failure
         return verdict
 
-    def _buy(self, failure: Failure, now: float, latest: float) -> RetryAfter | GiveUp:
+    def _buy(self, failure: Failure, now: float, latest: float, renewed: bool) -> RetryAfter | GiveUp | Renew:
         if self.refusal is not None:  # refused before the first attempt: send once, without retries
             return self.refusal
         token = self.token
         if token is None:  # the first attempt went through the door, or an earlier token was ended
             token = self._acquire(now)
+        asked = failure.hint.delay
+        if not renewed and self._is_to_renew(0.0 if asked is None else asked, now, latest):
+            return Renew(self.scope())
         refreshed = self.strategy.refresh_token(token, failure, now, latest=latest)
         self.token = a_token(refreshed, self.attempts)  # what is no token does not take the place of one
         delay, source = delay_of(refreshed), refreshed.source
         if not isinstance(source, str):
             raise TypeError(f"a strategy answered a source of type {type(source).__name__}")
         self._aim()
-        asked = failure.hint.delay
         if asked is not None and self.origin == self.sent_to:  # no other origin was asked for anything
             if asked > self.policy.max_retry_after:
                 return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
@@ -350,8 +370,18 @@ class Call:
             return GiveUp(Reason.KEY_EXPIRED, delay)
         return RetryAfter(delay, source)
 
+    def _is_to_renew(self, asked: float, now: float, latest: float) -> bool:
+        """Has the strategy run out of what it had borrowed, and is there nothing else against another attempt?"""
+        needs_renewal = getattr(self.strategy, "needs_renewal", None)
+        if needs_renewal is None or asked > self.policy.max_retry_after or asked > latest:
+            return False
+        rules = getattr(self.strategy, "policy", None)  # a user's strategy may count in its own way
+        if rules is not None and self.attempts >= rules.max_attempts:
+            return False
+        return bool(needs_renewal(self.scope(), now))
+
     def _acquire(self, now: float) -> RetryToken:
-        watcher, scope = self._watcher(), self._scope()
+        watcher, scope = self._watcher(), self.scope()
         if watcher is None:
             answer = self.strategy.acquire_initial_token(scope, now)
         else:
@@ -364,7 +394,7 @@ class Call:
         if getattr(self.strategy, "origins", None) is not None and self.token is not None:
             self.origin = self.token.origin  # type: ignore[attr-defined]
 
-    def _scope(self) -> str:
+    def scope(self) -> str:
         """Whose allowance this call is on: its origin, unless the strategy wants to look closer, which it may once."""
         scope = self._scope_found
         if scope is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from .outcome import Failure, RequestFacts
 
-__all__ = ["AttemptWatcher", "RetryStrategy", "RetryToken"]
+__all__ = ["AttemptWatcher", "Budget", "Renewable", "RetryStrategy", "RetryToken"]
 
 
 class RetryToken:
@@ -162,4 +162,46 @@ class AttemptWatcher(RetryStrategy, Protocol):
         Returns:
             The token, or one for a call that had none; None for none.
         """
+        ...
+
+
+class Renewable(Protocol):
+    """What a strategy has besides when it decides from something borrowed over the network.
+
+    A decision never waits for I/O: the driver renews, on the failure path only, at most once per failure
+    that may lead to a retry, after all else allows that retry and before ``refresh_token``.
+    """
+
+    def needs_renewal(self, scope: str, now: float) -> bool:
+        """Has what was borrowed for ``scope`` run out? Asked often; returns at once."""
+        ...
+
+    def renew(self, scope: str) -> None:
+        """Borrow more. May block for a tenth of a second, in whatever thread; whoever raises is logged once."""
+        ...
+
+
+class Budget(Protocol):
+    """What ``budget=`` takes: ``RetryBudget``, ``forbear.redis.RedisBudget``. It may be ``Renewable`` too.
+
+    Thread-safe and never blocking; ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
+    """
+
+    hinted_cost: float  # tokens for a retry that the server scheduled; any other costs 1
+
+    @property
+    def quiet(self) -> bool:
+        """True: deposits may be skipped now. Read once for each call."""
+        ...
+
+    def deposit(self, scope: str, now: float) -> None:
+        """Note a call."""
+        ...
+
+    def spend(self, scope: str, cost: float, now: float) -> bool:
+        """Take ``cost`` tokens if they are there, all or none."""
+        ...
+
+    def refund(self, scope: str, cost: float) -> None:
+        """Give back what bought an attempt that was not sent."""
         ...

@@ -1,6 +1,7 @@
 """Verdict: what to do after an outcome. Floor: decides.
 
-A verdict is ``RetryAfter``, ``GiveUp``, or None, which means "accept what came".
+A verdict is ``RetryAfter``, ``GiveUp``, or None, which means "accept what came". ``Renew`` puts it off: what
+the strategy works from has run out, and only a driver may go and fetch more.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["GiveUp", "Reason", "RetryAfter"]
+__all__ = ["GiveUp", "Reason", "Renew", "RetryAfter", "Verdict"]
 
 
 class Reason(StrEnum):
@@ -44,3 +45,12 @@ class GiveUp(NamedTuple):
 
     reason: Reason
     delay: float | None = None
+
+
+class Renew(NamedTuple):
+    """Call the strategy's ``renew(scope)``, then ask again (``Call.after_renewal``)."""
+
+    scope: str
+
+
+Verdict = RetryAfter | GiveUp | Renew | None

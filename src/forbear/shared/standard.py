@@ -17,16 +17,17 @@ from .budget import RetryBudget
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Literal
+    from typing import Any, Literal
 
     from ..core.outcome import Failure, RequestFacts
     from ..core.policy import RetryPolicy
+    from ..core.strategy import Budget
     from .breaker import CircuitBreaker
     from .circuit import Transition
     from .cooldown import Cooldown
     from .origins import Origins
 
-__all__ = ["NEVER_QUIET", "StandardStrategy"]
+__all__ = ["NEVER_QUIET", "StandardStrategy", "never_quiet"]
 
 # What says that an origin is in trouble. A stream turned away is how a healthy one ends a connection.
 TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
@@ -91,12 +92,31 @@ class NeverQuiet:
 NEVER_QUIET = NeverQuiet()
 
 
+class Counting:
+    """The same, in front of a budget that counts a call whenever it is asked whether it is quiet."""
+
+    __slots__ = ("_gauge",)
+
+    def __init__(self, gauge: Any) -> None:
+        self._gauge = gauge
+
+    @property
+    def quiet(self) -> bool:
+        _ = self._gauge.quiet
+        return False
+
+
+def never_quiet(gauge: Any) -> NeverQuiet | Counting:
+    """A gauge that sends every call the long way, past one that counts them."""
+    return Counting(gauge) if getattr(gauge, "counts_calls", False) else NEVER_QUIET
+
+
 class StandardStrategy:
     """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns. Thread-safe.
 
     Args:
         policy: Schedules, attempts and limits.
-        budget: Shared allowance for retries; None: no limit.
+        budget: Shared allowance for retries, a RetryBudget or RedisBudget; None: no limit.
         breaker: Shared breaker; None: none.
         cooldown: Leave an origin alone for as long as it asked one call to: "off", "retries" (retries of
             other calls wait too), or "all" (first attempts wait too; those that would have to wait longer
@@ -118,7 +138,7 @@ class StandardStrategy:
     """
 
     __slots__ = (
-        "__weakref__", "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "needs_facts",
+        "__weakref__", "_breaker", "_budget", "_cooldown", "_lock", "_renewable", "gauge", "holds_first", "needs_facts",
         "on_transition", "origins", "policy", "random", "scope_of", "watches",
     )  # fmt: skip
 
@@ -126,7 +146,7 @@ class StandardStrategy:
         self,
         policy: RetryPolicy,
         *,
-        budget: RetryBudget | None = None,
+        budget: Budget | None = None,
         breaker: CircuitBreaker | None = None,
         cooldown: Literal["off", "retries", "all"] = "off",
         origins: Origins | None = None,
@@ -142,14 +162,15 @@ class StandardStrategy:
         # None where it is not needed: with it the facts of a request are made also for those that succeed at
         # once beside one that failed.
         self.scope_of: Callable[[RequestFacts], str] | None = (
-            budget.scope_of if budget is not None and callable(budget.scope) else None
+            budget.scope_of if isinstance(budget, RetryBudget) and callable(budget.scope) else None
         )
         self.on_transition: Callable[[Transition], object] | None = None
         self.holds_first = cooldown == "all"
         self.needs_facts = self.holds_first or origins is not None or self.scope_of is not None
         self.watches = breaker is not None or cooldown != "off" or origins is not None
         self.origins = origins
-        self._budget: RetryBudget | Unlimited = Unlimited() if budget is None else budget
+        self._budget: Budget = Unlimited() if budget is None else budget
+        self._renewable: Any = budget if hasattr(budget, "needs_renewal") else None
         self._breaker = breaker
         self._cooldown: Cooldown | None = None
         self._lock = lock_of(self)
@@ -162,7 +183,7 @@ class StandardStrategy:
 
             self._cooldown = Cooldown(cooldown, random)
             self._cooldown.watch(self)
-        self.gauge: RetryBudget | Unlimited | NeverQuiet
+        self.gauge: Budget | NeverQuiet | Counting
         self.adjust()
 
     @property
@@ -182,14 +203,14 @@ class StandardStrategy:
     def adjust(self) -> None:
         """Choose the gauge anew; the breaker, the cooldown or the origins have changed."""
         with self._lock:  # who comes last has seen what all others did
-            self.gauge = self._budget if self._is_calm else NEVER_QUIET
+            self.gauge = self._budget if self._is_calm else never_quiet(self._budget)
 
     def _forked(self) -> None:
         self.adjust()
 
     @property
-    def budget(self) -> RetryBudget | None:
-        return self._budget if isinstance(self._budget, RetryBudget) else None
+    def budget(self) -> Budget | None:
+        return None if isinstance(self._budget, Unlimited) else self._budget
 
     @property
     def breaker(self) -> CircuitBreaker | None:
@@ -210,6 +231,14 @@ class StandardStrategy:
     def unguarded(self, policy: RetryPolicy) -> StandardStrategy:
         """Return one with other rules that shares only the budget: for calls that are forwarded untouched."""
         return StandardStrategy(policy, budget=self.budget, random=self.random)
+
+    def needs_renewal(self, scope: str, now: float) -> bool:
+        """Has what the budget had borrowed run out? Never for one that borrows nothing."""
+        return self._renewable is not None and self._renewable.needs_renewal(scope, now)
+
+    def renew(self, scope: str) -> None:
+        """Let the budget borrow more; blocks for a tenth of a second at most."""
+        self._renewable.renew(scope)
 
     # A call.
 
@@ -510,8 +539,8 @@ class StandardStrategy:
 
 # What ``with_policy`` hands on.
 SHARED = (
-    "_breaker", "_budget", "_cooldown", "_lock", "gauge", "holds_first", "needs_facts", "on_transition", "origins",
-    "random", "scope_of", "watches",
+    "_breaker", "_budget", "_cooldown", "_lock", "_renewable", "gauge", "holds_first", "needs_facts", "on_transition",
+    "origins", "random", "scope_of", "watches",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.events import Event
+    from ..core.verdict import Verdict
     from ..shared.circuit import Transition
 
     Listener = Callable[[Event], object]
@@ -43,9 +44,7 @@ class Notices:
         self._listeners = tuple(listeners)
         self._failed: set[str] = set()
 
-    def failed(
-        self, call: Call, verdict: RetryAfter | GiveUp | None, now: float, more: tuple[Listener, ...] = ()
-    ) -> None:
+    def failed(self, call: Call, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()) -> None:
         """An attempt failed; tell that, and what comes of it."""
         if not (self._listeners or more) and not logger.isEnabledFor(
             logging.INFO if type(verdict) is RetryAfter and call.origin == call.sent_to else logging.WARNING

@@ -1,0 +1,290 @@
+"""Budgets that borrow: the driver fetches more on the failure path only, and loses nothing over it."""
+
+import threading
+
+import anyio
+import pytest
+
+import forbear
+from forbear import Fixed, RetryPolicy, StandardStrategy
+from forbear.testing import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+ORIGIN = "http://api.example.com:80"
+AT_ONCE = RetryPolicy(backoff=Fixed(0), max_attempts=3)
+
+
+class Borrowing:
+    """A budget as a user may write one: it has what it has borrowed.
+
+    Attributes:
+        told: What it was asked, in order.
+        threads: In which it was renewed.
+    """
+
+    quiet = True
+    hinted_cost = 0.25
+
+    def __init__(self, *lends, meanwhile=lambda: None):
+        self.left = 0.0
+        self.lends = list(lends)
+        self.meanwhile = meanwhile
+        self.told = []
+        self.threads = []
+
+    def deposit(self, scope, now):
+        pass
+
+    def spend(self, scope, cost, now):
+        self.told.append("spend")
+        enough = self.left >= cost
+        if enough:
+            self.left -= cost
+        return enough
+
+    def refund(self, scope, cost):
+        self.left += cost
+
+    def needs_renewal(self, scope, now):
+        assert scope == ORIGIN
+        return self.left < 1
+
+    def renew(self, scope):
+        assert scope == ORIGIN
+        self.told.append("renew")
+        self.threads.append(threading.current_thread())
+        self.meanwhile()
+        self.left += self.lends.pop(0)
+
+
+@pytest.fixture
+def options(clock):
+    return {"policy": AT_ONCE, "clock": clock}
+
+
+@pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
+async def test_a_lease_is_fetched_before_it_is_spent_and_not_before_it_is_used_up(adapter, options, step):
+    """Two tokens are lent: one round trip for the first retry, none for the second."""
+    budget = Borrowing(2)
+    async with adapter.client([step, step, 200], budget=budget, **options) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert forbear.record_of(response).retries == 2
+    assert budget.told == ["renew", "spend", "spend"]
+    here = threading.current_thread()
+    assert all((thread is here) is not adapter.is_async for thread in budget.threads)
+
+
+@pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
+async def test_at_most_one_round_trip_for_each_retry_and_none_for_the_last_failure(adapter, options, step):
+    """Three attempts: two may be followed by another, the third may not."""
+    budget = Borrowing(1, 1)
+    async with adapter.client([step], budget=budget, **options) as client:
+        outcome = await outcome_of(adapter, client)
+    assert forbear.record_of(outcome).reason == "attempts-exhausted"
+    assert budget.told == ["renew", "spend", "renew", "spend"]
+
+
+@pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
+async def test_what_is_refused_is_handed_over_with_its_reason(adapter, options, step):
+    inner = adapter.watched([step])
+    budget = Borrowing(0)
+    events = []
+    async with adapter.client(inner, budget=budget, on_event=[events.append], **options) as client:
+        outcome = await outcome_of(adapter, client)
+    assert forbear.record_of(outcome).reason == "budget-exhausted"
+    assert budget.told == ["renew", "spend"]
+    assert len(inner.requests) == 1
+    assert [event.name for event in events] == ["attempt_failed", "gave_up"]
+
+
+@pytest.mark.parametrize(
+    ("step", "request_"),
+    [
+        (200, ("GET", {})),
+        (404, ("GET", {})),
+        (503, ("POST", {})),
+        ((503, {"x-should-retry": "false"}), ("GET", {})),
+        ((503, {"Retry-After": "61"}), ("GET", {})),
+    ],
+    ids=["success", "not-a-failure", "not-replayable", "server-said-no", "too-long"],
+)
+async def test_nothing_is_fetched_for_a_call_that_is_not_sent_again(adapter, options, step, request_):
+    """No I/O but for a retry, which is what "on the failure path only" means."""
+    method, named = request_
+    budget = Borrowing()
+    async with adapter.client([step], budget=budget, **options) as client:
+        await adapter.call(client, method, URL, **named)
+    assert budget.told == []
+
+
+async def test_nothing_is_fetched_when_the_wait_would_end_after_the_deadline(adapter, options):
+    budget = Borrowing()
+    async with adapter.client([(503, {"Retry-After": "5"})], budget=budget, **options) as client:
+        with forbear.deadline(2.0, clock=options["clock"]):
+            response = await adapter.call(client, "GET", URL)
+    assert forbear.record_of(response).reason == "deadline"
+    assert budget.told == []
+
+
+@pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
+async def test_a_budget_that_raises_loses_nothing(adapter, options, step, caplog):
+    """Logged once by its class; the call goes on with what had been borrowed before."""
+
+    def fail():
+        raise OSError("secret://host")
+
+    budget = Borrowing(0, meanwhile=fail)
+    async with adapter.client([step], budget=budget, **options) as client:
+        for _ in range(2):
+            outcome = await outcome_of(adapter, client)
+            assert forbear.record_of(outcome).reason == "budget-exhausted"
+    (line,) = [record.getMessage() for record in caplog.records if "OSError" in record.getMessage()]
+    assert "StandardStrategy" in line
+    assert "secret" not in caplog.text
+
+
+async def test_a_question_that_raises_loses_nothing(adapter, options, caplog):
+    budget = Borrowing()
+    budget.needs_renewal = None  # not even callable
+    async with adapter.client([503, 200], budget=budget, **options) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert forbear.record_of(response).reason == "strategy-failed"
+    assert budget.told == []
+    assert "TypeError" in caplog.text
+
+
+async def test_per_request_rules_borrow_from_the_same_budget(adapter, options):
+    budget = Borrowing(1)
+    async with adapter.client([503], budget=budget, **options) as client:
+        with forbear.override(max_attempts=2):
+            response = await adapter.call(client, "GET", URL)
+    assert forbear.record_of(response).retries == 1
+    assert budget.told == ["renew", "spend"]
+
+
+async def test_a_strategy_may_bring_a_budget_that_borrows(adapter, clock):
+    budget = Borrowing(1)
+    strategy = StandardStrategy(AT_ONCE, budget=budget)
+    async with adapter.client([503, 200], strategy=strategy, clock=clock) as client:
+        assert forbear.record_of(await adapter.call(client, "GET", URL)).retries == 1
+    assert budget.told == ["renew", "spend"]
+    assert strategy.budget is budget
+
+
+async def test_a_deadline_that_passes_meanwhile_ends_the_call(adapter):
+    """The renewal took a second of the two; then a wait of two does not fit any more."""
+    clock = FakeClock()
+    budget = Borrowing(1, meanwhile=lambda: clock.sleep(1.0))
+    policy = RetryPolicy(backoff=Fixed(1.5), total_timeout=2.0)
+    async with adapter.client([503], budget=budget, policy=policy, clock=clock) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert forbear.record_of(response).reason == "deadline"
+    assert budget.told == ["renew"]
+
+
+# --- asynchronous calls -----------------------------------------------------------------------
+
+
+@pytest.mark.adapters("async")
+async def test_calls_that_fail_together_fetch_one_after_the_other(adapter, options):
+    """Twenty calls, ten tokens lent at a time: two round trips, and nobody is refused."""
+    budget = Borrowing(10, 10)
+    policy = AT_ONCE.replace(max_attempts=2)
+    async with adapter.client([503], budget=budget, policy=policy, clock=options["clock"]) as client:
+        await adapter.together(20, lambda n: adapter.call(client, "GET", URL))
+    assert budget.told.count("renew") == 2
+    assert budget.left == 0
+
+
+@pytest.mark.adapters("async")
+async def test_a_call_cancelled_while_a_lease_is_fetched_leaves_nothing_open(adapter, options):
+    """It ends at once, though the thread does not; its failed response is closed."""
+    fetching, go_on = threading.Event(), threading.Event()
+
+    def meanwhile():
+        fetching.set()
+        go_on.wait(5)
+
+    inner = adapter.watched([503])
+    budget = Borrowing(1, meanwhile=meanwhile)
+    async with adapter.client(inner, budget=budget, **options) as client:
+        try:
+            with anyio.fail_after(5):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(adapter.call, client, "GET", URL)
+                    while not fetching.is_set():
+                        await anyio.sleep(0.001)
+                    group.cancel_scope.cancel()
+            assert inner.closings == [1]
+        finally:
+            go_on.set()
+
+
+@pytest.mark.adapters("async")
+async def test_a_deadline_does_not_wait_for_a_lease(adapter):
+    """P4: the call ends at its deadline; the answer it has is handed over."""
+    go_on = threading.Event()
+    budget = Borrowing(1, meanwhile=lambda: go_on.wait(5))
+    policy = AT_ONCE.replace(total_timeout=0.05)
+    async with adapter.client([503], budget=budget, policy=policy) as client:
+        try:
+            with anyio.fail_after(2):
+                response = await adapter.call(client, "GET", URL)
+        finally:
+            go_on.set()
+    assert forbear.record_of(response).reason == "deadline"
+
+
+# --- synchronous calls ------------------------------------------------------------------------
+
+
+@pytest.mark.adapters("sync")
+async def test_a_kill_while_a_lease_is_fetched_leaves_nothing_open(adapter, options):
+    """What is no Exception, as of gevent or Ctrl-C, goes through; the failed response is closed before."""
+
+    class Kill(BaseException):
+        pass
+
+    def kill():
+        raise Kill
+
+    inner = adapter.watched([503])
+    async with adapter.client(inner, budget=Borrowing(1, meanwhile=kill), **options) as client:
+        with pytest.raises(Kill):
+            await adapter.call(client, "GET", URL)
+        if "httpx-family" in adapter.words:
+            assert inner.closings == [1]
+
+
+@pytest.mark.adapters("sync")
+async def test_a_client_closed_in_the_wait_after_a_renewal_raises_what_the_call_has(adapter, clock):
+    """The error of the attempt before, as without a renewal."""
+    budget = Borrowing(1, meanwhile=lambda: clock.sleep(1.0))
+    policy = AT_ONCE.replace(backoff=Fixed(30))
+    closing = []
+    async with adapter.client(
+        ["disconnect"], budget=budget, policy=policy, clock=clock, on_event=[lambda event: closing[0]()]
+    ) as client:
+        closing.append(client.close)
+        with pytest.raises(adapter.disconnect_error) as caught:
+            await adapter.call(client, "GET", URL)
+    assert len(forbear.record_of(caught.value).attempts) == 1
+
+
+# --- what budget= takes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [5, "redis://localhost", object()], ids=["number", "text", "object"])
+async def test_what_is_no_budget_is_refused(adapter, wrong):
+    with pytest.raises(TypeError, match="budget must be a RetryBudget or a RedisBudget, or None for no limit, got"):
+        async with adapter.client([200], budget=wrong):
+            pass
+
+
+async def outcome_of(adapter, client):
+    try:
+        return await adapter.call(client, "GET", URL)
+    except adapter.transport_error as error:
+        return error
