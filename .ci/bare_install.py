@@ -18,7 +18,7 @@ def main() -> None:
         getattr(forbear, name)
     others = sorted(found.name for found in distributions() if found.name not in ("forbear", "pip", "setuptools"))
     assert not others, f"this environment is not bare: {others}"
-    for library in ("httpx", "httpx2", "requests", "urllib3"):
+    for library in ("httpx", "httpx2", "requests", "urllib3", "redis"):
         try:
             __import__(f"forbear.{library}")
         except ImportError as error:

@@ -32,6 +32,7 @@ HEIGHTS = {
     "forbear._*_family": 5,  # what those of one family share
     "forbear.httpx": 6,
     "forbear.httpx2": 6,
+    "forbear.redis": 6,
     "forbear.requests": 6,
     "forbear.urllib3": 6,
     "forbear.asgi": 6,

@@ -99,6 +99,7 @@ def test_dir_lists_names_before_they_are_used() -> None:
         "core.call",
         "shared.standard",
         "shared.budget",
+        "shared.lease",
         "core.hints",
         "idempotency",
         "context",
@@ -142,6 +143,20 @@ except ImportError as error:
 """
     )
     assert run(code) == f"forbear.{library} needs {library}: pip install 'forbear[{library}]'\nTrue"
+
+
+def test_the_fleet_budget_without_redis_names_the_extra() -> None:
+    code = (
+        without("redis")
+        + """
+try:
+    import forbear.redis
+except ImportError as error:
+    print(error)
+    print(error.__suppress_context__)
+"""
+    )
+    assert run(code) == "forbear.redis needs redis: pip install 'forbear[redis]'\nTrue"
 
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])

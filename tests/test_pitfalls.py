@@ -39,7 +39,6 @@ from forbear.testing import FakeClock, FaultServer
 
 REQUIRED = {str(number) for number in (*range(1, 32), *range(64, 76))} | {"19a"}
 NOT_YET = {
-    "70": "the fleet budget on Redis comes with fleet protection",
     "75": "hedging is not part of this release",
 }
 
@@ -770,4 +769,3 @@ def test_what_is_not_yet_built_is_not_offered(library):
     for option in ("hedge",):
         with pytest.raises(TypeError, match=option):
             ours.RetryTransport(library.HTTPTransport(verify=NO_TLS), **{option: None})
-    assert importlib.util.find_spec("forbear.redis") is None

@@ -36,6 +36,7 @@ MODULES: dict[str, set[str]] = {
     "forbear.asgi": {"RetryContextMiddleware"},
     "forbear.wsgi": {"RetryContextMiddleware"},
     "forbear.idempotency": {"serialize", "parse", "generate"},
+    "forbear.redis": {"RedisBudget"},
     "forbear.requests": {"RetryAdapter", "mount", "classify"} | ADAPTER_ERRORS,
     "forbear.urllib3": {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ADAPTER_ERRORS,
     "forbear.testing": {"FakeClock", "ScriptedAdapter", "ScriptedTransport", "record", "FaultServer"},

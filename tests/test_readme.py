@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import httpx2
 import pytest
+import redis
 import urllib3
 from starlette.testclient import TestClient
 from urllib3.connectionpool import HTTPConnectionPool
@@ -25,6 +26,7 @@ from forbear import RetryBudget, RetryPolicy
 from forbear.cli.callers import HttpxCaller
 from forbear.cli.demo import run
 from forbear.cli.scenes import SCENES
+from forbear.redis import RedisBudget
 from forbear.testing import FakeClock, ScriptedTransport
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +67,7 @@ BLOCKS = [
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
     ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
     ("The budget", TWICE, [], 1.0),
+    ("One budget for a fleet", TWICE, [], 0.25),
     ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 0.25),
     (
         "Several servers",
@@ -148,6 +151,8 @@ def wire(monkeypatch):
         return urllib3.HTTPResponse(io.BytesIO(b"{}"), status=200, preload_content=False, request_method=method)
 
     monkeypatch.setattr(HTTPConnectionPool, "_make_request", make_request)
+    # A Redis that lends eleven tokens, whatever it is told; tests/real asks a real one.
+    monkeypatch.setattr(redis.Redis, "eval", lambda *arguments: [11, 1_800_000_000_000])
     return arrived
 
 
@@ -323,6 +328,15 @@ def test_the_budget_has_the_numbers_that_are_told():
         f" {budget.hinted_cost:g}."
     ) in README
     assert budget.scope == "origin"
+
+
+def test_the_fleet_budget_has_the_numbers_that_are_told():
+    fleet = RedisBudget("redis://localhost", name="orders")
+    assert (
+        f"retries ≤ {fleet.ratio:g} × calls + {fleet.floor_per_second:g} a second + a burst of {fleet.burst:g}."
+        in README
+    )
+    assert f"waits longer than {fleet.connect_timeout + fleet.command_timeout:g} s for it" in README
 
 
 def test_the_strategy_is_the_one_that_is_tested():

@@ -10,8 +10,10 @@ import importlib
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import ssl
+import subprocess
 import time
 
 import anyio
@@ -170,3 +172,104 @@ def sync_lane(request):
 @pytest.fixture(scope="session")
 def nginx_program():
     return binary("nginx")
+
+
+class RedisServer:
+    """A redis-server of one's own, without persistence.
+
+    Attributes:
+        url: For clients.
+        ask: A client, to look and to change what the tests need; not what is tested.
+    """
+
+    def __init__(self, program, home, port, *options):
+        self._command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", "", *options]
+        self.port = port
+        self.url = f"redis://127.0.0.1:{port}"
+        self.process = None
+
+    @property
+    def ask(self):
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        return redis.Redis(port=self.port, socket_timeout=5, decode_responses=True, retry=Retry(NoBackoff(), 0))
+
+    def start(self):
+        import redis
+
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + PORT_OPENS_WITHIN
+        with self.ask as client:
+            while True:
+                try:
+                    client.ping()
+                except redis.AuthenticationError:
+                    return
+                except redis.RedisError:
+                    if self.process.poll() is not None:  # somebody else has the port, or that of its cluster
+                        return
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.01)
+                else:
+                    return
+
+    def send(self, sent):
+        self.process.send_signal(sent)
+
+    def kill(self):
+        self.send(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait(5)
+
+    def evaluations(self):
+        """How often the script was run."""
+        with self.ask as client:
+            return client.info("commandstats").get("cmdstat_eval", {}).get("calls", 0)
+
+
+@pytest.fixture(scope="session")
+def redis_program():
+    package("redis")
+    return binary("redis-server")
+
+
+@pytest.fixture
+def make_redis(redis_program, tmp_path_factory, free_port):
+    """A function that starts a server with further options; all are killed at the end."""
+    running = []
+
+    def make(*options, highest=65_535):
+        for _ in range(20):
+            port = free_port()
+            if port > highest:
+                continue
+            server = RedisServer(redis_program, tmp_path_factory.mktemp("redis"), port, *options)
+            running.append(server)
+            server.start()
+            if server.process.poll() is None:
+                return server
+        raise OSError("no port was free for long enough")
+
+    yield make
+    for server in running:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def shared_redis(redis_program, tmp_path_factory, free_port):
+    server = RedisServer(redis_program, tmp_path_factory.mktemp("redis"), free_port())
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def redis_server(shared_redis):
+    """A server that nobody has asked for anything."""
+    with shared_redis.ask as client:
+        client.flushall()
+        client.config_resetstat()
+    return shared_redis

@@ -15,6 +15,7 @@ import fastapi
 import flask
 import httpx
 import httpx2
+import redis
 import requests
 import uvicorn
 from starlette.applications import Starlette
@@ -59,8 +60,17 @@ from forbear import (
 )
 from forbear import idempotency as keys
 from forbear.clock import Clock
-from forbear.core.events import AttemptFailed, CircuitTransition, Event, GaveUp, RetryScheduled, SucceededAfterRetry
+from forbear.core.events import (
+    AttemptFailed,
+    CircuitTransition,
+    Event,
+    FailedOver,
+    GaveUp,
+    RetryScheduled,
+    SucceededAfterRetry,
+)
 from forbear.core.outcome import RequestFacts
+from forbear.redis import RedisBudget
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 
@@ -273,6 +283,21 @@ def middlewares() -> None:
     forbear.wsgi.RetryContextMiddleware(api)  # type: ignore[arg-type]
 
 
+def fleets() -> None:
+    fleet = RedisBudget("redis://localhost", name="orders", ratio=0.1, floor_per_second=1, burst=100, scope="transport")
+    RedisBudget(redis.Redis(), name="orders", hinted_cost=0.5, fallback=RetryBudget(), random=lambda: 0.5)
+    forbear.httpx.RetryTransport(budget=fleet)
+    forbear.httpx.wrap(httpx.Client(), budget=fleet)
+    forbear.requests.mount(requests.Session(), budget=fleet)
+    forbear.urllib3.Retry(budget=fleet)
+    forbear.urllib3.RetryPoolManager(budget=fleet)
+    StandardStrategy(RetryPolicy(), budget=fleet)
+    assert_type(fleet.is_lost, bool)
+    assert_type(fleet.fallback, RetryBudget)
+    RedisBudget("redis://localhost")  # type: ignore[call-arg]
+    forbear.httpx.RetryTransport(budget="redis://localhost")  # type: ignore[arg-type]
+
+
 def wrapping() -> None:
     assert_type(forbear.httpx.wrap(httpx.Client(http2=True)), httpx.Client)
     assert_type(forbear.httpx.wrap(httpx.AsyncClient(), RetryPolicy(), budget=None, name="a"), httpx.AsyncClient)
@@ -328,6 +353,8 @@ def heard(event: Event) -> None:
         assert_type(event.failure, FailureKind)
     elif isinstance(event, CircuitTransition):
         assert_type(event.to_state, str)
+    elif isinstance(event, FailedOver):
+        assert_type(event.to_origin, str)
     else:
         assert_type(event, SucceededAfterRetry)
     assert_type(event.name, str)

@@ -1,0 +1,258 @@
+"""Lease: the block of tokens that a fleet budget lends one process. Floor: remembers.
+
+A fleet has one bucket per scope, kept elsewhere; whoever keeps it is not known here. A process spends from
+what it has borrowed. When a retry finds the lease used up or expired, the driver borrows again, and the same
+round trip reports the calls since the last one and what was left of the lease. A refusal is remembered for a
+moment, so that an outage does not fall upon the keeper too. While the keeper is lost, a budget of this
+process stands in.
+
+While nothing is wrong the only work is to count: a report of calls that were made long ago is cut by the keeper to
+those since its bucket was last full, so what a first attempt adds to the count may say nothing of its scope.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._locks import lock_of
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .budget import RetryBudget
+
+__all__ = ["LeasedBudget", "Report"]
+
+MOST_SCOPES = 1024  # least recently borrowed for, first out
+CALM_AFTER = 10.0  # seconds without a retry; until then every call asks for its origin
+
+
+class Report(NamedTuple):
+    """What a process says when it borrows."""
+
+    calls: int  # since the last report
+    elapsed: float  # seconds since then, infinite if there was none
+    left: float  # tokens of a lease that is over; of one that runs on nothing is left, it is added to
+    number: int  # of the last lease, as its keeper gave it; 0: there is none
+    size: int  # of that lease
+
+
+class Lease:
+    """What one scope has."""
+
+    __slots__ = ("asked_at", "calls", "most", "number", "refused_until", "reported_at", "size", "tokens", "until")
+
+    def __init__(self, reported_at: float) -> None:
+        self.asked_at = reported_at  # when it was last found used up
+        self.calls = 0
+        self.reported_at = reported_at
+        self.tokens = self.most = 0.0  # most: that there can be after a refund
+        self.size = self.number = 0
+        self.until = self.refused_until = -inf
+
+
+class LeasedBudget:
+    """A budget that spends from leases. Thread-safe.
+
+    Whoever fetches leases calls ``borrow`` before and ``lend``, ``refuse`` or ``lose`` after.
+
+    Attributes:
+        hinted_cost: Tokens for a retry that the server itself scheduled.
+        scope: "origin": leases for each origin; "transport": one for all.
+        fallback: The budget that stands in while the keeper is lost.
+        is_lost: The keeper could not be reached the last time.
+    """
+
+    counts_calls = True  # whenever ``quiet`` is read: an exchange that is never quiet has to read it too
+
+    def __init__(self, *, hinted_cost: float, scope: Literal["origin", "transport"], fallback: RetryBudget) -> None:
+        self.hinted_cost = hinted_cost
+        self.scope = scope
+        self.fallback = fallback
+        self.is_lost = False
+        self._lock = lock_of(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Owe nothing and have nothing: at first, and in a child, which has not borrowed what its parent has."""
+        self._leases: dict[str, Lease] = {}
+        self._is_calm = True
+        self._calm_at = -inf  # from then on, unless something goes wrong
+        self._counted = count()
+        self._counted_before = 0
+        self._counted_since = -inf
+        self._ask_at = -inf  # while lost: when to look for the keeper again
+        self._losses = 0  # in a row
+
+    @property
+    def quiet(self) -> bool:
+        """True: no retry for a while. Reading it counts a call, so it is read once per call and nowhere else."""
+        if self._is_calm:
+            next(self._counted)  # one step of the interpreter: no lock
+            return True
+        return False
+
+    def deposit(self, scope: str, now: float) -> None:
+        """Note a call, unless ``quiet`` has."""
+        if self._is_calm:
+            return
+        if self.is_lost:
+            self.fallback.deposit(scope, now)
+            if not self.fallback.quiet:
+                return
+        scope = self._scope_of(scope)
+        with self._lock:
+            if now >= self._calm_at:
+                self._is_calm = True
+                self._counted_since = now
+                next(self._counted)
+            elif not self.is_lost:
+                self._lease(scope, now).calls += 1
+
+    def spend(self, scope: str, cost: float, now: float) -> bool:
+        """Take ``cost`` tokens of the lease if they are there, all or none."""
+        if self.is_lost:
+            with self._lock:
+                self._counted_until_now()
+                self._calm_at = now + CALM_AFTER
+            return self.fallback.spend(scope, cost, now)
+        scope = self._scope_of(scope)
+        with self._lock:
+            lease = self._leases.get(scope)
+            enough = lease is not None and lease.tokens >= cost and now < lease.until
+            if enough and lease is not None:
+                lease.tokens -= cost
+        return enough
+
+    def refund(self, scope: str, cost: float) -> None:
+        """Give back what bought an attempt that was not sent."""
+        if self.is_lost:
+            self.fallback.refund(scope, cost)
+            return
+        scope = self._scope_of(scope)
+        with self._lock:
+            lease = self._leases.get(scope)
+            if lease is not None:
+                lease.tokens = min(lease.tokens + cost, lease.most)
+
+    def tokens(self, scope: str, now: float) -> float:
+        """Tokens borrowed and not yet spent, or the fallback's; takes nothing."""
+        if self.is_lost:
+            return self.fallback.tokens(scope, now)
+        scope = self._scope_of(scope)
+        with self._lock:
+            lease = self._leases.get(scope)
+            return lease.tokens if lease is not None and now < lease.until else 0.0
+
+    def needs_renewal(self, scope: str, now: float) -> bool:
+        """Can the lease not pay for a retry, and is it worth asking for another?"""
+        scope = self._scope_of(scope)
+        with self._lock:
+            if self.is_lost:
+                needs = now >= self._ask_at
+            else:
+                lease = self._leases.get(scope)
+                needs = lease is None or ((lease.tokens < 1.0 or now >= lease.until) and now >= lease.refused_until)
+            if needs:
+                self._lease(scope, now).asked_at = now
+        return needs
+
+    def borrow(self, scope: str, wanted: int, pause: float) -> tuple[Report, float] | None:
+        """Return what to report, and the instant from which what is lent counts.
+
+        None if ``wanted`` tokens are there by now or were refused a moment ago, or while the keeper is lost and
+        was looked for less than ``pause`` seconds ago; twice that after each failure in a row, at most eight times.
+        """
+        scope = self._scope_of(scope)
+        with self._lock:
+            lease = self._leases.get(scope)
+            if lease is None:  # the keeper was lost a moment ago
+                return None
+            now = lease.asked_at  # by the clock of whoever asks; somewhat early is the safe side
+            if (lease.tokens >= wanted and now < lease.until) or now < lease.refused_until:
+                return None
+            if self.is_lost:
+                if now < self._ask_at:
+                    return None
+                self._ask_at = now + pause * 2 ** min(self._losses, 3)
+            counted = self._counted_until_now()
+            if counted:
+                lease.calls += counted
+                lease.reported_at = min(lease.reported_at, self._counted_since)
+            self._calm_at = now + CALM_AFTER
+            left = 0.0
+            if now >= lease.until:  # else others may be about to spend it
+                left, lease.tokens = lease.tokens, 0.0
+            report = Report(lease.calls, now - lease.reported_at, left, lease.number, lease.size)
+            lease.calls = lease.size = lease.number = 0
+            lease.reported_at = now
+        return report, now
+
+    def lend(self, scope: str, size: int, number: int, now: float, until: float) -> bool:
+        """Begin a lease, or add to the one that runs; return whether the keeper had been lost before."""
+        scope = self._scope_of(scope)
+        with self._lock:
+            lease = self._lease(scope, now)
+            lease.tokens += size
+            lease.most = lease.tokens
+            lease.size, lease.number = size, number
+            lease.until = until
+        return self._found()
+
+    def refuse(self, scope: str, now: float, until: float) -> bool:
+        """Remember that there is nothing to lend; return whether the keeper had been lost before."""
+        scope = self._scope_of(scope)
+        with self._lock:
+            self._lease(scope, now).refused_until = until
+        return self._found()
+
+    def lose(self, now: float, pause: float) -> bool:
+        """Let the fallback stand in; return whether the keeper was there until now."""
+        with self._lock:
+            was_there = not self.is_lost
+            self.is_lost = True
+            if was_there:
+                self._ask_at = now + pause
+                self._leases.clear()  # they return by themselves, and their calls now count here
+            else:
+                self._losses += 1
+        return was_there
+
+    def _found(self) -> bool:
+        with self._lock:
+            was_lost, self.is_lost = self.is_lost, False
+            self._losses = 0
+        return was_lost
+
+    def _counted_until_now(self) -> int:
+        """Stop counting in ``quiet``, and return what was counted. Called with the lock held."""
+        if not self._is_calm:
+            return 0
+        self._is_calm = False
+        reading = next(self._counted)
+        counted = reading - self._counted_before
+        self._counted_before = reading + 1
+        return counted
+
+    def _scope_of(self, scope: str) -> str:
+        return "" if self.scope == "transport" else scope
+
+    def _lease(self, scope: str, now: float) -> Lease:
+        """The scope's entry, as the most recently used. Called with the lock held."""
+        leases = self._leases
+        lease = leases.pop(scope, None)
+        if lease is None:
+            lease = Lease(now)
+            if len(leases) >= MOST_SCOPES:
+                del leases[next(iter(leases))]
+        leases[scope] = lease
+        return lease
+
+    def _forked(self) -> None:
+        self._begin()
+
+    def _state(self) -> str:
+        with self._lock:
+            return f"{sum(lease.tokens for lease in self._leases.values()):.4g} tokens borrowed"

@@ -1,0 +1,908 @@
+"""One budget for a fleet, on a real Redis: what it allows, what it costs, and what happens when Redis fails."""
+
+import gc
+import importlib.util
+import json
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("redis") is None and os.environ.get("FORBEAR_REQUIRE_SERVERS") != "1":
+    pytest.skip("the package redis is not installed", allow_module_level=True)
+
+import anyio
+import httpx
+import redis
+import requests
+
+import forbear
+import forbear.httpx
+import forbear.requests
+import forbear.urllib3
+from forbear import Fixed, RetryBudget, RetryPolicy
+from forbear.redis import RedisBudget
+from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport
+
+pytestmark = pytest.mark.real
+
+A, B = "http://a.example:80", "http://b.example:80"
+AT_ONCE = RetryPolicy(backoff=Fixed(0), max_attempts=2)
+TIMEOUTS = 0.1  # seconds: the two together
+
+
+def budget_on(server, **options):
+    named = {"name": "orders", "floor_per_second": 0, "random": lambda: 0.5, "command_timeout": 2.0, **options}
+    return RedisBudget(server.url, **named)
+
+
+def take(budget, scope=A, *, now=0.0, cost=1.0):
+    """One retry as a driver buys it."""
+    if budget.needs_renewal(scope, now):
+        budget.renew(scope)
+    return budget.spend(scope, cost, now)
+
+
+def take_all(budget, scope=A, *, now=0.0):
+    taken = 0
+    while take(budget, scope, now=now):
+        taken += 1
+    return taken
+
+
+def stored(server, scope=A, name="orders"):
+    with server.ask as client:
+        return {field: float(value) for field, value in client.hgetall(f"forbear:{name}:{scope}").items()}
+
+
+def let_pass(server, seconds, scope=A):
+    """As if so much time had passed for Redis: every instant that it has noted is that much longer ago."""
+    earlier = round(seconds * 1000)
+    key = f"forbear:orders:{scope}"
+    with server.ask as client:
+        for field, value in client.hgetall(key).items():
+            if field in ("at", "full_at"):
+                client.hset(key, field, int(value) - earlier)
+            elif field != "tokens":
+                client.hdel(key, field)
+                client.hset(key, int(field) - earlier, value)
+
+
+# --- what is lent -----------------------------------------------------------------------------
+
+
+def test_a_lease_is_one_token_and_a_tenth_of_what_is_there(redis_server):
+    """100 tokens: 1 + 10, then of 89: 1 + 8. The first one of each is taken for spent at once."""
+    one, two = budget_on(redis_server), budget_on(redis_server)
+    assert take(one)
+    assert one.tokens(A, 0.0) == 10
+    assert stored(redis_server)["tokens"] == 89
+    assert take(two)
+    assert two.tokens(A, 0.0) == 8
+    noted = stored(redis_server)
+    assert noted["tokens"] == 80
+    assert sum(value for field, value in noted.items() if field.isdigit()) == 10 + 8
+
+
+def test_a_fleet_never_gets_more_than_the_bucket_holds(redis_server):
+    """burst 30 without deposits and floor: 30 retries in all, however many ask."""
+    fleet = [budget_on(redis_server, ratio=0, burst=30) for _ in range(7)]
+    assert sum(take_all(budget) for budget in fleet) == 30
+    assert not any(take(budget, now=60.0) for budget in fleet)
+
+
+def test_each_origin_and_each_name_has_its_own_bucket(redis_server):
+    apart = budget_on(redis_server, burst=5)
+    assert (take_all(apart, A), take_all(apart, B)) == (5, 5)
+    assert take_all(budget_on(redis_server, burst=5, name="other")) == 5
+    together = budget_on(redis_server, burst=5, name="together", scope="transport")
+    assert (take_all(together, A), take_all(together, B)) == (5, 0)
+
+
+def test_calls_deposit_for_the_whole_fleet(redis_server):
+    """ratio 0.1: 40 calls of one process are 4 retries, of whichever process."""
+    one, two = budget_on(redis_server, burst=20), budget_on(redis_server, burst=20)
+    assert take_all(one) == 20
+    for _ in range(40):
+        one.deposit(A, 0.001)
+    assert not take(two)  # not reported yet
+    let_pass(redis_server, 2)
+    assert take(one, now=2.0)  # reports 4, takes 1
+    assert take_all(two, now=2.0) == 3
+    assert take_all(one, now=4.0) == 0
+
+
+def test_calls_made_while_the_bucket_was_full_deposit_nothing(redis_server):
+    """500 calls in 100 s, and the bucket was full until 10 s ago: a tenth of them count, 50, which are 5 tokens."""
+    one, two = budget_on(redis_server, burst=50), budget_on(redis_server, burst=50)
+    assert take(one)  # so that it knows since when it counts
+    with redis_server.ask as client:
+        client.flushall()
+    assert take_all(two, now=0.0) == 50
+    let_pass(redis_server, 10)
+    for _ in range(500):
+        one.deposit(A, 1.0)
+    one._leases[A].tokens = 0.0
+    with_its_lease_returned = take_all(one, now=100.0)
+    # It had borrowed 1 + 5 and spent all: five of them had returned, as far as this Redis knows.
+    assert with_its_lease_returned + 5 == pytest.approx(5, abs=1)
+
+
+def test_time_adds_the_floor_by_the_clock_of_redis(redis_server):
+    """2 tokens a second: after 5 s of its time 10, whatever the processes' clocks say."""
+    slow, fast = (budget_on(redis_server, ratio=0, floor_per_second=2) for _ in range(2))
+    assert take_all(slow, now=1e-3) == pytest.approx(100, abs=4)
+    assert not take(fast, now=1e9)
+    let_pass(redis_server, 5)
+    taken = take_all(slow, now=3.0)
+    assert taken == pytest.approx(10, abs=4)
+    assert not take(fast, now=1e9 + 3)
+
+
+def test_what_a_dead_process_had_borrowed_returns(redis_server):
+    """Lent 1 + 10, one spent. Nobody has the other ten until the lease is over; then everybody has."""
+    dead, alive = (budget_on(redis_server, ratio=0) for _ in range(2))
+    assert take(dead)
+    del dead
+    gc.collect()
+    assert take_all(alive) == 89
+    let_pass(redis_server, 5)
+    assert not take(alive, now=2.0)
+    let_pass(redis_server, 6.1)
+    assert take_all(alive, now=4.0) == 10
+
+
+def test_what_a_silent_process_had_spent_is_owed(redis_server):
+    """It spends all of 1 + 10 and comes back after its lease has ended: ten were lent twice, and are missing then."""
+    silent, other = (budget_on(redis_server, ratio=0) for _ in range(2))
+    assert take(silent)
+    for _ in range(10):
+        assert take(silent)
+    let_pass(redis_server, 11.1)
+    assert take_all(other) == 99  # the slack: ten more than there should be
+    for _ in range(110):
+        other.deposit(A, 0.1)
+    assert not take(silent, now=20.0)
+    assert stored(redis_server)["tokens"] == -10
+
+
+def test_what_is_left_of_a_lease_returns_with_the_next_one(redis_server):
+    """The process's clock says that the lease is over before Redis says so: nothing is lost, nothing counted twice."""
+    budget = budget_on(redis_server, ratio=0)
+    assert take(budget)
+    assert budget.tokens(A, 0.0) == 10
+    assert take(budget, now=50.0)  # 89 + 10 again, of which 1 + 9
+    assert stored(redis_server)["tokens"] == 89
+    assert take_all(budget, now=50.0) == 98
+
+
+def test_a_bucket_that_would_be_full_again_is_forgotten(redis_server):
+    """Nothing is kept on Redis for longer than it means something: (100 - 89) tokens at 0.5 a second are 22 s."""
+    budget = budget_on(redis_server, floor_per_second=0.5)
+    assert take(budget)
+    with redis_server.ask as client:
+        assert 21_000 < client.pttl(f"forbear:orders:{A}") <= 22_000
+        assert take(budget_on(redis_server, name="day"))
+        assert client.pttl(f"forbear:day:{A}") == pytest.approx(86_400_000, abs=60_000)
+
+
+# --- what it costs ----------------------------------------------------------------------------
+
+
+def callers():
+    """Every adapter, each as a function of steps and options that returns the outcome of one GET."""
+
+    def sync(steps, **options):
+        with httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), **options)) as client:
+            return client.get("http://a.example/")
+
+    def on(backend):
+        def asynchronous(steps, **options):
+            async def main():
+                transport = forbear.httpx.AsyncRetryTransport(ScriptedTransport(steps), **options)
+                async with httpx.AsyncClient(transport=transport) as client:
+                    return await client.get("http://a.example/")
+
+            return anyio.run(main, backend=backend)
+
+        return asynchronous
+
+    def of_requests(steps, **options):
+        with requests.Session() as session:
+            session.mount("http://", forbear.requests.RetryAdapter(inner=ScriptedAdapter(steps), **options))
+            return session.get("http://a.example/")
+
+    return {"httpx": sync, "asyncio": on("asyncio"), "trio": on("trio"), "requests": of_requests}
+
+
+CALLERS = [pytest.param(call, id=name) for name, call in callers().items()]
+
+
+@pytest.mark.parametrize("call", CALLERS)
+def test_a_retry_is_one_round_trip_and_a_success_none(redis_server, call):
+    budget = budget_on(redis_server, burst=1)
+    for _ in range(3):
+        assert call([200], budget=budget).status_code == 200
+    assert redis_server.evaluations() == 0
+    assert forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).retries == 1
+    assert redis_server.evaluations() == 1
+    assert forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).reason == "budget-exhausted"
+    assert redis_server.evaluations() == 2
+    assert forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).reason == "budget-exhausted"
+    assert redis_server.evaluations() == 2  # the refusal is remembered
+
+
+def test_urllib3_too(redis_server, server):
+    """The pool manager, and the Retry for libraries that take nothing else."""
+    budget = budget_on(redis_server, burst=2, random=lambda: 0.0)
+    server.script("/a", 503, 200)
+    server.script("/b", 503, 200)
+    server.script("/c", 503, 200)
+    import urllib3
+
+    with forbear.urllib3.RetryPoolManager(AT_ONCE, budget=budget) as manager:
+        assert manager.request("GET", f"{server.url}/a").status == 200
+    only_retry = forbear.urllib3.Retry(AT_ONCE, budget=budget)
+    with urllib3.PoolManager(retries=only_retry) as manager:
+        assert manager.request("GET", f"{server.url}/b").status == 200
+        assert manager.request("GET", f"{server.url}/c").status == 503  # burst 2
+    assert redis_server.evaluations() == 3
+
+
+def test_calls_that_succeed_open_no_connection(redis_server):
+    """Ten thousand of them, and Redis has not heard of this process."""
+    budget = budget_on(redis_server)
+    with redis_server.ask as client:
+        before = client.info("stats")["total_connections_received"]
+    inner = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = forbear.httpx.RetryTransport(inner, budget=budget)
+    request = httpx.Request("GET", "http://a.example/")
+    for _ in range(10_000):
+        assert transport.handle_request(request).status_code == 200
+    with redis_server.ask as client:
+        assert client.info("stats")["total_connections_received"] == before + 1  # the one that asks
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"retry_if": lambda response: False}, {"policy": AT_ONCE.replace(total_timeout=60)}],
+    ids=["through the door", "special", "with a deadline"],
+)
+def test_every_call_is_counted_once(redis_server, options):
+    """ratio 1: after 30 calls that went well, of which each way in has its own, 30 tokens come with the report."""
+    clock = FakeClock()
+    budget = budget_on(redis_server, ratio=1, burst=1_000)
+    named = {"policy": AT_ONCE, "clock": clock, "budget": budget, **options}
+    script = [503, *[200] * 30]
+    with httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(script), **named)) as client:
+        client.get("http://a.example/")
+        assert redis_server.evaluations() == 1
+        clock.advance(11.0)
+        with forbear.deadline(60.0, clock=clock):
+            client.get("http://a.example/")  # 10 s without a retry are over: calm
+        assert budget._is_calm
+        for n in range(28):
+            if n % 3:
+                client.get("http://a.example/")
+            else:
+                with forbear.override(max_attempts=2):
+                    client.get("http://a.example/")
+    assert budget.needs_renewal(A, clock.monotonic())
+    report, _ = budget.borrow(A, 1, 1.0)
+    assert report.calls == 30 - 1
+
+
+# --- under load -------------------------------------------------------------------------------
+
+
+def fleet(server, backend, processes, calls, ratio, burst, floor):
+    program = Path(__file__).with_name("fleet.py")
+    asked = [server.url, backend, processes, calls, ratio, burst, floor]
+    done = subprocess.run(
+        [sys.executable, program, *map(str, asked)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize(
+    ("backend", "processes", "calls"), [("sync", 50, 1_500), ("asyncio", 8, 1_000), ("trio", 8, 1_000)]
+)
+def test_a_fleet_in_a_total_outage_retries_no_more_than_allowed(redis_server, backend, processes, calls):
+    """Retries ≤ ratio × calls + floor × seconds + burst, without any slack: nobody died, and nobody was on its way.
+
+    Four tasks of one process may be on their way at once when the trouble begins: ratio × 4 more.
+    """
+    ratio, burst, floor = 0.1, 60, 2
+    told = fleet(redis_server, backend, processes, calls, ratio, burst, floor)
+    assert told["calls"] == processes * calls
+    assert told["lost"] == 0
+    retries = told["sent"] - told["calls"]
+    allowed = ratio * told["calls"] + floor * told["seconds"] + burst
+    on_their_way = 0 if backend == "sync" else 4 * processes
+    assert retries <= allowed + ratio * on_their_way
+    assert retries >= burst  # and the bucket is used; how much of the deposits comes in time depends on the machine
+
+
+def test_threads_share_round_trips_and_nobody_is_refused(redis_server):
+    """64 threads fail at once, and there is enough for all: single flight, and each gets its token."""
+    budget = budget_on(redis_server, burst=10_000)
+    with redis_server.ask as client:
+        assert take(budget)
+        budget._begin()
+        client.config_resetstat()
+    barrier = threading.Barrier(64)
+    bought = []
+
+    def fail():
+        barrier.wait()
+        bought.append(take(budget))
+
+    threads = [threading.Thread(target=fail) for _ in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bought == [True] * 64
+    assert redis_server.evaluations() == 1
+
+
+def test_threads_are_served_when_little_is_left(redis_server):
+    """64 threads and 20 tokens: twenty retries, as if they had come one after the other."""
+    budget = budget_on(redis_server, burst=20, random=lambda: 0.99)
+    barrier = threading.Barrier(64)
+    bought = []
+
+    def fail():
+        barrier.wait()
+        bought.append(take(budget))
+
+    threads = [threading.Thread(target=fail) for _ in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(bought) <= 20
+    assert sum(bought) >= 15
+
+
+# --- Redis in trouble -------------------------------------------------------------------------
+
+
+def edges(caplog, count):
+    """What the log says of Redis, once it has said so much: level, event, class of the error."""
+    until(lambda: len(lines_of(caplog)) >= count)
+    return lines_of(caplog)
+
+
+def lines_of(caplog):
+    return [
+        (record.levelname, getattr(record, "forbear.event"), getattr(record, "forbear.error", None))
+        for record in caplog.records
+        if record.name == "forbear.redis"
+    ]
+
+
+LOST, BACK = "shared_budget_lost", "shared_budget_back"
+
+
+@pytest.fixture
+def heard(caplog):
+    caplog.set_level(logging.INFO, "forbear.redis")
+    return caplog
+
+
+def until(condition):
+    give_up_at = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.005)
+
+
+def come_back(budget, scope=A, now=2_000.0):
+    """Let retries look for Redis, each long after the one before, until it was found; it is done in the background."""
+
+    def look():
+        nonlocal now
+        now += 20  # more than the longest pause
+        if budget.needs_renewal(scope, now):
+            budget.renew(scope)
+        return not budget.is_lost
+
+    until(look)
+
+
+@pytest.mark.parametrize("call", CALLERS)
+def test_pitfall_70_redis_that_stands_still_delays_a_call_once(make_redis, heard, call):
+    """SIGSTOP: connections are open and nothing answers. One wait of the timeouts, then none; no call is lost."""
+    server = make_redis()
+    fallback = RetryBudget(ratio=0, floor_per_second=0, burst=3, scope="transport")
+    slowest = []
+    for _ in range(3):  # the quickest of three runs, since the machine may be busy
+        clock = FakeClock()
+        budget = RedisBudget(server.url, name="orders", fallback=pickle.loads(pickle.dumps(fallback)))
+        heard.clear()
+        server.send(signal.SIGSTOP)
+        try:
+            times = []
+            for n in range(4):
+                began = time.monotonic()
+                response = call([503, 200], budget=budget, policy=AT_ONCE, clock=clock)
+                times.append(time.monotonic() - began)
+                assert response.status_code == (200 if n < 3 else 503)
+            assert edges(heard, 1) == [("ERROR", LOST, "TimeoutError")]
+            assert budget.is_lost
+        finally:
+            server.send(signal.SIGCONT)
+        slowest.append((max(times), min(times)))
+        come_back(budget)
+        assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
+        assert take(budget, now=2_000.0)
+        if max(times) < 2 * TIMEOUTS:
+            break
+    assert min(worst for worst, _ in slowest) < 2 * TIMEOUTS
+    assert min(least for _, least in slowest) < TIMEOUTS / 2  # connections in 50 ms, commands in 50 ms
+
+
+def test_redis_that_dies_and_comes_back(make_redis, heard):
+    """kill -9 between two retries, and a restart on the same port: a full bucket, and one line for each edge."""
+    server = make_redis()
+    budget = budget_on(server, burst=5)
+    assert take_all(budget) == 5
+    server.kill()
+    assert take_all(budget, now=5.0) == 5  # the fallback's burst
+    assert edges(heard, 1) == [("ERROR", LOST, "ConnectionError")]
+    assert "stands in" in repr(budget)
+    server.start()
+    come_back(budget)
+    assert edges(heard, 2) == [("ERROR", LOST, "ConnectionError"), ("INFO", BACK, None)]
+    assert take_all(budget, now=2_000.0) == 5
+
+
+def test_a_restart_that_nobody_noticed_is_no_loss(make_redis, heard):
+    """The connection was closed while it was idle; it is opened again, without a word."""
+    server = make_redis()
+    budget = budget_on(server, burst=5)
+    assert take_all(budget) == 5
+    server.kill()
+    server.start()
+    assert take_all(budget, now=5.0) == 5
+    assert edges(heard, 0) == []
+
+
+def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
+    """Killed and started again while four threads call: every call ends with an answer."""
+    server = make_redis()
+    budget = budget_on(server, burst=1e6)
+    stop = threading.Event()
+    answers = []
+
+    def work():
+        transport = forbear.httpx.RetryTransport(ScriptedTransport([503]), policy=AT_ONCE, budget=budget)
+        with httpx.Client(transport=transport) as client:
+            while not stop.is_set():
+                answers.append(client.get("http://a.example/").status_code)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        until(lambda: not budget.is_lost)
+        budget._begin()  # the lease is used up now
+        server.kill()
+        until(lambda: budget.is_lost)
+        server.start()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert set(answers) == {503}
+    levels = [level for level, *_ in edges(heard, 3)]
+    assert levels[:3] == ["ERROR", "INFO", "ERROR"]
+    assert all(one != other for one, other in pairwise(levels))
+
+
+def out_of_memory(client):
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", 1)
+
+
+def enough_memory(client):
+    client.config_set("maxmemory", 0)
+
+
+def a_replica(client):
+    client.replicaof("127.0.0.1", 1)
+
+
+def a_primary(client):
+    client.replicaof("NO", "ONE")
+
+
+def another_type(client):
+    client.delete(f"forbear:orders:{A}")
+    client.set(f"forbear:orders:{A}", "what is this?")
+
+
+def forgotten(client):
+    client.delete(f"forbear:orders:{A}")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "mend_it"),
+    [(out_of_memory, enough_memory), (a_replica, a_primary), (another_type, forgotten)],
+    ids=["out of memory", "read-only", "a key of another type"],
+)
+def test_redis_that_answers_with_an_error(make_redis, heard, break_it, mend_it):
+    server = make_redis()
+    budget = budget_on(server, burst=5)
+    with server.ask as client:
+        assert take(budget)
+        break_it(client)
+        budget._begin()
+        assert take_all(budget) == 5  # the fallback's
+        ((level, event, error),) = edges(heard, 1)
+        assert (level, event) == ("ERROR", LOST)
+        assert error in ("OutOfMemoryError", "ReadOnlyError", "ResponseError")
+        mend_it(client)
+    come_back(budget)
+    assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
+
+
+SECRET = "gehe1m"
+
+
+def test_a_wrong_password_is_told_without_it(make_redis, heard):
+    server = make_redis("--requirepass", "right")
+    budget = RedisBudget(f"redis://app:{SECRET}@127.0.0.1:{server.port}", name="orders", command_timeout=2.0)
+    assert take(budget)  # of the fallback
+    ((_, _, error),) = edges(heard, 1)
+    assert error in ("AuthenticationError", "ResponseError")
+    shown = "".join([repr(budget), str(budget), heard.text, *(str(vars(record)) for record in heard.records)])
+    assert SECRET not in shown
+    assert str(server.port) not in shown
+
+
+def test_the_right_password_is_used(make_redis):
+    server = make_redis("--requirepass", "right")
+    budget = RedisBudget(f"redis://:right@127.0.0.1:{server.port}/3", name="orders", command_timeout=2.0)
+    assert take(budget)
+    assert not budget.is_lost
+    with redis.Redis(port=server.port, password="right", db=3) as client:
+        assert client.exists(f"forbear:orders:{A}")
+
+
+def test_a_socket_of_this_host(make_redis, tmp_path):
+    make_redis("--unixsocket", f"{tmp_path}/redis.sock")
+    budget = RedisBudget(f"unix://{tmp_path}/redis.sock?db=2", name="orders", command_timeout=2.0)
+    assert take(budget)
+    assert not budget.is_lost
+
+
+class Rubbish:
+    """A TCP server that answers the same to whatever it is sent; ``None``: closes, ``b""``: never answers."""
+
+    def __init__(self, answer, pause=0.0):
+        self._answer, self._pause = answer, pause
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._taken = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._taken.append(connection)
+            threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
+
+    def _answer_all(self, connection):
+        try:
+            while connection.recv(65_536):
+                if self._answer is None:
+                    connection.close()
+                    return
+                step = 1 if self._pause else max(1, len(self._answer))
+                for at in range(0, len(self._answer), step):
+                    connection.sendall(self._answer[at : at + step])
+                    time.sleep(self._pause)
+        except OSError:
+            pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+        for connection in self._taken:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "pause"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 0),
+        (b"+OK\r\n", 0),
+        (b":1\r\n", 0),
+        (b"$-1\r\n", 0),
+        (b"*2\r\n:-5\r\n:1\r\n", 0),
+        (b"*2\r\n:1000000\r\n:1\r\n", 0),
+        (b"*2\r\n$1\r\na\r\n:1\r\n", 0),
+        (b"*3\r\n:1\r\n:1\r\n:1\r\n", 0),
+        (b"*100000000\r\n", 0),
+        (b"$100000000\r\nabc", 0),
+        (b"-LOADING Redis is loading the dataset in memory\r\n", 0),
+        (b"\xff\x00\xfe" * 20, 0),
+        (b"+" + b"x" * 200, 0.02),
+        (b"", 0),
+        (None, 0),
+    ],
+    ids=["http", "ok", "number", "nil", "negative", "too-much", "text", "too-long", "endless-list", "endless-text",
+         "loading", "noise", "drip", "silence", "closed"],
+)  # fmt: skip
+def test_a_server_that_is_no_redis_is_given_up(heard, answer, pause):
+    """Whatever it says: the call goes on with the fallback, after the timeouts at most."""
+    least = 10.0
+    for _ in range(3):
+        heard.clear()
+        with Rubbish(answer, pause) as server:
+            budget = RedisBudget(server.url, name="orders", burst=100)
+            began = time.monotonic()
+            assert take(budget)
+            least = min(least, time.monotonic() - began)
+            assert budget.is_lost
+            ((level, event, _),) = edges(heard, 1)
+            assert (level, event) == ("ERROR", LOST)
+        if least < 2 * TIMEOUTS:
+            break
+    assert least < 2 * TIMEOUTS
+
+
+def test_a_port_where_nobody_listens(heard, free_port):
+    budget = RedisBudget(f"redis://127.0.0.1:{free_port()}", name="orders")
+    assert take(budget)
+    ((_, _, error),) = edges(heard, 1)
+    assert error == "ConnectionError"
+
+
+def test_a_client_without_timeouts_of_its_own_delays_no_longer(make_redis, heard):
+    """A user's client may wait for ever; a call does not, and is not asked to again while that thread hangs."""
+    server = make_redis()
+    client = redis.Redis(port=server.port, socket_timeout=None)
+    least = 10.0
+    budget = RedisBudget(client, name="orders")
+    assert take(budget)
+    server.send(signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            budget._begin()
+            budget.is_lost = False
+            budget._land()
+            began = time.monotonic()
+            assert take(budget)
+            least = min(least, time.monotonic() - began)
+            assert budget.is_lost
+        assert least < 2 * TIMEOUTS
+        assert budget.needs_renewal(A, 100.0)
+        began = time.monotonic()
+        budget.renew(A)  # joins who is waiting already
+        assert time.monotonic() - began < TIMEOUTS
+    finally:
+        server.send(signal.SIGCONT)
+    until(lambda: not budget._flights)
+    come_back(budget)
+
+
+def test_redis_that_is_too_slow_stays_lost(heard):
+    """It answers what it should, but later than a call may wait: it is not back before it is in time."""
+    clients = SlowClient(0.15)
+    budget = RedisBudget(clients, name="orders")
+    assert take(budget)
+    until(lambda: not budget._flights)
+    assert budget.is_lost
+    assert budget.needs_renewal(A, 100.0)
+    budget.renew(A)
+    until(lambda: not budget._flights)
+    assert budget.is_lost
+    assert [level for level, *_ in edges(heard, 1)] == ["ERROR"]
+    clients.seconds = 0.0
+    come_back(budget)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, b"OK", [], [1], [1, 2, 3], [-1, 2], [101, 2], [1, -2], ["1", 2], [1.5, 2]],
+    ids=repr,
+)
+def test_a_reply_that_is_none_is_not_believed(heard, reply):
+    """Two whole numbers: tokens, no more than there can be (burst 100), and the lease's."""
+    budget = RedisBudget(Replying(reply), name="orders", command_timeout=2.0)
+    assert take(budget)
+    assert edges(heard, 1) == [("ERROR", LOST, "InvalidResponse")]
+
+
+class Replying:
+    """A client with one answer to everything."""
+
+    def __init__(self, reply):
+        self._reply = reply
+
+    def eval(self, script, keys, *arguments):
+        return self._reply
+
+
+def test_only_one_call_looks_for_redis(heard):
+    """Of whatever origin: a client that hangs holds one thread, not one for each."""
+    client = SlowClient(0.3)
+    budget = RedisBudget(client, name="orders")
+    assert take(budget, A)
+    for n in range(5):
+        assert budget.needs_renewal(B, 100.0 * n + 100)
+        budget.renew(B)
+        assert list(budget._flights) in ([A], [])
+    until(lambda: not budget._flights)
+
+
+def test_looking_for_a_redis_that_does_not_answer_delays_nobody(heard):
+    """It is done in the background, and by one call at a time."""
+    with Rubbish(b"") as nobody:
+        budget = RedisBudget(nobody.url, name="orders")
+        assert take(budget)
+        until(lambda: not budget._flights)
+        least, now = 10.0, 0.0
+        for _ in range(3):
+            now += 20
+            assert budget.needs_renewal(A, now)
+            assert budget.needs_renewal(B, now)
+            began = time.monotonic()
+            budget.renew(A)
+            budget.renew(B)  # A's is on its way
+            least = min(least, time.monotonic() - began)
+            assert list(budget._flights) in ([A], [])
+            until(lambda: not budget._flights)
+    assert least < TIMEOUTS / 2
+    assert [level for level, *_ in edges(heard, 1)] == ["ERROR"]
+
+
+class SlowClient:
+    """Answers as Redis would, after a while."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def eval(self, script, keys, *arguments):
+        time.sleep(self.seconds)
+        return [1, 1_700_000_000_000]
+
+
+def test_no_thread_to_be_had_is_no_reason_to_fail(redis_server, heard, monkeypatch):
+    """As when the interpreter is about to end, or the system has no more of them."""
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    budget = budget_on(redis_server)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        assert take(budget)
+    assert edges(heard, 1) == [("ERROR", LOST, "RuntimeError")]
+    come_back(budget)
+
+
+# --- many servers, many processes -------------------------------------------------------------
+
+
+def test_on_a_cluster(make_redis):
+    """Three nodes: each origin's key is on whichever has its slot, and the script runs there."""
+    nodes = [make_redis("--cluster-enabled", "yes", highest=55_000) for _ in range(3)]  # they talk at port + 10000
+    for n, node in enumerate(nodes):
+        with node.ask as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(n * 5462, min((n + 1) * 5462, 16384)))
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+
+    def is_whole():
+        with nodes[0].ask as first, nodes[1].ask as second, nodes[2].ask as third:
+            return all(
+                "cluster_state:ok" in client.execute_command("CLUSTER", "INFO") for client in (first, second, third)
+            )
+
+    until(is_whole)
+    cluster = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, socket_timeout=2)
+    try:
+        budget = RedisBudget(cluster, name="orders", burst=5, floor_per_second=0, command_timeout=2.0)
+        origins = [f"http://{n}.example:80" for n in range(30)]  # all on two of three nodes: once in 60,000 times
+        assert [take_all(budget, origin) for origin in origins] == [5] * 30
+        assert not budget.is_lost
+        kept = []
+        for node in nodes:
+            with node.ask as client:
+                kept.append(client.dbsize())
+        assert sum(kept) == 30
+        assert min(kept) > 0
+    finally:
+        cluster.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_opens_its_own_connection_and_borrows_for_itself(redis_server):
+    """Forked after the parent has connected and borrowed, at the worst moment: with every lock taken."""
+    budget = budget_on(redis_server, ratio=0, burst=50)
+    assert take(budget)
+    pool = budget._client.connection_pool
+    with budget._flights_lock, budget._lock, pool._lock, pool._fork_lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                assert budget.tokens(A, 0.0) == 0
+                taken = take_all(budget)
+                assert not budget.is_lost
+                os._exit(taken)
+            finally:
+                os._exit(255)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 50 - 6  # the parent has 1 + 5
+    assert take_all(budget) == 5
+
+
+def test_a_copy_for_another_process_has_the_same_settings(redis_server):
+    """multiprocessing pickles what it spawns with."""
+    budget = budget_on(redis_server, ratio=0.3, burst=7, scope="transport", fallback=RetryBudget(burst=9))
+    twin = pickle.loads(pickle.dumps(RedisBudget(redis_server.url, name="n", ratio=0.3, burst=7, scope="transport")))
+    for name in ("ratio", "burst", "scope", "hinted_cost"):
+        assert getattr(twin, name) == getattr(budget, name)
+    assert twin.fallback.scope == "transport"
+    assert take_all(twin) == 7
+
+
+# --- options ----------------------------------------------------------------------------------
+
+
+def test_the_state_is_shown_without_the_url():
+    budget = RedisBudget(f"redis://app:{SECRET}@cache.example:6379/0", name="orders")
+    assert repr(budget) == "<RedisBudget 'orders' 0 tokens borrowed>"
+    with httpx.Client(transport=forbear.httpx.RetryTransport(budget=budget)) as client:
+        assert SECRET not in repr(client._transport)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "error", "message"),
+    [
+        ("http://cache", {}, ValueError, "is no URL of a Redis: write redis://"),
+        (f"redis://app:{SECRET}/5@cache", {}, ValueError, "percent-encode"),
+        (None, {}, TypeError, "a URL or a client of redis-py, got a NoneType"),
+        ("redis://cache", {"name": ""}, TypeError, "name must be a text such as 'orders', got ''"),
+        ("redis://cache", {"ratio": -1}, ValueError, "ratio must be at least 0, got -1"),
+        ("redis://cache", {"ratio": "0.1"}, TypeError, "ratio must be a number"),
+        ("redis://cache", {"burst": 0.5}, ValueError, "burst must be at least 1, got 0.5"),
+        ("redis://cache", {"floor_per_second": float("nan")}, ValueError, "floor_per_second must be finite"),
+        ("redis://cache", {"hinted_cost": 2}, ValueError, "hinted_cost must be at most 1, got 2"),
+        ("redis://cache", {"scope": "host"}, ValueError, "scope must be one of 'origin', 'transport'"),
+        ("redis://cache", {"connect_timeout": 0}, ValueError, "connect_timeout must be more than 0 seconds"),
+        ("redis://cache", {"command_timeout": None}, TypeError, "command_timeout must be a number of seconds"),
+        ("redis://cache", {"fallback": None, "fallback_": 1}, TypeError, "fallback_"),
+        ("redis://cache", {"fallback": 0.5}, TypeError, "fallback must be a RetryBudget, got 0.5"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(target, options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        RedisBudget(target, **{"name": "orders", **options})
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_an_asynchronous_client_is_refused():
+    with pytest.raises(TypeError, match=r"must be synchronous, redis\.Redis and not redis\.asyncio\.Redis"):
+        RedisBudget(redis.asyncio.Redis(), name="orders")
