@@ -38,6 +38,7 @@ HEIGHTS = {
     "forbear.asgi": 6,
     "forbear.wsgi": 6,
     "forbear.testing": 7,
+    "forbear.simulation": 7,
     "forbear.cli": 8,
     "forbear.__main__": 9,
     "forbear": 10,
@@ -57,6 +58,8 @@ ELSEWHERE = {
     "forbear.requests": {"urllib3"},
     # It builds what requests and urllib3 would raise and answer.
     "forbear.testing.scripted": {"requests", "urllib3"},
+    # Pictures, and nothing else of the simulation, need it; the file is named after what it does.
+    "forbear.simulation.plot": {"matplotlib"},
     # contact= is checked by email-validator, an extra of its own.
     "forbear._retrying": {"email_validator"},
 }

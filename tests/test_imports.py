@@ -106,6 +106,7 @@ def test_dir_lists_names_before_they_are_used() -> None:
         "testing",
         "asgi",
         "wsgi",
+        "simulation",
     ],
 )
 def test_the_lower_floors_work_in_a_bare_interpreter(module: str) -> None:

@@ -5,8 +5,9 @@
 | demo.py | ``forbear demo``: runs the scenes, prints what they show, says whether every promise held |
 | scenes.py | the scenes: what goes wrong, what is sent, what must be true afterwards |
 | callers.py | the installed clients, in each colour that they have, behind one way of calling |
+| simulate.py | ``forbear simulate``: arguments, table and JSON of what simulation/ finds |
 
-Exit status: 0 done, 1 a promise did not hold, 2 it could not be run.
+Exit status: 0 done, 1 a promise or a ``--fail-if`` did not hold, 2 it could not be run.
 """
 
 from __future__ import annotations
@@ -33,15 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: After ``--help`` and ``--version``, and for arguments that are not understood.
     """
-    parser = _parser()
-    options = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(given)
+    options = parser.parse_args(given)
     if options.command is None:
         parser.print_help(sys.stderr)
         return 2
-    from .demo import run
-
     try:
-        status = run(sys.stdout)
+        status = _run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -52,7 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "simulate":
+        from . import simulate
+
+        return simulate.run(sys.stdout, options)
+    from . import demo
+
+    return demo.run(sys.stdout)
+
+
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="forbear",
         description="Retries that know when to stop: drop-in for httpx, httpx2, requests and urllib3.",
@@ -69,6 +79,13 @@ def _parser() -> argparse.ArgumentParser:
             " is 1 if a promise did not hold. NO_COLOR=1 turns colours off."
         ),
     )
+    simulated = commands.add_parser(
+        "simulate", help="a fleet, an outage, virtual time: what does each policy make of it?"
+    )
+    if "simulate" in given:  # loaded only by who asks for it
+        from .simulate import add_arguments
+
+        add_arguments(simulated)
     return parser
 
 

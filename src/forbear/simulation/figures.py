@@ -1,0 +1,128 @@
+"""Figures: what comes out of a simulation. Floor: acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import inf
+from statistics import median
+
+from .tally import BIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .scenario import Scenario
+    from .tally import Tally
+
+__all__ = ["NAMES", "Figures", "median_of"]
+
+SERVED_NORMALLY = 0.98  # of a window's arrivals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One run of one policy, or the medians of several. Instants and durations are virtual seconds."""
+
+    policy: str
+    requests: int
+    amplification: float
+    """Attempts per request."""
+
+    peak: float
+    """Attempts per second in the busiest 50 ms."""
+
+    peak_ratio: float | None
+    """The same as a multiple of the arrival rate; None without open arrivals."""
+
+    success: float
+    """Share of the requests that were answered well in the end."""
+
+    p50: float | None
+    """Seconds from the request to the good answer, median of the successes."""
+
+    p99: float | None
+    recovered: float
+    """Seconds from the end of the trouble until at least 98 % of each quarter second's arrivals are answered well
+    within a second, and stay so; infinite: not before the calls end."""
+
+    last_retry: float | None
+    """Seconds from the end of the trouble until the last retry is answered; None: no retry after it."""
+
+    refusals: dict[str, int]
+    """Requests that failed in the end, by the reason for which there was no further attempt."""
+
+    attempts_per_bin: tuple[int, ...]
+    """In each 50 ms from the start."""
+
+    served_per_bin: tuple[int, ...]
+    """Good answers."""
+
+    levels: dict[int, float]
+    """Number of a bin: mean share that is left in the budgets of the clients."""
+
+    distribution: tuple[tuple[float, float], ...]
+    """Latency, and the share of all requests that were answered well within it."""
+
+    def number(self, name: str) -> float:
+        """One of ``NAMES``, for comparisons: infinite latency where nothing succeeded."""
+        value: float | None = getattr(self, name)
+        if value is None:
+            return inf if name in ("p50", "p99") else 0.0
+        return value
+
+    def as_json(self) -> dict[str, Any]:
+        """Its numbers; ``recovered`` is None for never."""
+        numbers = {name: getattr(self, name) for name in NAMES}
+        numbers["recovered"] = None if self.recovered == inf else self.recovered
+        return {"policy": self.policy, **numbers, "refusals": self.refusals}
+
+    @classmethod
+    def of(cls, tally: Tally, scenario: Scenario, policy: str) -> Figures:
+        recovered = tally.recovered_after(scenario, SERVED_NORMALLY)
+        peak = max(tally.sent.values(), default=0) / BIN
+        last_retry = tally.last_retry_at - scenario.trouble_ends_at
+        return cls(
+            policy=policy,
+            requests=tally.requests,
+            amplification=tally.attempts / tally.requests,
+            peak=peak,
+            peak_ratio=peak / scenario.rate if scenario.rate else None,
+            success=tally.successes / tally.requests,
+            p50=tally.percentile(0.5),
+            p99=tally.percentile(0.99),
+            recovered=inf if recovered is None else recovered,
+            last_retry=last_retry if last_retry >= 0 and tally.last_retry_at else None,
+            refusals=dict(sorted(tally.refusals.items())),
+            attempts_per_bin=in_a_row(tally.sent),
+            served_per_bin=in_a_row(tally.served),
+            levels=tally.levels,
+            distribution=tuple(tally.distribution()),
+        )
+
+
+NUMBERS = ("amplification", "peak", "peak_ratio", "success", "p50", "p99", "recovered", "last_retry")
+NAMES = ("requests", *NUMBERS)
+
+
+def median_of(runs: Sequence[Figures]) -> Figures:
+    """The median of each number over several runs of one policy; series are the first run's."""
+    if len(runs) == 1:
+        return runs[0]
+    changed: dict[str, Any] = {name: middle([getattr(run, name) for run in runs]) for name in NUMBERS}
+    reasons = sorted({reason for run in runs for reason in run.refusals})
+    changed["refusals"] = {
+        reason: round(count) for reason in reasons if (count := median(run.refusals.get(reason, 0) for run in runs))
+    }
+    same = {field.name: getattr(runs[0], field.name) for field in fields(Figures)}
+    return Figures(**{**same, **changed})
+
+
+def middle(values: list[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return median(there) if there else None
+
+
+def in_a_row(counts: dict[int, int]) -> tuple[int, ...]:
+    return tuple(counts.get(number, 0) for number in range(max(counts, default=-1) + 1))
