@@ -33,6 +33,10 @@ def main() -> None:
     demo = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)
     assert demo.returncode == 2, demo
     assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in demo.stdout, demo
+    simulated = subprocess.run(
+        [command, "simulate", "--policies", "forbear"], capture_output=True, text=True, check=False
+    )
+    assert simulated.returncode == 0, simulated
     print(f"{len(wheel)} files, no dependencies; without a client: {demo.stdout.splitlines()[0]}")
 
 

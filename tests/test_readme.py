@@ -369,11 +369,12 @@ def test_the_note_on_an_exception_is_as_shown(wire, clock):
     assert numbers_aside(re.sub(r" in 0 s", " in 0.0 s", note)) in numbers_aside(shown)
 
 
-def test_the_two_commands_are_those_that_ci_runs():
-    """`.ci/run` takes both from here; each stands once, alone on its line."""
+def test_the_commands_are_those_that_ci_runs():
+    """`.ci/run` takes the first and the last from here; each stands once, alone on its line."""
     commands = [line for _, text, _ in blocks("console") for line in text.splitlines()]
     assert commands == [
         "$ pip install '.[httpx,httpx2,requests,urllib3]' && forbear demo",
+        "$ forbear simulate metastable --policies none,full,full+budget,forbear --plot storm.png",
         "$ pip install -e '.[dev]' && pytest --cov --cov-fail-under=95",
     ]
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")

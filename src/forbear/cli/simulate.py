@@ -113,7 +113,7 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         print(as_json(plan, options, results), file=out)
     if draw is not None:
         try:
-            draw(options.plot, plan.scenario, results, title=options.scenario)
+            draw(options.plot, plan.scenario, results, title=f"forbear simulate {options.scenario}")
         except (OSError, ValueError) as error:
             return complain(f"cannot write {options.plot}: {error}")
     broken = [(condition, condition.broken_by(results)) for condition in plan.conditions]

@@ -92,9 +92,9 @@ class World:
         waiting, answers, tally, arrivals = self._waiting, self._answers, self.tally, self._arrivals
         receive, timeout = self._backend.receive, self._timeout
         arrived, sent = tally.arrived, tally.sent
-        # The door asks the gauge, as a transport's does.
-        clients = [(strategy, getattr(strategy, "gauge", strategy)) for strategy in self._strategies]
-        turn, of = 0, len(clients)
+        strategies: list[Any] = self._strategies
+        has_gauge = hasattr(strategies[0], "gauge")  # which a transport's door asks; it may become another object
+        turn, of = 0, len(strategies)
         sampled = 0
         arrives_at = next(arrivals, inf)
         while True:
@@ -111,13 +111,11 @@ class World:
                 if caller.is_answered:
                     self._judge(caller, now)
                 else:
-                    assert caller.call is not None
-                    caller.call.sending(now)
-                    self._send(caller, now)
+                    self._proceed(caller, now)
                 continue
             now = arrives_at
             arrives_at = next(arrivals, inf)
-            strategy, gauge = clients[turn]
+            strategy = strategies[turn]
             turn = turn + 1 if turn + 1 < of else 0
             tally.requests += 1
             arrived[int(now / WINDOW + ROUNDING)] += 1
@@ -125,7 +123,7 @@ class World:
             if number >= sampled:
                 self._sample(number, now)
                 sampled = number + 1
-            if not gauge.quiet:
+            if not (strategy.gauge.quiet if has_gauge else strategy.quiet):
                 self._begin(strategy, now)
                 continue
             tally.attempts += 1
@@ -159,8 +157,13 @@ class World:
         if delay > 0:
             self._wait(caller, now + delay)
         else:
-            call.sending(now)
-            self._send(caller, now)
+            self._proceed(caller, now)
+
+    def _proceed(self, caller: Caller, now: float) -> None:
+        """Its wait is over."""
+        assert caller.call is not None
+        caller.call.sending(now)
+        self._send(caller, now)
 
     def _call(self, strategy: RetryStrategy, now: float) -> Call:
         return Call(self._policy, FACTS, strategy, now=now)
@@ -210,8 +213,7 @@ class World:
             verdict = call.after_response(answer[0], answer[1], now, utc_now=utc(now))
         if isinstance(verdict, RetryAfter):
             self._wait(caller, now + verdict.delay)
-        else:
-            call.release(now)
+        else:  # and Call has ended its token
             tally.refusals["not-retried" if verdict is None else verdict.reason.value] += 1
 
     def _sample(self, number: int, now: float) -> None:

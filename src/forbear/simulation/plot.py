@@ -35,6 +35,7 @@ A_ROW = 5  # of them in the legend
 COLOURS = ("#8a8a8a", "#d55e00", "#e69f00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#9a6324", "#b8a300")
 OURS = "#000000"
 INK, PALE, SHADE, LIMIT = "#333333", "#dddddd", "#f6dcd6", "#b03a2e"
+PAPER = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}  # under words, over lines
 FULL = 0.9999  # of a budget
 MOST_AFTER = 1.25  # durations: a few callers who wait for minutes shall not push the rest together
 STYLE: Any = {
@@ -149,7 +150,7 @@ def over_time(
         axes.axhline(scenario.capacity, color=LIMIT, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.annotate(
             "capacity", (0.5, scenario.capacity), xycoords=("axes fraction", "data"), xytext=(0, 2),
-            textcoords="offset points", ha="center", va="bottom", fontsize=8, color=LIMIT,
+            textcoords="offset points", ha="center", va="bottom", fontsize=8, color=LIMIT, bbox=PAPER,
         )  # fmt: skip
     dress(axes, f"{title}, in bins of {BIN * 1000:.0f} ms", "seconds")
     axes.yaxis.set_major_formatter(FuncFormatter(in_thousands))
