@@ -2,8 +2,8 @@
 
 import pytest
 
-from forbear import RetryBudget, RetryPolicy
-from forbear.simulation import CONTENDERS, Scenario, contender, simulate
+from forbear import CircuitBreaker, RetryBudget, RetryPolicy
+from forbear.simulation import CONTENDERS, SCENARIOS, Scenario, contender, simulate
 from forbear.simulation.contenders import custom
 
 
@@ -104,3 +104,23 @@ def test_a_mistake_in_it_is_told(text, says):
     with pytest.raises((ValueError, TypeError)) as told:
         custom(text)
     assert says in str(told.value)
+
+
+def test_a_breaker_or_cooldown_may_be_added_to_any():
+    """The strategy of a transport with that option, for the policy's own schedule."""
+    for name in CONTENDERS:
+        guarded, cooled = contender(f"{name}+breaker"), contender(f"{name}+cooldown")
+        assert isinstance(guarded.strategy(guarded.policy, float).breaker, CircuitBreaker)
+        assert cooled.strategy(cooled.policy, float).cooldown == "all"
+        assert guarded.policy == cooled.policy == contender(name).policy
+
+
+def test_an_open_circuit_refuses_the_rest_of_an_outage():
+    """5 failures in a row open it for a second: of 100 calls in 200 ms few are sent, and of the second after it none.
+
+    500 calls a second, 503 from 2.0 to 2.2 s. Each sent call fails after 5 ms; two more are sent in those 5 ms,
+    so about 7 of the outage are sent, and open for 1 s means that about 500 calls are refused.
+    """
+    figures = simulate(SCENARIOS["blip"][0], contender("none+breaker"))
+    assert 5 <= figures.refusals["attempts-exhausted"] <= 9
+    assert 490 <= figures.refusals["circuit-open"] <= 515

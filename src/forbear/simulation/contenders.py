@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..core.backoff import Exponential, Fixed
 from ..core.policy import RetryPolicy
+from ..shared.breaker import CircuitBreaker
 from ..shared.budget import RetryBudget
 from ..shared.standard import StandardStrategy
 
@@ -55,6 +56,15 @@ def under_a_quota(policy: RetryPolicy, random: Callable[[], float]) -> RetryStra
     return StandardStrategy(policy, budget=budget, random=random)
 
 
+def with_breaker(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
+    # A second open is enough in worlds whose troubles last for less than five.
+    return StandardStrategy(policy, budget=RetryBudget(), breaker=CircuitBreaker(open_for=1.0), random=random)
+
+
+def with_cooldown(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
+    return StandardStrategy(policy, budget=RetryBudget(), cooldown="all", random=random)
+
+
 def textbook(backoff: Exponential | Fixed) -> RetryPolicy:
     """Base 100 ms, 6 attempts, as in Brooker's and everybody's examples."""
     return RetryPolicy(max_attempts=6, backoff=backoff, hint_spread=0.0)
@@ -92,6 +102,8 @@ CONTENDERS = {
 # What may be added to a name, as in "full+budget": the strategy that then takes the place of its own.
 ADDITIONS: dict[str, tuple[str, MakeStrategy]] = {
     "budget": ("a budget of 10 % of the calls, bursts of 10", under_ten_percent),
+    "breaker": ("the default budget, and a breaker that opens for a second", with_breaker),
+    "cooldown": ("the default budget, and cooldown for first attempts too", with_cooldown),
 }
 
 

@@ -15,7 +15,7 @@ from random import Random
 
 from ..core.call import Call
 from ..core.outcome import Failure, RequestFacts
-from ..core.verdict import GiveUp, RetryAfter
+from ..core.verdict import Renew, RetryAfter
 from ..errors import RetryRefused
 from .arrivals import arrival_times
 from .backend import TIMED_OUT, Backend, utc
@@ -161,8 +161,17 @@ class World:
 
     def _proceed(self, caller: Caller, now: float) -> None:
         """Its wait is over."""
-        assert caller.call is not None
-        caller.call.sending(now)
+        call = caller.call
+        assert call is not None
+        try:
+            delay = call.admit(now)
+        except RetryRefused as refused:
+            self.tally.refusals[refused.reason.value] += 1
+            return
+        if delay > 0:
+            self._wait(caller, now + delay)
+            return
+        call.sending(now)
         self._send(caller, now)
 
     def _call(self, strategy: RetryStrategy, now: float) -> Call:
@@ -202,7 +211,6 @@ class World:
             call.sent(caller.token)
         elif call.attempts > 1:
             tally.last_retry_at = now
-        verdict: RetryAfter | GiveUp | None
         if answer is None:
             call.after_response(200, (), now, utc_now=utc(now))
             tally.succeed(caller.began_at, now)
@@ -214,6 +222,7 @@ class World:
         if isinstance(verdict, RetryAfter):
             self._wait(caller, now + verdict.delay)
         else:  # and Call has ended its token
+            assert not isinstance(verdict, Renew)  # nobody here borrows over a network
             tally.refusals["not-retried" if verdict is None else verdict.reason.value] += 1
 
     def _sample(self, number: int, now: float) -> None:
