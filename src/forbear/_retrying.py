@@ -94,7 +94,8 @@ class Retrying:
     ) -> None:
         """Check the options and take them."""
         from .shared.breaker import CircuitBreaker
-        from .shared.standard import StandardStrategy, never_quiet
+        from .shared.gauges import never_quiet
+        from .shared.standard import StandardStrategy
         from .telemetry.notices import Notices
 
         if not isinstance(policy, RetryPolicy):

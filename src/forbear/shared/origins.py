@@ -57,7 +57,7 @@ class Origins:
             if listed.count(origin) > 1:
                 raise ValueError(f"origins must differ, got {origin} twice")
         a_choice("choose", choose, ("first", "round-robin"))
-        self.listed = listed
+        self.listed: tuple[str, ...] = listed
         self.choose = choose
         self.quiet = choose == "first"  # a call begins where it says
         self._resting: dict[str, float] = {}  # origin: until when it asked to be left alone

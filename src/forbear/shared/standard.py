@@ -13,6 +13,7 @@ from ..core.verdict import Reason
 from ..errors import RetryRefused
 from ._locks import lock_of
 from .budget import RetryBudget
+from .gauges import Unlimited, never_quiet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from .breaker import CircuitBreaker
     from .circuit import Transition
     from .cooldown import Cooldown
+    from .gauges import Counting, NeverQuiet
     from .origins import Origins
 
-__all__ = ["NEVER_QUIET", "StandardStrategy", "never_quiet"]
+__all__ = ["StandardStrategy"]
 
 # What says that an origin is in trouble. A stream turned away is how a healthy one ends a connection.
 TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
@@ -56,59 +58,6 @@ class StandardToken(RetryToken):
         self.observed = -1  # attempts when an outcome was reported last
         self.credential = b""  # a hash, once it was needed
         self.held = 0.0  # seconds this call was held by cooldowns
-
-
-class Unlimited:
-    """What stands in for a budget when there is none."""
-
-    __slots__ = ("quiet",)
-    hinted_cost = 0.0
-
-    def __init__(self) -> None:
-        self.quiet = True  # in a slot, as a budget's: a first attempt reads it as fast
-
-    def deposit(self, scope: str, now: float) -> None:
-        return None
-
-    def spend(self, scope: str, cost: float, now: float) -> bool:
-        return True
-
-    def refund(self, scope: str, cost: float) -> None:
-        return None
-
-    def __repr__(self) -> str:
-        return "<no budget>"
-
-
-class NeverQuiet:
-    """The gauge while something concerns every first attempt."""
-
-    __slots__ = ("quiet",)
-
-    def __init__(self) -> None:
-        self.quiet = False  # in a slot, as a budget's: a first attempt reads it as fast
-
-
-NEVER_QUIET = NeverQuiet()
-
-
-class Counting:
-    """The same, in front of a budget that counts a call whenever it is asked whether it is quiet."""
-
-    __slots__ = ("_gauge",)
-
-    def __init__(self, gauge: Any) -> None:
-        self._gauge = gauge
-
-    @property
-    def quiet(self) -> bool:
-        _ = self._gauge.quiet
-        return False
-
-
-def never_quiet(gauge: Any) -> NeverQuiet | Counting:
-    """A gauge that sends every call the long way, past one that counts them."""
-    return Counting(gauge) if getattr(gauge, "counts_calls", False) else NEVER_QUIET
 
 
 class StandardStrategy:
