@@ -309,3 +309,13 @@ async def test_the_callers_timeout_object_is_untouched_by_draining(adapter, serv
         before = dict(request.extensions["timeout"])
         await adapter.send_on(client, request)
     assert request.extensions["timeout"] == before == dict.fromkeys(("connect", "read", "write", "pool"), 7.0)
+
+
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("step", ["200;body=0", "204;body=0"])
+async def test_an_answer_without_a_body_can_be_streamed_under_a_deadline(adapter, server, step):
+    """There is no socket any more whose timeout could be put back."""
+    server.script("/thing", step)
+    async with adapter.client(policy=RetryPolicy(total_timeout=5)) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        assert await adapter.read(response) == b""

@@ -19,18 +19,14 @@ __all__ = ["stream_freely", "stream_within"]
 
 def stream_within(raw: Any, seconds: float) -> None:
     """Let whatever is read from this urllib3 response end that many seconds from now."""
-    if is_over(raw):
-        return
-    below = raw_below(raw)
+    below = None if is_over(raw) else raw_below(raw)
     if below is not None and not isinstance(below._sock, Hurried):
         below._sock = Hurried(below._sock, SYSTEM_CLOCK.monotonic() + seconds)
 
 
 def stream_freely(raw: Any, configured: Timeout) -> None:
     """Let the caller read this urllib3 response with his own read timeout, not with that of the last attempt."""
-    if is_over(raw):
-        return
-    below = raw_below(raw)
+    below = None if is_over(raw) else raw_below(raw)
     if below is not None:
         fresh = configured.clone()
         fresh.start_connect()  # else it does not say
