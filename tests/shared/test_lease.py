@@ -6,11 +6,13 @@ import os
 import threading
 from math import inf
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forbear import RetryBudget
+from forbear import Origins, RetryBudget, RetryPolicy
+from forbear.httpx import RetryTransport
 from forbear.shared.lease import MOST_SCOPES, LeasedBudget, Report
 
 A, B = "http://a.example:80", "http://b.example:80"
@@ -354,3 +356,22 @@ def test_what_is_spent_was_lent_and_every_call_is_reported_once(steps: list[tupl
         assert 0 <= budget.tokens(A, now) < 1 + 5
     assert borrowed == spent + left
     assert reported == calls
+
+
+# --- in a transport ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choose", ["first", "round-robin"])
+def test_calls_that_never_go_straight_through_are_counted(choose: str) -> None:
+    """Once each: a total timeout is one reason why they do not, origins in turn are another."""
+    budget = a_budget()
+    transport = RetryTransport(
+        httpx.MockTransport(lambda request: httpx.Response(200)),
+        policy=RetryPolicy(total_timeout=9),
+        budget=budget,
+        origins=Origins([A, B], choose=choose),  # type: ignore[arg-type]
+    )
+    with httpx.Client(transport=transport) as client:
+        for _ in range(10):
+            client.get(A)
+    assert borrow(budget, A, 1e12).calls == 10

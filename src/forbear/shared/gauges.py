@@ -50,6 +50,7 @@ class Counting:
     """The same, in front of a budget that counts a call whenever it is asked whether it is quiet."""
 
     __slots__ = ("_gauge",)
+    counts_calls = True  # through it
 
     def __init__(self, gauge: Any) -> None:
         self._gauge = gauge
