@@ -166,7 +166,7 @@ class Retrying:
         self._signal: Any = self._strategy
         if self._special:
             self._signal = Signal(never_quiet(getattr(self._strategy, "gauge", None)))
-        elif not hasattr(self._strategy, "gauge"):
+        elif not hasattr(type(getattr(self._strategy, "gauge", None)), "quiet"):  # its class: reading may count a call
             self._signal = Signal(ForeignGauge(self._strategy, self._notices))
 
     def __repr__(self) -> str:

@@ -649,3 +649,12 @@ async def test_a_strategy_of_ones_own_may_look_closer(adapter, quick):
         await adapter.call(client, "GET", URL)
         await adapter.call(client, "HEAD", URL)
     assert strategy.seen == (f"GET {ORIGIN}", f"HEAD {ORIGIN}")
+
+
+@pytest.mark.parametrize("name", ["origins", "gauge", "policy", "budget"])
+async def test_what_else_a_strategy_has_is_its_own(adapter, quick, name):
+    """Attributes that the interface does not name may hold anything: here the states of origins, or a metric."""
+    strategy = Well()
+    setattr(strategy, name, {})
+    async with adapter.client([503, 200], strategy=strategy, **quick) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200

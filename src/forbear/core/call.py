@@ -390,9 +390,9 @@ class Call:
         return token
 
     def _aim(self) -> None:
-        """Go where the strategy says, if it knows of several origins."""
-        if getattr(self.strategy, "origins", None) is not None and self.token is not None:
-            self.origin = self.token.origin  # type: ignore[attr-defined]
+        """Go where the strategy says, if it is one that may say so."""
+        if self.token is not None and self._watcher() is not None:
+            self.origin = getattr(self.token, "origin", self.origin)
 
     def scope(self) -> str:
         """Whose allowance this call is on: its origin, unless the strategy wants to look closer, which it may once."""
@@ -441,7 +441,7 @@ class Call:
         delay: float | None = None,
         source: str | None = None,
     ) -> None:
-        origin = None if self.sent_to is self.facts.origin else self.sent_to
+        origin = None if self.sent_to == self.facts.origin else self.sent_to
         self.trail.entries.append((status, failure, now - self.sent_at, delay, source, origin))
 
     def _ask(self, name: str, token: RetryToken, now: float) -> None:

@@ -115,7 +115,10 @@ class RetryStrategy(Protocol):
 
 
 class AttemptWatcher(RetryStrategy, Protocol):
-    """A strategy that follows attempts, not only retries; known by ``watches``, which others need not have."""
+    """A strategy that follows attempts, not only retries; known by ``watches``, which others need not have.
+
+    Its tokens may have ``origin``, where the next attempt goes; else that is where the request says.
+    """
 
     @property
     def watches(self) -> bool:
