@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import forbear
-from forbear import Fixed, RetryPolicy, StandardStrategy
+from forbear import CircuitBreaker, Fixed, Origins, RetryPolicy, StandardStrategy
 from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -126,6 +126,30 @@ async def test_nothing_is_fetched_when_the_wait_would_end_after_the_deadline(ada
             response = await adapter.call(client, "GET", URL)
     assert forbear.record_of(response).reason == "deadline"
     assert budget.told == []
+
+
+@pytest.mark.parametrize("step", [500, "disconnect"], ids=["answer", "error"])
+async def test_nothing_is_fetched_when_the_breaker_refuses(adapter, options, step):
+    """The failure opens the circuit for 30 s, and the wait would be none."""
+    budget = Borrowing()
+    async with adapter.client([step], budget=budget, breaker=CircuitBreaker(1), **options) as client:
+        outcome = await outcome_of(adapter, client)
+    assert forbear.record_of(outcome).reason == "circuit-open"
+    assert budget.told == []
+
+
+async def test_a_lease_is_fetched_for_another_origin_whatever_this_one_asks(adapter, options, server, clock):
+    """Two minutes are too long to wait for the first server; the second one is asked at once, and paid for."""
+    server.script("/thing", "503;retry-after=120", 200)
+    budget = Borrowing(1)
+    budget.needs_renewal = lambda scope, now: budget.left < 1
+    budget.renew = lambda scope: setattr(budget, "left", budget.left + budget.lends.pop())
+    there = server.url.replace("127.0.0.1", "localhost")
+    async with adapter.client(budget=budget, origins=Origins([server.url, there]), **options) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.status_code == 200
+    assert budget.told == ["spend"]
+    assert clock.sleeps == []
 
 
 @pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])

@@ -481,6 +481,27 @@ def test_a_strategy_of_ones_own_is_asked_in_order(lane, server, retry, clock, st
     assert strategy.open == 0
 
 
+def test_a_strategy_that_borrows_does_so_for_its_own_scope(lane, server, retry, clock):
+    """Whatever ``scope_of`` answers is the scope in every question, of a renewal too."""
+
+    class Borrowing(Recording):
+        def scope_of(self, facts):
+            return facts.method
+
+        def needs_renewal(self, scope, now):
+            self.asked.append(f"needs {scope}")
+            return True
+
+        def renew(self, scope):
+            self.asked.append(f"renew {scope}")
+
+    strategy = Borrowing()
+    server.script("/thing", 503, 200)
+    with lane.client(retry(strategy=strategy, clock=clock)) as client:
+        lane.call(client, "GET", server.url + "/thing")
+    assert strategy.asked == ["acquire", "needs GET", "renew GET", "refresh after 1", "success after 2"]
+
+
 def test_the_quota_of_aws(lane, server, retry, clock):
     """500 - 14 - 14 + 14 = 486; a call that succeeds at once is not told and brings nothing."""
     strategy = AwsStandard(random=lambda: 0.5)

@@ -410,7 +410,7 @@ class Retry(util.Retry):
         """Let the strategy borrow, then judge on."""
         strategy: Any = call.strategy
         try:
-            strategy.renew(call.facts.origin)
+            strategy.renew(call.scope())
         except Exception as error:
             self._notices.hook_failed(f"strategy {type(strategy).__name__}", error)
         return call.after_renewal(self._clock.monotonic())

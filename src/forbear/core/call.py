@@ -351,7 +351,7 @@ class Call:
         if token is None:  # the first attempt went through the door, or an earlier token was ended
             token = self._acquire(now)
         asked = failure.hint.delay
-        if not renewed and self._is_to_renew(0.0 if asked is None else asked, now, latest):
+        if not renewed and self._is_to_renew(token, failure, now, latest):
             return Renew(self.scope())
         refreshed = self.strategy.refresh_token(token, failure, now, latest=latest)
         self.token = a_token(refreshed, self.attempts)  # what is no token does not take the place of one
@@ -370,15 +370,21 @@ class Call:
             return GiveUp(Reason.KEY_EXPIRED, delay)
         return RetryAfter(delay, source)
 
-    def _is_to_renew(self, asked: float, now: float, latest: float) -> bool:
-        """Has the strategy run out of what it had borrowed, and is there nothing else against another attempt?"""
+    def _is_to_renew(self, token: RetryToken, failure: Failure, now: float, latest: float) -> bool:
+        """Has the strategy run out of what it had borrowed, and is there nothing else against another attempt?
+
+        Raises:
+            RetryRefused: There is.
+        """
         needs_renewal = getattr(self.strategy, "needs_renewal", None)
-        if needs_renewal is None or asked > self.policy.max_retry_after or asked > latest:
+        if needs_renewal is None or not needs_renewal(self.scope(), now):
             return False
-        rules = getattr(self.strategy, "policy", None)  # a user's strategy may count in its own way
-        if rules is not None and self.attempts >= rules.max_attempts:
-            return False
-        return bool(needs_renewal(self.scope(), now))
+        plan_retry = getattr(self.strategy, "plan_retry", None)
+        if plan_retry is not None:
+            plan_retry(token, failure, now, latest=latest)
+            return True
+        asked = failure.hint.delay
+        return asked is None or asked <= min(self.policy.max_retry_after, latest)
 
     def _acquire(self, now: float) -> RetryToken:
         watcher, scope = self._watcher(), self.scope()

@@ -173,6 +173,9 @@ class Renewable(Protocol):
 
     A decision never waits for I/O: the driver renews, on the failure path only, at most once per failure
     that may lead to a retry, after all else allows that retry and before ``refresh_token``.
+
+    Another method, ``plan_retry``, with arguments as of ``refresh_token``, may raise ``RetryRefused`` for what
+    else stands against that retry; then nothing is borrowed for it. It takes nothing.
     """
 
     def needs_renewal(self, scope: str, now: float) -> bool:

@@ -38,7 +38,7 @@ TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
 class StandardToken(RetryToken):
     __slots__ = (
         "credential", "ended", "held", "immediate_used", "is_admitted", "observed", "origin", "paid", "paid_for",
-        "permit", "scope", "tried",
+        "permit", "plan", "scope", "tried",
     )  # fmt: skip
 
     def __init__(self, scope: str, origin: str, attempts: int = 0) -> None:
@@ -52,6 +52,7 @@ class StandardToken(RetryToken):
         self.paid = 0.0  # tokens
         self.paid_for = 0  # number of the attempt they bought
         self.immediate_used = False
+        self.plan: tuple[int, float, str, float] | None = None  # attempts made; delay, source and cost of the next
         self.ended = False
         self.permit = 0  # of the breaker, held until the attempt ends
         self.is_admitted = False  # for the next attempt
@@ -222,6 +223,27 @@ class StandardStrategy:
 
     def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
         assert isinstance(token, StandardToken)
+        if token.plan is None or token.plan[0] != token.attempts:
+            self.plan_retry(token, failure, now, latest=latest)
+        assert token.plan is not None
+        attempts, delay, source, cost = token.plan
+        if delay > latest:  # after a renewal
+            raise RetryRefused(Reason.DEADLINE, retry_after=delay)
+        if not self._budget.spend(token.scope, cost, now):
+            raise RetryRefused(Reason.BUDGET_EXHAUSTED, retry_after=delay)
+        token.paid = cost
+        token.paid_for = attempts + 1
+        token.delay = delay
+        token.source = source
+        return token
+
+    def plan_retry(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> None:
+        """Decide all that ``refresh_token`` does but for the budget, which may have to be renewed first.
+
+        Raises:
+            RetryRefused: As of ``refresh_token``.
+        """
+        assert isinstance(token, StandardToken)
         policy = self.policy
         attempts = token.attempts
         if self.watches and token.observed != attempts:  # by a caller who does not tell of every attempt
@@ -259,15 +281,7 @@ class StandardStrategy:
             refused_for = self._breaker.refused_for(token.origin, now)
             if refused_for > delay:
                 raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=refused_for)
-
-        budget = self._budget
-        if not budget.spend(token.scope, cost, now):
-            raise RetryRefused(Reason.BUDGET_EXHAUSTED, retry_after=delay)
-        token.paid = cost
-        token.paid_for = attempts + 1
-        token.delay = delay
-        token.source = source
-        return token
+        token.plan = attempts, delay, source, cost
 
     def _wait_here(
         self, token: StandardToken, failure: Failure, backoff: float, now: float, latest: float
