@@ -404,13 +404,24 @@ def test_an_origin_that_nobody_calls_any_more_does_not_keep_the_others_from_the_
     assert fail(breaker, NOW + FADE) is None  # the count began anew
 
 
-def test_an_open_circuit_does_not_fade() -> None:
-    breaker = opened(a_breaker())
-    fail(breaker, origin=B)
-    breaker.admit(B, NOW + FADE)
+def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe() -> None:
+    """It is open for 30 s; whoever asks after that begins the time anew."""
+    breaker = opened(CircuitBreaker(1))
+    assert breaker.state(A, NOW + 29) is OPEN
+    breaker.admit(B, NOW + 30 + FADE - 1)
+    assert breaker.state(A, NOW + 30 + FADE - 1) is HALF_OPEN
+    assert breaker.admit(A, NOW + 30 + FADE - 1).permit
+    breaker.admit(B, NOW + 30 + 2 * FADE - 2)
+    assert breaker.state(A, NOW + 30 + 2 * FADE - 2) is HALF_OPEN
+    breaker.admit(B, NOW + 30 + 2 * FADE - 1)
+    assert breaker.quiet
+    assert breaker.state(A, NOW + 30 + 2 * FADE - 1) is CLOSED
+
+
+def test_who_asks_for_a_faded_circuit_itself_finds_it() -> None:
+    breaker = opened(CircuitBreaker(1))
+    assert breaker.admit(A, NOW + 30 + FADE).permit
     assert not breaker.quiet
-    assert breaker.state(A, NOW + 9) is OPEN
-    assert breaker.state(A, NOW + FADE) is HALF_OPEN
 
 
 def test_the_origins_kept_are_bounded() -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Admission", "CircuitBreaker"]
 
 MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is closed again
-# Seconds after which failures that did not open a circuit are forgotten: an origin that nobody calls any more
-# must not keep the calls to all others from the short way.
+# Seconds after which the last failures of all origins are forgotten, counted for an open circuit from when a probe
+# may be sent: an origin that nobody calls any more must not keep the calls to all others from the short way.
 FADE = 600.0
 
 
@@ -123,7 +123,7 @@ class CircuitBreaker:
         self._circuits: dict[str, Circuit] = {}
         self._tripped: set[str] = set()  # origins whose circuit is not closed
         self._troubled: set[str] = set()  # closed, with failures to count
-        self._fades_at = -inf  # by then the troubled ones are forgotten
+        self._fades_at = -inf  # by then both are forgotten
         self._numbers = count(1)
         self._watchers: tuple[ref[Any], ...] = ()
         self._lock = lock_of(self)
@@ -214,7 +214,7 @@ class CircuitBreaker:
 
     def _concerns_others(self, origin: str, now: float) -> bool:
         """What makes this breaker unwell is not this origin, and nothing has faded: no need for the lock."""
-        return origin not in self._circuits and not (self._troubled and now >= self._fades_at)
+        return origin not in self._circuits and now < self._fades_at
 
     # Inside the lock.
 
@@ -226,15 +226,17 @@ class CircuitBreaker:
 
     def _settled(self, circuit: Circuit | None, now: float, failed: bool = False) -> bool:
         """Note whose circuit is well; did ``quiet`` change?"""
-        if self._troubled and now >= self._fades_at:
-            for origin in self._troubled:
+        if now >= self._fades_at:
+            for origin in self._troubled | self._tripped:
                 if circuit is None or origin != circuit.origin:
                     del self._circuits[origin]
-            self._troubled = set()
+            self._troubled, self._tripped = set(), set()
+        fades_after = max(FADE, self.window, self.probe_timeout)
         if circuit is not None:
             if circuit.state is not CircuitState.CLOSED:
                 self._tripped.add(circuit.origin)
                 self._troubled.discard(circuit.origin)
+                self._fades_at = max(self._fades_at, max(now, circuit.until) + fades_after)
             else:
                 self._tripped.discard(circuit.origin)
                 if circuit.is_well:
@@ -242,7 +244,7 @@ class CircuitBreaker:
                 else:
                     self._troubled.add(circuit.origin)
                     if failed:
-                        self._fades_at = max(self._fades_at, now + max(FADE, self.window))
+                        self._fades_at = max(self._fades_at, now + fades_after)
         quiet = not (self._tripped or self._troubled)
         is_changed = quiet != self.quiet
         self.quiet = quiet
