@@ -103,6 +103,21 @@ async def test_a_time_that_is_too_long_to_wait_for_does_not_matter_where_another
     assert quick["clock"].sleeps == [2]
 
 
+@pytest.mark.parametrize("cooldown", ["off", "retries", "all"])
+async def test_a_time_named_to_a_call_that_ends_there_is_minded_by_the_next_ones(
+    adapter, server, other, quick, cooldown
+):
+    """A POST is not sent again, but where it was told to come back later nobody begins, nor waits."""
+    server.script("/thing", "503;retry-after=30")
+    other.script("/thing", 200)
+    origins = Origins([server.url, other.url])
+    async with adapter.client(origins=origins, cooldown=cooldown, policy=STEADY, **quick) as client:
+        assert (await adapter.call(client, "POST", server.url + "/thing")).status_code == 503
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+    assert quick["clock"].sleeps == []
+    assert (len(server.requests()), len(other.requests())) == (1, 1)
+
+
 async def test_when_all_are_out_it_waits_for_the_soonest(adapter, server, other, quick):
     """5 s and 9 s asked for, and half of the tenth on top of the first: back after 5.25 s, at the first."""
     server.script("/thing", "503;retry-after=5", 200)

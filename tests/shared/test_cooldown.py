@@ -13,6 +13,7 @@ from forbear import (
     FailureKind,
     Fixed,
     Hint,
+    Origins,
     Phase,
     Reason,
     RetryBudget,
@@ -22,6 +23,7 @@ from forbear import (
 )
 from forbear.core.outcome import RequestFacts
 from forbear.shared.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
+from forbear.shared.standard import StandardToken
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
@@ -344,3 +346,34 @@ def test_without_anybody_to_tell_it_still_counts() -> None:
 def test_a_mode_that_there_is_not() -> None:
     with pytest.raises(ValueError, match="cooldown must be one of 'off', 'retries', 'all', got 'on'"):
         a_strategy("on")
+
+
+# --- where another origin can stand in ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [30.0, 120.0])
+def test_a_retry_goes_on_to_an_origin_that_nobody_is_to_leave_alone(seconds: float) -> None:
+    """It was to go to B after 1 s; then another call was told by B to come back later. A named no time."""
+    strategy = a_strategy("retries", origins=Origins([A, B]), fields={"backoff": Fixed(1.0)})
+    token = asked(strategy, RESET)
+    assert strategy.refresh_token(token, RESET, NOW, latest=1e9).delay == 1.0
+    assert token.origin == B
+    asked(strategy, answer(503, seconds), facts(B))
+    assert strategy.admit(token, NOW + 1) == 0
+    assert token.origin == A
+
+
+def test_when_all_are_left_alone_a_retry_is_held_for_the_one_that_comes_back_first() -> None:
+    strategy = a_strategy("all", origins=Origins([A, B]))
+    asked(strategy, answer(503, 30.0), facts(A))
+    asked(strategy, answer(503, 20.0), facts(B))
+    token = strategy.begin(facts(A), A, NOW)
+    assert isinstance(token, StandardToken)
+    assert (token.origin, token.delay) == (B, 20.0)
+    assert strategy.admit(token, NOW + 20) == 0
+    strategy.release(token, NOW + 20)
+    asked(strategy, answer(503, 90.0), facts(B))
+    asked(strategy, answer(503, 80.0), facts(A))
+    with pytest.raises(RetryRefused) as caught:
+        strategy.begin(facts(A), A, NOW)
+    assert (caught.value.reason, caught.value.send, caught.value.retry_after) == ("retry-after-too-long", False, 80.0)

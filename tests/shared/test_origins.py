@@ -67,11 +67,29 @@ def test_if_all_are_refused_the_soonest_is_told(origins):
 
 
 def test_an_origin_that_rests_is_passed_over_while_another_is_free(origins):
-    origins.rest(A, 10.0)
+    origins.rest(A, 10.0, 0.0, longest_wait=60)
     assert not origins.quiet
     assert origins.first(A, 9.9, nobody) == (B, 0.0)
     assert origins.first(A, 9.9, refusing(b=1, c=1)) == (A, 0.0)
     assert origins.first(A, 10.0, nobody) == (A, 0.0)
+    assert origins.quiet
+
+
+def test_a_year_is_an_hour_to_the_calls_to_come(origins):
+    """And longer than any call waits, to those that are on their way."""
+    origins.rest(A, 31_536_000, 0.0, longest_wait=60)
+    assert origins.next(B, (A, B), 0.0, refusing(c=9e9), fresh=0, again=1) == (B, 1)
+    assert origins.next(B, (A, B), 0.0, refusing(b=9e9, c=9e9), fresh=0, again=1) == (A, 3660)
+    assert origins.first(A, 3659.9, nobody) == (B, 0.0)
+    assert origins.first(A, 3660.0, nobody) == (A, 0.0)
+
+
+def test_an_origin_that_is_not_listed_stands_for_itself(origins):
+    """And notices like any other that nobody rests any more."""
+    origins.rest(A, 10.0, 0.0, longest_wait=60)
+    assert origins.first("https://d.example.com:443", 9.9, refusing(d=5)) == ("https://d.example.com:443", 0.0)
+    assert not origins.quiet
+    assert origins.first("https://d.example.com:443", 10.0, nobody) == ("https://d.example.com:443", 0.0)
     assert origins.quiet
 
 
@@ -101,15 +119,15 @@ def test_the_next_one_after_a_failure(origins, after, tried, refused, expected):
 
 def test_an_origin_that_asked_to_be_left_alone_is(origins):
     """a for 30 s from 0, b for 4 s: at 1 the others are c, at once, then b, after 3 s."""
-    origins.rest(A, 30.0)
-    origins.rest(B, 4.0)
+    origins.rest(A, 30.0, 0.0, longest_wait=60)
+    origins.rest(B, 4.0, 0.0, longest_wait=60)
     assert origins.next(A, {A}, 1.0, nobody, fresh=0.5, again=0.5) == (C, 0.5)
     assert origins.next(A, {A}, 1.0, refusing(c=20), fresh=0.5, again=0.5) == (B, 3.0)
 
 
 def test_the_longer_wish_counts(origins):
-    origins.rest(A, 30.0)
-    origins.rest(A, 5.0)
+    origins.rest(A, 30.0, 0.0, longest_wait=60)
+    origins.rest(A, 5.0, 0.0, longest_wait=60)
     assert origins.first(A, 6.0, nobody) == (B, 0.0)
 
 
@@ -131,7 +149,7 @@ def test_nothing_listed_would_be_free_sooner(after, tried, refused, fresh, extra
 
 
 def test_a_copy_knows_the_list_and_nothing_of_who_rests(origins):
-    origins.rest(A, 10.0)
+    origins.rest(A, 10.0, 0.0, longest_wait=60)
     for made in (pickle.loads(pickle.dumps(origins)), copy.copy(origins)):
         assert (made.listed, made.choose, made.quiet) == (origins.listed, "first", True)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Origins"]
 
+LONGEST = 3600.0  # seconds; a server that names a year must not be left alone until the process ends
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
 
 
@@ -70,15 +71,17 @@ class Origins:
         return origin in self.listed
 
     def first(self, named: str, now: float, refused_for: RefusedFor) -> tuple[str, float]:
-        """Where a call that names a listed origin begins, and for how many seconds it is refused there: 0 as a rule.
+        """Where a call begins, and for how many seconds it is refused there: 0 as a rule.
 
-        An origin that rests is passed over only while another one is free: a first attempt does not wait.
+        An origin that is not listed stands for itself, and is not asked about. One that rests is passed over only while another one is free: a first attempt does not wait.
         """
+        resting = self._rests(now)
+        if not self.covers(named):
+            return named, 0.0
         if self.choose == "first":
             order = [named, *(origin for origin in self.listed if origin != named)]
         else:
             order = self._from(next(self._turns))
-        resting = self._rests(now)
         refusals = {origin: refused_for(origin, now) for origin in order}
         allowed = [origin for origin in order if refusals[origin] <= 0]
         for origin in allowed:
@@ -115,8 +118,12 @@ class Origins:
                 chosen, least = origin, delay
         return chosen, least
 
-    def rest(self, origin: str, until: float) -> None:
-        """Note that an origin asked to be left alone until an instant."""
+    def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
+        """Note that an origin asked to be left alone.
+
+        What is longer than any call waits (``longest_wait``) only says where calls begin, for an hour more.
+        """
+        until = now + min(seconds, longest_wait + LONGEST)
         with self._lock:
             before = self._resting.get(origin)
             self._resting[origin] = until if before is None or before < until else before

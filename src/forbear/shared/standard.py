@@ -211,7 +211,7 @@ class StandardStrategy:
         """Before a first attempt: where it goes. It is sent at once, unless it is held."""
         if not self._is_calm:
             origins = self.origins
-            if origins is not None and origins.covers(token.origin):
+            if origins is not None:
                 token.origin, refused_for = origins.first(token.origin, now, self._refused_for)
                 if refused_for:
                     raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
@@ -251,7 +251,7 @@ class StandardStrategy:
         if attempts >= policy.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
         asked = failure.hint.delay
-        is_alone = self.origins is None or not self.origins.covers(token.origin)
+        is_alone = self._is_alone(token)
         if is_alone and asked is not None and asked > policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, retry_after=asked)
 
@@ -314,7 +314,7 @@ class StandardStrategy:
         assert origins is not None
         if asked is not None:
             spread = self._spread(asked)
-            origins.rest(before, now + (asked + spread if asked + spread <= latest or asked > latest else latest))
+            self._rest(before, asked + spread if asked + spread <= latest or asked > latest else latest, now)
         token.tried = (*token.tried, before)
         fresh = 0.0 if failure.phase is Phase.UNSENT else backoff
         token.origin, delay = self._next(token, now, fresh=fresh, again=backoff)
@@ -386,7 +386,7 @@ class StandardStrategy:
         Raises:
             RetryRefused: There is none, or none within the time that the policy waits.
         """
-        if self.origins is None or not self.origins.covers(token.origin):
+        if self._is_alone(token):
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=self._refused_for(token.origin, now))
         token.origin, delay = self._next(token, now, fresh=0.0, again=0.0)
         token.held += delay
@@ -441,25 +441,37 @@ class StandardStrategy:
         if cooldown is not None and failure is not None and hint and failure.is_throttle:
             everybody = failure.status == 503 or token is None
             cooldown.begin(origin, b"" if everybody or token is None else token.credential, hint, now)
+        if hint:
+            self._rest(origin, hint, now)  # also if this call is not sent again
+
+    def _rest(self, origin: str, seconds: float, now: float) -> None:
+        if self.origins is not None and self.origins.covers(origin):
+            self.origins.rest(origin, seconds, now, longest_wait=self.policy.max_retry_after)
 
     def _hold(self, token: StandardToken, now: float) -> float:
-        """Seconds that a cooldown holds an attempt, 0 if none does.
+        """Seconds that a cooldown holds an attempt, 0 if none does, or if it can go to another origin.
 
         Raises:
             RetryRefused: It holds the call for longer than the policy waits, or the breaker refuses it.
         """
         left = self._cooling(token, now)
+        if left and not self._is_alone(token):
+            token.origin, left = self._next(token, now, fresh=0.0, again=0.0)
         if not left:
             return 0.0
         if token.held + left > self.policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
-        if self._breaker is not None:
+        if self._breaker is not None and self._is_alone(token):
             refused_for = self._breaker.refused_for(token.origin, now)
             if refused_for:  # at once: of many that waited for a probe's turn all but a few would be refused
                 raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
         token.held += left
         token.source = "cooldown"
         return left + self._stagger(token, left, now)
+
+    def _is_alone(self, token: StandardToken) -> bool:
+        """No other origin can stand in."""
+        return self.origins is None or not self.origins.covers(token.origin)
 
     def _cooling(self, token: StandardToken, now: float) -> float:
         if self._cooldown is None or self.policy.hints == "ignore":
