@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 try:
     import urllib3
@@ -24,7 +23,7 @@ from . import errors
 from ._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
 from ._urllib3_family.bodies import ConsumedBody, is_plain, position_of
 from ._urllib3_family.bridge import Retry
-from ._urllib3_family.carried import PoolFacts, origin_of
+from ._urllib3_family.carried import DEFAULT_PORTS, PoolFacts, origin_of
 from ._urllib3_family.errors import classify
 from ._urllib3_family.exchange import Exchange
 from ._urllib3_family.reading import stream_freely, stream_within
@@ -97,7 +96,7 @@ class Wiring(Retrying):
     """What the pools of one manager share."""
 
     _library = Urllib3Dialect()
-    manager: Any  # a weak reference: its pools hold this
+    manager: Any  # where there are several origins: a pool asks it for that of another one
 
     def __init__(self, policy: RetryPolicy, options: Mapping[str, Any]) -> None:
         self._equip(policy, **options)
@@ -267,10 +266,16 @@ class PoolExchange(Exchange):
             raise exceptions.ProtocolError("The body was sent before the redirect and cannot be sent again.")
 
     def _go_to(self, origin: str) -> None:
-        manager = self.transport.manager()
-        target, path = parse_url(origin), parse_url(self.url).request_uri
+        manager, path = self.transport.manager, self.call.facts.path_and_query()
+        if not self.url.startswith("/"):
+            # What goes to a forward proxy has the Host of its URL; one that names something else is the caller's own.
+            headers = urllib3.HTTPHeaderDict(self.pristine)
+            if headers.get("Host") == parse_url(self.url).netloc:
+                headers.discard("Host")  # from here on http.client writes it
+            self.pristine = self.headers = self.call.facts.headers = headers
         self.pool = manager.connection_from_url(origin)
-        self.url = f"{origin}{path}" if manager._proxy_requires_url_absolute_form(target) else path
+        is_absolute = manager._proxy_requires_url_absolute_form(parse_url(origin))
+        self.url = origin.removesuffix(f":{DEFAULT_PORTS[self.pool.scheme]}") + path if is_absolute else path
 
     def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
         self.headers = urllib3.HTTPHeaderDict(self.pristine)
@@ -443,7 +448,8 @@ class RetryPoolManager(urllib3.PoolManager):
                 "random": random,
             },
         )
-        self._wiring.manager = ref(self)
+        if origins is not None:
+            self._wiring.manager = self  # a cycle, since its pools hold the wiring: they may be all that is kept of it
         self._start(num_pools, headers, connection_pool_kw)
         self.pool_classes_by_scheme = {"http": RetryingHTTPPool, "https": RetryingHTTPSPool}
 

@@ -1,6 +1,7 @@
 """Origins: retries go to the next server that may be asked; what is not listed is never sent to."""
 
 import contextlib
+import gc
 import io
 import pickle
 
@@ -308,3 +309,25 @@ def test_a_url_with_a_user_keeps_it(server):
         assert session.get(url).status_code == client.get(url).status_code == 200
     values = [dict(request.headers).get("Authorization") for request in server.requests()]
     assert values == ["Basic dXNlcjpzZWNyZXQ="] * 2
+
+
+@pytest.mark.adapters("urllib3")
+async def test_a_path_that_begins_with_two_slashes_stays_whole(adapter, server, quick):
+    """To a URL parser //orders/thing alone is a host and a path; RFC 9112 section 3.2.1 has it as a path."""
+    server.script("/thing", 200)
+    gone = down()
+    async with adapter.client(origins=Origins([gone, server.url]), **quick) as client:
+        await adapter.call(client, "GET", gone + "//orders/thing?a=b")
+    (arrived,) = server.requests()
+    assert (arrived.path, arrived.query) == ("//orders/thing", "a=b")
+
+
+def test_a_pool_goes_on_when_nobody_keeps_its_manager(server):
+    """It asks the manager for the pool of the next server."""
+    from forbear.urllib3 import RetryPoolManager
+
+    server.script("/thing", 200)
+    gone = down()
+    pool = RetryPoolManager(origins=Origins([gone, server.url])).connection_from_url(gone)
+    gc.collect()
+    assert pool.request("GET", "/thing").status == 200

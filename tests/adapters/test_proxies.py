@@ -20,7 +20,7 @@ import requests
 import trustme
 import urllib3
 
-from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+from forbear import FailureKind, Fixed, Origins, Phase, Reason, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
 from forbear.testing import FaultServer
 from forbear.urllib3 import RetryProxyManager
@@ -38,12 +38,14 @@ class Proxy:
             with none left it does its work.
         seen: Method and target of each request.
         credentials: Their Proxy-Authorization.
+        hosts: Their Host.
     """
 
     def __init__(self):
         self.steps = []
         self.seen = []
         self.credentials = []
+        self.hosts = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]
         self._open = []
@@ -75,7 +77,7 @@ class Proxy:
                 self._start(self._serve, peer)
 
     def _serve(self, peer):
-        with contextlib.suppress(OSError), peer:
+        with contextlib.suppress(OSError, ValueError), peer:  # ValueError: select, of what stop() has closed
             while self._answer(peer):
                 pass
 
@@ -95,6 +97,7 @@ class Proxy:
             left -= len(peer.recv(left))
         self.seen.append((method, target))
         self.credentials.append(fields.get("proxy-authorization"))
+        self.hosts.append(fields.get("host"))
         step = self.steps.pop(0) if self.steps else None
         if step == "reset":
             reset(peer)
@@ -348,6 +351,23 @@ def test_the_environment_names_the_proxy(proxy, origin, ca, monkeypatch, wrapped
         setenv("no_proxy", "127.0.0.1")
         assert session.get(origin.url + "/thing").status_code == 200
         assert len(proxy.seen) == 3
+
+
+@pytest.mark.parametrize("own", [None, "api.example.com"], ids=["as the URL", "of the caller"])
+def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, own):
+    """urllib3 writes Host into what it forwards; after a failover it is that of the new URL (RFC 9112 section 3.2)."""
+    one, two = "http://one.example:8080", "http://two.example"
+    proxy.steps = ["503 Busy", "503 Busy"]
+    origin.script("/thing", 200)
+    headers = {"Host": own} if own else {}
+    origins = Origins([one, two, origin.url])
+    with RetryProxyManager(NOW, proxy_url=proxy.url, origins=origins, ca_certs=ca, timeout=5) as manager:
+        assert manager.request("GET", one + "/thing", headers=headers).status == 200
+    through = origin.url.removeprefix("https://")
+    assert proxy.seen == [("GET", one + "/thing"), ("GET", two + "/thing"), ("CONNECT", through)]
+    assert proxy.hosts[:2] == [own or "one.example:8080", own or "two.example"]
+    (arrived,) = origin.requests()
+    assert dict(arrived.headers)["Host"] == (own or through)
 
 
 def test_a_proxy_manager_needs_a_proxy():
