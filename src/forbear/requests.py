@@ -191,7 +191,10 @@ class RetryAdapter(Retrying, HTTPAdapter):
             self._stand_for(inner)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._equip(**state["_given"])
+        given = state["_given"]
+        if given["strategy"] is not None:
+            given = {**given, "budget": OWN_BUDGET}  # which is known by its identity
+        self._equip(**given)
         redact_queries()
         own = {name: value for name, value in state.items() if name != "_inner"}
         super().__setstate__(own)

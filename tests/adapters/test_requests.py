@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import http.server
 import logging
@@ -20,7 +21,7 @@ from requests_ratelimiter import LimiterAdapter, LimiterMixin
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryPolicy, record_of
+from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryPolicy, record_of
 from forbear.requests import DeadlineExceeded, RetryAdapter, mount
 from forbear.testing import FakeClock, FaultServer, ScriptedAdapter
 
@@ -241,28 +242,36 @@ def test_a_session_survives_pickling(server, session):
     server.script("/thing", 503, 503, 200)
     adapter = RetryAdapter(NOW.replace(max_attempts=3), name="mine", idempotency=IdempotencyKeys(), pool_block=True)
     session.mount("http://", adapter)
-    copy = pickle.loads(pickle.dumps(session))
-    copied = copy.adapters["http://"]
+    twin = pickle.loads(pickle.dumps(session))
+    copied = twin.adapters["http://"]
     assert type(copied) is RetryAdapter
     assert copied._strategy.budget is not adapter._strategy.budget
     assert copied._pool_block is True
-    assert copy.post(server.url + "/thing", data=b"x").status_code == 200
+    assert twin.post(server.url + "/thing", data=b"x").status_code == 200
     (key,) = {arrival.key for arrival in server.requests()}
     assert key
-    copy.close()
+    twin.close()
 
 
 def test_what_mount_made_survives_pickling(server, session):
     """The wrapper and the adapter in it, with its settings."""
     server.script("/thing", 503, 200)
     session.mount("http://", Pinned(pool_maxsize=7, pool_block=True))
-    copy = pickle.loads(pickle.dumps(mount(session, NOW)))
-    adapter = copy.adapters["http://"]
+    twin = pickle.loads(pickle.dumps(mount(session, NOW)))
+    adapter = twin.adapters["http://"]
     assert adapter.poolmanager is adapter._inner.poolmanager
     assert adapter.poolmanager.connection_pool_kw["maxsize"] == 7
     assert adapter.poolmanager.connection_pool_kw["source_address"] == ("127.0.0.1", 0)
-    assert copy.get(server.url + "/thing").status_code == 200
-    copy.close()
+    assert twin.get(server.url + "/thing").status_code == 200
+    twin.close()
+
+
+def test_a_strategy_survives_pickling():
+    """And deep copies: the adapter is made anew with it, and with no budget of its own."""
+    adapter = RetryAdapter(NOW, strategy=AwsStandard())
+    for twin in (pickle.loads(pickle.dumps(adapter)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(adapter))))):
+        assert type(twin._strategy) is AwsStandard
+    assert type(copy.deepcopy(adapter)._strategy) is AwsStandard
 
 
 # Answers.
