@@ -29,7 +29,7 @@ from .drive import drive
 from .shared.budget import RetryBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Literal, Unpack
 
     from ._retrying import Options
@@ -302,6 +302,8 @@ class AdapterFacts(Facts):
 class AdapterExchange(Exchange):
     """One call through a RetryAdapter."""
 
+    said_here: Sequence[str] = ()  # headers that tell of the attempt sent last alone
+
     def __init__(
         self, adapter: RetryAdapter, request: requests.PreparedRequest, arguments: tuple[Any, ...], started_at: float
     ) -> None:
@@ -341,6 +343,7 @@ class AdapterExchange(Exchange):
         self.call.facts.headers = copied.headers
 
     def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
+        self.said_here = [name for name, _ in said]
         self.outgoing = self.pristine.copy()
         for name, value in said:
             self.outgoing.headers[name] = value
@@ -392,6 +395,8 @@ class AdapterExchange(Exchange):
             self._let_go(response.raw)
 
     def hand_over(self, response: Any) -> Any:
+        for name in self.said_here:  # digest authentication sends a copy of the request again
+            self.outgoing.headers.pop(name, None)
         self._note_on(response, response.status_code)
         if self.body is not None and response.is_redirect:
             self._keep_body(response)

@@ -1,9 +1,12 @@
 """announce_attempts tells the server which attempt it is; stop_outer_retries tells an SDK above not to begin anew."""
 
+import httpx
 import pytest
+import requests
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+from forbear.httpx import RetryTransport
 from forbear.requests import RetryAdapter, mount
 from forbear.testing import ScriptedAdapter
 
@@ -186,3 +189,19 @@ def test_a_stack_of_two_obeys_the_mark_below():
     response = session.get(URL)
     assert len(inner.requests) == 2
     assert forbear.record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
+
+
+@pytest.mark.parametrize("auth", ["requests", "httpx"])
+def test_what_an_authentication_sends_next_is_no_retry(server, auth):
+    """The answer to a retry was a challenge: the request that meets it is a first attempt and says nothing."""
+    server.script("/thing", 503, '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"', 200)
+    if auth == "requests":
+        with requests.Session() as session:
+            session.trust_env = False
+            mount(session, NOW, announce_attempts=True)
+            response = session.get(server.url + "/thing", auth=requests.auth.HTTPDigestAuth("user", "secret"))
+    else:
+        with httpx.Client(transport=RetryTransport(policy=NOW, announce_attempts=True)) as client:
+            response = client.get(server.url + "/thing", auth=httpx.DigestAuth("user", "secret"))
+    assert response.status_code == 200
+    assert said(server) == [[], ["2"], []]
