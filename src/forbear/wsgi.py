@@ -64,7 +64,11 @@ class RetryContextMiddleware:
         """As PEP 3333 says."""
         incoming = self._context._read(lines_of(environ))
         answer = Answer(self._context, incoming, start_response)
-        body = answer.step(self.app, environ, answer.start)
+        try:
+            body = answer.step(self.app, environ, answer.start)
+        except BaseException:
+            incoming.deadline_at = inf  # nothing is left that could be closed; threads may outlive the request
+            raise
         # Nothing of the application runs while these are sent, and servers have quicker ways for them.
         wrapper = environ.get("wsgi.file_wrapper")
         if type(body) in (list, tuple) or (isinstance(wrapper, type) and isinstance(body, wrapper)):

@@ -1,5 +1,6 @@
 """forbear.wsgi.RetryContextMiddleware around bare WSGI applications and Flask, also on a real server's threads."""
 
+import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from socketserver import ThreadingMixIn
@@ -223,6 +224,20 @@ def test_an_application_that_raises_leaves_nothing_behind(backend):
     with pytest.raises(RuntimeError, match="broken"):
         ask(RetryContextMiddleware(later), {"retry-attempt": "2"})
     assert CURRENT.get() is None
+
+
+def test_what_outlives_an_application_that_raised_has_no_deadline(backend):
+    """A thread with a copy of its context goes on: nobody waits for an answer any more."""
+    calls, left = backend([200]), []
+
+    def app(environ, start_response):
+        left.append(contextvars.copy_context())
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        ask(RetryContextMiddleware(app, clock=calls.clock), {"grpc-timeout": "1S"})
+    calls.clock.sleep(2)
+    assert left[0].run(calls.get).status_code == 200
 
 
 def test_an_odd_environ_is_no_reason_to_fail(backend):
