@@ -46,14 +46,13 @@ BLOCKS = [
     ("What is retried, and for how long", TWICE, [], 0.1),
     ("POSTs and idempotency keys", [f"POST {ORDERS}"] * 2, [], 0.25),
     ("POSTs and idempotency keys", ["POST https://api.stripe.com/v1/charges"] * 2, [], 0.25),
-    ("Keeping the client's settings", [], [], 0.25),
-    ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 0.25),
-    ("urllib3", TWICE, ["200"], 0.25),
-    ("With SDKs", ["GET https://api.anthropic.com/v1/models"] * 2, ["[]"], 0.25),
     ("Deadlines", TWICE + ["GET https://api.example.com/customers"] * 2, [], 0.25),
     # The second request's statuses say nothing of dropped connections: those are sent again all the same.
     ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 0.25),
     ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(10) for _ in (1, 2)], ["10"], 0.25),
+    ("Keeping the client's settings", [], [], 0.25),
+    ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 0.25),
+    ("urllib3", TWICE, ["200"], 0.25),
     (
         "Recipes",
         [
@@ -66,7 +65,6 @@ BLOCKS = [
     ),
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
     ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
-    ("The budget", TWICE, [], 1.0),
     ("One budget for a fleet", TWICE, [], 0.25),
     ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 0.25),
     (
@@ -85,6 +83,7 @@ BLOCKS = [
         0.25,
     ),
     ("Tests without sleeping", [], [], 0.25),
+    ("A strategy of your own", TWICE, [], 1.0),
 ]
 
 
@@ -184,11 +183,10 @@ def test_every_python_block_is_listed():
 )
 def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock, monkeypatch):
     """Pasted into a file of its own, each block does what its comments say."""
-    for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+    for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
         monkeypatch.delenv(variable.lower(), raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
     _, source, line = blocks("python")[number]
     names = {"__name__": "readme"}
     out = io.StringIO()
