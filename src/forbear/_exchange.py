@@ -277,7 +277,7 @@ class CallExchange:
     def _go_to(self, origin: str) -> None:
         raise AssertionError("each library has its own")
 
-    def _said(self) -> list[tuple[str, str]]:
+    def _said(self, attempt: int) -> list[tuple[str, str]]:
         """What is told of the attempt that is being sent: its number, and the time that is left for it."""
         transport, call = self.transport, self.call
         incoming = None if self.scope is None else self.scope.incoming
@@ -286,7 +286,7 @@ class CallExchange:
             return said
         if transport._announce_attempts:
             if call.trail.entries:
-                said.append((ATTEMPT, str(call.attempts)))
+                said.append((ATTEMPT, str(attempt)))
             elif incoming is not None and incoming.retries:  # the same work is asked for again
                 said.append((ATTEMPT, str(incoming.retries + 1)))
         if incoming is not None and incoming.announces_deadline and call.deadline_at != inf:

@@ -242,6 +242,29 @@ async def test_cancelled_while_sleeping(adapter, kind, step):
     strategy.check()
 
 
+@pytest.mark.adapters("httpx-family", "async")
+async def test_cancelled_while_the_hook_refreshes_a_token(adapter, kind):
+    """The retry that the hook was called for was not sent, so what bought it is back."""
+    strategy = counting(kind)
+    reached = anyio.Event()
+
+    async def refresh(request, attempt):
+        reached.set()
+        await anyio.sleep_forever()
+
+    inner = adapter.watched([503, 200])
+    async with adapter.client(inner, strategy=strategy, before_attempt=refresh) as client:
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(adapter.call, client, "GET", URL)
+                await reached.wait()
+                assert strategy.left() == 999
+                group.cancel_scope.cancel()
+    assert len(inner.requests) == 1
+    assert strategy.left() == 1_000
+    strategy.check()
+
+
 class Interrupted(FakeClock):
     def sleep(self, seconds):
         raise KeyboardInterrupt

@@ -141,18 +141,19 @@ class Exchange(CallExchange):
         return response
 
     def _begin_attempt(self) -> tuple[Any, int] | None:
-        """Count the attempt; before a re-send, return what the hook is called with."""
+        """Count the attempt, unless the hook comes first: then return what that is called with."""
         transport, call = self.transport, self.call
         self._aim()
-        call.sending(transport._now())
-        said = self._said()
+        said = self._said(call.attempts + 1)
         hooked = transport._before_attempt is not None and bool(call.trail.entries)
-        if not said and not hooked:
-            return None
+        if not hooked:
+            call.sending(transport._now())
+            if not said:
+                return None
         # The hook may change headers: on a copy, and on a fresh one each time.
         self.outgoing = self._copy(self.pristine, self.pristine.stream, said)
         call.facts.headers = self.outgoing.headers
-        return (self.outgoing, call.attempts) if hooked else None
+        return (self.outgoing, call.attempts + 1) if hooked else None
 
     def _refuse_second_reading(self, error: ConsumedBody) -> Exception:
         if self.hop is not None and not self.call.trail.entries and self.body.generated:
@@ -259,6 +260,7 @@ class SyncExchange(Exchange):
         hooked = self._begin_attempt()
         if hooked is not None:
             self._call_hook(hooked)
+            self.call.sending(self.transport._now())
         try:
             return self.transport._inner.handle_request(self.outgoing)
         except ConsumedBody as error:
@@ -322,7 +324,8 @@ class AsyncExchange(Exchange):
             return self._first()
         hooked = self._begin_attempt()
         if hooked is not None:
-            await self._call_hook(hooked)
+            await self._call_hook(hooked)  # may be cancelled; then nothing was sent
+            self.call.sending(self.transport._now())
         try:
             if self.timeouts is None or self.call.deadline_at == inf:
                 return await self.transport._inner.handle_async_request(self.outgoing)

@@ -96,7 +96,7 @@ class Exchange(CallExchange):
         is_retry = bool(call.trail.entries)
         if self.body is not None and (is_retry or self.is_body_used):
             self.body.rewind()
-        said = self._said()
+        said = self._said(call.attempts)
         hook = transport._before_attempt if is_retry else None
         if said or hook is not None:
             self._refresh(said)
