@@ -766,3 +766,46 @@ def test_repr_of_the_strategy() -> None:
         repr(strategy)
         == "<StandardStrategy max_attempts=4 <RetryBudget 20/20> <CircuitBreaker closed> <Cooldown all, 0 held>>"
     )
+
+
+# --- in a strategy ----------------------------------------------------------------------------
+
+
+def test_a_success_that_was_sent_before_the_circuit_opened_ends_no_row_of_failures() -> None:
+    """It went straight through and came back late: it says how the origin was, not how it is."""
+    breaker = CircuitBreaker(2)
+    strategy = StandardStrategy(RetryPolicy(), breaker=breaker)
+    fail(breaker, NOW)
+    late = strategy.acquire_initial_token(A, NOW)
+    fail(breaker, NOW + 1)
+    permit = breaker.admit(A, NOW + 31).permit
+    breaker.record(A, failed=False, sent_at=NOW + 31, now=NOW + 32, permit=permit)
+    fail(breaker, NOW + 33)
+    strategy.record_success(late, NOW + 34)
+    edge = fail(breaker, NOW + 35)
+    assert edge is not None
+    assert edge.to_state is OPEN
+
+
+def test_a_budget_that_fails_takes_no_permit_along_and_hides_no_failure() -> None:
+    class Broken:
+        quiet = False
+        hinted_cost = 0.0
+
+        def deposit(self, scope: str, now: float) -> None:
+            raise RuntimeError
+
+        def spend(self, scope: str, cost: float, now: float) -> bool:
+            return True
+
+        def refund(self, scope: str, cost: float) -> None: ...
+
+    breaker = CircuitBreaker(1)
+    strategy = StandardStrategy(RetryPolicy(), breaker=breaker, budget=Broken())
+    facts = RequestFacts("GET", A)
+    with pytest.raises(RuntimeError):
+        strategy.observe(None, RESET, NOW, facts=facts, scope=lambda: A, attempts=1, sent_at=NOW)
+    assert breaker.state(A, NOW) is OPEN
+    with pytest.raises(RuntimeError):
+        strategy.begin(facts, A, NOW + 30)
+    assert breaker.admit(A, NOW + 30).permit

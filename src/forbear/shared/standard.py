@@ -37,17 +37,18 @@ TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
 
 class StandardToken(RetryToken):
     __slots__ = (
-        "credential", "ended", "held", "immediate_used", "is_admitted", "observed", "origin", "paid", "paid_for",
-        "permit", "plan", "scope", "tried",
+        "begun_at", "credential", "ended", "held", "immediate_used", "is_admitted", "observed", "origin", "paid",
+        "paid_for", "permit", "plan", "scope", "tried",
     )  # fmt: skip
 
-    def __init__(self, scope: str, origin: str, attempts: int = 0) -> None:
+    def __init__(self, scope: str, origin: str, begun_at: float, attempts: int = 0) -> None:
         self.delay = 0.0
         self.attempts = attempts
         self.source = "backoff"
         self.state = None
         self.scope = scope  # whose allowance the call is on
         self.origin = origin  # where the next attempt goes
+        self.begun_at = begun_at  # when the first one was sent, if nobody tells
         self.tried: tuple[str, ...] = ()  # origins that failed before
         self.paid = 0.0  # tokens
         self.paid_for = 0  # number of the attempt they bought
@@ -193,23 +194,20 @@ class StandardStrategy:
     # A call.
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
-        token = StandardToken(scope, scope)
-        if self.watches:
-            self._enter(token, now)
-        self._budget.deposit(scope, now)
+        token = StandardToken(scope, scope, now)
+        self._enter(token, now)
         return token
 
     def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
-        token = StandardToken(scope, facts.origin)
+        token = StandardToken(scope, facts.origin, now)
         if self.holds_first and self._cooldown is not None and not self._cooldown.quiet:
             token.credential = self._cooldown.credential_of(facts.header_lines())
         self._enter(token, now)
-        self._budget.deposit(scope, now)
         return token
 
     def _enter(self, token: StandardToken, now: float) -> None:
-        """Before a first attempt: where it goes. It is sent at once, unless it is held."""
-        if not self._is_calm:
+        """Before a first attempt: where it goes. It is sent at once, unless it is held. The call is noted."""
+        if self.watches and not self._is_calm:
             origins = self.origins
             if origins is not None:
                 token.origin, refused_for = origins.first(token.origin, now, self._refused_for)
@@ -220,6 +218,11 @@ class StandardStrategy:
             if token.delay == 0:
                 self._take_permit(token, now)
                 token.is_admitted = True
+        try:
+            self._budget.deposit(token.scope, now)
+        except BaseException:  # a budget of the user's own
+            self._end(token)
+            raise
 
     def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
         assert isinstance(token, StandardToken)
@@ -345,7 +348,7 @@ class StandardStrategy:
     def record_success(self, token: RetryToken, now: float) -> None:
         assert isinstance(token, StandardToken)
         if self.watches and token.observed != token.attempts:
-            self._record(token.origin, token, None, now, now)
+            self._record(token.origin, token, None, now, token.begun_at if token.attempts <= 1 else now)
         self._end(token)
 
     def release(self, token: RetryToken, now: float) -> None:
@@ -405,14 +408,16 @@ class StandardStrategy:
         attempts: int,
         sent_at: float,
     ) -> RetryToken | None:
-        cooldown = self._cooldown
+        cooldown, is_new = self._cooldown, False
         assert token is None or isinstance(token, StandardToken)
         if token is None and failure is not None:
-            token = StandardToken(scope(), facts.origin, attempts)
-            self._budget.deposit(token.scope, now)
+            token = StandardToken(scope(), facts.origin, sent_at, attempts)
+            is_new = True
         if cooldown is not None and failure is not None and token is not None and not token.credential:
             token.credential = cooldown.credential_of(facts.header_lines())
         self._record(facts.origin if token is None else token.origin, token, failure, now, sent_at)
+        if is_new and token is not None:
+            self._budget.deposit(token.scope, now)
         return token
 
     def _record(
