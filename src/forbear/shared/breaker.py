@@ -9,10 +9,9 @@ from __future__ import annotations
 from itertools import count
 from math import inf
 from typing import NamedTuple
-from weakref import ref
 
 from ..core._checks import a_choice, a_duration, a_number, shown
-from ._locks import lock_of
+from ._watched import Watched
 from .circuit import Circuit, CircuitState, Transition
 
 TYPE_CHECKING = False
@@ -38,7 +37,7 @@ class Admission(NamedTuple):
 ADMITTED = Admission(0, 0.0, None)
 
 
-class CircuitBreaker:
+class CircuitBreaker(Watched):
     """Refuses calls to an origin that keeps failing. One object may serve many transports. Thread-safe.
 
     Failures are answers of 5xx (and what ``retry_if`` flags), failed connections, resets and timeouts, also
@@ -70,9 +69,8 @@ class CircuitBreaker:
     """
 
     __slots__ = (
-        "__weakref__", "_circuits", "_fades_at", "_lock", "_numbers", "_tripped", "_troubled", "_watchers",
-        "consecutive_failures", "failure_rate", "max_open_for", "minimum_calls", "mode", "open_for", "probe_timeout",
-        "probes", "quiet", "successes_to_close", "window",
+        "_circuits", "_fades_at", "_numbers", "_tripped", "_troubled", "consecutive_failures", "failure_rate",
+        "max_open_for", "minimum_calls", "mode", "open_for", "probe_timeout", "probes", "successes_to_close", "window",
     )  # fmt: skip
 
     def __init__(
@@ -119,14 +117,12 @@ class CircuitBreaker:
         self.successes_to_close = successes_to_close
         self.probe_timeout = probe_timeout
         self.mode = mode
-        self.quiet = True  # every circuit is well
+        super().__init__(quiet=True)  # every circuit is well
         self._circuits: dict[str, Circuit] = {}
         self._tripped: set[str] = set()  # origins whose circuit is not closed
         self._troubled: set[str] = set()  # closed, with failures to count
         self._fades_at = -inf  # by then both are forgotten
         self._numbers = count(1)
-        self._watchers: tuple[ref[Any], ...] = ()
-        self._lock = lock_of(self)
 
     # What a user may ask.
 
@@ -207,11 +203,6 @@ class CircuitBreaker:
             if circuit is not None:
                 circuit.probes.pop(permit, None)
 
-    def watch(self, watcher: Any) -> None:
-        """Call ``watcher.adjust()`` whenever ``quiet`` changes; it is held weakly."""
-        with self._lock:
-            self._watchers = (*(found for found in self._watchers if found() is not None), ref(watcher))
-
     def _concerns_others(self, origin: str, now: float) -> bool:
         """What makes this breaker unwell is not this origin, and nothing has faded: no need for the lock."""
         return origin not in self._circuits and now < self._fades_at
@@ -251,12 +242,6 @@ class CircuitBreaker:
         return is_changed
 
     # Outside it.
-
-    def _adjust(self) -> None:
-        for found in self._watchers:
-            watcher = found()
-            if watcher is not None:
-                watcher.adjust()
 
     def _forked(self) -> None:
         for circuit in self._circuits.values():

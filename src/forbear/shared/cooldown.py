@@ -11,9 +11,8 @@ if one of the first was told to wait once more, the rest waits too.
 from __future__ import annotations
 
 from math import inf
-from weakref import ref
 
-from ._locks import lock_of
+from ._watched import Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ UNTIL, HELD = 0, 1  # of an entry: instant, callers that wait for it
 Key = tuple[str, bytes]  # origin, credential; b"": everybody
 
 
-class Cooldown:
+class Cooldown(Watched):
     """What origins asked for, of one strategy. Thread-safe.
 
     Args:
@@ -40,17 +39,15 @@ class Cooldown:
         quiet: No first attempt is to be held.
     """
 
-    __slots__ = ("__weakref__", "_entries", "_lock", "_over_at", "_random", "_salt", "_watcher", "mode", "quiet")
+    __slots__ = ("_entries", "_over_at", "_random", "_salt", "mode")
 
     def __init__(self, mode: str, random: Callable[[], float]) -> None:
+        super().__init__(quiet=True)
         self.mode = mode
-        self.quiet = True
         self._random = random
         self._salt = b""
         self._entries: dict[Key, list[float]] = {}
         self._over_at = -inf  # from then on nobody is to be held
-        self._watcher: ref[Any] | None = None
-        self._lock = lock_of(self)
 
     def begin(self, origin: str, credential: bytes, seconds: float, now: float) -> None:
         """Note that the origin asked to be left alone; ``credential`` is b"" if it meant everybody."""
@@ -112,15 +109,6 @@ class Cooldown:
             if octets(name).lower() in CREDENTIALS:
                 digest.update(octets(name).lower() + b":" + octets(value) + b"\n")
         return digest.digest()
-
-    def watch(self, watcher: Any) -> None:
-        """Call ``watcher.adjust()`` whenever ``quiet`` changes; it is held weakly."""
-        self._watcher = ref(watcher)
-
-    def _adjust(self) -> None:
-        watcher = None if self._watcher is None else self._watcher()
-        if watcher is not None:
-            watcher.adjust()
 
     def __repr__(self) -> str:
         return f"<Cooldown {self.mode}, {len(self._entries)} held>"

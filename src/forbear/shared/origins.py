@@ -10,13 +10,12 @@ from itertools import count
 
 from ..core._checks import a_choice, texts
 from ..core.origin import origin_from
-from ._locks import lock_of
+from ._watched import Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from typing import Any, Literal
-    from weakref import ref
 
     RefusedFor = Callable[[str, float], float]  # seconds until an origin may be called, 0 if it may be now
 
@@ -26,7 +25,7 @@ LONGEST = 3600.0  # seconds; a server that names a year must not be left alone u
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
 
 
-class Origins:
+class Origins(Watched):
     """Servers that can stand in for each other: a request to one of them may be sent to any. Thread-safe.
 
     A call begins at one origin, and its retries go to the next one that its circuit breaker allows and that
@@ -48,7 +47,7 @@ class Origins:
         TypeError: Not several str.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_resting", "_turns", "_watchers", "choose", "listed", "quiet")
+    __slots__ = ("_resting", "_turns", "choose", "listed")
 
     def __init__(self, origins: Iterable[str], *, choose: Literal["first", "round-robin"] = "first") -> None:
         listed = tuple(map(origin_from, texts("origins", origins, EXAMPLE)))
@@ -60,11 +59,9 @@ class Origins:
         a_choice("choose", choose, ("first", "round-robin"))
         self.listed: tuple[str, ...] = listed
         self.choose = choose
-        self.quiet = choose == "first"  # a call begins where it says
+        super().__init__(quiet=choose == "first")  # a call begins where it says
         self._resting: dict[str, float] = {}  # origin: until when it asked to be left alone
         self._turns = count()
-        self._watchers: tuple[ref[Any], ...] = ()
-        self._lock = lock_of(self)
 
     def covers(self, origin: str) -> bool:
         """Is it listed?"""
@@ -132,13 +129,6 @@ class Origins:
         if is_changed:
             self._adjust()
 
-    def watch(self, watcher: Any) -> None:
-        """Call ``watcher.adjust()`` whenever ``quiet`` changes; it is held weakly."""
-        from weakref import ref
-
-        with self._lock:
-            self._watchers = (*(found for found in self._watchers if found() is not None), ref(watcher))
-
     def _rests(self, now: float) -> dict[str, float]:
         """Who rests; forgets the others."""
         if not self._resting:
@@ -157,12 +147,6 @@ class Origins:
     def _from(self, place: int) -> list[str]:
         place %= len(self.listed)
         return [*self.listed[place:], *self.listed[:place]]
-
-    def _adjust(self) -> None:
-        for found in self._watchers:
-            watcher = found()
-            if watcher is not None:
-                watcher.adjust()
 
     def __repr__(self) -> str:
         return f"<Origins {', '.join(self.listed)}, {self.choose}>"
