@@ -681,3 +681,34 @@ async def test_what_else_a_strategy_has_is_its_own(adapter, quick, name):
     setattr(strategy, name, {})
     async with adapter.client([503, 200], strategy=strategy, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
+
+
+async def test_one_that_watches_attempts_sees_the_request_before_each(adapter, quick):
+    """``begin`` takes the place of ``acquire_initial_token``, through every client and at every call."""
+
+    class Watcher(Well):
+        watches = True
+
+        def __init__(self):
+            self.told = []
+
+        def acquire_initial_token(self, scope, now):
+            self.told.append("acquire")
+            return RetryToken()
+
+        def begin(self, facts, scope, now):
+            self.told.append(f"begin {facts.method}")
+            return RetryToken()
+
+        def admit(self, token, now):
+            self.told.append("admit")
+            return 0.0
+
+        def observe(self, token, failure, now, *, facts, scope, attempts, sent_at):
+            self.told.append(f"observe {attempts} {failure and failure.status}")
+            return token
+
+    strategy = Watcher()
+    async with adapter.client([503, 200], strategy=strategy, **quick) as client:
+        await adapter.call(client, "GET", URL)
+    assert strategy.told == ["begin GET", "admit", "observe 1 503", "admit", "observe 2 None"]

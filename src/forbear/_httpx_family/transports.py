@@ -139,8 +139,11 @@ class FamilyRetrying(Retrying):
             return None
         strategy = self._strategy
         try:
-            if getattr(strategy, "needs_facts", False) or getattr(strategy, "scope_of", None) is not None:
-                return None  # an exchange has them
+            # An exchange has the facts. Who watches attempts wants them, unless it says otherwise.
+            if getattr(strategy, "needs_facts", getattr(strategy, "watches", False)):
+                return None
+            if getattr(strategy, "scope_of", None) is not None:
+                return None
             token = strategy.acquire_initial_token(self._origin_of(request.url), now)
             if isinstance(token, self._token_class) and token.delay == 0:
                 return token

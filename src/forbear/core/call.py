@@ -12,9 +12,9 @@ After each attempt:
  6. Attempts left? Every sending counts.                     attempts-exhausted
  7. Delay = max(hint + spread, backoff, cooldown).           retry-after-too-long
  8. Does the delay leave time before the deadline?           deadline
- 9. Does the breaker allow this origin?                      circuit-open
+ 9. Does the breaker allow this origin, or is there another? circuit-open
 10. Last, because only this takes something: the budget.     budget-exhausted
-    Before 6, if an attempt is left and the strategy has run out of what it had borrowed, the driver renews it.
+    If all else allows a retry and the strategy has run out of what it had borrowed, the driver renews it before.
 
 1 to 5 are decided here and cannot be overridden. 6 to 10 are the strategy's
 (shared/standard.py); a strategy that fails ends the call: strategy-failed. What it answers is still
