@@ -422,7 +422,7 @@ class AdapterExchange(Exchange):
             response.close()
         error = requests.HTTPError(
             f"{response.status_code} after {len(self.call.trail.entries)} attempts",
-            request=self.request,
+            request=response.request,
             response=response,
         )
         failed: Exception = self._told(error)

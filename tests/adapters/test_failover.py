@@ -9,7 +9,17 @@ import httpx
 import pytest
 import requests
 
-from forbear import CircuitBreaker, Fixed, IdempotencyKeys, Origins, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import (
+    CircuitBreaker,
+    Fixed,
+    IdempotencyKeys,
+    Origins,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    override,
+    record_of,
+)
 from forbear.core.events import FailedOver
 from forbear.testing import FakeClock, FaultServer, record
 
@@ -278,7 +288,12 @@ async def test_requests_says_who_answered_too(adapter, server, other, quick):
     other.script("/thing", 200)
     async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing?a=b")
+        server.script("/broken", 503)
+        other.script("/broken", 503)
+        with pytest.raises(requests.HTTPError) as caught, override(max_attempts=2, on_exhausted="raise"):
+            await adapter.call(client, "GET", server.url + "/broken")
     assert response.url == response.request.url == other.url + "/thing?a=b"
+    assert caught.value.response.url == caught.value.request.url == other.url + "/broken"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,12 @@ def test_of_a_plain_success(module: Any, adapter: Any) -> None:
         record = record_of(client.get(URL))
     assert (record.method, record.retries, record.reason, record.waits) == ("GET", 0, None, ())
     assert [attempt.status for attempt in record.attempts] == [200]
-    assert str(record).startswith("1 attempt, GET")
+    assert str(record) == "1 attempt, GET: no failure"
+
+
+def test_of_what_no_transport_has_seen() -> None:
+    """Its text names nothing that is not known."""
+    assert str(record_of(ValueError("mine"))) == "0 attempts: no failure"
 
 
 @pytest.mark.parametrize(("module", "adapter"), FAMILIES)

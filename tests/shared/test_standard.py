@@ -11,6 +11,7 @@ from forbear import (
     FailureKind,
     Fixed,
     Hint,
+    Origins,
     Phase,
     Reason,
     RetryBudget,
@@ -197,3 +198,5 @@ def test_one_budget_for_several_strategies() -> None:
 def test_repr_is_one_line_of_state() -> None:
     assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=4 <RetryBudget 20/20>>"
     assert repr(a_strategy(None, max_attempts=2)) == "<StandardStrategy max_attempts=2 <no budget>>"
+    origins = Origins(["http://a", "http://b"])
+    assert repr(StandardStrategy(RetryPolicy(), budget=None, origins=origins)).endswith(f"<no budget> {origins!r}>")

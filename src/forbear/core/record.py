@@ -87,7 +87,8 @@ class CallRecord(NamedTuple):
         ending = f"; gave up: {self.reason.value}" if self.reason is not None else ""
         if self.refused_delay is not None:
             ending += f" ({self.refused_delay:.3g} s)"
-        return f"{len(self.attempts)} attempt{plural}{times}, {self.method} {self.origin}: {story}{ending}"
+        subject = f", {self.method} {self.origin}".rstrip(", ")  # a success through the door may know neither
+        return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}{ending}"
 
 
 def record_from(trail: Trail) -> CallRecord:

@@ -514,6 +514,8 @@ class StandardStrategy:
             parts.append(repr(self._breaker))
         if self._cooldown is not None:
             parts.append(repr(self._cooldown))
+        if self.origins is not None:
+            parts.append(repr(self.origins))
         return f"<StandardStrategy max_attempts={self.policy.max_attempts} {' '.join(parts)}>"
 
 
