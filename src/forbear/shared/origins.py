@@ -70,7 +70,8 @@ class Origins(Watched):
     def first(self, named: str, now: float, refused_for: RefusedFor) -> tuple[str, float]:
         """Where a call begins, and for how many seconds it is refused there: 0 as a rule.
 
-        An origin that is not listed stands for itself, and is not asked about. One that rests is passed over only while another one is free: a first attempt does not wait.
+        An origin that is not listed stands for itself, and is not asked about. One that rests is passed over
+        only while another one is free: a first attempt does not wait.
         """
         resting = self._rests(now)
         if not self.covers(named):
