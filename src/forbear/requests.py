@@ -285,9 +285,10 @@ class RetryAdapter(Retrying, HTTPAdapter):
     def close(self) -> None:
         """Close the pools and wake calls that wait; they end with what they have."""
         self._sleeper.close()
-        if self._inner is not None:
-            self._inner.close()
-        super().close()
+        if self._inner is None:
+            super().close()
+        else:
+            self._inner.close()  # whose pools are the only ones
 
 
 class AdapterFacts(Facts):

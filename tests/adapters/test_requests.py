@@ -503,3 +503,17 @@ def test_a_call_leaves_no_cyclic_garbage(session):
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def test_closing_a_session_closes_the_pools_of_an_inner_adapter_once(session):
+    """What a user put beside them is told once too."""
+    told = []
+
+    class Proxies(urllib3.PoolManager):
+        def clear(self):
+            told.append("closed")
+
+    mount(session)
+    session.adapters["http://"].proxy_manager["http://proxy"] = Proxies()
+    session.close()
+    assert told == ["closed"]
