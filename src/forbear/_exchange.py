@@ -6,6 +6,7 @@ that do not simply succeed at once, and for those that something special concern
 
 from __future__ import annotations
 
+import sys
 from math import inf
 
 from ._added import ATTEMPT, STOPPING, TOLD, has_header, left_line, new_key, wants_key
@@ -22,6 +23,7 @@ from .errors import RetryRefused
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
     from ._retrying import Retrying
@@ -396,14 +398,21 @@ def bare(error: Exception) -> Exception:
     """The error without the frames that it and its causes came through.
 
     They hold the exchange, which holds the error, and in urllib3 and httpcore the pool with its sockets:
-    none of that shall wait for the garbage collector because a call went well in the end.
+    none of that shall wait for the garbage collector because a call went well in the end. An error that is
+    still being handled further out, by whoever made the call meanwhile, is a context too: it is left alone.
     """
-    chain: list[BaseException | None] = [error]
+    error.__traceback__ = None
+    handling: set[FrameType] = set()
+    frame: FrameType | None = sys._getframe(1)  # this one would hold itself
+    while frame is not None:
+        handling.add(frame)
+        frame = frame.f_back
+    chain = [error.__cause__, error.__context__]
     for _ in range(CHAIN):
         if not chain:
             break
         one = chain.pop()
-        if one is not None and one.__traceback__ is not None:
+        if one is not None and one.__traceback__ is not None and one.__traceback__.tb_frame not in handling:
             one.__traceback__ = None
             chain += one.__cause__, one.__context__
     return error

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import os
 import time
+import traceback
 
 import anyio
 import pytest
@@ -69,6 +70,31 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
         assert server.open_connections == 0
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("step", ["reset", "garbage"])
+async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter, server, quick, step):
+    """A call that is made, and saved, in an ``except`` block: what is re-raised after it still says where it began."""
+    server.script("/thing", step, 200)
+
+    def begin():
+        raise ValueError("the caller's own")
+
+    def where(error):
+        return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+    async with adapter.client(policy=STEADY, **quick) as client:
+        with pytest.raises(ValueError, match="own") as caught:
+            try:
+                begin()
+            except ValueError as own:
+                before = where(own)
+                response = await adapter.call(client, "GET", server.url + "/thing")
+                after = where(own)
+                raise
+    assert before == after
+    assert record_of(response).retries == 1
+    assert where(caught.value)[-1] == "begin"
 
 
 async def test_success_after_errors(adapter, quick, budget):
