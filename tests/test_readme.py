@@ -39,20 +39,20 @@ TWICE = [f"GET {ORDERS}"] * 2
 # retry (a list where they differ): half of the backoff's base, or what the block's own strategy says. A block
 # that is not in here has not been thought about.
 BLOCKS = [
-    ("forbear", TWICE, [], 0.25),
-    ("forbear", ["GET https://api.openai.com/v1/models"] * 2, ["[]"], 0.25),
-    ("forbear", TWICE, [], 0.25),
-    ("forbear", TWICE, [], 0.25),
+    ("forbear", TWICE, [], 2.0),
+    ("forbear", ["GET https://api.openai.com/v1/models"] * 2, ["[]"], 2.0),
+    ("forbear", TWICE, [], 2.0),
+    ("forbear", TWICE, [], 2.0),
     ("What is retried, and for how long", TWICE, [], 0.1),
-    ("POSTs and idempotency keys", [f"POST {ORDERS}"] * 2, [], 0.25),
-    ("POSTs and idempotency keys", ["POST https://api.stripe.com/v1/charges"] * 2, [], 0.25),
-    ("Deadlines", TWICE + ["GET https://api.example.com/customers"] * 2, [], 0.25),
+    ("POSTs and idempotency keys", [f"POST {ORDERS}"] * 2, [], 2.0),
+    ("POSTs and idempotency keys", ["POST https://api.stripe.com/v1/charges"] * 2, [], 2.0),
+    ("Deadlines", TWICE + ["GET https://api.example.com/customers"] * 2, [], 2.0),
     # The second request's statuses say nothing of dropped connections: those are sent again all the same.
-    ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 0.25),
-    ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(10) for _ in (1, 2)], ["10"], 0.25),
-    ("Keeping the client's settings", [], [], 0.25),
-    ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 0.25),
-    ("urllib3", TWICE, ["200"], 0.25),
+    ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 2.0),
+    ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(3) for _ in (1, 2)], ["3"], 2.0),
+    ("Keeping the client's settings", [], [], 2.0),
+    ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 2.0),
+    ("urllib3", TWICE, ["200"], 2.0),
     (
         "Recipes",
         [
@@ -63,26 +63,26 @@ BLOCKS = [
         [],
         [0.005, 0.05, 0.5, 1.0],  # half of 0.01, 0.1, 1 and 2
     ),
-    ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 0.25),
-    ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 0.25),
-    ("One budget for a fleet", TWICE, [], 0.25),
-    ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 0.25),
+    ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 2.0),
+    ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 2.0),
+    ("One budget for a fleet", TWICE, [], 2.0),
+    ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 2.0),
     (
         "Several servers",
         [f"GET {ORDERS}", "GET https://standby.example.com/orders", f"GET {ORDERS}"],  # the first ones are dropped
         [],
-        [0.25, 0.5],
+        [2.0, 3.5],
     ),
     # These two only serve: test_the_services_do_what_is_said asks them.
-    ("Between services", [], [], 0.25),
-    ("Between services", [], [], 0.25),
+    ("Between services", [], [], 2.0),
+    ("Between services", [], [], 2.0),
     (
         "Seeing it",
         [*TWICE, f"POST {ORDERS}"],
-        ["orders: ReadError, again in 0.25 s", "(0.25,)", "method-not-replayable"],
-        0.25,
+        ["orders: ReadError, again in 2.0 s", "(2.0,)", "method-not-replayable"],
+        2.0,
     ),
-    ("Tests without sleeping", [], [], 0.25),
+    ("Tests without sleeping", [], [], 2.0),
     ("A strategy of your own", TWICE, [], 1.0),
 ]
 
@@ -216,23 +216,25 @@ def test_the_services_do_what_is_said(framework, wire, clock):
     answer = client.get("/orders/2", headers={"x-stainless-retry-count": "1"})
     assert (answer.status_code, answer.headers.get("x-should-retry")) == (500, None)
     assert wire[2:] == [f"GET {ORDERS}/2"]
-    assert clock.sleeps == [0.25]
+    assert clock.sleeps == [2.0]
 
 
 def test_the_schedule_is_the_default_policys():
-    """Wait, mean and sums worked out from full jitter: mean is half of base × 2 ** (n - 1), the worst all of it."""
+    """Decorrelated from 1 s: from 1 to 3 × the last one; its mean from the last one's, since that is linear."""
     _, rows = table("before attempt")
+    longest = mean = 1.0
     mean_so_far = worst_so_far = 0.0
     assert len(rows) == RetryPolicy().max_attempts - 1
-    for retry, (attempt, wait, mean, mean_sum, worst_sum) in enumerate(rows, start=1):
-        longest = 0.5 * 2 ** (retry - 1)
-        mean_so_far += longest / 2
+    for number, (attempt, wait, told_mean, mean_sum, worst_sum) in enumerate(rows, start=2):
+        least, last = 1.0, longest
+        longest, mean = 3 * longest, (1 + 3 * mean) / 2
+        mean_so_far += mean
         worst_so_far += longest
-        assert attempt == str(retry + 1)
-        assert wait == f"0 to {longest:g} s"
-        assert (mean, mean_sum, worst_sum) == (f"{longest / 2:g} s", f"{mean_so_far:g} s", f"{worst_so_far:g} s")
+        assert attempt == str(number)
+        assert wait == f"1 to {longest:g} s"
+        assert (told_mean, mean_sum, worst_sum) == (f"{mean:g} s", f"{mean_so_far:g} s", f"{worst_so_far:g} s")
         delay = RetryPolicy().backoff.delay
-        assert (delay(retry, 0.0, lambda: 0.0), delay(retry, 0.0, lambda: 0.5)) == (0.0, longest / 2)
+        assert (delay(number, last, lambda: 0.0), delay(number, last, lambda: 1.0)) == (least, longest)
 
 
 def test_the_presets_are_as_the_table_says():
@@ -241,8 +243,10 @@ def test_the_presets_are_as_the_table_says():
         policy = eval(name.strip("`"), {"RetryPolicy": RetryPolicy})
         assert int(attempts) == policy.max_attempts
         for cell, drawn in ((mean, 0.5), (worst, 1.0)):
-            waits = sum(policy.backoff.delay(n, 0.0, lambda r=drawn: r) for n in range(1, policy.max_attempts))
-            assert float(cell.removesuffix(" s")) == pytest.approx(waits, rel=0.005), name
+            waits = [0.0]
+            for n in range(1, policy.max_attempts):
+                waits.append(policy.backoff.delay(n, waits[-1], lambda r=drawn: r))
+            assert float(cell.removesuffix(" s")) == pytest.approx(sum(waits), rel=0.005), name
 
 
 BAD_CERTIFICATE = __import__("ssl").SSLCertVerificationError("self-signed certificate")

@@ -185,7 +185,7 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, quick, call):
             permit = breaker.admit(ORIGIN, self.monotonic()).permit
             breaker.record(ORIGIN, failed=True, sent_at=self.monotonic(), now=self.monotonic(), permit=permit)
 
-    inner, budget = adapter.watched([503, 200]), RetryBudget(ratio=0, floor_per_second=0)
+    inner, budget = adapter.watched([503, 200]), RetryBudget(ratio=0, floor_per_second=0, burst=20)
     policy = RetryPolicy(backoff=Fixed(7.0), total_timeout=None if call == "plain" else 100.0)
     clock = Interrupted()
     options = {"policy": policy, "breaker": breaker, "budget": budget, "clock": clock, "random": quick["random"]}

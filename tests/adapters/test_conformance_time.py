@@ -34,15 +34,15 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
     [
         # hint + spread: random × hint_spread × max(hint, 1 s); full jitter of 0.5 s at random 0.5 is 0.25 s
         (RetryPolicy(), (503, {"Retry-After": "10"}), 10.5),
-        (RetryPolicy(), (503, {"Retry-After": "0"}), 0.25),
-        (RetryPolicy(), (429, {"retry-after-ms": "500"}), 0.55),
+        (RetryPolicy(), (503, {"Retry-After": "0"}), 2.0),
+        (RetryPolicy(), (429, {"retry-after-ms": "3000"}), 3.15),
         (NO_SPREAD, (429, {"Retry-After": "7"}), 7.0),
-        (NO_SPREAD, (503, {}), 0.25),
+        (NO_SPREAD, (503, {}), 2.0),
         (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "2"}), 3.0),
         (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "4"}), 4.0),
         (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (429, {}), 5.0),
-        (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (502, {}), 0.25),
-        (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 0.25),
+        (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (502, {}), 2.0),
+        (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 2.0),
         # The server's own clock: Date + Age is its now.
         (
             NO_SPREAD,
@@ -255,7 +255,7 @@ async def test_steps_of_the_wall_clock_change_nothing(adapter, quick, step):
         clock.step_utc(step)
         return (503, {"Retry-After": "2"})
 
-    policy = RetryPolicy(total_timeout=10, hint_spread=0)
+    policy = RetryPolicy(backoff=Fixed(0), total_timeout=10, hint_spread=0)
     async with adapter.client([stepped, stepped, 200], policy=policy, **quick) as client:
         response = await adapter.call(client, "GET", "http://api.example.com/thing")
     assert response.status_code == 200

@@ -130,7 +130,7 @@ async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(ada
             strategy._cooldown.begin(ORIGIN, b"", 50.0, self.monotonic())
 
     policy = RetryPolicy(backoff=Fixed(1.0), max_retry_after=10.0)
-    budget = forbear.RetryBudget(ratio=0, floor_per_second=0)
+    budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=20)
     strategy = forbear.StandardStrategy(policy, budget=budget, cooldown="all", random=lambda: 0.0)
     inner = adapter.watched(["connect_error", 200])
     async with adapter.client(inner, policy=policy, strategy=strategy, clock=Interrupted()) as client:

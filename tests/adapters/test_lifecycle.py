@@ -152,7 +152,7 @@ async def test_what_retries_shows_its_state_in_one_line(adapter):
         text = repr(adapter.retrying(client))
     assert text.startswith(f"<forbear.{adapter.name}.{type(adapter.retrying(client)).__name__} ")
     assert "max_attempts=3" in text
-    assert "RetryBudget 20/20" in text
+    assert "RetryBudget 7/7" in text
     assert ("ScriptedTransport" in text) is ("httpx-family" in adapter.words)
     assert "\n" not in text
 

@@ -79,7 +79,8 @@ async def test_a_policy_of_the_request_replaces_all_of_the_transports(adapter, q
 
 async def test_order_of_precedence(adapter, quick):
     """The transport's policy < override < the request's value, field by field."""
-    async with adapter.client([503], policy=NOW.replace(max_attempts=2), **quick) as client:
+    policy = NOW.replace(max_attempts=2)
+    async with adapter.client([503], policy=policy, budget=None, **quick) as client:
         assert await attempts(adapter, client) == 2
         with forbear.override(max_attempts=3):
             assert await attempts(adapter, client) == 3

@@ -179,7 +179,7 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server, 
     with lane.client(Retry(clock=clock, random=lambda: 0.5)) as client:
         status, _, response = lane.call(client, method, server.url + "/thing", body())
     assert status == 200
-    assert clock.sleeps == [0.25]
+    assert clock.sleeps == [2.0]
     (arrival,) = server.requests("/thing")
     assert arrival.sha256 == hashlib.sha256(b"order" * 99).hexdigest()
     assert record_of(response).reasons == ("NewConnectionError",)
@@ -242,14 +242,14 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
 @pytest.mark.parametrize(
     ("value", "slept"),
     [
-        ("2", 2.1),  # hint + 0.5 × 0.1 × 2
-        ("0", 0.25),  # the backoff: 0.5 × 0.5
-        ("soon", 0.25),
-        ("-1", 0.25),
-        ("1e400", 0.25),
-        ("nan", 0.25),
-        ("²", 0.25),
-        ("Fri, 31 Dec 99999 23:59:59 GMT", 0.25),
+        ("4", 4.2),  # hint + 0.5 × 0.1 × 4
+        ("0", 2.0),  # the backoff: in the middle of 1 to 3
+        ("soon", 2.0),
+        ("-1", 2.0),
+        ("1e400", 2.0),
+        ("nan", 2.0),
+        ("²", 2.0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 2.0),
         ("Thu, 01 Jan 2026 00:00:30 GMT", 31.5),  # the clock stands at 2026-01-01 00:00:00
         ("60", 63.0),
         ("61", None),
@@ -279,10 +279,10 @@ def test_21_26_over_the_wire(lane, server, retry, clock):
     server.script("/hour", "503;retry-after=3600;body=5", 200)
     with lane.client(retry(RetryPolicy(), clock=clock)) as client:
         assert lane.call(client, "GET", server.url + "/soon")[0] == 200
-        assert clock.sleeps == [0.25]
+        assert clock.sleeps == [2.0]
         status, content, response = lane.call(client, "GET", server.url + "/hour")
     assert (status, content) == (503, b"01234")
-    assert clock.sleeps == [0.25]
+    assert clock.sleeps == [2.0]
     record = record_of(response)
     assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
 
@@ -801,7 +801,7 @@ def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry
 def test_27_the_error_tells_the_story(lane, server, retry, clock):
     """Pitfall 27: MaxRetryError has the attempts, also inside the error that requests makes of it."""
     server.script("/thing", "503;retry-after=2", "reset")
-    policy = RetryPolicy(max_attempts=3, hint_spread=0)
+    policy = RetryPolicy(max_attempts=3, backoff=Exponential(), hint_spread=0)
     with (
         lane.client(retry(policy, clock=clock)) as client,
         pytest.raises((MaxRetryError, requests.ConnectionError)) as caught,
@@ -823,7 +823,7 @@ def test_a_retried_call_tells_its_story(lane, server, retry, clock):
         *_, retried = lane.call(client, "GET", server.url + "/thing")
         *_, plain = lane.call(client, "GET", server.url + "/thing")
     record = record_of(retried)
-    assert [(each.number, each.status, each.delay) for each in record.attempts] == [(1, 503, 0.25), (2, 200, None)]
+    assert [(each.number, each.status, each.delay) for each in record.attempts] == [(1, 503, 2.0), (2, 200, None)]
     assert (record.method, record.origin, record.reason) == ("GET", server.url, None)
     assert [each.status for each in record_of(plain).attempts] == [200]
 
@@ -1021,7 +1021,7 @@ def test_attempts_are_counted_down_and_exhausted(retry, clock):
     assert caught.value.__cause__ is error
     assert caught.value.pool is POOL
     assert caught.value.url == "/thing"
-    assert clock.sleeps == [0.25, 0.5]
+    assert clock.sleeps == [2.0, 3.5]
 
 
 def test_attempts_are_counted_also_if_nobody_sleeps(retry):
@@ -1053,7 +1053,7 @@ def test_sleeping_without_a_verdict_does_nothing(retry, clock):
     after = template.increment("GET", "/thing", response=answer(503))
     after.sleep()
     after.sleep()
-    assert clock.sleeps == [0.25]
+    assert clock.sleeps == [2.0]
 
 
 def test_an_unknown_method_is_not_safe(retry):

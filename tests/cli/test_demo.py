@@ -97,10 +97,10 @@ def test_the_throttled_get_waits_the_second_that_was_asked_for(rows):
 
 
 def test_an_outage_costs_no_more_than_the_budget(rows):
-    """100 calls: 20 tokens at the start, a fifth of the calls, and one per second that it took."""
+    """100 calls: 7 tokens at the start, a tenth of the calls, and one per second that it took."""
     for saw, _, took, _ in rows[11]:
         requests = int(re.fullmatch(r"(\d+) requests for 100 calls", saw)[1])
-        assert 100 + 20 <= requests <= 100 + 20 + 20 + float(took.removesuffix(" s")) + 1
+        assert 100 + 7 <= requests <= 100 + 7 + 10 + float(took.removesuffix(" s")) + 1
 
 
 def test_the_library_log_is_not_printed_and_is_put_back(capsys):

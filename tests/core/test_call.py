@@ -531,13 +531,13 @@ def test_hints_ignored_are_ignored_as_delays_only() -> None:
     assert answered(a_call(policy), 400, 30, 0.0, ("x-should-retry", "true")) == RetryAfter(1.0, "backoff")
 
 
-def test_the_previous_wait_is_what_was_waited() -> None:
-    """Decorrelated jitter grows from the last wait, a hint's too."""
+def test_a_schedule_grows_from_what_it_drew_itself() -> None:
+    """Decorrelated from 1 s, drawn highest: 3, then 9, although a server made 20 of the first."""
     policy = a_policy(backoff=Exponential(base=1.0, cap=100.0, jitter="decorrelated"))
     call = a_call(policy, random=lambda: 1.0)
     assert answered(call, hint=20) == RetryAfter(20.0, "retry-after")
     call.sending(20.0)
-    assert answered(call, now=20.0) == RetryAfter(60.0, "backoff")
+    assert answered(call, now=20.0) == RetryAfter(9.0, "backoff")
 
 
 # --- the deadline -----------------------------------------------------------------------------

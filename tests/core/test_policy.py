@@ -20,7 +20,7 @@ EVERY_RETRYABLE_KIND = {
 # DESIGN section 2, the table of fields.
 DEFAULTS: dict[str, Any] = {
     "max_attempts": 4,
-    "backoff": Exponential(base=0.5, cap=30.0, factor=2.0, jitter="full"),
+    "backoff": Exponential(base=1.0, cap=30.0, factor=2.0, jitter="decorrelated"),
     "throttle_backoff": None,
     "statuses": {408, 425, 429, 500, 502, 503, 504},
     "hinted_statuses": set(),

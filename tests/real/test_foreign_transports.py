@@ -99,12 +99,12 @@ def test_a_key_makes_the_post_repeatable_here_too(aiohttp, server):
 def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
     """503, 429 with a hint, 200: the same bytes three times over one connection."""
     clock = FakeClock()
-    server.script("/orders", 503, "429;retry-after=2", 200)
+    server.script("/orders", 503, "429;retry-after=4", 200)
     (response,) = aiohttp(("PUT", server.url + "/orders", {"content": PAYLOAD}), clock=clock)
     assert response.status_code == 200
     assert [arrival.sha256 for arrival in server.requests()] == [hashlib.sha256(PAYLOAD).hexdigest()] * 3
     assert {arrival.connection for arrival in server.requests()} == {1}
-    assert clock.sleeps[1] == pytest.approx(2.1)  # the hint, and half of the tenth that spreads a fleet
+    assert clock.sleeps[1] == pytest.approx(4.2)  # the hint, and half of the tenth that spreads a fleet
 
 
 def test_a_one_shot_body_is_not_sent_twice(aiohttp, server):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import forbear
+from forbear import Fixed, RetryPolicy
 from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.real
@@ -75,7 +76,7 @@ def nginx(nginx_program, tmp_path_factory, free_port, wait_for_port):
 def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(lane, nginx):
     """limit_req, 1 request per second: 200, 429 with Retry-After: 1, and 200 not before that second is over."""
     url = f"{nginx.url}/limited/{lane.id}"
-    first, second = lane.calls(("GET", url), ("GET", url), clock=None)
+    first, second = lane.calls(("GET", url), ("GET", url), clock=None, policy=RetryPolicy(backoff=Fixed(0)))
     assert (first.status_code, second.status_code, second.text) == (200, 200, "served\n")
     seen = nginx.seen(f"/limited/{lane.id}", 3)
     assert [entry["status"] for entry in seen] == [200, 429, 200]

@@ -64,7 +64,7 @@ def test_attempts(call, server, clock, waits, plugged, settings, attempts, step,
     error = call(plugged=plugged, **settings)
     assert len(server.requests()) == attempts
     assert type(error) is kind
-    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4 if plugged else 0)
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4 if plugged else 0)
     assert waits == []
     # ApiError has neither the response nor a cause; ConnectionError comes from one.
     assert len(forbear.record_of(error).attempts) == (4 if plugged and step == "close" else 0)

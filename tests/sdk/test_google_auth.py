@@ -55,7 +55,7 @@ def test_attempts(authorized, server, clock, plugged, attempts):
     response = authorized(plugged).get(f"{server.url}/bucket")
     assert response.status_code == 503
     assert tokens(server) == ["Bearer token-0"] * attempts
-    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4)
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
     assert len(forbear.record_of(response).attempts) == attempts
 
 

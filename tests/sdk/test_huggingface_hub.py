@@ -64,7 +64,7 @@ def test_attempts_of_the_api(plug, server, clock, plugged, attempts):
         HfApi(endpoint=server.url, token=False).model_info("a/b")
     assert type(caught.value) is HfHubHTTPError
     assert len(server.requests()) == attempts
-    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4)
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
     assert len(forbear.record_of(caught.value).attempts) == attempts
 
 
@@ -89,7 +89,7 @@ def test_attempts_of_http_backoff(plug, server, clock, waits, plugged, settings,
         http_backoff("GET", server.url + FILE, **settings)
     assert type(caught.value) is kind
     assert len(server.requests()) == attempts
-    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4 if plugged else 0)
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4 if plugged else 0)
     assert len(waits) == (0 if settings else 5)
     assert len(forbear.record_of(caught.value).attempts) == (4 if plugged else int(fault != "close"))
 
@@ -130,5 +130,5 @@ def test_attempts_of_the_asynchronous_client(server, quick, clock, backend):
     response = anyio.run(ask, backend=backend)
     assert response.status_code == 503
     assert len(server.requests()) == 4
-    assert clock.sleeps == [0.25, 0.5, 1.0]
+    assert clock.sleeps == [2.0, 3.5, 5.75]
     assert len(forbear.record_of(response).attempts) == 4

@@ -95,7 +95,7 @@ def test_a_list_after_two_failures(call, server, quick, clock):
     answer = call(Retry(RetryPolicy(), **quick))
     assert answer.status == 200
     assert len(server.requests()) == 3
-    assert clock.sleeps == [0.25, 0.5]
+    assert clock.sleeps == [2.0, 3.5]
     assert forbear.record_of(answer).reasons == ("503", "ProtocolError")
 
 

@@ -98,8 +98,8 @@ def test_attempts_of_what_may_be_repeated(sdk, server, clock, waits, plugged, se
     assert len(server.requests()) == attempts
     assert type(error) is getattr(openai, name)
     assert len(forbear.record_of(error).attempts) == (4 if plugged else int(fault != "close"))
-    # Of each 4 attempts 3 follow a wait of forbear: half of 0.5, 1 and 2 s.
-    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4)
+    # Of each 4 attempts 3 follow a wait of forbear: the middle of 1 to 3, 1 to 6 and 1 to 10.5 s.
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
     assert len(waits) == (2 if "max_retries" not in settings else 0)
 
 

@@ -63,7 +63,7 @@ def test_attempts(call, server, quick, clock):
     with record() as events:
         error = call(retry=Retry(RetryPolicy(), **quick))
     assert len(server.requests()) == 4
-    assert clock.sleeps == [0.25, 0.5, 1.0]
+    assert clock.sleeps == [2.0, 3.5, 5.75]
     assert type(error) is github.GithubException
     assert error.status == 503
     # GithubException has neither response nor cause, so only a listener can tell.

@@ -57,7 +57,7 @@ def test_attempts(call, server, clock, plugged, settings, attempts):
     assert type(error) is TwilioRestException
     assert error.status == 503
     assert len(server.requests()) == attempts
-    assert clock.sleeps == [0.25, 0.5, 1.0] * (attempts // 4)
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
     # TwilioRestException has neither response nor cause, so only a listener can tell.
     assert forbear.record_of(error).attempts == ()
     events.assert_retried(attempts - 1)

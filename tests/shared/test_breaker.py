@@ -608,7 +608,7 @@ def test_what_counts_of_answers(failure: Failure | None, counts: bool | None) ->
 
 
 def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
-    budget = RetryBudget(ratio=1, floor_per_second=0)
+    budget = RetryBudget(ratio=1, floor_per_second=0, burst=20)
     assert budget.spend(A, 10, NOW)
     strategy = a_strategy(opened(a_breaker()), budget)
     with pytest.raises(RetryRefused) as caught:
@@ -764,7 +764,7 @@ def test_repr_of_the_strategy() -> None:
     strategy = StandardStrategy(RetryPolicy(), budget=RetryBudget(), breaker=CircuitBreaker(), cooldown="all")
     assert (
         repr(strategy)
-        == "<StandardStrategy max_attempts=4 <RetryBudget 20/20> <CircuitBreaker closed> <Cooldown all, 0 held>>"
+        == "<StandardStrategy max_attempts=4 <RetryBudget 7/7> <CircuitBreaker closed> <Cooldown all, 0 held>>"
     )
 
 

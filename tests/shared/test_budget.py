@@ -34,10 +34,10 @@ def drained(budget: RetryBudget, scope: str = A, now: float = 0.0) -> RetryBudge
 
 
 def test_defaults() -> None:
-    """DESIGN section 5."""
+    """What benchmarks/overload.py found to be no worse than no retry in any trouble."""
     budget = RetryBudget()
     numbers = (budget.ratio, budget.floor_per_second, budget.burst, budget.hinted_cost, budget.scope)
-    assert numbers == (0.2, 1.0, 20, 0.25, "origin")
+    assert numbers == (0.1, 1.0, 7, 0.25, "origin")
 
 
 def test_a_fresh_budget_is_full() -> None:
@@ -413,7 +413,7 @@ if child == 0:
     # In the child nobody is left who could let go of the parent's lock.
     assert budget.spend("a", 1.0, 0.0)
     budget.deposit("a", 0.0)
-    assert abs(budget.tokens("a", 0.0) - 3.2) < 1e-9, budget.tokens("a", 0.0)
+    assert abs(budget.tokens("a", 0.0) - 3.1) < 1e-9, budget.tokens("a", 0.0)
     os._exit(0)
 for _ in range(200):
     ended, status = os.waitpid(child, os.WNOHANG)
@@ -471,7 +471,7 @@ def test_a_budget_that_nobody_holds_is_freed() -> None:
 
 
 def test_repr_is_one_line_of_state() -> None:
-    budget = RetryBudget()
+    budget = RetryBudget(burst=20)
     assert repr(budget) == "<RetryBudget 20/20>"
     for _ in range(3):
         assert budget.spend(A, 1.0, 0.0)

@@ -67,7 +67,7 @@ def test_it_refuses_before_it_takes(
     failure: Failure, latest: float, attempts: int, reason: Reason, delay: float | None
 ) -> None:
     """``RetryRefused`` says why, and nothing was spent."""
-    budget = RetryBudget()
+    budget = RetryBudget(burst=20)
     strategy = a_strategy(budget)
     token = strategy.acquire_initial_token(A, 0.0)
     token.attempts = attempts
@@ -89,13 +89,23 @@ def test_the_budget_refuses_last() -> None:
     assert (caught.value.reason, caught.value.retry_after) == (Reason.BUDGET_EXHAUSTED, 1.0)
 
 
+def test_a_schedule_goes_on_from_its_own_last_wait() -> None:
+    """Decorrelated from 1 s, drawn in the middle: 2, then between 1 and 3 × 2, although a server made 50 of it."""
+    strategy = StandardStrategy(RetryPolicy(hint_spread=0.0), random=lambda: 0.5)
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    assert strategy.refresh_token(token, answer(503, 50.0), 0.0, latest=1e9).delay == 50.0
+    token.attempts = 2
+    assert strategy.refresh_token(token, RESET, 50.0, latest=1e9).delay == 3.5
+
+
 @pytest.mark.parametrize("wait", [-1.0, float("nan")])
 def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(wait: float) -> None:
     class Nonsense:
         def delay(self, attempt: int, previous: float, random: Any) -> float:
             return wait
 
-    budget = RetryBudget()
+    budget = RetryBudget(burst=20)
     strategy = a_strategy(budget, backoff=Nonsense())
     token = strategy.acquire_initial_token(A, 0.0)
     with pytest.raises(ValueError, match="the backoff answered"):
@@ -119,7 +129,7 @@ def test_without_a_budget_only_attempts_count() -> None:
 @pytest.mark.parametrize("second", ["record_success", "release"])
 def test_both_ends_are_idempotent(first: str, second: str) -> None:
     """Whatever ends a token twice is paid back once."""
-    budget = RetryBudget(ratio=0, floor_per_second=0)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     strategy = a_strategy(budget)
     token = strategy.acquire_initial_token(A, 0.0)
     refresh(strategy, token)
@@ -132,7 +142,7 @@ def test_both_ends_are_idempotent(first: str, second: str) -> None:
 
 
 def test_a_token_that_bought_nothing_gets_nothing() -> None:
-    budget = RetryBudget(ratio=0, floor_per_second=0)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     assert budget.spend(A, 5.0, 0.0)
     strategy = a_strategy(budget)
     strategy.release(strategy.acquire_initial_token(A, 0.0), 0.0)
@@ -155,7 +165,7 @@ def test_quiet_is_the_budgets() -> None:
 
 def test_each_call_deposits_once() -> None:
     """Ratio counts calls, not attempts."""
-    budget = RetryBudget(ratio=0.5, floor_per_second=0)
+    budget = RetryBudget(ratio=0.5, floor_per_second=0, burst=20)
     assert budget.spend(A, 10.0, 0.0)
     strategy = a_strategy(budget)
     token = strategy.acquire_initial_token(A, 0.0)
@@ -168,7 +178,7 @@ def test_each_call_deposits_once() -> None:
 
 def test_other_rules_on_the_same_budget() -> None:
     """``override`` and per-request settings change the rules, not the allowance."""
-    budget = RetryBudget(ratio=0, floor_per_second=0)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     strategy = a_strategy(budget)
     other = strategy.with_policy(RetryPolicy(max_attempts=2, backoff=Fixed(7.0)))
     token = other.acquire_initial_token(A, 0.0)
@@ -196,7 +206,7 @@ def test_one_budget_for_several_strategies() -> None:
 
 
 def test_repr_is_one_line_of_state() -> None:
-    assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=4 <RetryBudget 20/20>>"
+    assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=4 <RetryBudget 7/7>>"
     assert repr(a_strategy(None, max_attempts=2)) == "<StandardStrategy max_attempts=2 <no budget>>"
     origins = Origins(["http://a", "http://b"])
     assert repr(StandardStrategy(RetryPolicy(), budget=None, origins=origins)).endswith(f"<no budget> {origins!r}>")

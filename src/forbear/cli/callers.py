@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..context import deadline
+from ..core.backoff import Exponential
 from ..core.policy import RetryPolicy
 from ..core.record import record_of
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Caller", "HttpxCaller", "Order", "installed"]
 
-DEFAULT = RetryPolicy()
+# A tenth of the default waits: nobody wants to watch them.
+DEFAULT = RetryPolicy(backoff=Exponential(base=0.1, jitter="decorrelated"))
 # Nothing here goes over TLS, and loading the certificates for it would take longer than most scenes.
 PLAIN = {"verify": False}
 TIMEOUT = 5.0  # seconds; the clients' own. Longer than anything in a scene should take

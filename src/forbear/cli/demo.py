@@ -146,6 +146,7 @@ class Page:
         self.line(f"A server on this machine ({server.url}) misbehaves on purpose.")
         self.line("It is sent real requests, through forbear, by")
         self.line(f"{by}.")
+        self.line("Waits that no server asked for are a tenth of what is usual.")
         self.line("waited: between attempts; took: the whole call, from the request to what the caller got.")
 
     def heading(self, text: str) -> None:

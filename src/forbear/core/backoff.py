@@ -30,7 +30,8 @@ class Backoff(Protocol):
 
         Args:
             attempt: The attempt that failed; 1 is the first one.
-            previous: The wait before that attempt in seconds, 0.0 before the first.
+            previous: Seconds that this call's schedule answered last, whatever a server then made of them; 0.0
+                before the first.
             random: Like ``random.random``; the only randomness a schedule may use.
         """
         ...

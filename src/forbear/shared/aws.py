@@ -140,10 +140,11 @@ class TokenBucket:
 class AwsToken(RetryToken):
     """What a call has bought."""
 
-    __slots__ = ("ended", "paid", "paid_for")
+    __slots__ = ("drawn", "ended", "paid", "paid_for")
 
     def __init__(self) -> None:
         super().__init__()
+        self.drawn = 0.0  # seconds that the schedule answered last
         self.paid: float = 0  # tokens for the last retry
         self.paid_for = 0  # number of the attempt they bought
         self.ended = False
@@ -237,7 +238,8 @@ class AwsStandard:
         if attempts >= self.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
         schedule = self.throttle_backoff if failure.is_throttle else self.backoff
-        delay, source = schedule.delay(attempts, token.delay, self.random), "backoff"
+        delay, source = schedule.delay(attempts, token.drawn, self.random), "backoff"
+        token.drawn = delay
         if not delay >= 0:  # a custom schedule; NaN too
             raise ValueError(f"the backoff answered {delay!r} s")
         asked = failure.hint.delay

@@ -34,10 +34,11 @@ class RetryBudget:
     """An allowance for retries, shared by everything it is given to. Thread-safe.
 
     Args:
-        ratio: Tokens that each call deposits; 0.2 lets retries be a fifth of traffic. At least 0.
+        ratio: Tokens that each call deposits; 0.1 lets retries be a tenth of traffic. At least 0.
         floor_per_second: Tokens per second that come whatever the traffic, so that a quiet client can
             retry too. At least 0.
-        burst: Most tokens a bucket holds, and what it starts with. At least 1.
+        burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n processes may send
+            n bursts into the first second of an outage, so it is small; one process with many threads may want more.
         hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and relatives): it
             knows what it can take. From 0 to 1; any other retry costs 1.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or a function
@@ -68,9 +69,9 @@ class RetryBudget:
 
     def __init__(
         self,
-        ratio: float = 0.2,
+        ratio: float = 0.1,
         floor_per_second: float = 1.0,
-        burst: float = 20,
+        burst: float = 7,
         hinted_cost: float = 0.25,
         scope: Scope = "origin",
     ) -> None:

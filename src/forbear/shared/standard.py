@@ -37,8 +37,8 @@ TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
 
 class StandardToken(RetryToken):
     __slots__ = (
-        "begun_at", "credential", "ended", "held", "immediate_used", "is_admitted", "observed", "origin", "paid",
-        "paid_for", "permit", "plan", "scope", "tried",
+        "begun_at", "credential", "drawn", "ended", "held", "immediate_used", "is_admitted", "observed", "origin",
+        "paid", "paid_for", "permit", "plan", "scope", "tried",
     )  # fmt: skip
 
     def __init__(self, scope: str, origin: str, begun_at: float, attempts: int = 0) -> None:
@@ -52,6 +52,7 @@ class StandardToken(RetryToken):
         self.tried: tuple[str, ...] = ()  # origins that failed before
         self.paid = 0.0  # tokens
         self.paid_for = 0  # number of the attempt they bought
+        self.drawn = 0.0  # seconds that the schedule answered last
         self.immediate_used = False
         self.plan: tuple[int, float, str, float] | None = None  # attempts made; delay, source and cost of the next
         self.ended = False
@@ -265,7 +266,9 @@ class StandardStrategy:
             token.immediate_used = True
             delay = 0.0
         else:
-            delay = backoff.delay(attempts, token.delay, self.random)
+            # Its own last wait, not what a server made of it: after an hour's hint it would start at its cap.
+            delay = backoff.delay(attempts, token.drawn, self.random)
+            token.drawn = delay
             if not delay >= 0:  # a custom schedule; NaN too
                 raise ValueError(f"the backoff answered {delay!r} s")
         cost = 1.0 if asked is None else self._budget.hinted_cost

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..core.backoff import Exponential, Fixed
 from ..core.policy import RetryPolicy
+from ..shared.aws import AwsStandard, TokenBucket
 from ..shared.breaker import CircuitBreaker
 from ..shared.budget import RetryBudget
 from ..shared.standard import StandardStrategy
@@ -50,10 +51,13 @@ def as_a_transport(policy: RetryPolicy, random: Callable[[], float]) -> RetryStr
     return StandardStrategy(policy, budget=RetryBudget(), random=random)
 
 
-def under_a_quota(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-    # 500 tokens, 5 a retry, one back for each success: counted in retries.
-    budget = RetryBudget(ratio=0.2, floor_per_second=0.0, burst=100, hinted_cost=1.0)
-    return StandardStrategy(policy, budget=budget, random=random)
+def as_aws(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
+    return AwsStandard(random=random)
+
+
+def as_older_aws(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
+    bucket = TokenBucket(500, cost=5, throttling_cost=5)
+    return AwsStandard(bucket=bucket, backoff=policy.backoff, throttle_backoff=policy.backoff, random=random)
 
 
 def with_breaker(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
@@ -92,8 +96,9 @@ CONTENDERS = {
         Contender("httpx-retries", "Retry(): 11 attempts, no wait", peer(11, ZERO), bare),
         Contender("smg", "5 attempts, 50 ms × 1.5, ±20 %", peer(5, Exponential(0.05, factor=1.5, jitter=0.2)), bare),
         Contender(
-            "aws", "3 attempts, 1 s × 2, full jitter, 500 tokens", peer(3, Exponential(1.0, cap=20.0)), under_a_quota
+            "aws", "older SDKs: 3 attempts, 1 s × 2, 5 of 500 tokens", peer(3, Exponential(1.0, 20.0)), as_older_aws
         ),
+        Contender("aws-standard", "AwsStandard(): 50 ms × 2, 14 of 500", peer(3, Exponential(0.05, 20.0)), as_aws),
         Contender("forbear-without-budget", "the default policy, budget=None", OURS, bare),
         Contender("forbear", "what a transport does by default", OURS, as_a_transport),
     )
