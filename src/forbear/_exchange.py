@@ -16,6 +16,7 @@ from .core.call import Call
 from .core.nesting import ends_outer_loops, outer_loop
 from .core.outcome import Failure, FailureKind, Phase
 from .core.record import RECORD, record_from
+from .core.resume import Part
 from .core.trail import Trail
 from .core.verdict import GiveUp, Reason, Renew, RetryAfter
 from .errors import RetryRefused
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
     from .context import Scope
     from .core.outcome import RequestFacts
     from .core.policy import RetryPolicy
+    from .core.resume import Download
     from .core.verdict import Verdict
 
-__all__ = ["CallExchange", "CutOff", "bare", "is_nested"]
+__all__ = ["CallExchange", "CutOff", "Interrupted", "bare", "is_nested"]
 
 CHAIN = 32  # errors behind one that are looked at; clients make four or five
 
 
 class CutOff(Exception):
     """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
+
+
+class Interrupted(Exception):
+    """The rest of a body did not come; never leaves a transport."""
 
 
 class CallExchange:
@@ -54,6 +60,13 @@ class CallExchange:
     # The outcome of an attempt that went through the door, until the drive asks for it.
     first_response: Any = None
     first_error: Exception | None = None
+    # What broke the body of the answer of the last attempt: while it was read here, or after it was handed over.
+    body_error: Exception | None = None
+    # A download that the caller has ``received`` so much of and that is being resumed.
+    download: Download | None = None
+    received = 0
+    progressed = False
+    broke_at = 0  # where in the trail this is noted
 
     def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
         self.transport: Any = transport
@@ -188,6 +201,8 @@ class CallExchange:
             failure = Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
         else:
             failure = self._failure_of(error)
+            if error is self.body_error:
+                failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=self.progressed)
         self._look_after(failure, error)
         if isinstance(error, CutOff) or (self.timeouts is not None and self.timeouts.cut_short(failure.kind, now)):
             verdict = call.cut_off(failure, now)
@@ -203,6 +218,14 @@ class CallExchange:
         if type(verdict) is RetryAfter:
             self.last_error = bare(error)
         return verdict
+
+    def _judge_body(self, verdict: Verdict) -> Verdict:
+        """Of an answer that is accepted the body has to be whole too, if it was read."""
+        error = self.body_error
+        if verdict is not None or error is None:
+            return verdict
+        self.call.broke(progressed=False)
+        return self.judge_error(error)
 
     def needs_renewal(self) -> bool:
         strategy: Any = self.call.strategy
@@ -297,7 +320,61 @@ class CallExchange:
             if self.callers_own is None:
                 self.callers_own = [name for name in TOLD if has_header(call.facts, name.lower())]
             said = [line for line in said if line[0] not in self.callers_own]
+        if self.download is not None:
+            said.extend(self.download.fields(self.received))
         return said
+
+    # A body that broke off after it was handed over.
+
+    def resume(self, download: Download, error: Exception, received: int, *, progressed: bool) -> None:
+        """Get ready to ask for the rest of a body; then drive this exchange again.
+
+        What limited the call until its answer was handed over limits it no longer, ``forbear.deadline`` does.
+
+        Args:
+            download: What the answer was the beginning of.
+            error: What broke its body.
+            received: Raw octets of the body that the caller has.
+            progressed: Some of them came since it was resumed last.
+        """
+        transport, call = self.transport, self.call
+        call.broke(progressed=progressed)
+        self.broke_at = len(call.trail.entries)
+        now = transport._now()
+        call.deadline_at = inf if self.scope is None else self.scope.deadline_on(transport._clock, now)
+        self.initial_delay = 0.0
+        self.download, self.received, self.progressed = download, received, progressed
+        self.first_error = self.body_error = error
+
+    def take_up(self, status: int, lines: Any) -> Part:
+        """Say what the answer that was accepted is to the download, and note it."""
+        download, trail = self.download, self.call.trail
+        assert download is not None
+        offset = download.first + self.received
+        part = download.judge(self.received, status, lines)
+        if part is Part.OTHER:
+            self.call.refusal = GiveUp(Reason.RESPONSE_DELIVERED)
+        else:
+            trail.resumed += (offset,)
+            self._tell_resumption("resumed")
+        return part
+
+    def fail_to_resume(self, error: Exception) -> Exception:
+        """The rest of the body will not come: attach the story to the error that broke it."""
+        if self.call.trail.entries[self.broke_at][3] is not None:  # it was to be asked for
+            self._tell_resumption("failed")
+        told: Exception = self._told(error)
+        return told
+
+    def _tell_resumption(self, result: str) -> None:
+        assert self.download is not None
+        self.transport._notices.resumed(
+            self.call,
+            self.download.first + self.received,
+            self.download.complete,
+            result,
+            () if self.scope is None else self.scope.listeners,
+        )
 
     # The end.
 
@@ -367,7 +444,12 @@ class CallExchange:
         """The transport was closed during a wait: the last error, or what is left of the last answer.
 
         Its body and headers were let go of before the wait; its status is known.
+
+        Raises:
+            The library's own error, or Interrupted: it was to bring the rest of a body.
         """
+        if self.download is not None:
+            raise Interrupted
         failure = self.call.last_failure
         if failure is None:
             raise self._told(self._closed_error())

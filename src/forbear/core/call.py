@@ -257,6 +257,17 @@ class Call:
             return None
         return self._repeat(failure, now, body_ready, nested)
 
+    def broke(self, *, progressed: bool) -> None:
+        """The body of the answer that was accepted last is not whole; ``after_error`` is told of it next.
+
+        Args:
+            progressed: A part of it came and only the rest will be asked for: this attempt counts as a first one.
+        """
+        if self.trail.entries:  # else it went through the door, and no note was taken
+            self.trail.entries.pop()
+        if progressed:
+            self.attempts = 1
+
     def after_renewal(self, now: float) -> RetryAfter | GiveUp:
         """Go on judging after ``Renew`` was carried out, or could not be."""
         failure, self.pending = self.pending, None

@@ -17,6 +17,7 @@ __all__ = [
     "Event",
     "FailedOver",
     "GaveUp",
+    "Resumption",
     "RetryScheduled",
     "SucceededAfterRetry",
 ]
@@ -94,6 +95,18 @@ class SucceededAfterRetry(NamedTuple):
     name: str = "succeeded_after_retry"
 
 
+class Resumption(NamedTuple):
+    """A body broke off after it was handed over, and the rest of it was asked for."""
+
+    client: str
+    method: str
+    origin: str
+    offset: int  # position of the first octet that was missing
+    total: int | None  # length of the whole, as far as the server has told
+    result: str  # "resumed"; or "failed": the rest did not come, or what came was something else
+    name: str = "resume"
+
+
 class CircuitTransition(NamedTuple):
     """A circuit breaker passed from one state to another, seen by the client whose call caused it."""
 
@@ -107,4 +120,4 @@ class CircuitTransition(NamedTuple):
     name: str = "circuit_transition"
 
 
-Event = AttemptFailed | RetryScheduled | FailedOver | GaveUp | SucceededAfterRetry | CircuitTransition
+Event = AttemptFailed | RetryScheduled | FailedOver | GaveUp | SucceededAfterRetry | Resumption | CircuitTransition

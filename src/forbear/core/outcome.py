@@ -117,9 +117,10 @@ class Failure:
         status: The answer's status, None when there was no answer.
         hint: What the answer's headers asked for.
         error: Name of the exception's class, None for an answer. Never its text.
+        progress: A part of the answer's body has come and is kept: only the rest would be asked for again.
     """
 
-    __slots__ = ("error", "hint", "kind", "phase", "status")
+    __slots__ = ("error", "hint", "kind", "phase", "progress", "status")
 
     def __init__(
         self,
@@ -128,12 +129,14 @@ class Failure:
         status: int | None = None,
         hint: Hint = NO_HINT,
         error: str | None = None,
+        progress: bool = False,
     ) -> None:
         self.kind = kind
         self.phase = phase
         self.status = status
         self.hint = hint
         self.error = error
+        self.progress = progress
 
     @property
     def retry_safety(self) -> RetrySafety:

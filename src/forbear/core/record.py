@@ -56,6 +56,8 @@ class CallRecord(NamedTuple):
         reason: Why it gave up; None when what came was accepted.
         refused_delay: The uncut wait in seconds that was refused (a Retry-After that is too long, a
             deadline), None when none was.
+        resumed: Where the body broke off and was gone on with: for each time the position of the first octet
+            that was missing in the representation as it is sent, a Content-Encoding included.
     """
 
     method: str
@@ -64,6 +66,7 @@ class CallRecord(NamedTuple):
     elapsed: float | None
     reason: Reason | None
     refused_delay: float | None
+    resumed: tuple[int, ...] = ()
 
     @property
     def retries(self) -> int:
@@ -84,6 +87,8 @@ class CallRecord(NamedTuple):
         story = ", ".join(self.reasons) or "no failure"
         times = f" in {self.elapsed:.3g} s" if self.elapsed is not None else ""
         plural = "" if len(self.attempts) == 1 else "s"
+        if self.resumed:
+            story += f"; resumed at {', '.join(map(str, self.resumed))}"
         ending = f"; gave up: {self.reason.value}" if self.reason is not None else ""
         if self.refused_delay is not None:
             ending += f" ({self.refused_delay:.3g} s)"
@@ -107,7 +112,9 @@ def record_from(trail: Trail) -> CallRecord:
         )
         for number, (status, failure, elapsed, delay, source, origin) in enumerate(trail.entries, trail.sent_before + 1)
     )
-    return CallRecord(trail.method, trail.origin, attempts, trail.elapsed, trail.reason, trail.refused_delay)
+    return CallRecord(
+        trail.method, trail.origin, attempts, trail.elapsed, trail.reason, trail.refused_delay, trail.resumed
+    )
 
 
 def record_of(outcome: Any) -> CallRecord:

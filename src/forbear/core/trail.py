@@ -16,7 +16,7 @@ class Trail:
     Taking notes costs a tenth of making the record, and hardly anyone looks.
     """
 
-    __slots__ = ("elapsed", "entries", "method", "origin", "reason", "refused_delay", "sent_before")
+    __slots__ = ("elapsed", "entries", "method", "origin", "reason", "refused_delay", "resumed", "sent_before")
 
     def __init__(self, method: str, origin: str) -> None:
         self.method = method
@@ -27,6 +27,7 @@ class Trail:
         self.elapsed: float | None = None
         self.reason: Reason | None = None
         self.refused_delay: float | None = None
+        self.resumed: tuple[int, ...] = ()  # positions at which the body was gone on with
 
     def waited(self) -> float:
         return sum(entry[3] or 0.0 for entry in self.entries)

@@ -271,7 +271,8 @@ class StandardStrategy:
             token.drawn = delay
             if not delay >= 0:  # a custom schedule; NaN too
                 raise ValueError(f"the backoff answered {delay!r} s")
-        cost = 1.0 if asked is None else self._budget.hinted_cost
+        # What asks only for the rest of a body makes the server do nothing twice.
+        cost = 1.0 if asked is None and not failure.progress else self._budget.hinted_cost
         if is_alone:
             delay, source = self._wait_here(token, failure, delay, now, latest)
         else:

@@ -29,6 +29,7 @@ LEVELS = {
     "attempt_failed": logging.DEBUG,
     "retry_scheduled": logging.INFO,
     "succeeded_after_retry": logging.INFO,
+    "resume": logging.INFO,
     "failover": logging.WARNING,
     "gave_up": logging.WARNING,
 }
@@ -133,6 +134,16 @@ class Notices:
             listeners,
         )
 
+    def resumed(self, call: Call, offset: int, total: int | None, result: str, more: tuple[Listener, ...] = ()) -> None:
+        """The rest of a body was asked for."""
+        listeners = self._listeners + more
+        if not listeners and not logger.isEnabledFor(logging.INFO):
+            return
+        from ..core.events import Resumption
+
+        facts = call.facts
+        self._tell(Resumption(self.client, facts.method, facts.origin, offset, total, result), listeners)
+
     def refused(self, call: Call, now: float, more: tuple[Listener, ...] = ()) -> None:
         """An attempt was not sent: the breaker or a cooldown is in the way."""
         listeners, failure, refusal = self._listeners + more, call.last_failure, call.refusal
@@ -228,6 +239,9 @@ def sentence(event: Any) -> str:
     subject = f"{event.method} {event.origin}"
     if event.name == "succeeded_after_retry":
         return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
+    if event.name == "resume":
+        whole = "unknown" if event.total is None else event.total
+        return f"{subject}: {event.result} at byte {event.offset} of {whole}"
     what = event.status or event.error or "not sent"
     if event.name == "failover":
         return f"{subject}: {what} on attempt {event.attempt}, the next one goes to {event.to_origin}"
