@@ -251,6 +251,8 @@ class CallExchange:
         now = self.transport._now()
         verdict = self.call.after_renewal(now)
         self._tell_failure(verdict, now)
+        if error is None:
+            error = self.body_error
         if error is not None and type(verdict) is RetryAfter:
             self.last_error = bare(error)
         return verdict

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         before_attempt: Callable[[Any, int], Any] | None
         on_event: Iterable[Callable[[Event], object]]
         body_buffer: int
+        prefetch: int
+        resume: bool
         contact: str | None
         announce_attempts: bool
         stop_outer_retries: bool
@@ -85,6 +87,8 @@ class Retrying:
         before_attempt: Callable[[Any, int], Any] | None,
         on_event: Iterable[Callable[[Event], object]],
         body_buffer: int,
+        prefetch: int = 0,
+        resume: bool = False,
         contact: str | None,
         announce_attempts: bool,
         stop_outer_retries: bool,
@@ -129,9 +133,14 @@ class Retrying:
                 raise TypeError(f"{option} must be a function, got {shown(hook)}")
         if callable(on_event):
             raise TypeError(f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]")
-        if isinstance(body_buffer, bool) or not isinstance(body_buffer, int) or body_buffer < 0:
-            raise ValueError(f"body_buffer must be a number of bytes, 0 for none, got {shown(body_buffer)}")
-        for option, switch in (("announce_attempts", announce_attempts), ("stop_outer_retries", stop_outer_retries)):
+        for option, octets in (("body_buffer", body_buffer), ("prefetch", prefetch)):
+            if isinstance(octets, bool) or not isinstance(octets, int) or octets < 0:
+                raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(octets)}")
+        for option, switch in (
+            ("resume", resume),
+            ("announce_attempts", announce_attempts),
+            ("stop_outer_retries", stop_outer_retries),
+        ):
             a_switch(option, switch)
         self._policy = policy
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
@@ -151,6 +160,9 @@ class Retrying:
         if isinstance(self._strategy, StandardStrategy) and self._strategy.on_transition is None:
             self._strategy.on_transition = self._notices.moved
         self._body_buffer = body_buffer
+        self._prefetch = prefetch
+        self._resume = resume
+        self._looks_at_bodies = prefetch > 0 or resume
         self._announce_attempts = announce_attempts
         self._stop_outer_retries = stop_outer_retries
         self._contact = None if contact is None else _checked_contact(contact)

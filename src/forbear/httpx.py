@@ -87,6 +87,12 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
             a token.
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
+        prefetch: Read a body of known length up to so many bytes before handing over the response, so that a
+            truncated one is a failure like any other; for 0.25 s at most, then what came is handed over with the
+            live stream behind it. Never an event stream. 0: never.
+        resume: Go on with the body of a GET when it breaks: ask for the rest with Range and If-Range, and check that
+            it is the rest of the very same bytes; else the error that broke it stands. Needs an answer with a
+            strong ETag, or a Last-Modified that counts as one. False: never.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
         announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
         stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and

@@ -5,24 +5,27 @@ from __future__ import annotations
 from contextlib import suppress
 from math import inf
 
-from .._exchange import CallExchange, CutOff, bare, is_nested
+from .._exchange import CallExchange, CutOff, Interrupted, bare, is_nested
 from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
 from ..core.record import SETTING
+from ..core.resume import Part
 from ..drive import adrive, drive
 from .bodies import ConsumedBody, Guard, wants_guard
 from .elsewhere import answered_by
 from .errors import chain
 from .pools import free_lost_slots
+from .prefetching import Ahead, aprefetch, length_ahead, prefetch
 from .redirects import HOP, Hop, redirect_target
 from .timeouts import DRAIN_BYTES, LoweredTimeout, Timeouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from ..core.policy import RetryPolicy
+    from ..core.resume import Download
     from ..core.trail import Trail
     from ..core.verdict import Verdict
     from .transports import FamilyRetrying, Library
@@ -47,6 +50,7 @@ class Facts(RequestFacts):
 class Exchange(CallExchange):
     """One call through a transport of the family, the part without colour."""
 
+    run: Callable[[], Any]  # drives it
     hop: Hop | None = None
     lines: Any = ()  # the field lines of the answer that was judged last, as octets
 
@@ -87,16 +91,18 @@ class Exchange(CallExchange):
                 self.body = self._guard(stream, transport._body_buffer)
             stream = self.body
         added = self._added_headers(hop.key if hop is not None and hop.key_origin == call.facts.origin else ())
-        if call.deadline_at != inf or policy.attempt_timeout is not None:
-            self.timeouts = Timeouts(
-                request.extensions.get("timeout") or {},
-                transport._now,
-                call.deadline_at,
-                policy.attempt_timeout,
-            )
+        self._limit_attempts()
         if added or self.body is not None or self.timeouts is not None:
             self.pristine = self.outgoing = self._copy(request, stream, added)
             call.facts.headers = self.outgoing.headers
+
+    def _limit_attempts(self) -> None:
+        call, attempt_timeout = self.call, self.call.policy.attempt_timeout
+        self.timeouts = None
+        if call.deadline_at != inf or attempt_timeout is not None:
+            self.timeouts = Timeouts(
+                self.request.extensions.get("timeout") or {}, self.transport._now, call.deadline_at, attempt_timeout
+            )
 
     def _go_to(self, origin: str) -> None:
         request = self.pristine
@@ -143,6 +149,7 @@ class Exchange(CallExchange):
     def _begin_attempt(self) -> tuple[Any, int] | None:
         """Count the attempt, unless the hook comes first: then return what that is called with."""
         transport, call = self.transport, self.call
+        self.body_error = None
         self._aim()
         said = self._said(call.attempts + 1)
         hooked = transport._before_attempt is not None and bool(call.trail.entries)
@@ -168,12 +175,32 @@ class Exchange(CallExchange):
 
     def judge_response(self, response: Any) -> Verdict:
         status = response.status_code
+        verdict: Verdict
         if status < 400 and self.transport._retry_if is None:
-            return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
-        if self.transport._retry_if is not None:
-            response.request = self.outgoing
-        self.lines = lines = response.headers.raw  # made anew each time it is asked for
-        return self._judge(response, status, lines, response.extensions.get(SETTING))
+            verdict = self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
+        else:
+            if self.transport._retry_if is not None:
+                response.request = self.outgoing
+            self.lines = lines = response.headers.raw  # made anew each time it is asked for
+            verdict = self._judge(response, status, lines, response.extensions.get(SETTING))
+        return self._judge_body(verdict)
+
+    def _length_ahead(self, response: Any) -> int:
+        """How much of the body to read before it is judged."""
+        transport = self.transport
+        if (
+            not transport._prefetch
+            or self.download is not None  # the caller has its beginning
+            or self.call.policy is OFF
+            or type(response.stream) is transport._byte_stream
+            or was_read(response.stream)  # at the door
+        ):
+            return 0
+        return length_ahead(self.outgoing, response, transport._prefetch)
+
+    def resume(self, download: Download, error: Exception, received: int, *, progressed: bool) -> None:
+        super().resume(download, error, received, progressed=progressed)
+        self._limit_attempts()
 
     def _failure_of(self, error: Exception) -> Failure:
         library: Library = self.transport._library
@@ -212,6 +239,37 @@ class Exchange(CallExchange):
             outer = inf if self.scope is None else self.scope.deadline_on(transport._clock, now)
             self.timeouts.reopen(outer)
         return response
+
+    def _surrender_body(self) -> None:
+        """Tell the story, if the body of what is handed over broke while it was read: it is not asked for again.
+
+        Who gets the response meets the error where the body breaks, as without us.
+        """
+        error, failure = self.body_error, self.call.last_failure
+        if error is not None and failure is not None and failure.status is None:
+            self.surrender(error)
+            if self._wants_status_error():
+                raise error
+
+    def _is_resumable(self, response: Any) -> bool:
+        """May its body be gone on with if it breaks, as far as that is known without looking closer?"""
+        stream = response.stream
+        return (
+            self.transport._resume
+            and self.request.method == "GET"
+            and response.status_code in (200, 206)
+            and self.call.policy is not OFF
+            and type(stream) is not self.transport._byte_stream
+            and not (was_read(stream) and stream.rest is None)
+        )
+
+    def _take_up(self, response: Any) -> Part:
+        """What the answer is to the download that is being resumed."""
+        self.lines = response.headers.raw
+        part = self.take_up(response.status_code, self.lines)
+        if self.timeouts is not None:
+            self.timeouts.reopen(self.call.deadline_at)
+        return part
 
     def _closed_error(self) -> Exception:
         error: Exception = self.transport._library.module.TransportError(
@@ -256,15 +314,20 @@ class SyncExchange(Exchange):
 
     def send(self) -> Any:
         if self.first_response is not None or self.first_error is not None:
-            return self._first()
-        hooked = self._begin_attempt()
-        if hooked is not None:
-            self._call_hook(hooked)
-            self.call.sending(self.transport._now())
-        try:
-            return self.transport._inner.handle_request(self.outgoing)
-        except ConsumedBody as error:
-            raise self._refuse_second_reading(error) from None
+            response = self._first()
+        else:
+            hooked = self._begin_attempt()
+            if hooked is not None:
+                self._call_hook(hooked)
+                self.call.sending(self.transport._now())
+            try:
+                response = self.transport._inner.handle_request(self.outgoing)
+            except ConsumedBody as error:
+                raise self._refuse_second_reading(error) from None
+        length = self._length_ahead(response)
+        if length:
+            self.body_error = prefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+        return response
 
     def _call_hook(self, hooked: tuple[Any, int]) -> None:
         try:
@@ -274,8 +337,13 @@ class SyncExchange(Exchange):
 
     def discard(self, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
-        if type(response.stream) is not self.transport._byte_stream:
+        if type(response.stream) is self.transport._byte_stream:
+            return
+        if not was_read(response.stream):
             self._drain(response)
+            return
+        with suppress(Exception):  # it was read if it is little and quick
+            response.stream.close()
 
     def _drain(self, response: Any, *, wanted: bool = False) -> bytes | None:
         """Return the raw body if all of it came within bounds; close the response in any case."""
@@ -301,13 +369,29 @@ class SyncExchange(Exchange):
         return None if body is None else b"".join(body)
 
     def hand_over(self, response: Any) -> Any:
+        if self.download is not None:
+            return self._hand_over_rest(response)
+        self._surrender_body()
         response = self._finish(response)
+        library: Library = self.transport._library
         if self._wants_status_error():
             body = self._drain(response, wanted=True)
             raise self._status_error(response, body)
+        if self._is_resumable(response):
+            response.stream = library.resuming(response.stream, response, self)
         if self._is_bounded():
-            response.stream = self.transport._library.bounded(response.stream, self.timeouts, self._deadline_exceeded)
+            response.stream = library.bounded(response.stream, self.timeouts, self._deadline_exceeded)
         return response
+
+    def _hand_over_rest(self, response: Any) -> Any:
+        """Return the response whose body is the rest of the download, None if there is no rest."""
+        part = self._take_up(response)
+        if part is Part.CONTINUES:
+            return response
+        self.discard(response)
+        if part is Part.COMPLETE:
+            return None
+        raise Interrupted
 
     def _guard(self, stream: Any, buffer_limit: int) -> Any:
         return self.transport._library.guard(stream, buffer_limit)
@@ -321,14 +405,16 @@ class AsyncExchange(Exchange):
 
     async def send(self) -> Any:
         if self.first_response is not None or self.first_error is not None:
-            return self._first()
+            response = self._first()
+            await self._read_ahead(response)
+            return response
         hooked = self._begin_attempt()
         if hooked is not None:
             await self._call_hook(hooked)  # may be cancelled; then nothing was sent
             self.call.sending(self.transport._now())
         try:
             if self.timeouts is None or self.call.deadline_at == inf:
-                return await self.transport._inner.handle_async_request(self.outgoing)
+                return await self._send()
             return await self._send_before(self.call.deadline_at)
         except ConsumedBody as error:
             raise self._refuse_second_reading(error) from None
@@ -338,8 +424,18 @@ class AsyncExchange(Exchange):
 
         left = deadline_at - self.transport._now()
         with anyio.CancelScope(deadline=anyio.current_time() + left + BACKSTOP):
-            return await self.transport._inner.handle_async_request(self.outgoing)
+            return await self._send()
         raise CutOff
+
+    async def _send(self) -> Any:
+        response = await self.transport._inner.handle_async_request(self.outgoing)
+        await self._read_ahead(response)
+        return response
+
+    async def _read_ahead(self, response: Any) -> None:
+        length = self._length_ahead(response)
+        if length:
+            self.body_error = await aprefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
 
     async def _call_hook(self, hooked: tuple[Any, int]) -> None:
         try:
@@ -351,8 +447,13 @@ class AsyncExchange(Exchange):
 
     async def discard(self, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
-        if type(response.stream) is not self.transport._byte_stream:
+        if type(response.stream) is self.transport._byte_stream:
+            return
+        if not was_read(response.stream):
             await self._drain(response)
+            return
+        with suppress(Exception):  # it was read if it is little and quick
+            await response.stream.aclose()
 
     async def _drain(self, response: Any, *, wanted: bool = False) -> bytes | None:
         """Return the raw body if all of it came within bounds; close the response in any case."""
@@ -381,15 +482,29 @@ class AsyncExchange(Exchange):
         return None if body is None else b"".join(body)
 
     async def hand_over(self, response: Any) -> Any:
+        if self.download is not None:
+            return await self._hand_over_rest(response)
+        self._surrender_body()
         response = self._finish(response)
+        library: Library = self.transport._library
         if self._wants_status_error():
             body = await self._drain(response, wanted=True)
             raise self._status_error(response, body)
+        if self._is_resumable(response):
+            response.stream = library.async_resuming(response.stream, response, self)
         if self._is_bounded():
-            response.stream = self.transport._library.async_bounded(
-                response.stream, self.timeouts, self._deadline_exceeded
-            )
+            response.stream = library.async_bounded(response.stream, self.timeouts, self._deadline_exceeded)
         return response
+
+    async def _hand_over_rest(self, response: Any) -> Any:
+        """Return the response whose body is the rest of the download, None if there is no rest."""
+        part = self._take_up(response)
+        if part is Part.CONTINUES:
+            return response
+        await self.discard(response)
+        if part is Part.COMPLETE:
+            return None
+        raise Interrupted
 
     def _guard(self, stream: Any, buffer_limit: int) -> Any:
         return self.transport._library.async_guard(stream, buffer_limit)
@@ -404,6 +519,11 @@ def origin_of(url: Any) -> str:
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+def was_read(stream: Any) -> bool:
+    """As far as time allowed."""
+    return isinstance(stream, Ahead)
 
 
 def is_worth_draining(response: Any, lines: Any) -> bool:

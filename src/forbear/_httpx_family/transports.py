@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
 from ..context import CURRENT
+from .prefetching import aprefetch, length_ahead, prefetch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +46,18 @@ class Library(Dialect):
         """Combine our streams with the library's own base classes, on which it insists. Idempotent."""
         if self.guard is None:
             from .bodies import AsyncBodyGuard, BodyGuard
+            from .prefetching import AsyncPrefetched, Prefetched
+            from .resuming import AsyncResuming, Resuming
             from .timeouts import AsyncBounded, Bounded
 
             sync, asynchronous = self.module.SyncByteStream, self.module.AsyncByteStream
             self.async_guard: Any = type("AsyncGuardedBody", (AsyncBodyGuard, asynchronous), {})
             self.bounded: Any = type("BoundedStream", (Bounded, sync), {})
             self.async_bounded: Any = type("AsyncBoundedStream", (AsyncBounded, asynchronous), {})
+            self.prefetched: Any = type("PrefetchedStream", (Prefetched, sync), {})
+            self.async_prefetched: Any = type("AsyncPrefetchedStream", (AsyncPrefetched, asynchronous), {})
+            self.resuming: Any = type("ResumingStream", (Resuming, sync), {})
+            self.async_resuming: Any = type("AsyncResumingStream", (AsyncResuming, asynchronous), {})
             self.guard = type("GuardedBody", (BodyGuard, sync), {})
 
     def classify(self, error: BaseException) -> Failure:
@@ -82,6 +89,8 @@ class FamilyRetrying(Retrying):
         before_attempt: Callable[[Any, int], Any] | None = None,
         on_event: Iterable[Callable[[Event], object]] = (),
         body_buffer: int = 0,
+        prefetch: int = 65_536,
+        resume: bool = True,
         contact: str | None = None,
         announce_attempts: bool = False,
         stop_outer_retries: bool = False,
@@ -110,6 +119,8 @@ class FamilyRetrying(Retrying):
             before_attempt=before_attempt,
             on_event=on_event,
             body_buffer=body_buffer,
+            prefetch=prefetch,
+            resume=resume,
             contact=contact,
             announce_attempts=announce_attempts,
             stop_outer_retries=stop_outer_retries,
@@ -168,9 +179,10 @@ class SyncRetrying(FamilyRetrying):
     def handle_request(self, request: Any) -> Any:
         started_at = self._now()
         token = None
+        scope = current()
         if not (
             self._signal.gauge.quiet
-            and ((scope := current()) is None or scope.asks_nothing)
+            and (scope is None or scope.asks_nothing)
             and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
         ):
@@ -181,6 +193,9 @@ class SyncRetrying(FamilyRetrying):
                 return exchange.run()
         try:
             response = self._inner.handle_request(request)
+            broke = None
+            if self._looks_at_bodies and response.status_code < 300:
+                broke = self._receive(request, response, scope, started_at)
         except Exception as error:
             exchange = self._exchange(self, request, started_at)
             exchange.first_error = error
@@ -189,15 +204,33 @@ class SyncRetrying(FamilyRetrying):
                 self._settle(token, self._strategy.release)
             raise
         else:
-            if response.status_code < 300:
+            if response.status_code < 300 and broke is None:
                 if token is not None:
                     self._settle(token, self._strategy.record_success)
                 return response
             exchange = self._exchange(self, request, started_at)
             exchange.first_response = response
+            exchange.body_error = broke
+            del broke
             del response  # the drive lets go of it before it waits
         exchange.call.sent(token)
         return exchange.run()
+
+    def _receive(self, request: Any, response: Any, scope: Any, started_at: float) -> Exception | None:
+        """Read the body if it is small, else let it resume; return what broke it meanwhile."""
+        stream = response.stream
+        if type(stream) is self._byte_stream:
+            return None
+        if self._prefetch:
+            length = length_ahead(request, response, self._prefetch)
+            if length:
+                error = prefetch(self, request, response, length)
+                stream = response.stream
+                if error is not None or stream.rest is None:
+                    return error
+        if self._resume and request.method == "GET" and response.status_code in (200, 206):
+            response.stream = self._library.resuming(stream, response, (self, request, scope, started_at))
+        return None
 
     def close(self) -> None:
         """Close the inner transport and wake calls that wait; they end with what they have."""
@@ -221,9 +254,10 @@ class AsyncRetrying(FamilyRetrying):
     async def handle_async_request(self, request: Any) -> Any:
         started_at = self._now()
         token = None
+        scope = current()
         if not (
             self._signal.gauge.quiet
-            and ((scope := current()) is None or scope.asks_nothing)
+            and (scope is None or scope.asks_nothing)
             and "forbear" not in request.extensions
             and type(request.stream) is self._byte_stream
         ):
@@ -234,6 +268,9 @@ class AsyncRetrying(FamilyRetrying):
                 return await exchange.run()
         try:
             response = await self._inner.handle_async_request(request)
+            broke = None
+            if self._looks_at_bodies and response.status_code < 300:
+                broke = await self._receive(request, response, scope, started_at)
         except Exception as error:
             exchange = self._exchange(self, request, started_at)
             exchange.first_error = error
@@ -242,15 +279,33 @@ class AsyncRetrying(FamilyRetrying):
                 self._settle(token, self._strategy.release)
             raise
         else:
-            if response.status_code < 300:
+            if response.status_code < 300 and broke is None:
                 if token is not None:
                     self._settle(token, self._strategy.record_success)
                 return response
             exchange = self._exchange(self, request, started_at)
             exchange.first_response = response
+            exchange.body_error = broke
+            del broke
             del response  # the drive lets go of it before it waits
         exchange.call.sent(token)
         return await exchange.run()
+
+    async def _receive(self, request: Any, response: Any, scope: Any, started_at: float) -> Exception | None:
+        """Read the body if it is small, else let it resume; return what broke it meanwhile."""
+        stream = response.stream
+        if type(stream) is self._byte_stream:
+            return None
+        if self._prefetch:
+            length = length_ahead(request, response, self._prefetch)
+            if length:
+                error = await aprefetch(self, request, response, length)
+                stream = response.stream
+                if error is not None or stream.rest is None:
+                    return error
+        if self._resume and request.method == "GET" and response.status_code in (200, 206):
+            response.stream = self._library.async_resuming(stream, response, (self, request, scope, started_at))
+        return None
 
     async def aclose(self) -> None:
         """Close the inner transport and wake calls that wait; they end with what they have."""
