@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .telemetry.notices import Notices
 
     class Options(TypedDict, total=False):
-        """The options that every transport takes; described at ``RetryTransport``."""
+        """The options that every transport and adapter takes; described at ``RetryTransport``."""
 
         budget: Budget | None
         breaker: CircuitBreaker | None
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         before_attempt: Callable[[Any, int], Any] | None
         on_event: Iterable[Callable[[Event], object]]
         body_buffer: int
-        prefetch: int
         resume: bool
         contact: str | None
         announce_attempts: bool
@@ -48,6 +47,11 @@ if TYPE_CHECKING:
         name: str
         clock: Clock | None
         random: Callable[[], float] | None
+
+    class FamilyOptions(Options, total=False):
+        """Those of the httpx family."""
+
+        prefetch: int
 
 
 __all__ = ["DEFAULT_POLICY", "OFF", "OWN_BUDGET", "Dialect", "Retrying"]

@@ -19,7 +19,7 @@ from ._httpx_family import transports
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._retrying import Options
+    from ._retrying import FamilyOptions
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .core.verdict import Reason
@@ -119,7 +119,7 @@ class AsyncRetryTransport(transports.AsyncRetrying, httpx2.AsyncBaseTransport):
     _library = LIBRARY
 
 
-def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[Options]) -> AnyClient:
+def wrap(client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[FamilyOptions]) -> AnyClient:
     """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
 
     All its transports share one budget and breaker. Options as of RetryTransport.

@@ -22,6 +22,7 @@ from ._urllib3_family.exchange import Exchange, Facts
 from ._urllib3_family.queueing import SECONDS_LEFT, bound_queues
 from ._urllib3_family.reading import stream_freely, stream_within
 from ._urllib3_family.redaction import redact_queries, redacted
+from ._urllib3_family.splicing import is_promising, splice
 from .context import CURRENT
 from .core._checks import shown
 from .core.record import RECORD
@@ -110,6 +111,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
         before_attempt: Called with (prepared request, attempt) before each re-send, on a copy.
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
+        resume: With ``stream=True``, ask for the rest of a body that breaks, where the server has promised that it
+            stays the same (a strong ETag, or a Last-Modified of long ago), and go on with it.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
         announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
         stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
@@ -120,7 +123,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
         **cooperative: Options of the adapters this one is combined with by inheritance.
 
     Raises:
-        TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces.
+        TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces, or ``prefetch``.
         ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
             ``breaker``, ``cooldown`` or ``origins``.
     """
@@ -147,6 +150,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
         before_attempt: Callable[[requests.PreparedRequest, int], Any] | None = None,
         on_event: Iterable[Callable[[Event], object]] = (),
         body_buffer: int = 0,
+        resume: bool = True,
         contact: str | None = None,
         announce_attempts: bool = False,
         stop_outer_retries: bool = False,
@@ -157,6 +161,10 @@ class RetryAdapter(Retrying, HTTPAdapter):
     ) -> None:
         if "max_retries" in cooperative:
             raise TypeError("RetryAdapter takes no max_retries: give RetryPolicy(max_attempts=max_retries + 1)")
+        if "prefetch" in cooperative:
+            raise TypeError(
+                "RetryAdapter takes no prefetch: what is not streamed is read inside anyway, whatever its size"
+            )
         if inner is not None and not callable(getattr(inner, "send", None)):
             raise TypeError(f"inner must be an adapter of requests, got {shown(inner)}")
         if budget is OWN_BUDGET and strategy is None:
@@ -173,6 +181,7 @@ class RetryAdapter(Retrying, HTTPAdapter):
             "before_attempt": before_attempt,
             "on_event": tuple(on_event) if not callable(on_event) else on_event,
             "body_buffer": body_buffer,
+            "resume": resume,
             "contact": contact,
             "announce_attempts": announce_attempts,
             "stop_outer_retries": stop_outer_retries,
@@ -254,6 +263,9 @@ class RetryAdapter(Retrying, HTTPAdapter):
                 exchange.first_error = error
             else:
                 if response.status_code < 300:
+                    if stream and self._resume and is_promising(response.raw):
+                        arguments = (stream, timeout, verify, cert, proxies)
+                        splice(response.raw, (AdapterExchange, self, request, arguments, started_at))
                     return response
                 exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
                 exchange.first_response = response
@@ -391,11 +403,16 @@ class AdapterExchange(Exchange):
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
         return self._judge(response, status, lines_of(response), getattr(response, RECORD, None))
 
+    def _own_timeout(self) -> Timeout:
+        return as_timeout(self.timeout)
+
     def discard(self, response: Any) -> None:
         if not getattr(response, "_content_consumed", False):
             self._let_go(response.raw)
 
     def hand_over(self, response: Any) -> Any:
+        if self.download is not None:
+            return self._take_rest(response.raw, response.status_code)
         for name in self.said_here:  # digest authentication sends a copy of the request again
             self.outgoing.headers.pop(name, None)
         self._note_on(response, response.status_code)
@@ -414,6 +431,8 @@ class AdapterExchange(Exchange):
             stream_freely(response.raw, as_timeout(self.timeout))
             if self._is_bounded():
                 stream_within(response.raw, self.timeouts.left())
+        if self.stream:
+            self.resume_later(response.raw)
         return response
 
     def _status_error(self, response: Any) -> Exception:

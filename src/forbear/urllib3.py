@@ -28,6 +28,7 @@ from ._urllib3_family.errors import classify
 from ._urllib3_family.exchange import Exchange
 from ._urllib3_family.reading import stream_freely, stream_within
 from ._urllib3_family.redaction import redact_queries, redacted
+from ._urllib3_family.splicing import is_promising, splice
 from .context import CURRENT
 from .core.record import RECORD
 from .drive import drive
@@ -168,6 +169,8 @@ class RetryingPool:
                 exchange.first_error = error
             else:
                 if response.status < 300:
+                    if wiring._resume and not named.get("preload_content", True) and is_promising(response):
+                        splice(response, (PoolExchange, pool, (method, url, body, headers, named), started_at))
                     return response
                 exchange = PoolExchange(pool, (method, url, body, headers, named), started_at)
                 exchange.first_response = response
@@ -296,6 +299,8 @@ class PoolExchange(Exchange):
             named = self.named
             if self.timeouts is not None:
                 named = {**named, **self._clamped(named)}
+            if self.download is not None:
+                named = {**named, "redirect": False}  # a rest from elsewhere is that of something else
             return self.pool.attempt(self.method, self.url, self.payload, self.headers, named, self.timeouts)
         except ConsumedBody as error:
             raise exceptions.ProtocolError(f"The request cannot be sent again: {error}.") from None
@@ -320,10 +325,15 @@ class PoolExchange(Exchange):
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
         return self._judge(response, status, list(response.headers.items()), getattr(response, RECORD, None))
 
+    def _own_timeout(self) -> Timeout:
+        return self._configured(self.named)
+
     def discard(self, response: Any) -> None:
         self._let_go(response)
 
     def hand_over(self, response: Any) -> Any:
+        if self.download is not None:
+            return self._take_rest(response, response.status)
         self._note_on(response, response.status)
         if self.body is not None and response.get_redirect_location():
             self._keep_body(response)
@@ -343,6 +353,8 @@ class PoolExchange(Exchange):
             stream_freely(response, self._configured(self.named))
             if self._is_bounded():
                 stream_within(response, self.timeouts.left())
+        if not self.named.get("preload_content", True):
+            self.resume_later(response)
         return response
 
     def _closed_error(self) -> Exception:
@@ -388,6 +400,8 @@ class RetryPoolManager(urllib3.PoolManager):
         before_attempt: Called with (request, attempt) before each re-send; ``request.headers`` may be changed.
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
+        resume: With ``preload_content=False``, ask for the rest of a body that breaks, where the server has promised
+            that it stays the same (a strong ETag, or a Last-Modified of long ago), and go on with it.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
         announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
         stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
@@ -419,6 +433,7 @@ class RetryPoolManager(urllib3.PoolManager):
         before_attempt: Callable[[Any, int], Any] | None = None,
         on_event: Iterable[Callable[[Event], object]] = (),
         body_buffer: int = 0,
+        resume: bool = True,
         contact: str | None = None,
         announce_attempts: bool = False,
         stop_outer_retries: bool = False,
@@ -427,6 +442,11 @@ class RetryPoolManager(urllib3.PoolManager):
         random: Callable[[], float] | None = None,
         **connection_pool_kw: Any,
     ) -> None:
+        if "prefetch" in connection_pool_kw:
+            raise TypeError(
+                f"{type(self).__name__} takes no prefetch: with preload_content=True the body is read inside anyway,"
+                " whatever its size"
+            )
         self._wiring = Wiring(
             policy,
             {
@@ -440,6 +460,7 @@ class RetryPoolManager(urllib3.PoolManager):
                 "before_attempt": before_attempt,
                 "on_event": on_event,
                 "body_buffer": body_buffer,
+                "resume": resume,
                 "contact": contact,
                 "announce_attempts": announce_attempts,
                 "stop_outer_retries": stop_outer_retries,

@@ -11,17 +11,24 @@ from math import inf
 from typing import Any
 from weakref import ref
 
-from .._exchange import CallExchange
+from .._exchange import CallExchange, Interrupted
 from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
 from ..core.record import RECORD
+from ..core.resume import Part, download_of
+from ..core.verdict import GiveUp, Reason
+from ..drive import drive
 from .bodies import Body, ConsumedBody, is_plain
 from .draining import DRAIN_SECONDS, close_refused, discard
+from .reading import stream_freely, stream_within
+from .splicing import END, is_known, is_promising, splice
 from .timeouts import Timeouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from urllib3.util import Timeout
 
     from .._retrying import Retrying
     from ..core.policy import RetryPolicy
@@ -51,6 +58,7 @@ class Exchange(CallExchange):
 
     attempt: int = 0
     is_body_used: bool = False  # by an earlier hop of a redirect
+    least = 0  # bytes that must be missing of a body that is being resumed: its framing has promised them
 
     def __init__(self, transport: Retrying, facts: Facts, body: Any, body_start: int | None, started_at: float) -> None:
         super().__init__(transport, facts, started_at)
@@ -160,6 +168,79 @@ class Exchange(CallExchange):
                 setattr(response, RECORD, self.call.close_trail(now))
             if self.call.refusal is None:
                 self._tell_success(status, now)
+
+    # A body that broke off after it was handed over.
+
+    def resume_later(self, raw: Any) -> None:
+        """The caller streams this: let it go on when it breaks off."""
+        if self.transport._resume and self.call.policy is not OFF and is_promising(raw):
+            splice(raw, self)
+
+    def ask_for_rest(self, raw: Any, error: Exception, received: int, *, progressed: bool, least: int) -> Any:
+        """Return the urllib3 response that brings the rest, ``END`` if nothing was missing; None: the error stands.
+
+        Args:
+            raw: The response whose body broke off.
+            error: By what.
+            received: Raw bytes that the caller was given of it.
+            progressed: Some of them came with the last answer.
+            least: So many at least must be missing.
+        """
+        call, transport = self.call, self.transport
+        download = self.download
+        if download is None:
+            lines = list(raw.headers.items())
+            download = download_of(call.facts.method, call.facts.header_lines(), raw.status, lines)
+            if download is None:
+                return None
+            setattr(raw, RECORD, call.trail)
+        self.resume(download, error, received, progressed=progressed)
+        self.least = least
+        attempt_timeout = call.policy.attempt_timeout
+        self.timeouts = None
+        if call.deadline_at != inf or attempt_timeout is not None:
+            self.timeouts = Timeouts(transport._now, call.deadline_at, attempt_timeout)
+        drive_on: Any = self  # which both adapters make a whole exchange
+        try:
+            rest = drive(drive_on)
+        except Exception:  # the error that broke the body says more
+            self.fail_to_resume(error)
+            return None
+        finally:
+            self.first_error = self.body_error = self.last_error = None
+            call.close_trail(transport._now())
+        return rest
+
+    def _take_rest(self, raw: Any, status: int) -> Any:
+        """The end of ``ask_for_rest``: is this what was asked for?
+
+        Raises:
+            Interrupted: It is not.
+        """
+        download = self.download
+        assert download is not None
+        part = self.take_up(status, list(raw.headers.items())) if is_known(raw) or status == 416 else Part.OTHER
+        if part is Part.CONTINUES and (download.missing(self.received) or 0) >= self.least:
+            if self.timeouts is not None:
+                stream_freely(raw, self._own_timeout())
+                left = self.timeouts.left()
+                if left is not None:
+                    stream_within(raw, left)
+            return raw
+        self._let_go(raw)
+        if part is Part.COMPLETE and not self.least:
+            return END
+        self.call.refusal = self.call.refusal or GiveUp(Reason.RESPONSE_DELIVERED)
+        raise Interrupted
+
+    def _own_timeout(self) -> Timeout:
+        """Of the caller, for this request."""
+        raise AssertionError("each library has its own")
+
+    def tell_of_rest(self, error: Exception) -> None:
+        """Attach the story to an error that a body ends with."""
+        if self.download is not None:
+            self._told(error)
 
 
 def is_inside(error: BaseException, wanted: BaseException) -> bool:
