@@ -1,15 +1,16 @@
 """Conversion: the nearest policy to another library's retry settings. Floor: decides.
 
-Reads attributes and imports nothing: what they mean was read in urllib3 2.0.7 and 2.8.0, ``util/retry.py``.
-The nearest policy never sends more often than urllib3 would, for any kind of failure; what has no
-counterpart is left out (``RetryPolicy.from_urllib3`` says what).
+Reads attributes and imports nothing: what they mean was read in urllib3 2.0.7 and 2.8.0, ``util/retry.py``,
+and in httpx-retries 0.6.0, ``retry.py`` and ``transport.py``. The nearest policy never sends more often than
+theirs would, for any kind of failure; what has no counterpart is left out (``RetryPolicy.from_urllib3`` and
+``from_httpx_retries`` say what).
 """
 
 from __future__ import annotations
 
-from math import floor, inf
+from math import ceil, floor, inf
 
-from ._checks import shown
+from ._checks import a_duration, a_number, shown
 from .backoff import Exponential
 from .outcome import RETRYABLE_KINDS, FailureKind
 
@@ -17,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["fields_of"]
+__all__ = ["fields_of", "fields_of_httpx_retries"]
 
 K = FailureKind
 
@@ -131,3 +132,100 @@ def backoff_of(settings: dict[str, Any]) -> Exponential:
 
 def seconds(value: float) -> float:
     return min(max(0.0, value), LONGEST)
+
+
+# httpx's exceptions that mean a kind of failure (_httpx_family/errors.py), each with the bases it can be named by.
+TIMEOUT = frozenset({"TimeoutException"})
+NETWORK = frozenset({"NetworkError"})
+EVERY = frozenset({"TransportError", "RequestError", "HTTPError", "Exception", "BaseException"})
+DISCONNECTED = frozenset({"RemoteProtocolError", "ProtocolError"}) | EVERY
+REFUSED = (frozenset({"ConnectError"}) | NETWORK | EVERY,)
+RAISED: dict[FailureKind, tuple[frozenset[str], ...]] = {
+    K.DNS: REFUSED,
+    K.REFUSED: REFUSED,
+    K.TLS: REFUSED,
+    K.CONNECT_TIMEOUT: (frozenset({"ConnectTimeout"}) | TIMEOUT | EVERY,),
+    K.READ_TIMEOUT: (frozenset({"ReadTimeout"}) | TIMEOUT | EVERY,),
+    K.WRITE_TIMEOUT: (frozenset({"WriteTimeout"}) | TIMEOUT | EVERY,),
+    K.TIMEOUT: (TIMEOUT | EVERY,),
+    K.PROXY: (frozenset({"ProxyError"}) | EVERY,),
+    K.RESET: (
+        *(frozenset({name}) | NETWORK | EVERY for name in ("ReadError", "WriteError", "CloseError")),
+        DISCONNECTED,
+    ),
+    K.PROTOCOL: (DISCONNECTED,),
+    K.UNPROCESSED: (DISCONNECTED,),
+}
+HTTPX_RETRIES = (
+    "total", "allowed_methods", "status_forcelist", "retryable_exceptions", "backoff_factor",
+    "respect_retry_after_header", "max_backoff_wait", "backoff_jitter", "attempts_made",
+)  # fmt: skip
+
+
+def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
+    """The fields of the policy nearest to an ``httpx_retries.Retry``; others keep their defaults."""
+    for name in HTTPX_RETRIES:
+        if not hasattr(retry, name):
+            raise TypeError(f"from_httpx_retries takes an httpx_retries.Retry, got {shown(retry)}")
+    for name in ("total", "attempts_made"):
+        value = getattr(retry, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"{name} of a Retry must be a whole number, at least 0, got {shown(value)}")
+    a_duration("max_backoff_wait", retry.max_backoff_wait)
+    left, spent = getattr(retry, "total_timeout", None), getattr(retry, "elapsed_sleep", 0.0)
+    a_duration("total_timeout", left, none="no limit")
+    backoff = backoff_of_httpx_retries(retry)
+    attempts = max(1, retry.total - retry.attempts_made + 1)
+    if left is not None:
+        left -= spent
+        if left <= 0:  # it has slept all it may: it sends once, and so long that may take
+            attempts, left = 1, None
+        else:
+            attempts = min(attempts, 1 + slept_out(retry, left))
+    named = {getattr(cls, "__name__", "") for cls in retry.retryable_exceptions}
+    return {
+        "max_attempts": attempts,
+        "backoff": backoff,
+        "statuses": frozenset(int(status) for status in retry.status_forcelist if is_error(status)),
+        "conflict_with_key": False,
+        "failures": frozenset(kind for kind, raised in RAISED.items() if all(bases & named for bases in raised)),
+        "methods": frozenset(name for name in retry.allowed_methods if name and name.isascii()),
+        "total_timeout": left,
+        "max_retry_after": seconds(retry.max_backoff_wait),
+        "hints": "obey" if retry.respect_retry_after_header else "ignore",
+    }
+
+
+def slept_out(retry: Any, limit: float) -> float:
+    """Retries after which its waits, at their longest, have reached the limit: then it sends no more."""
+    wait, cap, retries = longest_of_httpx_retries(retry), seconds(retry.max_backoff_wait), 0
+    if not wait:
+        return inf
+    while limit > 0:
+        if wait >= cap:
+            return retries + ceil(limit / cap)
+        limit -= wait
+        wait *= 2
+        retries += 1
+    return retries
+
+
+def longest_of_httpx_retries(retry: Any) -> float:
+    """Its first wait, if drawn at the longest, before the cap."""
+    return retry.backoff_factor * 2.0 ** min(retry.attempts_made + 1, 1000)  # type: ignore[no-any-return]
+
+
+def backoff_of_httpx_retries(retry: Any) -> Exponential:
+    """Its waits: before retry n, f × 2**n times a number drawn from [1 - j, 1], at most ``max_backoff_wait``.
+
+    From [1 - j, 1] of a wait is ± j / (2 - j) around 1 - j / 2 of it.
+    """
+    a_duration("backoff_factor", retry.backoff_factor)
+    a_number("backoff_jitter", retry.backoff_jitter)
+    j, cap = retry.backoff_jitter, seconds(retry.max_backoff_wait)
+    if not 0 <= j <= 1:
+        raise ValueError(f"backoff_jitter of a Retry must be in [0, 1], got {shown(j)}")
+    longest = longest_of_httpx_retries(retry)
+    if j in (0, 1):
+        return Exponential(min(longest, cap), cap, jitter="full" if j else "none")
+    return Exponential(min(longest * (1 - j / 2), cap), cap, jitter=j / (2 - j))

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_HINT", "Failure", "FailureKind", "Fault", "Hint", "Phase", "RequestFacts", "RetrySafety"]
 
+# Safe to repeat by their meaning: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
+
 
 class FailureKind(StrEnum):
     """Library-neutral class of a failure. ``RetryPolicy.failures`` chooses among the retryable ones."""

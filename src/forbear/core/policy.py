@@ -9,7 +9,7 @@ from __future__ import annotations
 from ._checks import a_choice, a_duration, a_number, a_set, shown
 from ._frozen import Frozen
 from .backoff import Backoff, Exponential
-from .outcome import RETRYABLE_KINDS, FailureKind
+from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["RetryPolicy"]
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-# RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
-IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
 # Decorrelated from a second: of the schedules simulated the one that, with the default budget, made no overload worse
 # than no retry (benchmarks/overload.py). Full jitter's first waits are so short that they meet the same trouble again.
 DEFAULT_BACKOFF = Exponential(base=1.0, jitter="decorrelated")
@@ -254,6 +252,72 @@ class RetryPolicy(Frozen):
 
         own = getattr(retry, "policy", None)
         return own if isinstance(own, RetryPolicy) else RetryPolicy(**fields_of(retry))
+
+    @staticmethod
+    def from_httpx_retries(retry: object) -> RetryPolicy:
+        """Return the nearest policy to an ``httpx_retries.Retry``. It never sends more often than that would.
+
+        Different are:
+
+        - ``total_timeout`` bounds waits and attempts, where theirs adds up waits only, and ``max_attempts`` is what
+          fits into it with waits at their longest.
+        - A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs comes back too soon.
+        - Once the waits reach ``max_backoff_wait``, they are drawn from below it; theirs are cut to it.
+        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent.
+        - The server's own ``x-should-retry`` is obeyed.
+        - A kind of failure stays in ``failures`` if all exceptions that mean it are in ``retry_on_exceptions``.
+        - Left out are statuses below 400, ``validate_response`` (see ``retry_if``), and methods that a subclass
+          overrides.
+
+        Fields that it has no word for keep their defaults.
+
+        Raises:
+            TypeError: It is no ``httpx_retries.Retry``.
+            ValueError: A number in it is out of range.
+        """
+        from .conversion import fields_of_httpx_retries
+
+        return RetryPolicy(**fields_of_httpx_retries(retry))
+
+    def worst_case(self, *, attempt_timeout: float | None = None) -> float:
+        """Return the seconds that a call can take.
+
+        They are ``max_attempts`` attempts; before each retry the longest wait, be it the schedule's own, after
+        throttling too, or the longest that a server may ask for, ``max_retry_after`` and ``hint_spread`` on top of
+        it; and never more than ``total_timeout``. To know it without hints: ``policy.replace(hints="ignore")``.
+        Of a schedule of your own only the ends of its randomness are looked at. Not in it are waits for what
+        others were told (``cooldown``), and a body that is streamed after the call.
+
+        Args:
+            attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to the end of the
+                answer. None: four times the policy's ``attempt_timeout``, which bounds each of pool, connect, write
+                and read; without one it is not known, and only a ``total_timeout`` makes the answer finite.
+
+        Raises:
+            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers what is no time.
+        """
+        from .schedule import worst_case
+
+        return worst_case(self, attempt_timeout)
+
+    def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
+        """Return what is likely to hurt, a text for each, which begins with the name of the field to change.
+
+        Looked for are waits without jitter, no waits, methods that may take effect twice, hints that are ignored
+        or obeyed by all in step; and with an SLO, whether all retries together, at their longest, stay within a
+        third of it, the call within the whole, and what a server may ask for within the third. An empty list is
+        no proof: how much load the retries of all calls make is a matter of the budget.
+
+        Args:
+            slo: Seconds within which a call has to be answered; None: none.
+            attempt_timeout: As of ``worst_case``; where neither of the two is known, attempts are not counted.
+
+        Raises:
+            ValueError: A number is out of its range.
+        """
+        from .advice import advice
+
+        return advice(self, slo, attempt_timeout)
 
 
 def preset(name: str) -> RetryPolicy:

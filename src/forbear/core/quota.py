@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .structured import Kind, Value
 
-__all__ = ["QUOTA_FIELDS", "read_quota"]
+__all__ = ["QUOTA_FIELDS", "is_rate_limit", "read_quota", "remaining_of"]
 
 _STATUSES = frozenset({403, 429, 503})
 
@@ -45,6 +45,11 @@ def read_quota(status: int, fields: Mapping[str, Sequence[str]], clock: Clock) -
         if longest is not None:
             return longest
     return None
+
+
+def remaining_of(name: str) -> tuple[str, ...]:
+    """The headers that may gate a reset header, the first that is present does; none for any other name."""
+    return next((reset.remaining for family in _FAMILIES for reset in family if reset.name == name), ())
 
 
 class _Reset(NamedTuple):
@@ -145,6 +150,17 @@ def _rate_limit(text: str, status: int) -> float | None:
         except ValueError:
             continue
     return None
+
+
+def is_rate_limit(text: str) -> bool:
+    """Is it a RateLimit field in one of its forms, whatever remains of the quota?"""
+    for read in (_rate_limit_list, _rate_limit_dictionary):
+        try:
+            read(text, 429)
+        except ValueError:
+            continue
+        return True
+    return False
 
 
 def _rate_limit_list(text: str, _status: int) -> float | None:

@@ -1,0 +1,207 @@
+"""Schedules: ranges and worst cases, worked out by hand, and the bounds that no call breaks."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forbear import Exponential, Fixed, RetryPolicy
+from forbear.core.schedule import extremes, longest_hint, longest_waits
+from forbear.httpx import RetryTransport
+from forbear.testing import FakeClock, ScriptedTransport
+
+
+class Thirds:
+    """Every third wait is a second; the others are up to a tenth."""
+
+    def delay(self, attempt, previous, random):
+        return 1.0 if attempt % 3 == 0 else 0.1 * random()
+
+
+class Longer:
+    """Half as long again as the wait before."""
+
+    def delay(self, attempt, previous, random):
+        return max(1.0, previous * 1.5)
+
+
+# --- ranges ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backoff", "ranges"),
+    [
+        # [0, base × 2 ** (n - 1)], never above the cap
+        (Exponential(0.5, 3.0, jitter="full"), [(0, 0.5), (0, 1), (0, 2), (0, 3), (0, 3)]),
+        # its upper half
+        (Exponential(0.5, 3.0, jitter="equal"), [(0.25, 0.5), (0.5, 1), (1, 2), (1.5, 3), (1.5, 3)]),
+        (Exponential(0.5, 3.0, jitter="none"), [(0.5, 0.5), (1, 1), (2, 2), (3, 3), (3, 3)]),
+        # 1 ± 0.25, 2 ± 0.5, 4 ± 1, of which nothing above 4 is left
+        (Exponential(1.0, 4.0, jitter=0.25), [(0.75, 1.25), (1.5, 2.5), (3, 4), (3, 4)]),
+        # from base to three times the longest before, never above the cap
+        (Exponential(1.0, 20.0, jitter="decorrelated"), [(1, 3), (1, 9), (1, 20), (1, 20)]),
+        (Exponential(1.0, 9.0, factor=1.0, jitter="full"), [(0, 1), (0, 1), (0, 1)]),
+        (Fixed(2.0), [(2, 2), (2, 2)]),
+        (Thirds(), [(0, 0.1), (0, 0.1), (1, 1), (0, 0.1)]),
+        (Longer(), [(1, 1), (1.5, 1.5), (2.25, 2.25)]),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "delay") else "",
+)
+def test_the_range_of_each_wait(backoff, ranges):
+    found = []
+    for attempt in range(1, len(ranges) + 1):
+        found.append(extremes(backoff, attempt, *(found[-1] if found else (0.0, 0.0))))
+    assert found == [pytest.approx(one) for one in ranges]
+
+
+@given(
+    st.floats(0.001, 5),
+    st.floats(1, 20),
+    st.floats(1, 3),
+    st.sampled_from(["full", "equal", "decorrelated", "none"]) | st.floats(0, 1),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=8),
+)
+def test_a_range_contains_every_draw(base, times, factor, jitter, draws):
+    backoff = Exponential(base, base * times, factor, jitter)
+    drawn = low = high = 0.0
+    for attempt, number in enumerate(draws, start=1):
+        low, high = extremes(backoff, attempt, low, high)
+        drawn = backoff.delay(attempt, drawn, lambda number=number: number)
+        assert low * (1 - 1e-12) <= drawn <= high * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("answer", [-1.0, nan, inf])
+def test_a_schedule_that_answers_no_time_is_named(answer):
+    class Broken:
+        def delay(self, attempt, previous, random):
+            return answer
+
+        def __repr__(self):
+            return "Broken()"
+
+    policy = RetryPolicy(max_attempts=2, backoff=Broken())
+    with pytest.raises(ValueError, match=r"the backoff Broken\(\) answers (-1.0|nan|inf) for attempt 1"):
+        policy.worst_case(attempt_timeout=1.0)
+
+
+def test_only_as_many_waits_as_are_asked_for():
+    policy = RetryPolicy(max_attempts=4, backoff=Fixed(2.0))
+    assert longest_waits(policy) == [2.0, 2.0, 2.0]
+    assert longest_waits(policy, 2) == [2.0, 2.0]
+    assert longest_waits(policy, 9) == [2.0, 2.0, 2.0]
+    assert longest_waits(RetryPolicy.disabled()) == []
+
+
+# --- the worst case ----------------------------------------------------------------------------
+
+FULL = RetryPolicy(max_attempts=4, backoff=Exponential(0.5, 30.0, jitter="full"), hints="ignore")
+
+
+def test_attempts_and_waits_are_added():
+    """Four attempts of 2 s; waits of at most 0.5, 1 and 2 s."""
+    assert FULL.worst_case(attempt_timeout=2.0) == 4 * 2.0 + 0.5 + 1.0 + 2.0
+    assert FULL.worst_case(attempt_timeout=0.0) == 3.5
+
+
+def test_a_hint_counts_with_its_spread():
+    """Three waits of 60 s and 10 % of it, four attempts of 2 s."""
+    policy = FULL.replace(hints="obey", max_retry_after=60.0, hint_spread=0.1)
+    assert longest_hint(policy) == pytest.approx(66.0)
+    assert policy.worst_case(attempt_timeout=2.0) == pytest.approx(8 + 3 * 66)
+
+
+def test_the_spread_of_a_short_hint_is_that_of_a_second():
+    """The spread is a share of the hint, or of a second if that is longer."""
+    assert longest_hint(RetryPolicy(max_retry_after=0.2, hint_spread=0.5)) == pytest.approx(0.7)
+
+
+def test_the_longer_of_hint_and_backoff_counts():
+    """max(3, 1), max(3, 2), max(3, 4), max(3, 8)"""
+    policy = RetryPolicy(
+        max_attempts=5, backoff=Exponential(1.0, 30.0, jitter="none"), max_retry_after=3.0, hint_spread=0.0
+    )
+    assert policy.worst_case(attempt_timeout=0.0) == 3 + 3 + 4 + 8
+
+
+def test_decorrelated_jitter_grows_from_a_hint_too():
+    """10 s were asked for, so the next wait can be 30 s, and the one after that 90 s."""
+    policy = RetryPolicy(
+        max_attempts=4,
+        backoff=Exponential(1.0, 100.0, jitter="decorrelated"),
+        max_retry_after=10.0,
+        hint_spread=0.0,
+    )
+    assert policy.worst_case(attempt_timeout=0.0) == 10 + 30 + 90
+
+
+def test_the_slower_schedule_counts():
+    policy = FULL.replace(throttle_backoff=Fixed(1.5))
+    assert policy.worst_case(attempt_timeout=0.0) == 1.5 + 1.5 + 2.0
+
+
+def test_total_timeout_ends_it():
+    assert FULL.replace(total_timeout=5.0).worst_case(attempt_timeout=2.0) == 5.0
+    assert FULL.replace(total_timeout=50.0).worst_case(attempt_timeout=2.0) == 11.5
+    assert FULL.replace(total_timeout=5.0).worst_case() == 5.0
+    assert FULL.replace(total_timeout=0.0).worst_case() == 0.0
+
+
+def test_without_any_limit_of_an_attempt_it_is_not_known():
+    assert FULL.worst_case() == inf
+
+
+def test_the_policys_own_limit_is_of_each_of_four_phases():
+    """Pool, connect, write and read may take a second each: four attempts of 4 s."""
+    policy = FULL.replace(attempt_timeout=1.0)
+    assert policy.worst_case() == 16.0 + 3.5
+    assert policy.worst_case(attempt_timeout=1.5) == 6.0 + 3.5
+
+
+def test_one_attempt_has_no_waits():
+    assert RetryPolicy.disabled().worst_case(attempt_timeout=3.0) == 3.0
+
+
+def test_a_billion_attempts_are_not_counted_one_by_one():
+    """0.5 + 1 + 2 + 4 + 8 + 16, then 30 s each."""
+    policy = FULL.replace(max_attempts=10**9)
+    assert policy.worst_case(attempt_timeout=0.0) == pytest.approx(31.5 + (10**9 - 1 - 6) * 30.0)
+    policy = FULL.replace(max_attempts=10**9, backoff=Exponential(1.0, 9.0, jitter="decorrelated"))
+    assert policy.worst_case(attempt_timeout=0.0) == pytest.approx(3.0 + (10**9 - 2) * 9.0)
+
+
+@pytest.mark.parametrize("value", [-1.0, inf, nan])
+def test_a_limit_that_is_none_is_refused(value):
+    with pytest.raises(ValueError, match="attempt_timeout must be at least 0 and finite"):
+        FULL.worst_case(attempt_timeout=value)
+
+
+hints = st.none() | st.integers(0, 12)
+
+
+@given(
+    st.lists(hints, min_size=6, max_size=6),
+    st.integers(1, 6),
+    st.sampled_from(["full", "equal", "decorrelated", "none", 0.3]),
+    st.none() | st.just(Fixed(0.7)),
+    st.sampled_from([0.0, 0.1, 1.0]),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=30, max_size=30),
+)
+def test_no_call_waits_longer(asked, attempts, jitter, throttled, spread, draws):
+    """Whatever a server asks for, and whatever is drawn, through the transport that decides it."""
+    policy = RetryPolicy(
+        max_attempts=attempts,
+        backoff=Exponential(0.5, 7.0, jitter=jitter),
+        throttle_backoff=throttled,
+        max_retry_after=9.0,
+        hint_spread=spread,
+    )
+    steps = [503 if seconds is None else (503, {"Retry-After": str(seconds)}) for seconds in asked]
+    clock, numbers = FakeClock(), iter(draws)
+    transport = RetryTransport(ScriptedTransport(steps), policy=policy, clock=clock, random=lambda: next(numbers))
+    with httpx.Client(transport=transport) as client:
+        client.get("https://origin.example/")
+    assert sum(clock.sleeps) <= policy.worst_case(attempt_timeout=0.0) + 1e-9
