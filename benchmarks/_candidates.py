@@ -328,6 +328,13 @@ def _breaker_on(setting: Setting) -> Callable[[Any], Any]:
     return forbear(setting, breaker=library.CircuitBreaker())
 
 
+def _counted(setting: Setting) -> Callable[[Any], Any]:
+    from forbear.telemetry.prometheus import Metrics
+    from prometheus_client import CollectorRegistry
+
+    return forbear(setting, on_event=[Metrics(CollectorRegistry())])
+
+
 def _forbear_with(**options: Any) -> Callable[[Setting], Callable[[Any], Any]]:
     return lambda setting: forbear(setting, **options)
 
@@ -340,6 +347,7 @@ CANDIDATES = (
     Candidate("forbear, budget and breaker on", _breaker_on, "forbear"),
     Candidate("forbear, total_timeout=30", _forbear_with(policy={"total_timeout": 30.0}), "forbear"),
     Candidate("forbear, one listener", _forbear_with(on_event=(_ignore,)), "forbear"),
+    Candidate("forbear, metrics for Prometheus", _counted, "prometheus_client"),
     Candidate("forbear, an origin unwell", _forbear_with(unwell=True), "forbear", success_only=True),
     Candidate("httpx-retries", httpx_retries, "httpx_retries", families=("httpx",)),
     Candidate("httpware Retry", httpware, "httpware"),

@@ -60,6 +60,9 @@ ELSEWHERE = {
     "forbear.testing.scripted": {"requests", "urllib3"},
     # Pictures, and nothing else of the simulation, need it; the file is named after what it does.
     "forbear.simulation.plot": {"matplotlib"},
+    # The listeners that count and trace are named as their users call what they are for.
+    "forbear.telemetry.prometheus": {"prometheus_client"},
+    "forbear.telemetry.otel": {"opentelemetry"},
     # contact= is checked by email-validator, an extra of its own.
     "forbear._retrying": {"email_validator"},
 }

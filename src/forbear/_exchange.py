@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ._retrying import Retrying
     from .context import Scope
+    from .core.events import Event
     from .core.outcome import RequestFacts
     from .core.policy import RetryPolicy
     from .core.resume import Download
@@ -56,6 +57,7 @@ class CallExchange:
     initial_delay = 0.0
     generated_key: tuple[tuple[str, str], ...] = ()
     last_error: Exception | None = None
+    has_told_end = False
     callers_own: list[str] | None = None  # of the headers that tell of an attempt, those the caller wrote
     # The outcome of an attempt that went through the door, until the drive asks for it.
     first_response: Any = None
@@ -89,6 +91,13 @@ class CallExchange:
         Raises:
             The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
         """
+        try:
+            self._prepare(setting)
+        except BaseException:
+            self.release()
+            raise
+
+    def _prepare(self, setting: Any) -> None:
         transport, call = self.transport, self.call
         now = call.started_at
         scope = self.scope
@@ -108,11 +117,7 @@ class CallExchange:
             self.initial_delay = call.open(now)
         except RetryRefused as refused:
             raise self._refused(refused) from None
-        try:
-            self._prepare_attempts(policy)
-        except BaseException:
-            self.release()
-            raise
+        self._prepare_attempts(policy)
 
     def _set_deadline(self, policy: RetryPolicy, now: float) -> None:
         if policy.total_timeout is not None:
@@ -159,9 +164,7 @@ class CallExchange:
         self._tell_incoming(GiveUp(refused.reason))
         again = "" if seconds is None else f", try again in {seconds:.3g} s"
         if call.policy is not OFF:
-            self.transport._notices.refused(
-                call, self.transport._now(), () if self.scope is None else self.scope.listeners
-            )
+            self.transport._notices.refused(call, self.transport._now(), self._listeners())
         if refused.reason is Reason.DEADLINE:
             return self._deadline_exceeded("the strategy's wait would end after the deadline", seconds)
         error: Exception = self._told(
@@ -191,6 +194,8 @@ class CallExchange:
         )
         if type(verdict) is not Renew and call.last_failure is not None:
             self._tell_failure(verdict, now)
+            if call.policy is not OFF:
+                transport._notices.ignored(call, lines, verdict, now, self._listeners())
         return verdict
 
     def judge_error(self, error: Exception) -> Verdict:
@@ -280,7 +285,7 @@ class CallExchange:
                 notices.nested(*nested)
             self._tell_incoming(verdict)
         if call.policy is not OFF:
-            notices.failed(call, verdict, now, () if self.scope is None else self.scope.listeners)
+            notices.failed(call, verdict, now, self._listeners())
         self._tell_strategy_error()
 
     def _sends_once(self) -> bool:
@@ -422,7 +427,10 @@ class CallExchange:
         return call.policy is not OFF and (call.refusal is not None or len(call.trail.entries) > 1)
 
     def _tell_success(self, status: int, now: float) -> None:
-        self.transport._notices.succeeded(self.call, status, now, () if self.scope is None else self.scope.listeners)
+        self.transport._notices.succeeded(self.call, status, now, self._listeners())
+
+    def _listeners(self) -> tuple[Callable[[Event], object], ...]:
+        return () if self.scope is None else self.scope.listeners
 
     def _is_bounded(self) -> bool:
         """``forbear.deadline`` goes on bounding the body that the caller streams."""
@@ -436,6 +444,10 @@ class CallExchange:
         if call.token is not None:
             call.release(self.transport._now())
         self._tell_strategy_error()
+        notices = self.transport._notices
+        if notices.hears_calls and not self.has_told_end:
+            self.has_told_end = True
+            notices.ended(call, self.transport._now())
 
     def _tell_strategy_error(self) -> None:
         call = self.call

@@ -105,6 +105,7 @@ class Retrying:
         from .shared.gauges import never_quiet
         from .shared.standard import StandardStrategy
         from .telemetry.notices import Notices
+        from .telemetry.vitals import Vitals
 
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
@@ -161,6 +162,7 @@ class Retrying:
         self._retry_if = retry_if
         self._before_attempt = before_attempt
         self._notices = Notices(name, on_event)
+        self._notices.show(Vitals(name, self._strategy, self._sleeper, self._now))
         if isinstance(self._strategy, StandardStrategy) and self._strategy.on_transition is None:
             self._strategy.on_transition = self._notices.moved
         self._body_buffer = body_buffer
@@ -180,7 +182,7 @@ class Retrying:
         )
         # Its ``gauge`` says whether a first attempt may go straight through: two plain attributes, no property.
         self._signal: Any = self._strategy
-        if self._special:
+        if self._special or self._notices.hears_calls:
             self._signal = Signal(never_quiet(getattr(self._strategy, "gauge", None)))
         elif not hasattr(type(getattr(self._strategy, "gauge", None)), "quiet"):  # its class: reading may count a call
             self._signal = Signal(ForeignGauge(self._strategy, self._notices))

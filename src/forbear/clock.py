@@ -67,12 +67,13 @@ class Sleeper:
     test's.
     """
 
-    __slots__ = ("_clock", "_closed_at", "_event", "_naps")
+    __slots__ = ("_asleep", "_clock", "_closed_at", "_event", "_naps")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._closed_at = -inf
         self._event = threading.Event()
+        self._asleep: set[int] = set()  # threads that sleep
         self._naps: dict[Any, Any] = {}  # what asynchronous callers await -> what ends it
 
     def sleep(self, seconds: float, *, since: float) -> bool:
@@ -80,11 +81,20 @@ class Sleeper:
         event = self._event
         if self._closed_at > since:
             return False
-        if self._clock is not SYSTEM_CLOCK:
-            self._clock.sleep(seconds)
-        else:
-            event.wait(min(seconds, LONGEST))
+        thread = threading.get_ident()
+        self._asleep.add(thread)
+        try:
+            if self._clock is not SYSTEM_CLOCK:
+                self._clock.sleep(seconds)
+            else:
+                event.wait(min(seconds, LONGEST))
+        finally:
+            self._asleep.discard(thread)
         return self._closed_at <= since
+
+    def waiting(self) -> int:
+        """How many sleep now; without asynchronous callers on an injected clock."""
+        return len(self._asleep) + len(self._naps)
 
     def lie_down(self, seconds: float, *, since: float) -> Awaitable[bool]:
         """Begin a sleep of asynchronous code and return what to await; its result is as of ``sleep``.

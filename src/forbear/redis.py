@@ -155,6 +155,8 @@ class RedisBudget(LeasedBudget):
         TypeError: A value is of the wrong type, or the client is asynchronous.
     """
 
+    backend = "redis"  # in metrics and logs
+
     def __init__(
         self,
         url_or_client: Any,
@@ -303,7 +305,11 @@ class RedisBudget(LeasedBudget):
                 logger.info(
                     "fleet budget %s: Redis is back",
                     self.name,
-                    extra={"forbear.event": "shared_budget_back", "forbear.budget": self.name},
+                    extra={
+                        "forbear.event": "shared_budget_back",
+                        "forbear.budget": self.name,
+                        "forbear.backend": self.backend,
+                    },
                 )
         finally:
             self._end(flight)
@@ -338,7 +344,8 @@ class RedisBudget(LeasedBudget):
                 extra={
                     "forbear.event": "shared_budget_lost",
                     "forbear.budget": self.name,
-                    "forbear.error": error,
+                    "forbear.backend": self.backend,
+                    "forbear.error_type": error,
                 },
             )
 

@@ -96,7 +96,7 @@ async def test_what_is_refused_is_handed_over_with_its_reason(adapter, options, 
     assert forbear.record_of(outcome).reason == "budget-exhausted"
     assert budget.told == ["renew", "spend"]
     assert len(inner.requests) == 1
-    assert [event.name for event in events] == ["attempt_failed", "gave_up"]
+    assert [event.name for event in events] == ["attempt_failed", "budget_exhausted", "gave_up"]
 
 
 @pytest.mark.parametrize(

@@ -649,7 +649,7 @@ async def test_a_url_as_scope_is_told_to_nobody(adapter, quick, caplog):
         response = await adapter.call(client, "GET", url)
     shown = [repr(budget), str(budget), repr(events), str(record_of(response)), repr(record_of(response))]
     shown += [repr(entry.__dict__) for entry in caplog.records if entry.name == "forbear"]
-    assert len(events) == 4
+    assert len(events) == 5
     assert budget.tokens(f"{ORIGIN}/SECRET?key=SECRET", 0.0) < 1
     assert "SECRET" not in "".join(shown)
 

@@ -387,7 +387,7 @@ def edges(caplog, count):
 
 def lines_of(caplog):
     return [
-        (record.levelname, getattr(record, "forbear.event"), getattr(record, "forbear.error", None))
+        (record.levelname, getattr(record, "forbear.event"), getattr(record, "forbear.error_type", None))
         for record in caplog.records
         if record.name == "forbear.redis"
     ]

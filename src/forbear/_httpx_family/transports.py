@@ -163,6 +163,18 @@ class FamilyRetrying(Retrying):
             return None
         return None
 
+    def _passed(self, token: RetryToken, request: Any, status: int, started_at: float) -> None:
+        """End a call that went through the door with a token, and well."""
+        self._settle(token, self._strategy.record_success)
+        if self._notices.hears_calls:
+            self._notices.plain(request.method, self._origin_of(request.url), status, self._now() - started_at)
+
+    def _dropped(self, token: RetryToken, request: Any, started_at: float) -> None:
+        """End one that was cancelled in the door."""
+        self._settle(token, self._strategy.release)
+        if self._notices.hears_calls:
+            self._notices.plain(request.method, self._origin_of(request.url), None, self._now() - started_at)
+
     def _settle(self, token: RetryToken, ask: Callable[[RetryToken, float], None]) -> None:
         """End a token; what a strategy raises here must not cost the response."""
         try:
@@ -201,12 +213,12 @@ class SyncRetrying(FamilyRetrying):
             exchange.first_error = error
         except BaseException:
             if token is not None:
-                self._settle(token, self._strategy.release)
+                self._dropped(token, request, started_at)
             raise
         else:
             if response.status_code < 300 and broke is None:
                 if token is not None:
-                    self._settle(token, self._strategy.record_success)
+                    self._passed(token, request, response.status_code, started_at)
                 return response
             exchange = self._exchange(self, request, started_at)
             exchange.first_response = response
@@ -276,12 +288,12 @@ class AsyncRetrying(FamilyRetrying):
             exchange.first_error = error
         except BaseException:
             if token is not None:
-                self._settle(token, self._strategy.release)
+                self._dropped(token, request, started_at)
             raise
         else:
             if response.status_code < 300 and broke is None:
                 if token is not None:
-                    self._settle(token, self._strategy.record_success)
+                    self._passed(token, request, response.status_code, started_at)
                 return response
             exchange = self._exchange(self, request, started_at)
             exchange.first_response = response

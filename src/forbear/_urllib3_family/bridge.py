@@ -30,6 +30,7 @@ from ..core.verdict import GiveUp, Reason, Renew, RetryAfter
 from ..shared.budget import RetryBudget
 from ..shared.standard import StandardStrategy
 from ..telemetry.notices import Notices
+from ..telemetry.vitals import Vitals
 from .carried import KEYED, Carried, begin, origin_of
 from .draining import DRAIN_SECONDS, discard
 from .errors import classify
@@ -199,12 +200,13 @@ class Retry(util.Retry):
     def _connect(self) -> None:
         """Make what is shared by all copies, but not with another process."""
         self._clock: Clock = SYSTEM_CLOCK if self._given_clock is None else self._given_clock
-        self._notices = Notices(self.name, self._on_event)
         self._strategy: RetryStrategy = (
             StandardStrategy(self.policy, budget=self._budget, random=self._given_random)
             if self._given_strategy is None
             else self._given_strategy
         )
+        self._notices = Notices(self.name, self._on_event, knows_ends=False)
+        self._notices.show(Vitals(self.name, self._strategy, None, self._clock.monotonic))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} total={self.total} redirect={self.redirect} {self._strategy!r}>"
@@ -389,17 +391,17 @@ class Retry(util.Retry):
         )
         if isinstance(verdict, Renew):
             verdict = self._renewed(call)
-        if isinstance(verdict, RetryAfter):
+        if verdict is not None:
             self._tell(carried, call, verdict, now)
+            self._notices.ignored(call, field_lines(response), verdict, now, carried.listeners)
+        if isinstance(verdict, RetryAfter):
             discard(response, min(DRAIN_SECONDS, call.deadline_at - now))
             return self._next(carried, verdict, now, RequestHistory(method, url, None, status, None))
         carried.ended = True
         trail = call.close_trail(now)
         reason = ResponseError(ResponseError.SPECIFIC_ERROR.format(status_code=status))
         failed = MaxRetryError(pool, url, reason)  # type: ignore[arg-type]
-        if verdict is not None:
-            self._tell(carried, call, verdict, now)
-        elif len(trail.entries) > 1:
+        if verdict is None and len(trail.entries) > 1:
             self._notices.succeeded(call, status, now, carried.listeners)
         if verdict is not None or len(trail.entries) > 1:
             setattr(response, RECORD, trail)

@@ -68,10 +68,11 @@ class Call:
         was_cut: The deadline ended the last attempt, not the peer.
         origin: Where the next attempt goes: as the request says, unless a strategy fails over.
         sent_to: Where the last one went.
+        number: For whoever tells of the call; 0 until somebody does.
     """
 
     # Defaults that most calls keep stand here once.
-    attempts = 0
+    attempts = number = 0
     token: RetryToken | None = None
     last_failure: Failure | None = None
     refusal: GiveUp | None = None

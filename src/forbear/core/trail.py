@@ -4,6 +4,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from .outcome import Failure
     from .verdict import Reason
 
@@ -29,9 +32,23 @@ class Trail:
         self.refused_delay: float | None = None
         self.resumed: tuple[int, ...] = ()  # positions at which the body was gone on with
 
+    def kind_of_last(self) -> str:
+        """What the attempt noted last was: "first", "retry", or "failover" to another origin than the one before."""
+        return kind_of(self.entries[:-1], self.entries[-1][5])
+
+    def kind_of_next(self, origin: str) -> str:
+        """The same of one that was sent to ``origin`` and is not noted yet."""
+        return kind_of(self.entries, None if origin == self.origin else origin)
+
     def waited(self) -> float:
         return sum(entry[3] or 0.0 for entry in self.entries)
 
     def __repr__(self) -> str:
         story = [str(failure.status or failure.error) if failure else status for status, failure, *_ in self.entries]
         return f"<Trail {self.method} {self.origin} {story}>"
+
+
+def kind_of(before: Sequence[tuple[Any, ...]], origin: str | None) -> str:
+    if not before:
+        return "first"
+    return "retry" if before[-1][5] == origin else "failover"

@@ -102,6 +102,10 @@ class TokenBucket:
         """Tokens there now, for metrics and tests."""
         return self._tokens
 
+    def lowest(self, now: float) -> float:
+        """Tokens there now, for metrics: there is one quota for all origins, and time gives nothing."""
+        return self._tokens
+
     def cost_of(self, failure: Failure) -> float:
         """Return what a retry after this failure costs."""
         if failure.is_throttle:

@@ -143,6 +143,13 @@ class CircuitBreaker(Watched):
             circuit = self._circuits.get(origin)
             return 0.0 if circuit is None else circuit.refused_for(self, now)
 
+    def states(self, now: float) -> dict[str, CircuitState]:
+        """The states of all origins whose circuit is not closed, as of ``state``."""
+        with self._lock:
+            origins = list(self._tripped)
+        found = {origin: self.state(origin, now) for origin in origins}
+        return {origin: state for origin, state in found.items() if state is not CircuitState.CLOSED}
+
     # What a strategy reports and asks.
 
     def admit(self, origin: str, now: float) -> Admission:

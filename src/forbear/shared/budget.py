@@ -185,6 +185,15 @@ class RetryBudget:
             grown = bucket[TOKENS] + max(0.0, now - bucket[SINCE]) * self.floor_per_second
         return min(self.burst, grown)
 
+    def lowest(self, now: float) -> float:
+        """Tokens that the scope with the fewest has now, for metrics; takes nothing."""
+        with self._lock:
+            lows = [
+                bucket[TOKENS] + max(0.0, now - bucket[SINCE]) * self.floor_per_second
+                for bucket in self._buckets.values()
+            ]
+        return min([self.burst, *lows])
+
     def __repr__(self) -> str:
         with self._lock:
             lowest = min((bucket[TOKENS] for bucket in self._buckets.values()), default=self.burst)

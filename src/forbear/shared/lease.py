@@ -63,6 +63,7 @@ class LeasedBudget:
         scope: "origin": leases for each origin; "transport": one for all.
         fallback: The budget that stands in while the keeper is lost.
         is_lost: The keeper could not be reached the last time.
+        errors: How often it could not be reached.
     """
 
     counts_calls = True  # whenever ``quiet`` is read: an exchange that is never quiet has to read it too
@@ -72,6 +73,7 @@ class LeasedBudget:
         self.scope = scope
         self.fallback = fallback
         self.is_lost = False
+        self.errors = 0
         self._lock = lock_of(self)
         self._begin()
 
@@ -146,6 +148,11 @@ class LeasedBudget:
             lease = self._leases.get(scope)
             return lease.tokens if lease is not None and now < lease.until else 0.0
 
+    def lowest(self, now: float) -> float:
+        """Tokens borrowed and not yet spent by the scope with the fewest, 0 while none has any; takes nothing."""
+        with self._lock:
+            return min((lease.tokens for lease in self._leases.values() if now < lease.until), default=0.0)
+
     def needs_renewal(self, scope: str, now: float) -> bool:
         """Can the lease not pay for a retry, and is it worth asking for another?"""
         scope = self._scope_of(scope)
@@ -213,6 +220,7 @@ class LeasedBudget:
         with self._lock:
             was_there = not self.is_lost
             self.is_lost = True
+            self.errors += 1
             if was_there:
                 self._ask_at = now + pause
                 self._leases.clear()  # they return by themselves, and their calls now count here

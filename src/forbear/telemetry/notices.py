@@ -1,22 +1,40 @@
-"""Notices: tell listeners and the log what happens to calls, on the failure path only. Floor: acts.
+"""Notices: tell listeners and the log what happens to calls. Floor: acts.
 
-Nothing secret is told: method, origin, status, class names, durations. A listener that raises is
-logged once and never costs a response.
+On the failure path only, unless a listener asks to hear of every call. Nothing secret is told: method, origin,
+status, class names, durations. A listener that raises is logged once and never costs a response.
 """
 
 from __future__ import annotations
 
 import logging
+from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..context import CURRENT
-from ..core.verdict import GiveUp, RetryAfter
+from ..core.events import (
+    AttemptFailed,
+    BudgetExhausted,
+    CallEnded,
+    CallOutcome,
+    CircuitTransition,
+    Event,
+    FailedOver,
+    GaveUp,
+    Resumed,
+    RetryAfterIgnored,
+    RetryScheduled,
+    SucceededAfterRetry,
+)
+from ..core.verdict import GiveUp, Reason, RetryAfter
+from .lines import fields, sentence
+from .vitals import Vitals, budget_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..core.call import Call
-    from ..core.events import Event
+    from ..core.outcome import Failure
     from ..core.verdict import Verdict
     from ..shared.circuit import Transition
 
@@ -32,30 +50,59 @@ LEVELS = {
     "resume": logging.INFO,
     "failover": logging.WARNING,
     "gave_up": logging.WARNING,
+    "budget_exhausted": logging.WARNING,
+    "retry_after_ignored": logging.WARNING,
 }
+NUMBERS = count(1)  # of calls that are told of
+IGNORED_AGAIN_AFTER = 60.0  # seconds until an origin's Retry-After that is no use is told of again
+MOST_ORIGINS = 1024  # that edges are kept of; then all are forgotten
 
 
 class Notices:
-    """What one transport tells. Thread-safe as far as its listeners are."""
+    """What one transport tells. Thread-safe as far as its listeners are.
 
-    __slots__ = ("_failed", "_listeners", "client")
+    Attributes:
+        client: The transport's name.
+        hears_calls: A listener wants to hear of every call: those that succeed at once must be told of too.
+    """
 
-    def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
+    __slots__ = ("_exhausted", "_failed", "_ignored", "_listeners", "_of_calls", "_vitals", "client", "hears_calls")
+
+    def __init__(self, client: str, listeners: Iterable[Listener], *, knows_ends: bool = True) -> None:
+        """Take the listeners, but those that ``need_ends`` only if the end of every call will be told."""
         self.client = client
-        self._listeners = tuple(listeners)
+        self._listeners = tuple(found for found in listeners if knows_ends or not getattr(found, "needs_ends", False))
+        self._of_calls: tuple[Any, ...] = ()
+        if knows_ends:
+            self._of_calls = tuple(found for found in self._listeners if getattr(found, "hears_calls", False))
+        self.hears_calls = bool(self._of_calls)
         self._failed: set[str] = set()
+        self._exhausted: set[str] = set()  # scopes whose budget refused last
+        self._ignored: dict[str, float] = {}  # origin: until when its header is not told of again
+        self._vitals: Vitals | None = None
+
+    def show(self, vitals: Vitals) -> None:
+        """Let listeners that ``watch`` look at what can be read off the transport; they hold it weakly."""
+        self._vitals = vitals
+        for listener in self._listeners:
+            watch = getattr(listener, "watch", None)
+            if callable(watch):
+                watch(vitals)
+
+    # A failed attempt, and what comes of it.
 
     def failed(self, call: Call, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()) -> None:
         """An attempt failed; tell that, and what comes of it."""
+        is_edge = self._is_newly_exhausted(call, verdict)
         if not (self._listeners or more) and not logger.isEnabledFor(
             logging.INFO if type(verdict) is RetryAfter and call.origin == call.sent_to else logging.WARNING
         ):
             return
         listeners = self._listeners + more
-        from ..core.events import AttemptFailed, FailedOver, GaveUp, RetryScheduled
 
-        failure, facts = call.last_failure, call.facts
+        failure, facts, trail = call.last_failure, call.facts, call.trail
         assert failure is not None
+        number = number_of(call)
         told: list[Event] = [
             AttemptFailed(
                 self.client,
@@ -66,7 +113,9 @@ class Notices:
                 failure.phase,
                 failure.status,
                 failure.error,
-                call.trail.entries[-1][2],
+                trail.entries[-1][2],
+                trail.kind_of_last(),
+                number,
             )
         ]
         if isinstance(verdict, RetryAfter):
@@ -82,6 +131,11 @@ class Notices:
                     failure.error,
                     verdict.delay,
                     verdict.source,
+                    failure.phase,
+                    trail.waited() - verdict.delay,
+                    now - call.started_at,
+                    None if call.deadline_at == inf else call.deadline_at - now,
+                    number,
                 )
             )
             if call.origin != call.sent_to:
@@ -94,9 +148,12 @@ class Notices:
                         call.attempts,
                         failure.status,
                         failure.error,
+                        number,
                     )
                 )
         elif isinstance(verdict, GiveUp):
+            if is_edge:
+                told.append(self._exhaustion(call, now))
             told.append(
                 GaveUp(
                     self.client,
@@ -108,41 +165,12 @@ class Notices:
                     failure.error,
                     now - call.started_at,
                     verdict.delay,
+                    trail.waited(),
+                    number,
                 )
             )
         for event in told:
             self._tell(event, listeners)
-
-    def succeeded(self, call: Call, status: int, now: float, more: tuple[Listener, ...] = ()) -> None:
-        """An answer was accepted that was not the first one."""
-        listeners = self._listeners + more
-        if not listeners and not logger.isEnabledFor(logging.INFO):
-            return
-        from ..core.events import SucceededAfterRetry
-
-        facts = call.facts
-        self._tell(
-            SucceededAfterRetry(
-                self.client,
-                facts.method,
-                facts.origin,
-                call.attempts,
-                status,
-                call.trail.waited(),
-                now - call.started_at,
-            ),
-            listeners,
-        )
-
-    def resumed(self, call: Call, offset: int, total: int | None, result: str, more: tuple[Listener, ...] = ()) -> None:
-        """The rest of a body was asked for."""
-        listeners = self._listeners + more
-        if not listeners and not logger.isEnabledFor(logging.INFO):
-            return
-        from ..core.events import Resumption
-
-        facts = call.facts
-        self._tell(Resumption(self.client, facts.method, facts.origin, offset, total, result), listeners)
 
     def refused(self, call: Call, now: float, more: tuple[Listener, ...] = ()) -> None:
         """An attempt was not sent: the breaker or a cooldown is in the way."""
@@ -152,7 +180,6 @@ class Notices:
         level = logging.WARNING if failure is not None else logging.DEBUG
         if not listeners and not logger.isEnabledFor(level):
             return
-        from ..core.events import GaveUp
 
         event = GaveUp(
             self.client,
@@ -164,13 +191,125 @@ class Notices:
             None if failure is None else failure.error,
             now - call.started_at,
             refusal.delay,
+            call.trail.waited(),
+            number_of(call),
         )
         self._tell(event, listeners, level)
+
+    def ignored(self, call: Call, lines: Any, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()) -> None:
+        """A failed answer was judged; tell if it had a Retry-After that set no delay."""
+        failure = call.last_failure
+        why = None if failure is None else why_ignored(failure, lines, verdict, call.policy.hints)
+        if why is None or now < self._ignored.get(call.sent_to, -inf):
+            return
+        if len(self._ignored) >= MOST_ORIGINS:
+            self._ignored = {}
+        self._ignored[call.sent_to] = now + IGNORED_AGAIN_AFTER
+
+        self._tell(RetryAfterIgnored(self.client, call.sent_to, why), self._listeners + more)
+
+    def _is_newly_exhausted(self, call: Call, verdict: Verdict) -> bool:
+        exhausted = self._exhausted
+        if type(verdict) is GiveUp and verdict.reason is Reason.BUDGET_EXHAUSTED:
+            scope = call.scope()
+            if scope not in exhausted:
+                if len(exhausted) >= MOST_ORIGINS:
+                    exhausted.clear()
+                exhausted.add(scope)
+                return True
+        elif exhausted and type(verdict) is RetryAfter:
+            exhausted.discard(call.scope())
+        return False
+
+    def _exhaustion(self, call: Call, now: float) -> Event:
+        name, scope, tokens = budget_in_force(call.strategy, call.scope(), now)
+        return BudgetExhausted(self.client, call.facts.origin, name, scope, tokens)
+
+    # The end of a call.
+
+    def succeeded(self, call: Call, status: int, now: float, more: tuple[Listener, ...] = ()) -> None:
+        """An answer was accepted that was not the first one."""
+        listeners = self._listeners + more
+        if not listeners and not logger.isEnabledFor(logging.INFO):
+            return
+
+        facts = call.facts
+        self._tell(
+            SucceededAfterRetry(
+                self.client,
+                facts.method,
+                facts.origin,
+                call.attempts,
+                status,
+                call.trail.waited(),
+                now - call.started_at,
+                number_of(call),
+            ),
+            listeners,
+        )
+
+    def plain(self, method: str, origin: str, status: int | None, elapsed: float) -> None:
+        """A call was sent once and accepted; without a status it was cancelled. Only if ``hears_calls``."""
+        outcome = CallOutcome.CANCELLED if status is None else CallOutcome.SUCCESS
+        number = next(NUMBERS)
+        self._tell_end(
+            CallEnded(self.client, method, origin, outcome, 1, status, None, elapsed, "first", None, None, number)
+        )
+
+    def ended(self, call: Call, now: float) -> None:
+        """A call is over, however it ended. Only if ``hears_calls``."""
+        trail, refusal = call.trail, call.refusal
+        entries = trail.entries
+        sent = call.attempts - trail.sent_before
+        status, failure, _, delay, *_ = entries[-1] if entries else (None, None, 0.0, None)
+        kind = None
+        if sent > len(entries):  # nobody has judged the last one
+            outcome = CallOutcome.CANCELLED
+            kind = trail.kind_of_next(call.sent_to)
+            failure, status = None, None
+        elif not entries:
+            refused = refusal is not None and refusal.reason is not Reason.DEADLINE
+            outcome = CallOutcome.CIRCUIT_OPEN if refused else CallOutcome.FAILED
+        else:
+            is_off = call.policy.max_attempts == 1 and not (call.policy.statuses or call.policy.failures)
+            if failure is None or is_off:
+                kind = trail.kind_of_last()
+            if refusal is None and delay is not None:
+                outcome = CallOutcome.CANCELLED  # while it waited
+            elif refusal is not None or failure is not None or (status is not None and status >= 500):
+                outcome = CallOutcome.FAILED if sent == 1 else CallOutcome.FAILED_AFTER_RETRY
+            else:
+                outcome = CallOutcome.SUCCESS if sent == 1 else CallOutcome.SUCCESS_AFTER_RETRY
+        self._tell_end(
+            CallEnded(
+                self.client,
+                call.facts.method,
+                call.sent_to,
+                outcome,
+                sent,
+                status,
+                None if failure is None else failure.error,
+                now - call.started_at,
+                kind,
+                None if failure is None else failure.kind,
+                None if failure is None else failure.phase,
+                number_of(call),
+            )
+        )
+
+    def resumed(self, call: Call, offset: int, total: int | None, result: str, more: tuple[Listener, ...] = ()) -> None:
+        """The rest of a body was asked for: "resumed" or "failed"."""
+        listeners = self._listeners + more
+        if listeners or logger.isEnabledFor(logging.INFO):
+            facts = call.facts
+            event = Resumed(self.client, facts.method, facts.origin, offset, total, result, number_of(call))
+            self._tell(event, listeners)
+
+    # What is not of one call.
 
     def moved(self, edge: Transition) -> None:
         """The breaker passed from one state to another because of a call of this client."""
         scope = CURRENT.get()
-        from ..core.events import CircuitTransition
 
         event = CircuitTransition(
             self.client,
@@ -192,7 +331,12 @@ class Notices:
                 "an SDK above retries too (%s): attempts multiply; turn its retries off with %s",
                 header,
                 switch,
-                extra={"forbear.event": "nested_retry", "forbear.client": self.client, "forbear.header": header},
+                extra={
+                    "forbear.event": "nested_retry",
+                    "forbear.client": self.client,
+                    "forbear.header": header,
+                    "forbear.hint": switch,
+                },
             )
 
     def hook_failed(self, hook: str, error: Exception) -> None:
@@ -224,43 +368,36 @@ class Notices:
             try:
                 listener(event)
             except Exception as error:
-                self.hook_failed(f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}", error)
+                self._listener_failed(listener, error)
+
+    def _tell_end(self, event: CallEnded) -> None:
+        for listener in self._of_calls:
+            try:
+                listener(event)
+            except Exception as error:
+                self._listener_failed(listener, error)
+
+    def _listener_failed(self, listener: Any, error: Exception) -> None:
+        self.hook_failed(f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}", error)
 
 
-def fields(event: Event) -> dict[str, Any]:
-    found = {f"forbear.{name}": getattr(value, "value", value) for name, value in event._asdict().items()}
-    found["forbear.event"] = found.pop("forbear.name")
-    return found
+def number_of(call: Call) -> int:
+    """The call's number, from when it is first told of."""
+    if not call.number:
+        call.number = next(NUMBERS)
+    return call.number
 
 
-def sentence(event: Any) -> str:
-    if event.name == "circuit_transition":
-        return circuit_sentence(event)
-    subject = f"{event.method} {event.origin}"
-    if event.name == "succeeded_after_retry":
-        return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
-    if event.name == "resume":
-        whole = "unknown" if event.total is None else event.total
-        return f"{subject}: {event.result} at byte {event.offset} of {whole}"
-    what = event.status or event.error or "not sent"
-    if event.name == "failover":
-        return f"{subject}: {what} on attempt {event.attempt}, the next one goes to {event.to_origin}"
-    if event.name == "attempt_failed":
-        return f"{subject}: attempt {event.attempt} failed, {what}"
-    if event.name == "retry_scheduled":
-        return (
-            f"{subject}: {what} on attempt {event.attempt} of {event.max_attempts},"
-            f" again in {event.delay:.3g} s ({event.delay_source})"
-        )
-    plural = "" if event.attempts == 1 else "s"
-    wanted = f" ({event.refused_delay:.3g} s wanted)" if event.refused_delay is not None else ""
-    return f"{subject}: {what} after {event.attempts} attempt{plural}, gave up: {event.reason.value}{wanted}"
-
-
-def circuit_sentence(event: Any) -> str:
-    told = f"circuit of {event.origin}: {event.from_state} to {event.to_state}"
-    if event.open_for is not None:
-        told += f" for {event.open_for:.3g} s"
-    if event.failure_rate is not None:
-        return f"{told}, {event.failure_rate:.0%} of the calls in the window failed"
-    return f"{told}, {event.failures} failures in a row" if event.failures else told
+def why_ignored(failure: Failure, lines: Any, verdict: Verdict, hints: str) -> str | None:
+    """Why the Retry-After of a failed answer set no delay; None if it did, or there is none."""
+    if isinstance(verdict, GiveUp) and verdict.reason is Reason.RETRY_AFTER_TOO_LONG:
+        return "over_cap"
+    if failure.hint.delay or hints == "ignore":
+        return None
+    for name, value in lines:
+        if len(name) == len("retry-after") and name.lower() in (b"retry-after", "retry-after"):
+            if failure.hint.delay is None:
+                return "unparsable"
+            # A time that is over, and not the server's "at once".
+            return None if value.strip() in (b"0", "0") else "past"
+    return None

@@ -1,0 +1,213 @@
+"""OpenTelemetry: the metrics of the table, and a span around calls that needed more than one attempt. Floor: acts.
+
+Needs the API only; whoever runs the application chooses the SDK. Source of names and kinds: OpenTelemetry semantic
+conventions, HTTP spans: each attempt has a CLIENT span of its own, made by whoever instruments the client; ours
+around them is INTERNAL, since a second CLIENT span would count every call twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+try:
+    from opentelemetry import context, metrics, trace
+except ImportError:
+    raise ImportError("forbear.telemetry.otel needs opentelemetry-api: pip install 'forbear[otel]'") from None
+
+from ..clock import SYSTEM_CLOCK
+from ..core.record import record_of
+from . import METRICS
+from .counting import Counting
+from .labels import host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.trace import Span, TracerProvider
+
+    from ..core.events import CallEnded, Event
+
+__all__ = ["Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"]
+
+SCOPE = "forbear"  # of instruments and spans
+RESENT = context.create_key("forbear-resend-count")
+RESEND_COUNT = "http.request.resend_count"
+
+
+class Metrics(Counting):
+    """A listener that counts with OpenTelemetry: ``RetryTransport(on_event=[metrics])``. Thread-safe.
+
+    Make one and give it to every client of the process; ``name=`` of a client is its attribute ``client``. Instruments
+    and attributes are in the table of ``forbear.telemetry``; through OpenTelemetry's Prometheus exporter they have the
+    names that ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
+
+    Gauges and the errors of a shared budget are observed when they are exported. ``forbear.urllib3.Retry`` is
+    not told of calls that succeed at once, so its clients count no requests and no durations.
+
+    Args:
+        meter_provider: None: the global one, as it is when a metric is first exported.
+        metrics_host: False leaves the attribute ``host`` out, for clients that call any number of servers; with it
+            the first 100 servers have their own value and all further ones share ``_OTHER``.
+
+    Raises:
+        TypeError: ``metrics_host`` is no bool.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None, *, metrics_host: bool = True) -> None:
+        super().__init__(metrics_host=metrics_host)
+        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._instruments: dict[str, Any] = {}
+        self._names_of: dict[str, tuple[str, ...]] = {name: self._labels_of(name) for name in METRICS}
+        for name, metric in METRICS.items():
+            named = {"unit": metric.unit, "description": metric.text}
+            if metric.kind == "histogram":
+                self._instruments[name] = meter.create_histogram(
+                    name, **named, explicit_bucket_boundaries_advisory=metric.buckets
+                )
+            elif metric.kind == "gauge":
+                meter.create_observable_gauge(name, [self._observer(name)], **named)
+            elif name == "forbear.budget.backend.errors":  # counted by the budget, for all its clients
+                meter.create_observable_counter(name, [self._observer(name)], **named)
+            else:
+                self._instruments[name] = meter.create_counter(name, **named)
+
+    def _observer(self, name: str) -> Any:
+        def observe(options: CallbackOptions) -> Iterable[Observation]:
+            return [
+                metrics.Observation(value, self._attributes(name, values))
+                for found, values, value in self._readings()
+                if found == name
+            ]
+
+        return observe
+
+    def _attributes(self, name: str, values: tuple[str, ...]) -> dict[str, str]:
+        return dict(zip(self._names_of[name], values, strict=True))
+
+    def _add(self, name: str, values: tuple[str, ...]) -> None:
+        self._instruments[name].add(1, self._attributes(name, values))
+
+    def _observe(self, name: str, values: tuple[str, ...], value: float) -> None:
+        self._instruments[name].record(value, self._attributes(name, values))
+
+
+class Spans:
+    """A listener that traces: an INTERNAL span ``forbear.request`` around each call that needs a second attempt.
+
+    ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the first one are made
+    inside it; the span of the first one, sent when nobody knew that there would be more, is its neighbour.
+    Each wait and a refusal are events of it, or of the span of the caller where there was one attempt only.
+    Attributes: ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
+    ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
+
+    ``request_hook`` and its relatives put ``http.request.resend_count`` on the spans of the attempts, if this
+    listener is there. Not for ``forbear.urllib3.Retry``, which is not told when a call ends: it is left out there.
+    Thread-safe; calls may run on asyncio, trio and in threads.
+
+    Args:
+        tracer_provider: None: the global one.
+    """
+
+    hears_calls = True  # or a span of a cancelled call would never end
+    needs_ends = True
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self._open: dict[int, tuple[Span, Any]] = {}  # by request_id: the span, and how to leave it
+
+    def __call__(self, event: Event | CallEnded) -> None:
+        """Begin, continue or end the span of a call."""
+        if event.name == "retry_scheduled":
+            self._wait(event)
+        elif event.name == "gave_up":
+            self._refuse(event)
+        elif event.name == "call_ended":
+            self._end(event)
+
+    def _wait(self, event: Any) -> None:
+        found = self._open.pop(event.request_id, None)
+        if found is None:
+            span = self._begin(event)
+        else:
+            span, token = found
+            context.detach(token)
+        span.add_event(
+            "forbear.wait",
+            {
+                "forbear.delay": event.delay,
+                "forbear.delay_source": event.delay_source,
+                "forbear.attempt": event.attempt,
+                "error.type": str(event.status or event.error),
+            },
+        )
+        # In the context of the call's own task or thread, which tells of its end too.
+        inside = context.set_value(RESENT, event.attempt, trace.set_span_in_context(span))
+        self._open[event.request_id] = span, context.attach(inside)
+
+    def _begin(self, event: Any) -> Span:
+        began_at = SYSTEM_CLOCK.time() - event.elapsed
+        attributes = {"forbear.client": event.client, "http.request.method": event.method, **server_of(event.origin)}
+        return self._tracer.start_span(
+            "forbear.request", kind=trace.SpanKind.INTERNAL, attributes=attributes, start_time=int(began_at * 1e9)
+        )
+
+    def _refuse(self, event: Any) -> None:
+        found = self._open.get(event.request_id)
+        span = trace.get_current_span() if found is None else found[0]
+        refused = {"forbear.reason": event.reason.value, "forbear.attempt": event.attempts}
+        if event.refused_delay is not None:
+            refused["forbear.wanted_delay"] = event.refused_delay
+        span.add_event("forbear.refused", refused)
+
+    def _end(self, event: Any) -> None:
+        found = self._open.pop(event.request_id, None)
+        if found is None:
+            return
+        span, token = found
+        context.detach(token)
+        span.set_attribute("forbear.attempts", event.attempts)
+        span.set_attribute("forbear.outcome", event.outcome.value)
+        if event.outcome.value.startswith("failed"):
+            span.set_attribute("error.type", str(event.status or event.error or "_OTHER"))
+            span.set_status(trace.StatusCode.ERROR)
+        span.end()
+
+
+def server_of(origin: str) -> dict[str, str | int]:
+    """The attributes of a server, without the port where it is the scheme's own."""
+    host = host_of(origin)
+    address, colon, port = host.rpartition(":")
+    if not colon or not port.isdigit():
+        return {"server.address": host.strip("[]")}
+    return {"server.address": address.strip("[]"), "server.port": int(port)}
+
+
+# For instrumentations of clients, which call them with the span of an attempt and what else they know of it.
+
+
+def request_hook(span: Span, *_: object) -> None:
+    """Note on the span of an attempt how often the request was sent before it; nothing on a first one's.
+
+    ``HTTPXClientInstrumentor().instrument(request_hook=request_hook, async_request_hook=async_request_hook)``, and so
+    with ``HTTPX2ClientInstrumentor`` and ``URLLib3Instrumentor(request_hook=…)``. Needs the listener ``Spans``.
+    """
+    resent = context.get_value(RESENT)
+    if isinstance(resent, int):
+        span.set_attribute(RESEND_COUNT, resent)
+
+
+async def async_request_hook(span: Span, *_: object) -> None:
+    """Do the same for asynchronous clients, whose hooks are awaited."""
+    request_hook(span)
+
+
+def response_hook(span: Span, _: object, response: Any) -> None:
+    """Note on the one span of a whole call how often it was sent again; nothing if it was not.
+
+    ``RequestsInstrumentor().instrument(response_hook=response_hook)``: that one makes its span around the session,
+    outside all attempts.
+    """
+    retries = record_of(response).retries
+    if retries:
+        span.set_attribute(RESEND_COUNT, retries)

@@ -1,0 +1,106 @@
+"""Prometheus: the metrics of the table in a registry of prometheus_client. Floor: acts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+try:
+    import prometheus_client
+except ImportError:
+    raise ImportError(
+        "forbear.telemetry.prometheus needs prometheus_client: pip install 'forbear[prometheus]'"
+    ) from None
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from . import METRICS
+from .counting import Counting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["Metrics"]
+
+
+class Metrics(Counting):
+    """A listener that counts for Prometheus: ``RetryTransport(on_event=[metrics])``. Thread-safe.
+
+    Make one and give it to every client of the process; ``name=`` of a client is its label ``client``. With one, a
+    call that succeeds at once costs about 7 µs more. Metric names, labels and buckets are in the table of
+    ``forbear.telemetry``; rules, alerts and a dashboard for them are written by ``forbear dashboards``.
+
+    The gauges (budget tokens, circuit state, waiting requests) and the errors of a shared budget are read when the
+    registry is collected; prometheus_client's multiprocess mode collects counters and histograms only.
+    ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients have no
+    ``forbear_requests_total`` and no durations, and of attempts only those that failed.
+    ``prometheus_client.disable_created_metrics()`` saves a series for each counter and histogram.
+
+    Args:
+        registry: Where to register; None: ``prometheus_client.REGISTRY``.
+        metrics_host: False leaves the label ``host`` out, for clients that call any number of servers; with it
+            the first 100 servers have their own value and all further ones share ``_OTHER``.
+
+    Raises:
+        ValueError: The registry has these metrics already.
+        TypeError: ``metrics_host`` is no bool.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None, *, metrics_host: bool = True) -> None:
+        super().__init__(metrics_host=metrics_host)
+        if registry is None:
+            registry = prometheus_client.REGISTRY
+        self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._families: dict[str, Any] = {}
+        try:
+            for name, metric in METRICS.items():
+                if name in READ_LATE:
+                    continue
+                made: Any = prometheus_client.Counter
+                options: dict[str, Any] = {}
+                if metric.kind == "histogram":
+                    made, options = prometheus_client.Histogram, {"buckets": metric.buckets}
+                self._families[name] = made(
+                    metric.prometheus_name, metric.text, self._labels_of(name), registry=registry, **options
+                )
+            registry.register(self)
+        except ValueError as error:
+            for family in self._families.values():
+                registry.unregister(family)
+            raise ValueError(
+                "this registry has forbear's metrics already: make one Metrics and give it to every client"
+            ) from error
+
+    def describe(self) -> list[Any]:
+        """What ``collect`` will give, without values; for the registry."""
+        return [self._empty(name) for name in READ_LATE]
+
+    def collect(self) -> Iterator[Any]:
+        """What is read when the registry is collected; for the registry."""
+        families = {name: self._empty(name) for name in READ_LATE}
+        for name, values, value in self._readings():
+            families[name].add_metric(values, value)
+        yield from families.values()
+
+    def _empty(self, name: str) -> Any:
+        metric = METRICS[name]
+        made: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        return made(metric.prometheus_name, metric.text, labels=self._labels_of(name))
+
+    def _add(self, name: str, values: tuple[str, ...]) -> None:
+        self._child(name, values).inc()
+
+    def _observe(self, name: str, values: tuple[str, ...], value: float) -> None:
+        self._child(name, values).observe(value)
+
+    def _child(self, name: str, values: tuple[str, ...]) -> Any:
+        """The one series; prometheus_client would look at each value, under a lock."""
+        child = self._children.get((name, values))
+        if child is None:
+            child = self._children[name, values] = self._families[name].labels(*values)
+        return child
+
+
+# Not counted by events but read off transports.
+READ_LATE = tuple(name for name, metric in METRICS.items() if metric.kind == "gauge" or name.endswith("backend.errors"))
