@@ -329,8 +329,9 @@ def _breaker_on(setting: Setting) -> Callable[[Any], Any]:
 
 
 def _counted(setting: Setting) -> Callable[[Any], Any]:
-    from forbear.telemetry.prometheus import Metrics
     from prometheus_client import CollectorRegistry
+
+    from forbear.telemetry.prometheus import Metrics
 
     return forbear(setting, on_event=[Metrics(CollectorRegistry())])
 

@@ -6,6 +6,7 @@
 | scenes.py | the scenes: what goes wrong, what is sent, what must be true afterwards |
 | callers.py | the installed clients, in each colour that they have, behind one way of calling |
 | simulate.py | ``forbear simulate``: arguments, table and JSON of what simulation/ finds |
+| dashboards.py | ``forbear dashboards``: writes the dashboard, rules and alerts of telemetry/assets/ |
 
 Exit status: 0 done, 1 a promise or a ``--fail-if`` did not hold, 2 it could not be run.
 """
@@ -57,6 +58,10 @@ def _run(options: argparse.Namespace) -> int:
         from . import simulate
 
         return simulate.run(sys.stdout, options)
+    if options.command == "dashboards":
+        from . import dashboards
+
+        return dashboards.run(sys.stdout, options)
     from . import demo
 
     return demo.run(sys.stdout)
@@ -86,6 +91,11 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         from .simulate import add_arguments
 
         add_arguments(simulated)
+    written = commands.add_parser("dashboards", help="write a Grafana dashboard, recording rules and alerts")
+    if "dashboards" in given:
+        from .dashboards import add_arguments
+
+        add_arguments(written)
     return parser
 
 

@@ -1,0 +1,41 @@
+"""Assets: what ships for those who look at the metrics: a Grafana dashboard, recording rules, alerts. Floor: acts.
+
+The files lie in this package, and name the metrics of the table in ``forbear.telemetry`` only.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+__all__ = ["DASHBOARD", "RULES", "read", "write"]
+
+DASHBOARD = "forbear.dashboard.json"
+RULES = "forbear.rules.yml"
+
+
+def read(name: str) -> str:
+    """Return the text of ``DASHBOARD`` (Grafana, JSON) or ``RULES`` (Prometheus, YAML).
+
+    Raises:
+        ValueError: There is no asset of this name.
+    """
+    if name not in (DASHBOARD, RULES):
+        raise ValueError(f"the assets are {DASHBOARD} and {RULES}, got {name!r}")
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+def write(directory: str | Path) -> list[Path]:
+    """Write all assets into a directory, which is made if there is none; return their paths.
+
+    Files of these names that are there already are replaced.
+
+    Raises:
+        OSError: The directory cannot be made or written to.
+    """
+    into = Path(directory)
+    into.mkdir(parents=True, exist_ok=True)
+    written = [into / name for name in (DASHBOARD, RULES)]
+    for path in written:
+        path.write_text(read(path.name), encoding="utf-8")
+    return written
