@@ -1,0 +1,96 @@
+"""What tests of telemetry share: every adapter behind one way of calling, and numbers looked up in a registry."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+import requests
+
+import forbear.requests
+import forbear.urllib3
+from forbear.testing import FaultServer
+
+LIBRARIES = ("httpx", "httpx2")
+CALLERS = [*(f"{name}-{colour}" for name in LIBRARIES for colour in ("sync", "asyncio", "trio")), "requests", "urllib3"]
+
+
+class Caller:
+    """A client of one library in one colour, which makes calls one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.library, _, self.colour = name.partition("-")
+
+    def calls(self, *calls: tuple[Any, ...], **options: Any) -> list[Any]:
+        """Make calls, each a method, a URL and perhaps headers and a body; return statuses and errors."""
+        if self.colour in ("asyncio", "trio"):
+            return anyio.run(self.acalls, calls, options, backend=self.colour)
+        with self.client(options) as client:
+            return [self._outcome(client, *call) for call in calls]
+
+    async def acalls(self, calls: Any, options: dict[str, Any]) -> list[Any]:
+        outcomes = []
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(self.client(options))
+            for method, url, *rest in calls:
+                headers, body = (*rest, None, None)[:2]
+                try:
+                    response = await client.request(method, url, headers=headers, content=body)
+                    outcomes.append(response.status_code)
+                except Exception as error:
+                    outcomes.append(error)
+        return outcomes
+
+    def client(self, options: dict[str, Any]) -> Any:
+        policy = options.pop("policy")
+        if self.library == "requests":
+            return forbear.requests.mount(requests.Session(), policy, **options)
+        if self.library == "urllib3":
+            return forbear.urllib3.RetryPoolManager(policy, timeout=5, **options)
+        library = importlib.import_module(self.library)
+        adapter = importlib.import_module(f"forbear.{self.library}")
+        if self.colour == "sync":
+            return library.Client(transport=adapter.RetryTransport(policy=policy, **options))
+        return library.AsyncClient(transport=adapter.AsyncRetryTransport(policy=policy, **options))
+
+    def _outcome(self, client: Any, method: str, url: str, headers: Any = None, body: Any = None) -> Any:
+        named = {"content": body} if self.library in LIBRARIES else {"data": body}
+        if self.library == "urllib3":
+            named = {"body": body}
+        try:
+            response = client.request(method, url, headers=headers, **named)
+        except Exception as error:
+            return error
+        return response.status if self.library == "urllib3" else response.status_code
+
+
+@pytest.fixture(params=CALLERS)
+def caller(request: pytest.FixtureRequest) -> Caller:
+    return Caller(request.param)
+
+
+@pytest.fixture
+def server() -> Any:
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def series() -> Any:
+    """A function: the samples of a metric in a registry, by the values of the given labels."""
+
+    def read(registry: Any, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+        found: dict[tuple[str, ...], float] = {}
+        for family in registry.collect():
+            for sample in family.samples:
+                if sample.name == name:
+                    key = tuple(sample.labels[label] for label in labels)
+                    assert key not in found, "the labels asked for do not tell the samples apart"
+                    found[key] = sample.value
+        return found
+
+    return read
