@@ -178,8 +178,8 @@ def test_calls_that_are_switched_off_are_counted_too(registry, metrics, series):
 def test_urllib3s_retry_tells_what_it_sees(server, registry, metrics, series):
     """It is not told of calls that succeed at once: no requests are counted, rather than only the bad ones."""
     server.script("/", 503, 200)
-    manager = urllib3.PoolManager(retries=forbear.urllib3.Retry(POLICY, on_event=[metrics], name="github"))
-    assert manager.request("GET", server.url).status == 200
+    with urllib3.PoolManager(retries=forbear.urllib3.Retry(POLICY, on_event=[metrics], name="github")) as manager:
+        assert manager.request("GET", server.url).status == 200
     assert series(registry, "forbear_retries_total", "client", "reason") == {("github", "503"): 1}
     assert series(registry, "forbear_attempts_total", "kind", "result") == {("first", "5xx"): 1}
     assert series(registry, "forbear_requests_total", "outcome") == {}
@@ -560,8 +560,9 @@ def test_nothing_secret_is_counted_or_logged(caller, server, registry, metrics, 
     path = f"/{SECRET}/x"
     server.script(path, 503, f"503;retry-after={SECRET}", "reset", "garbage", 200, 500)
     url = f"{server.url}{path}?token={SECRET}".replace("http://", f"http://user:{SECRET}@")
-    headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": f"{SECRET}-key"}
-    calls = [("GET", url, headers), ("POST", url, headers, SECRET.encode()), ("PUT", url, headers, SECRET.encode())]
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    keyed = {**headers, "Idempotency-Key": f"{SECRET}-of-one-order"}
+    calls = [("GET", url, headers), ("POST", url, keyed, SECRET.encode()), ("PUT", url, headers, SECRET.encode())]
     events = record()
     listeners = [metrics, otel.Metrics(provider), events]
     caller.calls(

@@ -1,0 +1,306 @@
+"""Spans: one around each call that needed a second attempt, with the attempts in it, whoever runs the calls."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import httpx
+import httpx2
+import pytest
+import requests
+import urllib3
+from opentelemetry import context, trace
+from opentelemetry.instrumentation.httpx import HTTPX2ClientInstrumentor, HTTPXClientInstrumentor
+from opentelemetry.instrumentation.requests import RequestsInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+import forbear.httpx
+import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
+from forbear import CircuitBreaker, Fixed, RetryPolicy
+from forbear.httpx import RetryTransport
+from forbear.telemetry import otel
+from forbear.testing import FakeClock, ScriptedTransport
+
+POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
+RESENT = "http.request.resend_count"
+SECRET = "S3CRET"
+
+
+class Traces:
+    """What a provider has exported."""
+
+    def __init__(self):
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("test")
+
+    @property
+    def spans(self):
+        return self.exporter.get_finished_spans()
+
+    def named(self, name):
+        return [span for span in self.spans if span.name == name]
+
+    def the(self, name):
+        (span,) = self.named(name)
+        return span
+
+    def children(self, parent):
+        found = [span for span in self.spans if span.parent and span.parent.span_id == parent.context.span_id]
+        return sorted(found, key=lambda span: span.start_time)
+
+
+@pytest.fixture
+def traces():
+    made = Traces()
+    yield made
+    made.provider.shutdown()
+    assert context.get_current() == {}, "a context was entered and never left"
+
+
+@pytest.fixture
+def instrumented(traces):
+    """Every attempt through httpx and httpx2, and every call through a session of requests, has a CLIENT span."""
+    hooks = {"request_hook": otel.request_hook, "async_request_hook": otel.async_request_hook}
+    made = [HTTPXClientInstrumentor(), HTTPX2ClientInstrumentor(), RequestsInstrumentor()]
+    made[0].instrument(tracer_provider=traces.provider, **hooks)
+    made[1].instrument(tracer_provider=traces.provider, **hooks)
+    made[2].instrument(tracer_provider=traces.provider, response_hook=otel.response_hook)
+    yield
+    for one in made:
+        one.uninstrument()
+
+
+# --- the span of a call -----------------------------------------------------------------------
+
+
+def test_a_call_that_was_repeated_has_a_span(caller, server, traces):
+    """INTERNAL, below its caller's, from the call's beginning; each wait is an event of it."""
+    server.script("/", 503, "reset", 200)
+    with traces.tracer.start_as_current_span("caller"):
+        caller.calls(("GET", server.url), policy=POLICY, on_event=[otel.Spans(traces.provider)], name="orders")
+    span = traces.the("forbear.request")
+    assert span.kind is SpanKind.INTERNAL
+    assert span.parent.span_id == traces.the("caller").context.span_id
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    assert dict(span.attributes) == {
+        "http.request.method": "GET",
+        "server.address": host,
+        "server.port": int(port),
+        "forbear.client": "orders",
+        "forbear.attempts": 3,
+        "forbear.outcome": "success_after_retry",
+    }
+    assert span.status.status_code is StatusCode.UNSET
+    assert [event.name for event in span.events] == ["forbear.wait", "forbear.wait"]
+    first, second = (dict(event.attributes) for event in span.events)
+    assert first == {
+        "forbear.delay": 0.01, "forbear.delay_source": "backoff", "forbear.attempt": 1, "error.type": "503",
+    }  # fmt: skip
+    assert second["error.type"].isidentifier()  # the class of an exception
+    assert span.end_time - span.start_time >= 0.02 * 1e9
+    assert span.start_time <= span.events[0].timestamp
+
+
+def test_a_call_that_failed_says_with_what(caller, server, traces):
+    server.script("/", 503, 503, 502)
+    caller.calls(("GET", server.url), policy=POLICY, on_event=[otel.Spans(traces.provider)])
+    span = traces.the("forbear.request")
+    assert span.attributes["error.type"] == "502"
+    assert span.attributes["forbear.outcome"] == "failed_after_retry"
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description is None
+    refused = span.events[-1]
+    assert refused.name == "forbear.refused"
+    assert dict(refused.attributes) == {"forbear.reason": "attempts-exhausted", "forbear.attempt": 3}
+
+
+def test_a_call_sent_once_has_none(caller, server, traces):
+    """Its refusal is an event of its caller's span."""
+    server.script("/", 200, 503, 404)
+    with traces.tracer.start_as_current_span("caller"):
+        spans = otel.Spans(traces.provider)
+        calls = [("GET", server.url), ("POST", server.url), ("GET", server.url)]
+        caller.calls(*calls, policy=POLICY, on_event=[spans])
+    assert traces.named("forbear.request") == []
+    if caller.colour not in ("asyncio", "trio"):  # its tasks have the context in which they began: an event loop's own
+        (event,) = traces.the("caller").events
+        assert dict(event.attributes)["forbear.reason"] == "method-not-replayable"
+
+
+def test_a_refused_wait_is_told(traces):
+    inner = ScriptedTransport([503, (503, {"Retry-After": "3600"})])
+    transport = RetryTransport(inner, policy=POLICY, on_event=[otel.Spans(traces.provider)], clock=FakeClock())
+    httpx.Client(transport=transport).get("http://api.test/")
+    assert dict(traces.the("forbear.request").events[-1].attributes) == {
+        "forbear.reason": "retry-after-too-long", "forbear.attempt": 2, "forbear.wanted_delay": 3600.0,
+    }  # fmt: skip
+
+
+def test_an_open_circuit_ends_the_span_of_the_call_that_waited_for_it(traces):
+    """Refused before its retry was sent: the call failed, with what it had got."""
+    breaker = CircuitBreaker(1, open_for=60, mode="enforce")
+    policy = RetryPolicy(max_attempts=3, backoff=Fixed(61))
+    clock = FakeClock()
+    inner = ScriptedTransport([503, 503])
+    transport = RetryTransport(
+        inner, policy=policy, breaker=breaker, on_event=[otel.Spans(traces.provider)], clock=clock
+    )
+    with pytest.raises(forbear.CircuitOpenError):
+        for _ in range(4):
+            httpx.Client(transport=transport).get("http://api.test/")
+    for span in traces.named("forbear.request"):
+        assert span.attributes["forbear.outcome"] == "failed_after_retry"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_call_ends_its_span(backend, server, traces):
+    server.script("/", 503)
+    spans = otel.Spans(traces.provider)
+    transport = forbear.httpx.AsyncRetryTransport(policy=POLICY.replace(backoff=Fixed(30)), on_event=[spans])
+
+    async def main():
+        async with httpx.AsyncClient(transport=transport) as client:
+            with anyio.move_on_after(0.2):
+                await client.get(server.url)
+        assert trace.get_current_span() is trace.INVALID_SPAN
+
+    anyio.run(main, backend=backend)
+    span = traces.the("forbear.request")
+    assert span.attributes["forbear.outcome"] == "cancelled"
+    assert "error.type" not in span.attributes
+    assert spans._open == {}
+
+
+def test_urllib3s_retry_leaves_it_out(server, traces):
+    """It is not told when a call ends, and a span that never ends would be the parent of all that follows."""
+    server.script("/", 503, 200)
+    retry = forbear.urllib3.Retry(POLICY, on_event=[otel.Spans(traces.provider)])
+    with urllib3.PoolManager(retries=retry) as manager:
+        assert manager.request("GET", server.url).status == 200
+    assert traces.spans == ()
+
+
+def test_a_span_of_a_sampled_out_trace_costs_nothing_and_breaks_nothing(server):
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+    server.script("/", 503, 200)
+    transport = RetryTransport(policy=POLICY, on_event=[otel.Spans(TracerProvider(sampler=ALWAYS_OFF))])
+    with httpx.Client(transport=transport) as client:
+        assert client.get(server.url).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "attributes"),
+    [
+        ("https://api.test:443", {"server.address": "api.test"}),
+        ("https://api.test:8443", {"server.address": "api.test", "server.port": 8443}),
+        ("http://[::1]:80", {"server.address": "::1"}),
+        ("http://[::1]:8080", {"server.address": "::1", "server.port": 8080}),
+    ],
+)
+def test_attributes_of_a_server(origin, attributes):
+    assert otel.server_of(origin) == attributes
+
+
+# --- who runs the calls -----------------------------------------------------------------------
+
+
+def check_families(traces, callers):
+    """Each caller has one call below it, whose attempts are the first one beside it and the others inside."""
+    assert len(traces.named("caller")) == callers
+    for own in traces.named("caller"):
+        children = traces.children(own)
+        (call,) = [span for span in children if span.name == "forbear.request"]
+        (first,) = [span for span in children if span.kind is SpanKind.CLIENT]
+        assert RESENT not in first.attributes
+        assert [span.attributes[RESENT] for span in traces.children(call)] == [1, 2]
+        assert len({span.context.trace_id for span in (own, call, first, *traces.children(call))}) == 1
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"])
+def test_tasks_do_not_mix(backend, library, server, traces, instrumented):
+    """Ten calls at once on one transport, each below the span of its own task."""
+    module, adapter = library
+
+    async def main():
+        transport = adapter.AsyncRetryTransport(policy=POLICY, on_event=[otel.Spans(traces.provider)])
+        async with module.AsyncClient(transport=transport) as client, anyio.create_task_group() as group:
+            for number in range(10):
+                server.script(f"/{number}", 503, 502, 200)
+                group.start_soon(one, client, number)
+
+    async def one(client, number):
+        with traces.tracer.start_as_current_span("caller"):
+            response = await client.get(f"{server.url}/{number}")
+            assert response.status_code == 200
+            inside = trace.get_current_span()
+            assert inside.name == "caller"  # the call's own was left
+
+    anyio.run(main, backend=backend)
+    check_families(traces, 10)
+
+
+@pytest.mark.parametrize("library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"])
+def test_threads_do_not_mix(library, server, traces, instrumented):
+    module, adapter = library
+    client = module.Client(transport=adapter.RetryTransport(policy=POLICY, on_event=[otel.Spans(traces.provider)]))
+
+    def one(number):
+        with traces.tracer.start_as_current_span("caller"):
+            client.get(f"{server.url}/{number}")
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
+    with client:
+        for number, thread in enumerate(threads):
+            server.script(f"/{number}", 503, 502, 200)
+            thread.start()
+        for thread in threads:
+            thread.join()
+    check_families(traces, 10)
+
+
+# --- hooks of instrumentations ----------------------------------------------------------------
+
+
+def test_a_session_of_requests_has_one_span_that_says_how_often(server, traces, instrumented):
+    """Its instrumentation stands outside the adapter: one CLIENT span for the call, ours below it."""
+    server.script("/", 503, 502, 200, 200)
+    with forbear.requests.mount(requests.Session(), POLICY, on_event=[otel.Spans(traces.provider)]) as session:
+        session.get(server.url)
+        session.get(server.url)
+    repeated, plain = (span for span in traces.spans if span.kind is SpanKind.CLIENT)
+    assert repeated.attributes[RESENT] == 2
+    assert RESENT not in plain.attributes
+    assert traces.the("forbear.request").parent.span_id == repeated.context.span_id
+
+
+def test_the_hook_says_nothing_outside_a_call(traces):
+    with traces.tracer.start_as_current_span("other") as span:
+        otel.request_hook(span, object())
+        anyio.run(otel.async_request_hook, span, object())
+    assert dict(traces.the("other").attributes) == {}
+
+
+# --- secrets ----------------------------------------------------------------------------------
+
+
+def test_nothing_secret_is_traced(caller, server, traces):
+    """Not in names, attributes, events or statuses."""
+    path = f"/{SECRET}"
+    server.script(path, 503, "reset", "garbage", 500, "503;retry-after=3600")
+    url = f"{server.url}{path}?token={SECRET}".replace("http://", f"http://user:{SECRET}@")
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    keyed = {**headers, "Idempotency-Key": f"{SECRET}-of-one-order"}
+    calls = [("GET", url, headers), ("POST", url, keyed, SECRET.encode())]
+    caller.calls(*calls, policy=POLICY, on_event=[otel.Spans(traces.provider)])
+    assert len(traces.named("forbear.request")) == 2
+    assert SECRET not in "".join(span.to_json() for span in traces.spans)
