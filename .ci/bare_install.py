@@ -5,6 +5,7 @@ import sys
 import sysconfig
 from importlib.metadata import distributions, files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 def main() -> None:
@@ -18,13 +19,14 @@ def main() -> None:
         getattr(forbear, name)
     others = sorted(found.name for found in distributions() if found.name not in ("forbear", "pip", "setuptools"))
     assert not others, f"this environment is not bare: {others}"
-    for library in ("httpx", "httpx2", "requests", "urllib3", "redis"):
+    for library in ("httpx", "httpx2", "requests", "urllib3", "redis", "telemetry.prometheus", "telemetry.otel"):
+        extra = library.rpartition(".")[2]
         try:
             __import__(f"forbear.{library}")
         except ImportError as error:
-            assert f"pip install 'forbear[{library}]'" in str(error), error
+            assert f"pip install 'forbear[{extra}]'" in str(error), error
         else:
-            raise AssertionError(f"forbear.{library} was imported without {library}")
+            raise AssertionError(f"forbear.{library} was imported without {extra}")
     wheel = {str(path) for path in files("forbear") or () if path.suffix != ".pyc"}
     assert "forbear/py.typed" in wheel
     strays = [path for path in wheel if not path.startswith(("forbear/", "forbear-", "../../../bin/forbear"))]
@@ -37,6 +39,12 @@ def main() -> None:
         [command, "simulate", "--policies", "forbear"], capture_output=True, text=True, check=False
     )
     assert simulated.returncode == 0, simulated
+    with TemporaryDirectory() as directory:
+        written = subprocess.run(
+            [command, "dashboards", "--out", directory], capture_output=True, text=True, check=False
+        )
+        assert written.returncode == 0, written
+        assert len(list(Path(directory).iterdir())) == 2, written
     print(f"{len(wheel)} files, no dependencies; without a client: {demo.stdout.splitlines()[0]}")
 
 

@@ -174,6 +174,16 @@ def nginx_program():
     return binary("nginx")
 
 
+@pytest.fixture(scope="session")
+def prometheus_program():
+    return binary("prometheus")
+
+
+@pytest.fixture(scope="session")
+def promtool_program():
+    return binary("promtool")
+
+
 class RedisServer:
     """A redis-server of one's own, without persistence.
 

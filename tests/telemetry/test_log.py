@@ -141,7 +141,7 @@ def test_a_circuit_tells_of_its_edges(lines):
 
 
 def test_an_exhausted_budget_is_told_of_once(lines):
-    """One token, which the first call takes. The next three are refused; after ten seconds there is one again."""
+    """One token, which the first call takes. The next three are refused; after a minute there is one again."""
     clock = FakeClock()
     budget = RetryBudget(ratio=0, floor_per_second=0.1, burst=1)
     events = record()
@@ -149,7 +149,7 @@ def test_an_exhausted_budget_is_told_of_once(lines):
     client = scripted(503, policy=policy, budget=budget, clock=clock, on_event=[events])
     for _ in range(4):
         client.get("http://api.test/")
-    clock.advance(10)
+    clock.advance(60)
     client.get("http://api.test/")
     client.get("http://api.test/")
     told = lines("budget_exhausted")
@@ -161,6 +161,21 @@ def test_an_exhausted_budget_is_told_of_once(lines):
     assert 0 <= fields["tokens"] < 1
     assert len([1 for _, _, fields in lines("gave_up") if fields["reason"] == "budget-exhausted"]) == 4
     assert len(events.named("budget_exhausted")) == 2
+
+
+def test_a_budget_on_the_edge_is_told_of_once_a_minute(lines):
+    """A token comes back each second, and is gone at once: that is one piece of news, not sixty."""
+    clock = FakeClock()
+    budget = RetryBudget(ratio=0, floor_per_second=1, burst=1)
+    client = scripted(503, policy=RetryPolicy(max_attempts=2, backoff=Fixed(0)), budget=budget, clock=clock)
+    for _ in range(60):
+        client.get("http://api.test/")
+        client.get("http://api.test/")
+        clock.advance(1)
+    assert len(lines("budget_exhausted")) == 1
+    client.get("http://api.test/")
+    client.get("http://api.test/")
+    assert len(lines("budget_exhausted")) == 2
 
 
 def test_budgets_are_told_of_by_scope(lines):

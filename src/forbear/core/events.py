@@ -126,7 +126,7 @@ class CircuitTransition(NamedTuple):
 
 
 class BudgetExhausted(NamedTuple):
-    """The budget refused a retry to an origin. Told once, and again after it has allowed one there."""
+    """The budget refused a retry to an origin, where it had allowed the one before. At most once a minute."""
 
     client: str
     origin: str

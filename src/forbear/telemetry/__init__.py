@@ -12,7 +12,8 @@
 | retry_after_ignored | WARNING, once a minute and origin | a failed answer's Retry-After set no delay |
 | circuit_transition | WARNING to open, else INFO | a circuit breaker changed its state, told once by the client \
 whose call caused it |
-| budget_exhausted | WARNING, on the edge | the budget refused a retry where it had allowed the one before |
+| budget_exhausted | WARNING, on the edge, at most once a minute | the budget refused a retry where it had allowed \
+the one before |
 | shared_budget_lost, shared_budget_back | ERROR, INFO, on the edge | a fleet budget's Redis went or came back |
 | nested_retry | WARNING, once per client | a request that was given up is itself a retry of an SDK |
 | hook_failed | ERROR, once per hook | a listener, ``retry_if``, ``before_attempt`` or a strategy raised |

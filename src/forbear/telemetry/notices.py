@@ -54,7 +54,7 @@ LEVELS = {
     "retry_after_ignored": logging.WARNING,
 }
 NUMBERS = count(1)  # of calls that are told of
-IGNORED_AGAIN_AFTER = 60.0  # seconds until an origin's Retry-After that is no use is told of again
+AGAIN_AFTER = 60.0  # seconds until the same edge, or a header that is no use, is told of again for an origin
 MOST_ORIGINS = 1024  # that edges are kept of; then all are forgotten
 
 
@@ -77,7 +77,8 @@ class Notices:
             self._of_calls = tuple(found for found in self._listeners if getattr(found, "hears_calls", False))
         self.hears_calls = bool(self._of_calls)
         self._failed: set[str] = set()
-        self._exhausted: set[str] = set()  # scopes whose budget refused last
+        # By scope of a budget: when its end was last told of, and that nothing was allowed since.
+        self._exhausted: dict[str, tuple[float, bool]] = {}
         self._ignored: dict[str, float] = {}  # origin: until when its header is not told of again
         self._vitals: Vitals | None = None
 
@@ -93,7 +94,7 @@ class Notices:
 
     def failed(self, call: Call, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()) -> None:
         """An attempt failed; tell that, and what comes of it."""
-        is_edge = self._is_newly_exhausted(call, verdict)
+        is_edge = self._is_newly_exhausted(call, verdict, now)
         if not (self._listeners or more) and not logger.isEnabledFor(
             logging.INFO if type(verdict) is RetryAfter and call.origin == call.sent_to else logging.WARNING
         ):
@@ -204,21 +205,22 @@ class Notices:
             return
         if len(self._ignored) >= MOST_ORIGINS:
             self._ignored = {}
-        self._ignored[call.sent_to] = now + IGNORED_AGAIN_AFTER
+        self._ignored[call.sent_to] = now + AGAIN_AFTER
 
         self._tell(RetryAfterIgnored(self.client, call.sent_to, why), self._listeners + more)
 
-    def _is_newly_exhausted(self, call: Call, verdict: Verdict) -> bool:
+    def _is_newly_exhausted(self, call: Call, verdict: Verdict, now: float) -> bool:
         exhausted = self._exhausted
         if type(verdict) is GiveUp and verdict.reason is Reason.BUDGET_EXHAUSTED:
             scope = call.scope()
-            if scope not in exhausted:
+            told_at, refused_last = exhausted.get(scope, (-inf, False))
+            if not refused_last and now - told_at >= AGAIN_AFTER:
                 if len(exhausted) >= MOST_ORIGINS:
                     exhausted.clear()
-                exhausted.add(scope)
+                exhausted[scope] = now, True
                 return True
-        elif exhausted and type(verdict) is RetryAfter:
-            exhausted.discard(call.scope())
+        elif exhausted and type(verdict) is RetryAfter and (scope := call.scope()) in exhausted:
+            exhausted[scope] = exhausted[scope][0], False
         return False
 
     def _exhaustion(self, call: Call, now: float) -> Event:

@@ -1,0 +1,256 @@
+"""The rules under promtool, and every expression that ships against a live Prometheus that scrapes a faulted run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from math import isnan
+from pathlib import Path
+
+import pytest
+
+if not all(map(importlib.util.find_spec, ("prometheus_client", "redis"))) and not os.environ.get(
+    "FORBEAR_REQUIRE_SERVERS"
+):
+    pytest.skip("the package prometheus_client or redis is not installed", allow_module_level=True)
+
+import httpx
+import requests
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+
+import forbear.requests
+from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy
+from forbear.core.events import Resumed
+from forbear.httpx import RetryTransport
+from forbear.redis import RedisBudget
+from forbear.telemetry import METRICS, assets
+from forbear.telemetry.prometheus import Metrics
+from forbear.testing import FaultServer
+
+pytestmark = pytest.mark.real
+
+HERE = Path(__file__).parent
+EVERY = "500ms"  # a scrape, and an evaluation of the rules
+WINDOW = "10s"  # of rates, in place of what is right for a production
+ANSWERS_WITHIN = 60.0  # seconds until a Prometheus on a busy machine has started, scraped twice and evaluated
+VARIABLES = {"$__rate_interval": WINDOW, "$client": ".*", "$host": ".*"}
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory):
+    """A directory with what ``forbear dashboards`` writes."""
+    into = tmp_path_factory.mktemp("shipped")
+    assets.write(into)
+    return into
+
+
+def promtool(binary, *arguments, cwd):
+    done = subprocess.run([binary, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_rules_are_rules(shipped, promtool_program):
+    assert "12 rules found" in promtool(promtool_program, "check", "rules", "forbear.rules.yml", cwd=shipped)
+
+
+def test_the_rules_say_what_they_should(shipped, promtool_program):
+    """forbear.rules.test.yml, beside this file."""
+    shutil.copy(HERE / "forbear.rules.test.yml", shipped)
+    assert "SUCCESS" in promtool(promtool_program, "test", "rules", "forbear.rules.test.yml", cwd=shipped)
+
+
+def test_the_metrics_are_well_named(promtool_program):
+    """promtool's own opinion of what a client exposes."""
+    registry = CollectorRegistry()
+    Metrics(registry)
+    done = subprocess.run(
+        [promtool_program, "check", "metrics"], input=generate_latest(registry), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+# --- live -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def faulted_run(metrics):
+    """Clients that meet all kinds of trouble, again and again, so that every metric moves between two scrapes."""
+    policy = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
+    over = threading.Event()
+    with FaultServer() as server, FaultServer() as other:
+        with FaultServer() as gone:
+            nobody = gone.url.rpartition(":")[2]
+        fleet = RedisBudget(f"redis://127.0.0.1:{nobody}", name="fleet", fallback=RetryBudget(burst=1e6))
+        session = forbear.requests.mount(requests.Session(), policy, on_event=[metrics], name="sessions", budget=fleet)
+        clients = [
+            httpx.Client(transport=RetryTransport(policy=policy, on_event=[metrics], name=name, **options))
+            for name, options in (
+                ("orders", {"budget": None}),
+                ("poor", {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)}),
+                ("guarded", {"breaker": CircuitBreaker(2, open_for=0.05)}),
+                ("mirrored", {"origins": Origins([server.url, other.url])}),
+            )
+        ]
+
+        def calls():
+            while not over.wait(0.05):
+                for path in ("/well", "/once", "/down"):
+                    server.script("/once", 503, 200)
+                    server.script("/well", 200)
+                    other.script("/once", 200)
+                    server.script("/down", 503)
+                    other.script("/down", 503)
+                    for client in clients:
+                        try:
+                            client.get(server.url + path)
+                        except forbear.CircuitOpenError:
+                            continue
+                    session.get(server.url + path)
+                for result in ("resumed", "failed"):
+                    metrics(Resumed("orders", "GET", server.url, 1, 2, result))
+
+        thread = threading.Thread(target=calls)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            session.close()
+            for client in clients:
+                client.close()
+
+
+@pytest.fixture(scope="module")
+def live(shipped, tmp_path_factory, free_port, prometheus_program, wait_for_port):
+    """A function that asks a Prometheus which scrapes a faulted run and evaluates the shipped rules."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    exposed, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+    work, port = tmp_path_factory.mktemp("prometheus"), free_port()
+    (work / "prometheus.yml").write_text(
+        json.dumps(  # which is YAML
+            {
+                "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
+                "rule_files": [str(often(shipped, work))],
+                "scrape_configs": [
+                    {"job_name": "app", "static_configs": [{"targets": [f"127.0.0.1:{exposed.server_port}"]}]}
+                ],
+            }
+        )
+    )
+    with faulted_run(metrics), (work / "log").open("w") as log:
+        running = subprocess.Popen(
+            [
+                prometheus_program,
+                f"--config.file={work / 'prometheus.yml'}",
+                f"--storage.tsdb.path={work / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            wait_for_port(port)
+
+            def ask(path, **query):
+                url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    return json.load(answer)["data"]
+
+            yield ask
+        finally:
+            running.terminate()
+            running.wait()
+            exposed.shutdown()
+            exposed.server_close()
+            thread.join()
+
+
+def often(shipped, work):
+    """The rules, evaluated as often as the test scrapes, over a window of which it need not wait for the end."""
+    rules = (shipped / "forbear.rules.yml").read_text()
+    assert "interval: 15s" in rules
+    path = work / "forbear.rules.yml"
+    path.write_text(rules.replace("interval: 15s", f"interval: {EVERY}").replace("[5m]", f"[{WINDOW}]"))
+    return path
+
+
+def values(ask, expression):
+    """The numbers that an expression gives, once it gives any."""
+    until = time.monotonic() + ANSWERS_WITHIN
+    while True:
+        found = [float(sample["value"][1]) for sample in ask("query", query=expression)["result"]]
+        found = [value for value in found if not isnan(value)]  # where nothing has moved yet
+        if found:
+            return found
+        assert time.monotonic() < until, f"no answer to {expression}"
+        time.sleep(0.2)
+
+
+def panels():
+    for panel in json.loads(assets.read(assets.DASHBOARD))["panels"]:
+        for target in panel.get("targets", ()):
+            yield pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
+
+
+@pytest.mark.parametrize("expression", list(panels()))
+def test_every_panel_shows_something(expression, live):
+    """No misspelt label, no division that never matches: each expression has an answer after a faulted run."""
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    assert "$" not in expression
+    assert all(value >= 0 for value in values(live, expression))
+
+
+def test_the_variables_have_values(live):
+    assert {"orders", "poor", "guarded", "mirrored", "sessions"} <= set(live("label/client/values"))
+    assert live("label/host/values")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "request_rate:5m",
+        "retry_ratio:5m",
+        "amplification:5m",
+        "retry_success_ratio:5m",
+        "backoff_mean_seconds:5m",
+        "backoff_p95_seconds:5m",
+        "budget_refusal_ratio:5m",
+    ],
+)
+def test_every_recording_rule_records(name, live):
+    assert all(value >= 0 for value in values(live, f"forbear:{name}"))
+
+
+def test_alerts_are_raised(live):
+    """Of this run: sent too often, a budget that refuses, a circuit that opens, a lost Redis."""
+    until = time.monotonic() + ANSWERS_WITHIN
+    wanted = {"ForbearRetryStorm", "ForbearBudgetExhausted", "ForbearSharedBudgetDown"}
+    while not wanted <= (found := {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]}):
+        assert time.monotonic() < until, f"only {found}"
+        time.sleep(0.2)
+
+
+def test_amplification_of_a_run_is_what_the_servers_saw(live):
+    """Three paths: sent once, twice, three times. Six attempts for three requests are 2."""
+    assert values(live, 'forbear:amplification:5m{client="orders"}') == [pytest.approx(2.0, rel=0.2)]
+    assert values(live, 'forbear:retry_success_ratio:5m{client="orders"}') == [pytest.approx(0.5, rel=0.3)]
+
+
+def test_what_a_live_prometheus_has_is_in_the_table(live):
+    known = {metric.prometheus_name for metric in METRICS.values()}
+    seen = {re.sub("_(bucket|sum|count)$", "", name) for name in live("label/__name__/values")}
+    seen = {name for name in seen if name.startswith("forbear_") and not name.endswith("_created")}
+    assert seen == known
