@@ -39,7 +39,7 @@ MODULES: dict[str, set[str]] = {
     "forbear.redis": {"RedisBudget"},
     "forbear.requests": {"RetryAdapter", "mount", "classify"} | ADAPTER_ERRORS,
     "forbear.urllib3": {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ADAPTER_ERRORS,
-    "forbear.telemetry.assets": {"DASHBOARD", "RULES", "read", "write"},
+    "forbear.telemetry.assets": {"read", "write"},
     "forbear.telemetry.otel": {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"},
     "forbear.telemetry.prometheus": {"Metrics"},
     "forbear.testing": {"FakeClock", "ScriptedAdapter", "ScriptedTransport", "record", "FaultServer"},

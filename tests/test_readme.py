@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import httpx2
+import prometheus_client
 import pytest
 import redis
 import urllib3
@@ -82,6 +83,8 @@ BLOCKS = [
         ["orders: ReadError, again in 2.0 s", "(2.0,)", "method-not-replayable"],
         2.0,
     ),
+    ("Metrics, traces, logs", [], [], 2.0),
+    ("Metrics, traces, logs", [], [], 2.0),
     ("Tests without sleeping", [], [], 2.0),
     ("A strategy of your own", TWICE, [], 1.0),
 ]
@@ -190,10 +193,13 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     _, source, line = blocks("python")[number]
     names = {"__name__": "readme"}
     out = io.StringIO()
+    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
     with redirect_stdout(out):
         exec(compile("\n" * (line - 1) + source, str(ROOT / "README.md"), "exec"), names)
         for name in [name for name in names if name.startswith("test_")]:
             names[name]()
+    if "HTTPXClientInstrumentor" in names:
+        names["HTTPXClientInstrumentor"]().uninstrument()
     assert sorted(wire) == sorted(requests)
     assert out.getvalue().splitlines() == printed
     for text in printed:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["DASHBOARD", "RULES", "read", "write"]
+__all__ = ["read", "write"]
 
 DASHBOARD = "forbear.dashboard.json"
 RULES = "forbear.rules.yml"
 
 
 def read(name: str) -> str:
-    """Return the text of ``DASHBOARD`` (Grafana, JSON) or ``RULES`` (Prometheus, YAML).
+    """Return the text of "forbear.dashboard.json" (Grafana) or "forbear.rules.yml" (Prometheus).
 
     Raises:
         ValueError: There is no asset of this name.
