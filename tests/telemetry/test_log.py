@@ -9,7 +9,9 @@ import pytest
 import urllib3
 
 import forbear.urllib3
-from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy
+from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy, StandardStrategy
+from forbear.core.call import Call
+from forbear.core.outcome import RequestFacts
 from forbear.httpx import RetryTransport
 from forbear.telemetry.notices import Notices
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
@@ -34,6 +36,10 @@ def lines(caplog):
         return found
 
     return read
+
+
+def a_download():
+    return Call(POLICY, RequestFacts("GET", "https://cdn.test:443", []), StandardStrategy(POLICY), now=0.0)
 
 
 def scripted(*steps, policy=POLICY, clock=None, **options):
@@ -269,8 +275,8 @@ def test_a_nested_loop_is_told_of_once_with_its_switch(lines):
 def test_a_resumed_download(lines):
     """INFO, with how far it had come."""
     heard = record()
-    Notices("files", [heard]).resumed("GET", "https://cdn.test:443", 65536, None, "resumed")
-    Notices("files", []).resumed("GET", "https://cdn.test:443", 65536, 100000, "failed")
+    Notices("files", [heard]).resumed(a_download(), 65536, None, "resumed")
+    Notices("files", []).resumed(a_download(), 65536, 100000, "failed")
     first, second = lines("resume")
     assert (first[0], first[2]["offset"], first[2]["total"], first[2]["result"]) == ("INFO", 65536, None, "resumed")
     assert second[2]["total"] == 100000
@@ -282,5 +288,5 @@ def test_nothing_is_built_for_a_log_that_is_off(lines, caplog):
     caplog.set_level(logging.CRITICAL, "forbear")
     client = scripted(503, (503, {"Retry-After": "x"}), 200)
     assert client.get("http://api.test/").status_code == 200
-    Notices("files", []).resumed("GET", "https://cdn.test:443", 1, None, "resumed")
+    Notices("files", []).resumed(a_download(), 1, None, "resumed")
     assert lines() == []

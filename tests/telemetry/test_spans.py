@@ -232,7 +232,7 @@ def test_tasks_do_not_mix(backend, library, server, traces, instrumented):
     module, adapter = library
 
     async def main():
-        transport = adapter.AsyncRetryTransport(policy=POLICY, on_event=[otel.Spans(traces.provider)])
+        transport = adapter.AsyncRetryTransport(policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)])
         async with module.AsyncClient(transport=transport) as client, anyio.create_task_group() as group:
             for number in range(10):
                 server.script(f"/{number}", 503, 502, 200)
@@ -252,7 +252,9 @@ def test_tasks_do_not_mix(backend, library, server, traces, instrumented):
 @pytest.mark.parametrize("library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"])
 def test_threads_do_not_mix(library, server, traces, instrumented):
     module, adapter = library
-    client = module.Client(transport=adapter.RetryTransport(policy=POLICY, on_event=[otel.Spans(traces.provider)]))
+    client = module.Client(
+        transport=adapter.RetryTransport(policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)])
+    )
 
     def one(number):
         with traces.tracer.start_as_current_span("caller"):
@@ -301,6 +303,6 @@ def test_nothing_secret_is_traced(caller, server, traces):
     headers = {"Authorization": f"Bearer {SECRET}"}
     keyed = {**headers, "Idempotency-Key": f"{SECRET}-of-one-order"}
     calls = [("GET", url, headers), ("POST", url, keyed, SECRET.encode())]
-    caller.calls(*calls, policy=POLICY, on_event=[otel.Spans(traces.provider)])
+    caller.calls(*calls, policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)])
     assert len(traces.named("forbear.request")) == 2
     assert SECRET not in "".join(span.to_json() for span in traces.spans)

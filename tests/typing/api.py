@@ -62,10 +62,13 @@ from forbear import idempotency as keys
 from forbear.clock import Clock
 from forbear.core.events import (
     AttemptFailed,
+    BudgetExhausted,
     CircuitTransition,
     Event,
     FailedOver,
     GaveUp,
+    Resumed,
+    RetryAfterIgnored,
     RetryScheduled,
     SucceededAfterRetry,
 )
@@ -359,6 +362,12 @@ def heard(event: Event) -> None:
         assert_type(event.to_state, str)
     elif isinstance(event, FailedOver):
         assert_type(event.to_origin, str)
+    elif isinstance(event, BudgetExhausted):
+        assert_type(event.tokens, float | None)
+    elif isinstance(event, RetryAfterIgnored):
+        assert_type(event.why, str)
+    elif isinstance(event, Resumed):
+        assert_type(event.total, int | None)
     else:
         assert_type(event, SucceededAfterRetry)
     assert_type(event.name, str)
