@@ -63,6 +63,8 @@ ELSEWHERE = {
     # The listeners that count and trace are named as their users call what they are for.
     "forbear.telemetry.prometheus": {"prometheus_client"},
     "forbear.telemetry.otel": {"opentelemetry"},
+    # Tables on a terminal; the file is named after what all commands print through.
+    "forbear.cli.page": {"rich"},
     # contact= is checked by email-validator, an extra of its own.
     "forbear._retrying": {"email_validator"},
 }

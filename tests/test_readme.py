@@ -6,6 +6,7 @@ request is dropped the first time it comes, so that a block which shows a retry 
 
 import io
 import re
+import shlex
 from contextlib import redirect_stdout
 from functools import partialmethod
 from pathlib import Path
@@ -24,6 +25,7 @@ import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
 from forbear import RetryBudget, RetryPolicy
+from forbear.cli import main as command
 from forbear.cli.callers import HttpxCaller
 from forbear.cli.demo import run
 from forbear.cli.scenes import SCENES
@@ -369,12 +371,35 @@ def test_the_demo_prints_what_is_shown():
 
 
 def test_the_note_on_an_exception_is_as_shown(wire, clock):
-    (shown,) = [text for _, text, _ in blocks("text") if "forbear: " in text]
+    (shown,) = [text for heading, text, _ in blocks("text") if heading == "Seeing it" and "forbear: " in text]
     with httpx.Client(transport=forbear.httpx.RetryTransport(httpx.HTTPTransport())) as client:
         with pytest.raises(httpx.ReadError) as caught:
             client.post(ORDERS)
     (note,) = caught.value.__notes__
     assert numbers_aside(re.sub(r" in 0 s", " in 0.0 s", note)) in numbers_aside(shown)
+
+
+# Commands that the README shows with what they print, and what is fed to them.
+SESSIONS = [
+    ("$ forbear explain --max-attempts 3 --base 0.5 --jitter full --slo 6 --attempt-timeout 1", ""),
+    (
+        "$ curl -sI https://api.example.com/orders | forbear parse -",
+        "HTTP/2 429\r\nretry-after: 16\r\nretry-after-ms: 15500\r\n\r\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "fed"), SESSIONS)
+def test_a_session_prints_what_is_shown(line, fed, monkeypatch, capsys):
+    """Part by part: the README leaves out some lines between them."""
+    shown = README.partition(f"{line}\n```\n\n```text\n")[2].partition("```")[0]
+    monkeypatch.setattr("sys.stdin", io.StringIO(fed))
+    words = shlex.split(line.partition("forbear ")[2])
+    assert command(words) == 0
+    printed = capsys.readouterr().out
+    assert len(shown.split("\n\n")) == 2
+    for part in shown.strip().split("\n\n"):
+        assert part in printed
 
 
 def test_the_commands_are_those_that_ci_runs():
@@ -383,6 +408,7 @@ def test_the_commands_are_those_that_ci_runs():
     assert commands == [
         "$ pip install '.[httpx,httpx2,requests,urllib3]' && forbear demo",
         "$ forbear simulate metastable --policies none,full,full+budget,forbear --plot storm.png",
+        *(line for line, _ in SESSIONS),
         "$ pip install -e '.[dev]' && pytest --cov --cov-fail-under=95",
     ]
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import forbear
 from forbear.cli import main
+from forbear.cli.page import legible
 
 SOURCE = Path(forbear.__file__).parent.parent
 
@@ -42,7 +44,9 @@ def test_help_names_the_commands(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
     assert stopped.value.code == 0
-    assert "demo" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    for command in ("dashboards", "demo", "explain", "parse", "simulate"):
+        assert re.search(rf"^    {command}\s", out, re.MULTILINE)
 
 
 def test_version_is_the_installed_one(capsys):
@@ -63,7 +67,7 @@ def test_no_command_shows_the_help_and_is_a_mistake(capsys):
     assert captured.err.startswith("usage: forbear ")
 
 
-@pytest.mark.parametrize("arguments", [["explain"], ["demo", "--no-such-option"], ["--demo"]])
+@pytest.mark.parametrize("arguments", [["exlpain"], ["demo", "--no-such-option"], ["--demo"]])
 def test_a_mistyped_command_is_answered_with_the_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
@@ -132,3 +136,43 @@ def test_ctrl_c_ends_it_without_a_traceback():
     _, err = process.communicate(timeout=30)
     assert err == ""
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize("command", ["dashboards", "demo", "explain", "parse", "simulate"])
+def test_every_help_teaches_by_example_and_tells_the_exit_status(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert f"usage: forbear {command}" in out
+    assert "exit status: 0 " in out
+    if command != "demo":  # which takes nothing
+        assert "examples:\n" in out
+    assert max(map(len, out.partition("\n\n")[2].partition("\n\n")[0].splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "arguments", [["explain", "gateway"], ["parse", "Retry-After: 5"], ["simulate", "blip", "--policies", "smg"]]
+)
+def test_an_ascii_terminal_gets_ascii(arguments):
+    """×, ± and – are shown as what they look like; nothing is raised."""
+    process = subprocess.run(
+        [sys.executable, "-m", "forbear", *arguments],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "ascii"},
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout.isascii()
+
+
+def test_characters_without_a_likeness_are_question_marks():
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    legible(out, io.StringIO())  # the second one cannot be configured
+    out.write("40 – 60 ms · ± 20 % → 語")
+    out.flush()
+    assert raw.getvalue() == b"40 - 60 ms | +- 20 % -> ?"
+    with pytest.raises(UnicodeDecodeError):
+        b"\xff".decode("ascii", "forbear")

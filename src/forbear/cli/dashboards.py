@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TextIO
 
 from ..telemetry import assets
+from .page import complain, teach
 
 __all__ = ["add_arguments", "run"]
-
-MISTAKEN = 2
 
 ABOUT = """\
 Write a Grafana dashboard, and recording rules with alerts for Prometheus, into a directory. They are
@@ -32,8 +30,7 @@ exit status: 0 done, 2 the directory cannot be written to.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description, parser.epilog = ABOUT, EXAMPLES
+    teach(parser, ABOUT, EXAMPLES)
     parser.add_argument("--out", default=".", metavar="DIR", help="where to; made if it is not there (.)")
 
 
@@ -43,6 +40,5 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         for path in assets.write(options.out):
             print(path, file=out)
     except OSError as error:
-        print(f"forbear dashboards: cannot write into {options.out}: {error.strerror}", file=sys.stderr)
-        return MISTAKEN
+        return complain("dashboards", f"cannot write into {options.out}: {error.strerror}")
     return 0

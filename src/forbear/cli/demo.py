@@ -7,13 +7,13 @@ each. What the library logs meanwhile is kept, to show that it holds no secrets,
 from __future__ import annotations
 
 import logging
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TextIO
 
 from ..testing.server import FaultServer
 from .callers import Answer, Caller, installed
+from .page import GREEN, RED, Page
 from .scenes import SCENES, SECRET, Scene, shown
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ __all__ = ["run"]
 
 WIDTHS = (12, 26, 6, 6, 39)  # of a table's columns; with the mark and its spaces 100 in all
 GONE_WITHIN = 1.0  # seconds for the server to notice that a client has closed
-GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
 def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequence[Scene] = SCENES) -> int:
@@ -34,12 +33,12 @@ def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequenc
         callers: Who sends; None: every installed client.
         scenes: What to play.
     """
-    page = Page(out)
+    page = Report(out)
     if callers is None:
         callers = installed()
     if not callers:
         page.line("forbear demo needs httpx, httpx2, requests or urllib3 to send requests with; none is installed:")
-        page.line("")
+        page.line()
         page.line("    pip install 'forbear[httpx,httpx2,requests,urllib3]'")
         return 2
     server = FaultServer()
@@ -61,7 +60,7 @@ def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequenc
     return 0 if all(checks) else 1
 
 
-def play(page: Page, server: FaultServer, scene: Scene, callers: Sequence[Caller]) -> list[bool]:
+def play(page: Report, server: FaultServer, scene: Scene, callers: Sequence[Caller]) -> list[bool]:
     """Play one scene with all callers at once; say for each whether all claims held."""
     page.scene(scene)
     order = scene.order._replace(headers={**scene.order.headers, "Authorization": f"Bearer {SECRET}"})
@@ -81,7 +80,7 @@ def play(page: Page, server: FaultServer, scene: Scene, callers: Sequence[Caller
     return checks
 
 
-def closing(page: Page, server: FaultServer, told: Told) -> list[bool]:
+def closing(page: Report, server: FaultServer, told: Told) -> list[bool]:
     """What must be true once all clients are closed."""
     until = time.monotonic() + GONE_WITHIN
     while server.open_connections and time.monotonic() < until:
@@ -124,21 +123,17 @@ class Told(logging.Handler):
         logger.setLevel(level)
 
 
-class Page:
-    """Plain text, at most 100 columns wide; colour only for people."""
+class Report(Page):
+    """What the scenes show, as rows of fixed columns: they are printed as they come."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._coloured = out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        self._kept, self._broken = "✓", "✗"
+        super().__init__(out)
+        self._good, self._bad = "✓", "✗"
         try:
-            (self._kept + self._broken).encode(out.encoding or "utf-8")
+            (self._good + self._bad).encode(out.encoding or "utf-8")
         except UnicodeEncodeError:
-            self._kept, self._broken = "ok", "NO"
+            self._good, self._bad = "ok", "NO"
         self.scenes = 0
-
-    def line(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
 
     def intro(self, server: FaultServer, callers: Sequence[Caller]) -> None:
         *names, last = dict.fromkeys(caller.version for caller in callers)
@@ -148,10 +143,6 @@ class Page:
         self.line(f"{by}.")
         self.line("Waits that no server asked for are a tenth of what is usual.")
         self.line("waited: between attempts; took: the whole call, from the request to what the caller got.")
-
-    def heading(self, text: str) -> None:
-        self.line("")
-        self.line(self._painted(text, BOLD))
 
     def scene(self, scene: Scene) -> None:
         self.scenes += 1
@@ -163,25 +154,22 @@ class Page:
     def row(self, cells: Sequence[str], broken: Sequence[str]) -> None:
         self.line(f"{self._mark(not broken)} {columns(cells)}")
         for claim in broken:
-            self.line(f"     {self._painted(claim, RED)}")
+            self.line(f"     {self.painted(claim, RED)}")
 
     def check(self, text: str, holds: bool) -> None:
         self.line(f"{self._mark(holds)} {text}")
 
     def summary(self, checks: Sequence[bool], seconds: float) -> None:
-        self.line("")
+        self.line()
         failed = len(checks) - sum(checks)
         if failed:
-            self.line(self._painted(f"{failed} of {len(checks)} checks failed, in {seconds:.1f} s.", RED))
+            self.line(self.painted(f"{failed} of {len(checks)} checks failed, in {seconds:.1f} s.", RED))
         else:
-            self.line(self._painted(f"All {len(checks)} checks held, in {seconds:.1f} s.", GREEN))
+            self.line(self.painted(f"All {len(checks)} checks held, in {seconds:.1f} s.", GREEN))
 
     def _mark(self, holds: bool) -> str:
         """Two columns, in the indent of what is marked."""
-        return self._painted(f"{self._kept:>2}", GREEN) if holds else self._painted(f"{self._broken:>2}", RED)
-
-    def _painted(self, text: str, colour: str) -> str:
-        return f"{colour}{text}{PLAIN}" if self._coloured else text
+        return self.painted(f"{self._good:>2}", GREEN) if holds else self.painted(f"{self._bad:>2}", RED)
 
 
 def columns(cells: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from ..simulation import CONTENDERS, SCENARIOS, contender, median_of, simulate
 from ..simulation.conditions import Condition
 from ..simulation.contenders import ADDITIONS, custom
 from ..simulation.figures import NAMES
+from .page import complain, teach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
-FAILED, MISTAKEN = 1, 2
+FAILED = 1  # a --fail-if was true
 MOST_RUNS = 10_000
 
 EXAMPLES = f"""\
@@ -60,8 +61,7 @@ ABOUT = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description, parser.epilog = ABOUT, EXAMPLES
+    teach(parser, ABOUT, EXAMPLES)
     parser.add_argument("scenario", nargs="?", default="blip", metavar="SCENARIO", help="see below (blip)")
     parser.add_argument("--policies", metavar="A,B", help="which to compare (all)")
     parser.add_argument("--custom", action="append", default=[], metavar="SETTINGS", help="a policy of your own")
@@ -98,7 +98,7 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         plan = planned(options)
         draw = None if options.plot is None else drawing()
     except (ValueError, TypeError, ImportError) as mistake:
-        return complain(str(mistake))
+        return complain("simulate", mistake)
     if not options.json:
         print(intro(plan, options), file=out)
         print(heading(), file=out, flush=True)
@@ -115,7 +115,7 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         try:
             draw(options.plot, plan.scenario, results, title=f"forbear simulate {options.scenario}")
         except (OSError, ValueError) as error:
-            return complain(f"cannot write {options.plot}: {error}")
+            return complain("simulate", f"cannot write {options.plot}: {error}")
     broken = [(condition, condition.broken_by(results)) for condition in plan.conditions]
     for condition, policies in broken:
         if policies:
@@ -127,11 +127,6 @@ def drawing() -> Callable[..., None]:
     from ..simulation.plot import draw  # before the work is done, not after it, one learns that it is missing
 
     return draw
-
-
-def complain(mistake: str) -> int:
-    print(f"forbear simulate: {mistake}", file=sys.stderr)
-    return MISTAKEN
 
 
 class Plan(NamedTuple):

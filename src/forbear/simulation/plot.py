@@ -22,6 +22,7 @@ from .tally import BIN, GOOD_WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from .figures import Figures
     from .scenario import Scenario
@@ -74,9 +75,8 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
         raise ValueError(f"its name must end with one of {', '.join(FORMATS)}")
     if len(results) > MOST:
         raise ValueError(f"{len(results)} policies cannot be told apart; choose up to {MOST} with --policies")
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 6.4), dpi=110)
-        FigureCanvasAgg(figure)
+    with house_style():
+        figure = sheet(9.6, 6.4)
         rows = -(-len(results) // A_ROW)
         edges = {"left": 0.075, "right": 0.975, "top": 0.84 - 0.035 * rows, "bottom": 0.075}
         (attempts, answers), (budgets, latency) = figure.subplots(
@@ -95,7 +95,23 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
             lines, names, loc="upper left", bbox_to_anchor=(0.068, 0.885), ncols=min(len(names), A_ROW), frameon=False,
             handlelength=1.6, columnspacing=1.6, borderaxespad=0,
         )  # fmt: skip
-        figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)
+        save(figure, path)
+
+
+def house_style() -> AbstractContextManager[object]:
+    """What a picture is drawn under, so that all look alike."""
+    return matplotlib.rc_context(STYLE)
+
+
+def sheet(width: float, height: float) -> Any:
+    """An empty figure, in inches, that needs no screen."""
+    figure = Figure(figsize=(width, height), dpi=110)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: str) -> None:
+    figure.savefig(path, metadata={"Date": None} if path.lower().endswith(".svg") else None)
 
 
 def coloured(results: Sequence[Figures]) -> dict[str, str]:
