@@ -21,6 +21,7 @@ from _stubs import OTHER_URL, Family, SleeplessClock, Sleeps
 
 LOOP = "minimal loop"
 FORBEAR = "forbear"
+BODIES_ALONE = "forbear, prefetch=0, resume=False"
 ATTEMPTS = 4
 STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 PLENTY = 1e9  # tokens or tokens per second: a quota that no run uses up
@@ -294,6 +295,8 @@ def forbear(
 
     adapter = importlib.import_module(f"forbear.{setting.family.name}")
     fields = dict(policy or {})
+    if options.pop("bodies_alone", True):
+        options |= {"prefetch": 0, "resume": False}
     if setting.wait is not None:
         fields["backoff"] = Planned(setting.wait)
     if setting.sleeps is not None:
@@ -340,10 +343,16 @@ def _forbear_with(**options: Any) -> Callable[[Setting], Callable[[Any], Any]]:
     return lambda setting: forbear(setting, **options)
 
 
+def _with_bodies(setting: Setting) -> Callable[[Any], Any]:
+    return forbear(setting, bodies_alone=False)
+
+
+# The first of forbear's own is what RetryTransport() does; the others leave bodies alone, so that what each adds shows.
 CANDIDATES = (
     Candidate("delegation", delegate, success_only=True),
     Candidate(LOOP, minimal_loop),
-    Candidate(FORBEAR, forbear, "forbear"),
+    Candidate(FORBEAR, _with_bodies, "forbear"),
+    Candidate(BODIES_ALONE, forbear, "forbear"),
     Candidate("forbear, budget=None", _forbear_with(budget=None), "forbear"),
     Candidate("forbear, budget and breaker on", _breaker_on, "forbear"),
     Candidate("forbear, total_timeout=30", _forbear_with(policy={"total_timeout": 30.0}), "forbear"),

@@ -55,20 +55,26 @@ class Family:
                 yield BODY
 
         class Answering(lib.BaseTransport):
-            """Returns one prebuilt response for ever: the bare inner transport of a success."""
+            """Returns one prebuilt response for ever, its body new each time: the bare inner transport of a success."""
 
             def __init__(self, response: Any) -> None:
                 self._response = response
+                self._stream = response.stream if response is not None else None
 
             def handle_request(self, request: Any) -> Any:
-                return self._response
+                response = self._response
+                response.stream = self._stream
+                return response
 
         class AsyncAnswering(lib.AsyncBaseTransport):
             def __init__(self, response: Any) -> None:
                 self._response = response
+                self._stream = response.stream if response is not None else None
 
             async def handle_async_request(self, request: Any) -> Any:
-                return self._response
+                response = self._response
+                response.stream = self._stream
+                return response
 
         class Scripted(lib.BaseTransport):
             """Hands out responses laid out beforehand, in order; None stands for a refused connection."""

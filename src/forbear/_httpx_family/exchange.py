@@ -15,8 +15,9 @@ from .bodies import ConsumedBody, Guard, wants_guard
 from .elsewhere import answered_by
 from .errors import chain
 from .pools import free_lost_slots
-from .prefetching import Ahead, aprefetch, length_ahead, prefetch
+from .prefetching import LATE, WHOLE, aprefetch, length_ahead, prefetch
 from .redirects import HOP, Hop, redirect_target
+from .resuming import answer_of
 from .timeouts import DRAIN_BYTES, LoweredTimeout, Timeouts
 
 TYPE_CHECKING = False
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..core.resume import Download
     from ..core.trail import Trail
     from ..core.verdict import Verdict
+    from .prefetching import Outcome
     from .transports import FamilyRetrying, Library
 
 __all__ = ["AsyncExchange", "Exchange", "SyncExchange", "origin_of"]
@@ -52,6 +54,7 @@ class Exchange(CallExchange):
 
     run: Callable[[], Any]  # drives it
     hop: Hop | None = None
+    ahead: Outcome | None = None  # what came of reading the answer's body before judging it
     lines: Any = ()  # the field lines of the answer that was judged last, as octets
 
     def __init__(self, transport: FamilyRetrying, request: Any, started_at: float) -> None:
@@ -149,7 +152,7 @@ class Exchange(CallExchange):
     def _begin_attempt(self) -> tuple[Any, int] | None:
         """Count the attempt, unless the hook comes first: then return what that is called with."""
         transport, call = self.transport, self.call
-        self.body_error = None
+        self.body_error = self.ahead = None
         self._aim()
         said = self._said(call.attempts + 1)
         hooked = transport._before_attempt is not None and bool(call.trail.entries)
@@ -192,11 +195,16 @@ class Exchange(CallExchange):
             not transport._prefetch
             or self.download is not None  # the caller has its beginning
             or self.call.policy is OFF
-            or type(response.stream) is transport._byte_stream
-            or was_read(response.stream)  # at the door
+            or self.ahead is not None  # at the door
+            or type(response.stream) in transport._library.ready
         ):
             return 0
         return length_ahead(self.outgoing, response, transport._prefetch)
+
+    def note_ahead(self, outcome: Outcome) -> None:
+        """The answer's body was read ahead."""
+        self.ahead = outcome
+        self.body_error = outcome if isinstance(outcome, Exception) else None
 
     def resume(self, download: Download, error: Exception, received: int, *, progressed: bool) -> None:
         super().resume(download, error, received, progressed=progressed)
@@ -259,8 +267,7 @@ class Exchange(CallExchange):
             and self.request.method == "GET"
             and response.status_code in (200, 206)
             and self.call.policy is not OFF
-            and type(stream) is not self.transport._byte_stream
-            and not (was_read(stream) and stream.rest is None)
+            and (self.ahead is LATE or (self.ahead is None and type(stream) not in self.transport._library.ready))
         )
 
     def _take_up(self, response: Any) -> Part:
@@ -326,7 +333,8 @@ class SyncExchange(Exchange):
                 raise self._refuse_second_reading(error) from None
         length = self._length_ahead(response)
         if length:
-            self.body_error = prefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+            outcome = prefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+            self.note_ahead(outcome)
         return response
 
     def _call_hook(self, hooked: tuple[Any, int]) -> None:
@@ -337,12 +345,11 @@ class SyncExchange(Exchange):
 
     def discard(self, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
-        if type(response.stream) is self.transport._byte_stream:
+        if self.ahead is None or self.ahead is WHOLE:
+            if type(response.stream) is not self.transport._byte_stream:
+                self._drain(response)
             return
-        if not was_read(response.stream):
-            self._drain(response)
-            return
-        with suppress(Exception):  # it was read if it is little and quick
+        with suppress(Exception):  # it is not quick
             response.stream.close()
 
     def _drain(self, response: Any, *, wanted: bool = False) -> bytes | None:
@@ -378,7 +385,7 @@ class SyncExchange(Exchange):
             body = self._drain(response, wanted=True)
             raise self._status_error(response, body)
         if self._is_resumable(response):
-            response.stream = library.resuming(response.stream, response, self)
+            response.stream = library.resuming(response.stream, answer_of(response), self)
         if self._is_bounded():
             response.stream = library.bounded(response.stream, self.timeouts, self._deadline_exceeded)
         return response
@@ -435,7 +442,8 @@ class AsyncExchange(Exchange):
     async def _read_ahead(self, response: Any) -> None:
         length = self._length_ahead(response)
         if length:
-            self.body_error = await aprefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+            outcome = await aprefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+            self.note_ahead(outcome)
 
     async def _call_hook(self, hooked: tuple[Any, int]) -> None:
         try:
@@ -447,12 +455,11 @@ class AsyncExchange(Exchange):
 
     async def discard(self, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
-        if type(response.stream) is self.transport._byte_stream:
+        if self.ahead is None or self.ahead is WHOLE:
+            if type(response.stream) is not self.transport._byte_stream:
+                await self._drain(response)
             return
-        if not was_read(response.stream):
-            await self._drain(response)
-            return
-        with suppress(Exception):  # it was read if it is little and quick
+        with suppress(Exception):  # it is not quick
             await response.stream.aclose()
 
     async def _drain(self, response: Any, *, wanted: bool = False) -> bytes | None:
@@ -491,7 +498,7 @@ class AsyncExchange(Exchange):
             body = await self._drain(response, wanted=True)
             raise self._status_error(response, body)
         if self._is_resumable(response):
-            response.stream = library.async_resuming(response.stream, response, self)
+            response.stream = library.async_resuming(response.stream, answer_of(response), self)
         if self._is_bounded():
             response.stream = library.async_bounded(response.stream, self.timeouts, self._deadline_exceeded)
         return response
@@ -519,11 +526,6 @@ def origin_of(url: Any) -> str:
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-
-
-def was_read(stream: Any) -> bool:
-    """As far as time allowed."""
-    return isinstance(stream, Ahead)
 
 
 def is_worth_draining(response: Any, lines: Any) -> bool:

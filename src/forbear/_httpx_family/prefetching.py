@@ -3,12 +3,14 @@
 Only where the length is known and nothing is gained by having the beginning early, and for a quarter of a
 second at most: then what was read is handed over, and the live stream behind it.
 
-A read that is begun cannot be given up: httpcore closes the connection when one times out. So on HTTP/1.1 the
-bytes are waited for here, before httpcore is asked for them: read from the connection's own network stream under
-a time limit of ours, and put where httpcore would have put them, into h11's buffer. Nothing is lost when that
-limit or a cancellation ends it. HTTP/2 streams share their connection, where the next bytes may be for any of
-them: there, and in streams of transports that cannot be seen into, the library's own read timeout bounds each
-read, and the clock is looked at in between.
+On HTTP/1.1 nothing is taken out of the library's stream. A read that is begun there cannot be given up, since
+httpcore closes the connection when one times out; so the bytes are read from the connection's own network stream
+under a time limit of ours, and put where httpcore would have put them: into h11's buffer. When all are there the
+body cannot break any more, and when time or a cancellation ends the wait nothing is lost.
+
+HTTP/2 streams share their connection, where the next bytes may be for any of them. Those, and streams of
+transports that cannot be seen into, are read through and handed over anew; there the library's own read timeout
+bounds each read, and the clock is looked at in between.
 
 Private attributes relied on, each checked by tests/adapters/test_private_attributes.py: ``_list`` of Headers;
 ``_httpcore_stream`` of ResponseStream, ``_stream`` of that, ``_connection`` of that, of which ``_h11_state`` and
@@ -23,34 +25,51 @@ from math import inf
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from typing import Any
+    from typing import Any, Literal, TypeAlias
 
-__all__ = ["AsyncPrefetched", "Prefetched", "aprefetch", "length_ahead", "prefetch"]
+    Outcome: TypeAlias = Literal["whole", "late", "broken"] | Exception
+
+__all__ = ["LATE", "WHOLE", "Ahead", "AsyncPrefetched", "Prefetched", "aprefetch", "length_ahead", "prefetch"]
+
+# What comes of reading ahead, if it is not the exception that broke the body.
+WHOLE: Literal["whole"] = "whole"
+LATE: Literal["late"] = "late"  # more is to come, some time
+BROKEN: Literal["broken"] = "broken"
 
 SECONDS = 0.25  # longest that a body delays the hand-over of its head; a busy server's pause between the two
 READ_BYTES = 65_536  # as httpcore reads
-CONCERNING = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
+LENGTH, TYPE, FRAMING = b"content-length", b"content-type", b"transfer-encoding"
+LONGEST = 9  # digits of a length, more than any that is read ahead
 ENDLESS = (b"text/event-stream", b"multipart/x-mixed-replace")  # of which each part is wanted when it comes
+INITIALS = frozenset({b"t", b"T", b"m", b"M"})  # of those
 BODILESS_METHODS = frozenset({"HEAD", "CONNECT"})
 BODILESS_STATUSES = frozenset({101, 204, 304})
 
 
 def length_ahead(request: Any, response: Any, most: int) -> int:
-    """How many octets of the body are to be read ahead, 0 if none are."""
-    length = 0
+    """How many octets of the body are to be read ahead, 0 if none are.
+
+    Every call that succeeds at once is asked, so this is written for speed: ``raw`` would make a new list of the
+    lines, at twice the price of all the rest.
+    """
     try:
-        lines = response.headers._list  # ``raw`` makes a new list of it, at three times the price of this loop
+        lines = response.headers._list
     except AttributeError:
         lines = [(name, name.lower(), value) for name, value in response.headers.raw]
-    for _, name, value in lines:
-        if name in CONCERNING:
-            if name == b"content-type":
-                if value[:1] in b"tTmM" and value.lower().startswith(ENDLESS):
-                    return 0
-            elif length or name == b"transfer-encoding" or len(value) > 9 or not value.isdigit():
+    for line in lines:
+        if line[1] == LENGTH:
+            digits = line[2]
+            break
+    else:
+        return 0
+    if len(digits) > LONGEST or not digits.isdigit():
+        return 0
+    for line in lines:
+        if line[1] == TYPE:
+            if line[2][:1] in INITIALS and line[2].lower().startswith(ENDLESS):
                 return 0
-            else:
-                length = int(value)
+            break
+    length = int(digits)
     if length > most or request.method in BODILESS_METHODS or response.status_code in BODILESS_STATUSES:
         return 0
     if response.is_closed or response.is_stream_consumed:  # a transport below has read it
@@ -59,46 +78,50 @@ def length_ahead(request: Any, response: Any, most: int) -> int:
 
 
 class Ahead:
-    """A body of which something was read before it was handed over."""
+    """A body that was read through before it was handed over, as far as time allowed.
 
-    # What few have stands here once.
-    is_whole = False
-    rest: Any = None  # where the reading goes on
-    error: Exception | None = None  # what ended it
+    Attributes:
+        stream: The library's own.
+        chunks: What was read of it.
+        rest: Where the reading goes on; None if the body is whole, or broken.
+        error: What broke it.
+    """
 
-    def __init__(self, chunks: list[bytes], stream: Any) -> None:
-        self._chunks = iter(chunks)
-        self._stream = stream
+    stream: Any
+    chunks: list[bytes]
+    rest: Any = None
+    error: Exception | None = None
 
 
 class Prefetched(Ahead):
     """Of a synchronous response."""
 
     def __iter__(self) -> Iterator[bytes]:
-        return self
+        return iter(self.chunks) if self.rest is None and self.error is None else self._go_on()
 
-    def __next__(self) -> bytes:
-        for chunk in self._chunks:
-            return chunk
-        if self.rest is not None:
-            return next(self.rest)  # type: ignore[no-any-return]
+    def _go_on(self) -> Iterator[bytes]:
+        yield from self.chunks
         if self.error is not None:
             raise self.error
-        raise StopIteration
+        yield from self.rest
 
     def close(self) -> None:
-        self._stream.close()
+        self.stream.close()
 
 
 class AsyncPrefetched(Ahead):
     """Of an asynchronous response. No generator: trio complains of those that are left in the middle."""
 
+    _place = 0
+
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        for chunk in self._chunks:
-            return chunk
+        place = self._place
+        if place < len(self.chunks):
+            self._place = place + 1
+            return self.chunks[place]
         if self.rest is not None:
             return await self.rest.__anext__()  # type: ignore[no-any-return]
         if self.error is not None:
@@ -106,33 +129,35 @@ class AsyncPrefetched(Ahead):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self.stream.aclose()
 
 
-def prefetch(transport: Any, request: Any, response: Any, length: int, deadline_at: float = inf) -> Exception | None:
-    """Read the body as far as time allows and put what was read in its place; return what broke it."""
+def prefetch(transport: Any, request: Any, response: Any, length: int, deadline_at: float = inf) -> Outcome:
+    """Read the body as far as time allows; return what came of it."""
     stream = response.stream
-    chunks: list[bytes] = []
-    connection = connection_below(stream)
-    clock = Stopwatch(transport._now, deadline_at)
-    response.stream = ahead = transport._library.prefetched(chunks, stream)
+    clock = transport._now, deadline_at
     try:
+        if hasattr(stream, "_httpcore_stream"):
+            if is_framed_otherwise(response):
+                return LATE
+            connection = connection_below(stream)
+            if connection is not None:
+                outcome = fill(connection, request, length, clock)
+                if outcome is not BROKEN:
+                    return outcome
+        response.stream = ahead = transport._library.prefetched()
+        ahead.stream = stream
+        ahead.chunks = chunks = []
+        until = None
         rest = iter(stream)
-        while length > 0:
-            if connection is None:
-                in_time = not chunks or clock.left() > 0
-            else:
-                in_time = is_buffered(connection) or fill(connection, request, clock.left())
-            if not in_time:
-                ahead.rest = rest
-                return None
-            for chunk in rest:
-                chunks.append(chunk)
-                length -= len(chunk)
-                break
-            else:
-                break
-        chunks.extend(rest)
+        for chunk in rest:
+            chunks.append(chunk)
+            length -= len(chunk)
+            if length != 0:
+                until = until_when(clock) if until is None else until
+                if transport._now() >= until:
+                    ahead.rest = rest
+                    return LATE
     except Exception as error:
         with suppress(Exception):
             stream.close()
@@ -141,37 +166,35 @@ def prefetch(transport: Any, request: Any, response: Any, length: int, deadline_
     except BaseException:
         stream.close()
         raise
-    ahead.is_whole = True
-    return None
+    return WHOLE
 
 
-async def aprefetch(
-    transport: Any, request: Any, response: Any, length: int, deadline_at: float = inf
-) -> Exception | None:
-    """Read the body as far as time allows and put what was read in its place; return what broke it."""
+async def aprefetch(transport: Any, request: Any, response: Any, length: int, deadline_at: float = inf) -> Outcome:
+    """Read the body as far as time allows; return what came of it."""
     stream = response.stream
-    chunks: list[bytes] = []
-    connection = connection_below(stream)
-    clock = Stopwatch(transport._now, deadline_at)
-    response.stream = ahead = transport._library.async_prefetched(chunks, stream)
+    clock = transport._now, deadline_at
     try:
+        if hasattr(stream, "_httpcore_stream"):
+            if is_framed_otherwise(response):
+                return LATE
+            connection = connection_below(stream)
+            if connection is not None:
+                outcome = await afill(connection, request, length, clock)
+                if outcome is not BROKEN:
+                    return outcome
+        response.stream = ahead = transport._library.async_prefetched()
+        ahead.stream = stream
+        ahead.chunks = chunks = []
+        until = None
         rest = stream.__aiter__()
-        while length > 0:
-            if connection is None:
-                in_time = not chunks or clock.left() > 0
-            else:
-                in_time = is_buffered(connection) or await afill(connection, request, clock.left())
-            if not in_time:
-                ahead.rest = rest
-                return None
-            async for chunk in rest:
-                chunks.append(chunk)
-                length -= len(chunk)
-                break
-            else:
-                break
         async for chunk in rest:
             chunks.append(chunk)
+            length -= len(chunk)
+            if length != 0:
+                until = until_when(clock) if until is None else until
+                if transport._now() >= until:
+                    ahead.rest = rest
+                    return LATE
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
@@ -183,83 +206,90 @@ async def aprefetch(
         with anyio.CancelScope(shield=True):
             await stream.aclose()
         raise
-    ahead.is_whole = True
-    return None
+    return WHOLE
 
 
-class Stopwatch:
-    """Counts from when it is asked first: most bodies are there with their head, and it never is."""
+def is_framed_otherwise(response: Any) -> bool:
+    """Transfer-Encoding overrides a length (RFC 9112 section 6.3)."""
+    return any(name.lower() == FRAMING for name, _ in response.headers.raw)
 
-    __slots__ = ("_deadline_at", "_now", "_until")
 
-    def __init__(self, now: Callable[[], float], deadline_at: float) -> None:
-        self._now = now
-        self._deadline_at = deadline_at
-        self._until: float | None = None
+def until_when(clock: tuple[Callable[[], float], float]) -> float:
+    now, deadline_at = clock
+    return min(now() + SECONDS, deadline_at)
 
-    def left(self) -> float:
-        now = self._now()
-        if self._until is None:
-            self._until = min(now + SECONDS, self._deadline_at)
-        return self._until - now
+
+# HTTP/1.1.
 
 
 def connection_below(stream: Any) -> Any:
     """The HTTP/1.1 connection that a body comes from; None if it is another one, or cannot be seen."""
-    core = getattr(stream, "_httpcore_stream", None)
-    if core is None:
-        return None
-    connection = getattr(getattr(core, "_stream", None), "_connection", None)
+    connection = getattr(getattr(stream._httpcore_stream, "_stream", None), "_connection", None)
     if hasattr(getattr(connection, "_h11_state", None), "trailing_data") and hasattr(connection, "_network_stream"):
         return connection
     return None
 
 
-def is_buffered(connection: Any) -> bool:
-    """Will httpcore find something without reading from the network?"""
-    return bool(connection._h11_state.trailing_data[0])
-
-
-def fill(connection: Any, request: Any, left: float) -> bool:
-    """Wait for bytes, so that httpcore finds them, or the error that came instead; False if none came in time."""
-    if left <= 0:
-        return False
-    seconds, is_ours = limit(request, left)
-    try:
-        octets = connection._network_stream.read(READ_BYTES, timeout=seconds)
-    except Exception as error:
-        if is_ours and type(error).__name__ == "ReadTimeout":
-            return False
-        connection._network_stream = Failing(connection._network_stream, error)
-    else:
+def fill(connection: Any, request: Any, length: int, clock: tuple[Callable[[], float], float]) -> Outcome:
+    """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what broke it."""
+    missing = length - len(connection._h11_state.trailing_data[0])  # most bodies come with their head
+    until = until_when(clock) if missing > 0 else 0.0
+    while missing > 0:
+        left = until - clock[0]()
+        if left <= 0:
+            return LATE
+        seconds, is_ours = limit(request, left)
+        try:
+            octets = connection._network_stream.read(READ_BYTES, timeout=seconds)
+        except Exception as error:
+            return LATE if is_ours and is_timeout(error) else broken(connection, error)
         connection._h11_state.receive_data(octets)
-    return True
+        if not octets:
+            return BROKEN
+        missing -= len(octets)
+    return WHOLE
 
 
-async def afill(connection: Any, request: Any, left: float) -> bool:
-    """Wait for bytes, so that httpcore finds them, or the error that came instead; False if none came in time."""
-    if left <= 0:
-        return False
-    seconds, is_ours = limit(request, left)
-    try:
-        octets = await connection._network_stream.read(READ_BYTES, timeout=seconds)
-    except Exception as error:
-        if is_ours and type(error).__name__ == "ReadTimeout":
-            return False
-        connection._network_stream = Failing(connection._network_stream, error)
-    else:
+async def afill(connection: Any, request: Any, length: int, clock: tuple[Callable[[], float], float]) -> Outcome:
+    """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what broke it."""
+    missing = length - len(connection._h11_state.trailing_data[0])  # most bodies come with their head
+    until = until_when(clock) if missing > 0 else 0.0
+    while missing > 0:
+        left = until - clock[0]()
+        if left <= 0:
+            return LATE
+        seconds, is_ours = limit(request, left)
+        try:
+            octets = await connection._network_stream.read(READ_BYTES, timeout=seconds)
+        except Exception as error:
+            return LATE if is_ours and is_timeout(error) else broken(connection, error)
         connection._h11_state.receive_data(octets)
-    return True
+        if not octets:
+            return BROKEN
+        missing -= len(octets)
+    return WHOLE
 
 
 def limit(request: Any, left: float) -> tuple[float, bool]:
     """Seconds to wait for bytes; True if that is our limit, not the one that the client has set for its reads."""
-    configured = (request.extensions.get("timeout") or {}).get("read")
+    # Not what a ``Timeouts`` makes of it: the deadline is in ``left`` already, and ends nothing here.
+    timeouts = request.extensions.get("timeout") or {}
+    configured = dict.get(timeouts, "read") if isinstance(timeouts, dict) else timeouts.get("read")
     return (left, True) if configured is None or left <= configured else (configured, False)
 
 
+def is_timeout(error: Exception) -> bool:
+    return type(error).__name__ == "ReadTimeout"
+
+
+def broken(connection: Any, error: Exception) -> Outcome:
+    """Let httpcore meet the error where it would have read itself, and make of it what it always does."""
+    connection._network_stream = Failing(connection._network_stream, error)
+    return BROKEN
+
+
 class Failing:
-    """A network stream that was found broken: httpcore meets the error where it would have read itself."""
+    """A network stream that was found broken."""
 
     def __init__(self, stream: Any, error: Exception) -> None:
         self._stream = stream

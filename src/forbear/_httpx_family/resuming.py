@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
     from .exchange import Exchange
 
-__all__ = ["AsyncResuming", "Resuming"]
+__all__ = ["AsyncResuming", "Resuming", "answer_of"]
+
+
+def answer_of(response: Any) -> tuple[int, Any, dict[str, Any]]:
+    return response.status_code, response.headers, response.extensions
 
 
 class Body:
@@ -28,7 +32,7 @@ class Body:
 
     Args:
         stream: The live one; no other is held, nor its connection.
-        response: Whose body it is.
+        answer: Status, headers and extensions of the response whose body it is; not that itself, which holds this.
         source: The exchange that got the response; or what to make one of for a response that went through the
             door: transport, request, scope and the instant at which the call began.
     """
@@ -41,9 +45,9 @@ class Body:
     _ends_at: int | None = None  # raw octets in all, to be held to once a part was asked for
     _closed = False
 
-    def __init__(self, stream: Any, response: Any, source: Any) -> None:
+    def __init__(self, stream: Any, answer: tuple[int, Any, dict[str, Any]], source: Any) -> None:
         self._stream = stream
-        self._response = response
+        self._answer = answer
         self._source = source
         self._received = 0
 
@@ -66,8 +70,8 @@ class Body:
         if body is not None and not body.ready:
             return None
         if exchange.download is None:
-            asked, response = exchange.pristine, self._response
-            exchange.download = download_of(asked.method, asked.headers.raw, response.status_code, response.headers.raw)
+            asked, (status, headers, _) = exchange.pristine, self._answer
+            exchange.download = download_of(asked.method, asked.headers.raw, status, headers.raw)
             if exchange.download is None:
                 return None
         self._exchange, self._error = exchange, error
@@ -97,7 +101,7 @@ class Body:
 
     def _go_on_with(self, exchange: Exchange, response: Any) -> None:
         """The rest has begun to come; or there is none, and None came."""
-        extensions = self._response.extensions
+        extensions = self._answer[2]
         extensions[SETTING] = exchange.call.close_trail(exchange.transport._now())
         self._ends_at = None
         if response is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from .._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
 from ..context import CURRENT
-from .prefetching import aprefetch, length_ahead, prefetch
+from .prefetching import WHOLE, aprefetch, length_ahead, prefetch
+from .resuming import answer_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Library(Dialect):
             self.async_prefetched: Any = type("AsyncPrefetchedStream", (AsyncPrefetched, asynchronous), {})
             self.resuming: Any = type("ResumingStream", (Resuming, sync), {})
             self.async_resuming: Any = type("AsyncResumingStream", (AsyncResuming, asynchronous), {})
+            # Streams that are left as they are: read, or looked after by a forbear below.
+            self.ready = frozenset(
+                (self.byte_stream, self.prefetched, self.async_prefetched, self.resuming, self.async_resuming)
+            )
             self.guard = type("GuardedBody", (BodyGuard, sync), {})
 
     def classify(self, error: BaseException) -> Failure:
@@ -222,8 +227,9 @@ class SyncRetrying(FamilyRetrying):
                 return response
             exchange = self._exchange(self, request, started_at)
             exchange.first_response = response
-            exchange.body_error = broke
-            del broke
+            if broke is not None:
+                exchange.note_ahead(broke)
+                del broke
             del response  # the drive lets go of it before it waits
         exchange.call.sent(token)
         return exchange.run()
@@ -231,17 +237,19 @@ class SyncRetrying(FamilyRetrying):
     def _receive(self, request: Any, response: Any, scope: Any, started_at: float) -> Exception | None:
         """Read the body if it is small, else let it resume; return what broke it meanwhile."""
         stream = response.stream
-        if type(stream) is self._byte_stream:
+        if type(stream) in self._library.ready:
             return None
         if self._prefetch:
             length = length_ahead(request, response, self._prefetch)
             if length:
-                error = prefetch(self, request, response, length)
+                outcome = prefetch(self, request, response, length)
+                if outcome is WHOLE:
+                    return None
+                if isinstance(outcome, Exception):
+                    return outcome
                 stream = response.stream
-                if error is not None or stream.rest is None:
-                    return error
         if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            response.stream = self._library.resuming(stream, response, (self, request, scope, started_at))
+            response.stream = self._library.resuming(stream, answer_of(response), (self, request, scope, started_at))
         return None
 
     def close(self) -> None:
@@ -297,8 +305,9 @@ class AsyncRetrying(FamilyRetrying):
                 return response
             exchange = self._exchange(self, request, started_at)
             exchange.first_response = response
-            exchange.body_error = broke
-            del broke
+            if broke is not None:
+                exchange.note_ahead(broke)
+                del broke
             del response  # the drive lets go of it before it waits
         exchange.call.sent(token)
         return await exchange.run()
@@ -306,17 +315,20 @@ class AsyncRetrying(FamilyRetrying):
     async def _receive(self, request: Any, response: Any, scope: Any, started_at: float) -> Exception | None:
         """Read the body if it is small, else let it resume; return what broke it meanwhile."""
         stream = response.stream
-        if type(stream) is self._byte_stream:
+        if type(stream) in self._library.ready:
             return None
         if self._prefetch:
             length = length_ahead(request, response, self._prefetch)
             if length:
-                error = await aprefetch(self, request, response, length)
+                outcome = await aprefetch(self, request, response, length)
+                if outcome is WHOLE:
+                    return None
+                if isinstance(outcome, Exception):
+                    return outcome
                 stream = response.stream
-                if error is not None or stream.rest is None:
-                    return error
         if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            response.stream = self._library.async_resuming(stream, response, (self, request, scope, started_at))
+            call = self, request, scope, started_at
+            response.stream = self._library.async_resuming(stream, answer_of(response), call)
         return None
 
     async def aclose(self) -> None:

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import NoReturn
 
 from .ledger import Arrival, Kept, Ledger
+from .ranges import ranged
 from .steps import Scripts, Step, refusal
 from .wire import Inbox, Malformed, PeerLeft, RequestHead, body_pieces, read_head
 
@@ -206,6 +207,8 @@ class Connection:
             self._pause(interval)
 
     def _answer(self, step: Step, head: RequestHead, arrival: Arrival) -> bool:
+        if step.etag and head.method in ("GET", "HEAD"):
+            step = ranged(step, head)
         keep = head.keeps_alive and not step.close and step.name != "early"
         *before, (last_pause, last) = _encode(step, method=head.method, keep=keep)
         for pause, block in before:

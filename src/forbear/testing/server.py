@@ -36,6 +36,9 @@ Modifiers of whatever answers (``NNN``, ``cut``, ``reset-body``, ``stale``, ``ea
     ``body=N`` bytes of content               ``chunked=1`` chunked instead of a Content-Length
     ``head-delay=MS`` pause inside the head   ``drip=MS`` pause between 16 pieces of the body
     ``close=1`` Connection: close             ``delay=MS`` wait before answering
+    ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 for one that begins beyond the content;
+               ``cut`` and ``reset-body`` then count the bytes of the part
+    ``from=N`` content as from its Nth byte, for parts that a script makes itself
     ``executes=0``, ``executes=1`` override whether the request is executed
 The steps that do not answer take ``delay=`` and ``executes=`` (``reset-head`` only ``delay=``,
 ``reset-before`` neither), ``drip`` also ``interval=MS`` between bytes (50).

@@ -36,7 +36,9 @@ URL_PREFIX = "/s/"
 DEFAULT_BODY_BYTES = 32
 DEFAULT_DRIP_INTERVAL = 0.05  # seconds; 20 bytes a second keep any read timeout from firing
 
-_ANSWER = frozenset({"retry-after", "header", "body", "delay", "head-delay", "drip", "chunked", "close", "executes"})
+_ANSWER = frozenset(
+    {"retry-after", "header", "body", "from", "etag", "delay", "head-delay", "drip", "chunked", "close", "executes"}
+)
 _SILENT = frozenset({"delay", "executes"})
 _MODIFIERS: dict[StepName, frozenset[str]] = {
     "status": _ANSWER,
@@ -58,8 +60,9 @@ _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110 §5.5
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def _content(size: int) -> bytes:
-    return (b"0123456789abcdef" * (size // 16 + 1))[:size]
+def _content(size: int, start: int = 0) -> bytes:
+    start %= 16
+    return (b"0123456789abcdef" * ((start + size) // 16 + 1))[start : start + size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,8 @@ class Step:
     interval: float = DEFAULT_DRIP_INTERVAL
     chunked: bool = False
     close: bool = False
+    etag: str = ""
+    """Opaque tag; with one, ranges of the content are served."""
     executes: bool = False
 
     def replayed(self) -> Step:
@@ -107,6 +112,7 @@ def parse_step(step: int | str) -> Step:
     parsed = _parse_name(text, first)
     allowed = _MODIFIERS[parsed.name]
     seen: set[str] = set()
+    start = 0
     for modifier in modifiers:
         word, equals, value = modifier.partition("=")
         if word not in allowed or not equals:
@@ -115,13 +121,16 @@ def parse_step(step: int | str) -> Step:
         if word in seen and word != "header":
             _refuse(text, f"{word}= is given twice")
         seen.add(word)
-        parsed = _apply(text, parsed, word, unquote(value, "latin-1"))
+        if word == "from":
+            start = _number(text, value)
+        else:
+            parsed = _apply(text, parsed, word, unquote(value, "latin-1"))
     if parsed.name in ("cut", "reset-body"):
         if "body" not in seen:
             parsed = replace(parsed, content=_content(2 * parsed.at + DEFAULT_BODY_BYTES))
         elif len(parsed.content) <= parsed.at:
             _refuse(text, f"a body of {len(parsed.content)} bytes ends before byte {parsed.at}; raise body=")
-    return parsed
+    return replace(parsed, content=_content(len(parsed.content), start)) if start else parsed
 
 
 def _parse_name(text: str, first: str) -> Step:
@@ -158,6 +167,8 @@ def _apply(text: str, step: Step, word: str, value: str) -> Step:
             return replace(step, headers=(*step.headers, _header(text, name, rest.strip())))
         case "body":
             return replace(step, content=_content(_number(text, value)))
+        case "etag":
+            return replace(step, etag=_header(text, "ETag", f'"{value}"')[1])
         case "delay":
             return replace(step, delay=_number(text, value) / 1000)
         case "head-delay":
