@@ -65,6 +65,7 @@ ELSEWHERE = {
     "forbear.telemetry.otel": {"opentelemetry"},
     # Tables on a terminal; the file is named after what all commands print through.
     "forbear.cli.page": {"rich"},
+    "forbear.cli.progress": {"rich"},
     # contact= is checked by email-validator, an extra of its own.
     "forbear._retrying": {"email_validator"},
 }

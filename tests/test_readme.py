@@ -380,6 +380,7 @@ def test_the_note_on_an_exception_is_as_shown(wire, clock):
 
 
 # Commands that the README shows with what they print, and what is fed to them.
+SHA256 = "c5164514fc81e85f5378da810f56af0c6a8d439b4cf0051c73df8e0215c8058d"  # of any 20 MB
 SESSIONS = [
     ("$ forbear explain --max-attempts 3 --base 0.5 --jitter full --slo 6 --attempt-timeout 1", ""),
     (
@@ -409,6 +410,7 @@ def test_the_commands_are_those_that_ci_runs():
         "$ pip install '.[httpx,httpx2,requests,urllib3]' && forbear demo",
         "$ forbear simulate metastable --policies none,full,full+budget,forbear --plot storm.png",
         *(line for line, _ in SESSIONS),
+        f"$ forbear get https://example.com/big.iso -o big.iso --sha256 {SHA256}",
         "$ pip install -e '.[dev]' && pytest --cov --cov-fail-under=95",
     ]
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -45,7 +45,7 @@ def test_help_names_the_commands(capsys):
         main(["--help"])
     assert stopped.value.code == 0
     out = capsys.readouterr().out
-    for command in ("dashboards", "demo", "explain", "parse", "simulate"):
+    for command in ("dashboards", "demo", "explain", "get", "parse", "simulate"):
         assert re.search(rf"^    {command}\s", out, re.MULTILINE)
 
 
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_it_without_a_traceback():
     assert process.returncode == 130
 
 
-@pytest.mark.parametrize("command", ["dashboards", "demo", "explain", "parse", "simulate"])
+@pytest.mark.parametrize("command", ["dashboards", "demo", "explain", "get", "parse", "simulate"])
 def test_every_help_teaches_by_example_and_tells_the_exit_status(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])

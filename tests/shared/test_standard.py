@@ -89,6 +89,25 @@ def test_the_budget_refuses_last() -> None:
     assert (caught.value.reason, caught.value.retry_after) == (Reason.BUDGET_EXHAUSTED, 1.0)
 
 
+def test_the_rest_of_a_body_that_broke_off_costs_a_fifth_of_a_hinted_retry() -> None:
+    """0.25 × 0.2: twenty of them for one token, and refused all the same where there is none."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    strategy = a_strategy(budget, max_attempts=99)
+    token = strategy.acquire_initial_token(A, 0.0)
+    broken = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True)
+    for _ in range(19):
+        refresh(strategy, token, broken)
+    assert budget.tokens(A, 0.0) == pytest.approx(0.05)
+    with pytest.raises(RetryRefused):
+        refresh(strategy, token)
+    drained = a_strategy(RetryBudget(ratio=0, floor_per_second=0, burst=1))
+    assert drained.budget is not None
+    assert drained.budget.spend(A, 1.0, 0.0)
+    with pytest.raises(RetryRefused) as caught:
+        refresh(drained, drained.acquire_initial_token(A, 0.0), broken)
+    assert caught.value.reason is Reason.BUDGET_EXHAUSTED
+
+
 def test_a_schedule_goes_on_from_its_own_last_wait() -> None:
     """Decorrelated from 1 s, drawn in the middle: 2, then between 1 and 3 × 2, although a server made 50 of it."""
     strategy = StandardStrategy(RetryPolicy(hint_spread=0.0), random=lambda: 0.5)

@@ -2,6 +2,7 @@
 
 | file | owns |
 | --- | --- |
+| get.py, part.py, progress.py | ``forbear get``: one URL; a file while it is fetched; how far it is |
 | explain.py | ``forbear explain``: a policy as a table, its worst case, and what in it is likely to hurt |
 | parse.py, findings.py | ``forbear parse``: what a policy makes of a response; what each of its headers says, and why |
 | simulate.py | ``forbear simulate``: arguments, table and JSON of what simulation/ finds |
@@ -32,6 +33,7 @@ __all__ = ["main"]
 
 INTERRUPTED = 130  # what a shell reports for SIGINT
 WITH_ARGUMENTS = {
+    "get": "fetch a URL, with retries and resumed downloads to look at",
     "explain": "what a policy retries, for how long, and what may hurt",
     "parse": "what the headers of a response ask for, and which won",
     "simulate": "a fleet, an outage: what does each policy make of it?",
@@ -40,6 +42,7 @@ WITH_ARGUMENTS = {
 EXAMPLES = """\
 examples:
   forbear demo                                           four seconds, no network
+  forbear get https://example.com/big.iso -o big.iso     goes on where it broke off
   forbear explain --max-attempts 5 --slo 3               how long can that take?
   forbear explain --from-urllib3 'Retry(10, backoff_factor=1)'
   curl -sI https://api.example.com/ | forbear parse -    does it say when to come back?

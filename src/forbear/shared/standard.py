@@ -33,6 +33,9 @@ __all__ = ["StandardStrategy"]
 
 # What says that an origin is in trouble. A stream turned away is how a healthy one ends a connection.
 TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
+# Of what a hinted retry costs: octets that came before are not sent again, so a resumption adds a request to the
+# server's work and no more. With the default budget a download may break some 140 times in a row.
+RESUMING_SHARE = 0.2
 
 
 class StandardToken(RetryToken):
@@ -272,7 +275,9 @@ class StandardStrategy:
             if not delay >= 0:  # a custom schedule; NaN too
                 raise ValueError(f"the backoff answered {delay!r} s")
         # What asks only for the rest of a body makes the server do nothing twice.
-        cost = 1.0 if asked is None and not failure.progress else self._budget.hinted_cost
+        cost = 1.0 if asked is None else self._budget.hinted_cost
+        if failure.progress:
+            cost = self._budget.hinted_cost * RESUMING_SHARE
         if is_alone:
             delay, source = self._wait_here(token, failure, delay, now, latest)
         else:

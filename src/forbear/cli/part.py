@@ -1,0 +1,137 @@
+"""Part: a file while it is being fetched. Floor: acts.
+
+``FILE.part`` holds what has come so far, ``FILE.part.json`` whose beginning that is: a hash of the URL, and the
+validator to ask for the rest with. Both are gone when the download is complete and has its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.resume import Download, download_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..core.fields import Line
+
+__all__ = ["Part"]
+
+AT_ONCE = 1 << 20  # octets that are read from the disk at a time
+
+
+class Part:
+    """The beginning of one file. Not shared between threads or processes.
+
+    Args:
+        path: Of the complete file.
+        url: Where it comes from; only a hash of it is kept.
+
+    Attributes:
+        size: Octets that are there.
+        digest: SHA-256 of them, so far.
+    """
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.path = path
+        self.place = path.with_name(path.name + ".part")
+        self._notes = path.with_name(path.name + ".part.json")
+        self._url = hashlib.sha256(url.encode()).hexdigest()
+        self._file: Any = None
+        self._download: Download | None = None
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def pick_up(self) -> Download | None:
+        """What an earlier run has begun, if the rest of it can be asked for; None: begin anew.
+
+        Raises:
+            OSError: It is there and cannot be read.
+        """
+        found = self._read_notes()
+        if found is None:
+            return None
+        with suppress(FileNotFoundError), self.place.open("rb") as file:
+            while octets := file.read(AT_ONCE):
+                self.digest.update(octets)
+                self.size += len(octets)
+        if self.size == 0 or (found.last is not None and self.size > found.last + 1):
+            self._forget()
+            return None
+        self._download = found
+        return found
+
+    def open(self, *, anew: bool, status: int = 200, lines: Iterable[Line] = ()) -> None:
+        """Make ready for writing: after what is there, or anew for an answer with these header lines.
+
+        Raises:
+            OSError: There is no place for it.
+        """
+        if anew:
+            self._forget()
+            self._file = self.place.open("wb")
+            self._download = download_of("GET", (), status, lines) if status == 200 else None
+            self._write_notes()
+        else:
+            self._file = self.place.open("ab")
+
+    def write(self, octets: bytes) -> None:
+        self._file.write(octets)
+        self.digest.update(octets)
+        self.size += len(octets)
+
+    def complete(self) -> None:
+        """Give the file its name; what had that name before is replaced."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.close()
+        self.place.replace(self.path)
+        self._notes.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def discard(self) -> None:
+        """It is of no use: remove it."""
+        self.close()
+        self._forget()
+        self.place.unlink(missing_ok=True)
+        self._notes.unlink(missing_ok=True)
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Can another run go on with it?"""
+        return self.size > 0 and self._download is not None
+
+    def _forget(self) -> None:
+        self.size = 0
+        self.digest = hashlib.sha256()
+        self._download = None
+
+    def _read_notes(self) -> Download | None:
+        try:
+            notes = json.loads(self._notes.read_text(encoding="utf-8"))
+            validator, complete = notes["validator"], notes["complete"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        if notes.get("url") != self._url or not isinstance(validator, str):
+            return None
+        if complete is not None and (not isinstance(complete, int) or complete < 1):
+            return None
+        return Download(0, None if complete is None else complete - 1, complete, validator, "")
+
+    def _write_notes(self) -> None:
+        download = self._download
+        if download is None or download.coding:  # what is written are decoded octets, which have other places
+            self._download = None
+            self._notes.unlink(missing_ok=True)
+            return
+        notes = {"url": self._url, "validator": download.validator, "complete": download.complete}
+        self._notes.write_text(json.dumps(notes), encoding="utf-8")
