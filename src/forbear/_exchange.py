@@ -346,7 +346,8 @@ class CallExchange:
         """
         transport, call = self.transport, self.call
         call.broke(progressed=progressed)
-        self.broke_at = len(call.trail.entries)
+        self.broke_at = call.trail.broke_at = len(call.trail.entries)
+        self.has_told_end = False  # that of the call was; now that of the resuming
         now = transport._now()
         call.deadline_at = inf if self.scope is None else self.scope.deadline_on(transport._clock, now)
         self.initial_delay = 0.0
@@ -380,7 +381,7 @@ class CallExchange:
             self.download.first + self.received,
             self.download.complete,
             result,
-            () if self.scope is None else self.scope.listeners,
+            self._listeners(),
         )
 
     # The end.
@@ -445,7 +446,7 @@ class CallExchange:
             call.release(self.transport._now())
         self._tell_strategy_error()
         notices = self.transport._notices
-        if notices.hears_calls and not self.has_told_end:
+        if notices.tells_ends and not self.has_told_end:
             self.has_told_end = True
             notices.ended(call, self.transport._now())
 

@@ -162,7 +162,8 @@ class Retrying:
         self._retry_if = retry_if
         self._before_attempt = before_attempt
         self._notices = Notices(name, on_event)
-        self._notices.show(Vitals(name, self._strategy, self._sleeper, self._now))
+        self._vitals = Vitals(name, self._strategy, self._sleeper, self._now)
+        self._notices.show(self._vitals)
         if isinstance(self._strategy, StandardStrategy) and self._strategy.on_transition is None:
             self._strategy.on_transition = self._notices.moved
         self._body_buffer = body_buffer

@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 
 import forbear.requests
 from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy
-from forbear.core.events import Resumed
+from forbear.core.events import Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
 from forbear.telemetry import METRICS, assets
@@ -117,7 +117,7 @@ def faulted_run(metrics):
                             continue
                     session.get(server.url + path)
                 for result in ("resumed", "failed"):
-                    metrics(Resumed("orders", "GET", server.url, 1, 2, result))
+                    metrics(Resumption("orders", "GET", server.url, 1, 2, result))
 
         thread = threading.Thread(target=calls)
         thread.start()

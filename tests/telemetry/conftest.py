@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from contextlib import AsyncExitStack
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -70,6 +72,7 @@ class Caller:
 
 @pytest.fixture(params=CALLERS)
 def caller(request: pytest.FixtureRequest) -> Caller:
+    """Every adapter, in every colour; a test may choose by ``indirect=True``."""
     return Caller(request.param)
 
 
@@ -94,3 +97,44 @@ def series() -> Any:
         return found
 
     return read
+
+
+class Download(BaseHTTPRequestHandler):
+    """A large file whose connection breaks in the middle; what asks for the rest gets ``answers``."""
+
+    protocol_version = "HTTP/1.1"
+    content = b"0123456789abcdef" * 20_000
+    answers: ClassVar[list[int]]
+
+    def do_GET(self):
+        asked = self.headers.get("Range")
+        first = 0 if asked is None else int(asked.removeprefix("bytes=").rstrip("-"))
+        status = 200 if asked is None else self.answers.pop(0)
+        body = self.content[first:] if status < 400 else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}")
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if asked is None else body)
+        self.close_connection = True
+
+    def log_message(self, *_): ...
+
+
+@pytest.fixture
+def download():
+    """A function: the address of such a file."""
+    servers = []
+
+    def serve(*answers):
+        handler = type("Answering", (Download,), {"answers": list(answers)})
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()

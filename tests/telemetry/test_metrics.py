@@ -21,11 +21,12 @@ import forbear.httpx
 import forbear.requests
 import forbear.urllib3
 from forbear import AwsStandard, CircuitBreaker, Fixed, IdempotencyKeys, Origins, RetryBudget, RetryPolicy
-from forbear.core.events import CallEnded, Resumed
+from forbear.core.events import CallEnded, Resumption
 from forbear.httpx import RetryTransport
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
+HTTPX_FAMILY = ["httpx-sync", "httpx-asyncio", "httpx-trio", "httpx2-sync", "httpx2-asyncio", "httpx2-trio"]
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 SECRET = "S3CRET"
 
@@ -236,16 +237,32 @@ def test_a_deadline_that_is_over_is_a_failure(caller, server, registry, metrics,
     assert series(registry, "forbear_attempts_total", "kind") == {}
 
 
-def test_a_resumed_download_is_counted(registry, metrics, series):
-    """What was asked for again went over the wire, unless it failed."""
-    for result in ("resumed", "resumed", "restarted", "failed"):
-        metrics(Resumed("files", "GET", "https://cdn.test:443", 65536, 1_000_000, result))
-    assert series(registry, "forbear_resumes_total", "client", "host", "result") == {
-        ("files", "cdn.test", "resumed"): 2,
-        ("files", "cdn.test", "restarted"): 1,
-        ("files", "cdn.test", "failed"): 1,
+@pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
+def test_a_resumed_download_is_one_request(caller, download, registry, metrics, series):
+    """Its first attempt was answered and counted once; what asked for the rest is no retry of it."""
+    seen = []
+    url = download(503, 206)
+    listeners = [metrics, seen.append]
+    assert caller.calls(("GET", url), policy=POLICY, on_event=listeners) == [200]
+    assert series(registry, "forbear_requests_total", "outcome") == {("success",): 1}
+    assert series(registry, "forbear_attempts_total", "kind", "result") == {
+        ("first", "2xx"): 1,
+        ("resume", "5xx"): 1,
+        ("resume", "2xx"): 1,
     }
-    assert series(registry, "forbear_attempts_total", "kind", "result") == {("resume", "2xx"): 3}
+    assert series(registry, "forbear_resumes_total", "result") == {("resumed",): 1}
+    assert series(registry, "forbear_retries_total", "reason") == {("body",): 1, ("503",): 1}
+    (told,) = [event for event in seen if event.name == "resume"]
+    assert told.request_id == seen[0].request_id
+
+
+@pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
+def test_a_download_that_cannot_be_resumed_is_told_of(caller, download, registry, metrics, series):
+    (outcome,) = caller.calls(("GET", download(404)), policy=POLICY, on_event=[metrics])
+    assert isinstance(outcome, Exception)
+    assert series(registry, "forbear_requests_total", "outcome") == {("success",): 1}  # it was answered
+    assert series(registry, "forbear_attempts_total", "kind", "result") == {("first", "2xx"): 1, ("resume", "4xx"): 1}
+    assert series(registry, "forbear_resumes_total", "result") == {("failed",): 1}
 
 
 # --- gauges -----------------------------------------------------------------------------------
@@ -498,7 +515,7 @@ def test_opentelemetry_exports_the_same(caller, server, registry, metrics):
     kept = caller.client(dict(options))  # so that there are gauges to read
     caller.calls(*[("GET", server.url)] * 3, ("POST", server.url), **options)
     for both in (metrics, others):
-        both(Resumed("default", "GET", server.url, 5, 10, "resumed"))
+        both(Resumption("default", "GET", server.url, 5, 10, "resumed"))
     ours, found = families(registry), families(theirs)
     ours = {name: family for name, family in ours.items() if family[1]}  # theirs shows none without samples
     found = {name: family for name, family in found.items() if family[1]}
@@ -533,6 +550,23 @@ def test_only_who_asks_hears_of_calls_that_succeed(caller, server, registry, met
     assert (ended.client, ended.method, ended.origin) == ("orders", "GET", server.url)
     assert (ended.outcome, ended.attempts, ended.status, ended.kind) == ("success", 1, 200, "first")
     assert 0 < ended.elapsed < 5
+
+
+def test_who_needs_ends_hears_of_calls_that_went_wrong(caller, server):
+    """So that a call which succeeds at once pays nothing for it."""
+    ended = []
+
+    class Needing:
+        needs_ends = True
+
+        def __call__(self, event):
+            if event.name == "call_ended":
+                ended.append((event.outcome, event.attempts))
+
+    server.script("/", 200, 503, 200, 503)
+    calls = [("GET", server.url), ("GET", server.url), ("POST", server.url)]
+    caller.calls(*calls, policy=POLICY, on_event=[Needing()])
+    assert ended == [("success_after_retry", 2), ("failed", 1)]
 
 
 def test_a_listener_that_fails_costs_no_response(caller, server, caplog):

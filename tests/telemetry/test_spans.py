@@ -160,6 +160,19 @@ def test_an_open_circuit_ends_the_span_of_the_call_that_waited_for_it(traces):
         assert span.attributes["forbear.outcome"] == "failed_after_retry"
 
 
+@pytest.mark.parametrize("answer", [206, 404])
+@pytest.mark.parametrize("caller", ["httpx-sync", "httpx2-asyncio", "httpx-trio"], indirect=True)
+def test_a_download_that_is_resumed_has_a_span(caller, answer, download, traces):
+    """Below whoever reads it; left when the rest has begun to come, or will not."""
+    spans = otel.Spans(traces.provider)
+    caller.calls(("GET", download(answer)), policy=POLICY, on_event=[spans])
+    span = traces.the("forbear.request")
+    assert span.events[0].name == "forbear.wait"
+    assert span.attributes["forbear.attempts"] == 2
+    assert (span.status.status_code is StatusCode.ERROR) == (answer == 404)
+    assert spans._open == {}
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_cancelled_call_ends_its_span(backend, server, traces):
     server.script("/", 503)

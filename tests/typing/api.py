@@ -67,7 +67,7 @@ from forbear.core.events import (
     Event,
     FailedOver,
     GaveUp,
-    Resumed,
+    Resumption,
     RetryAfterIgnored,
     RetryScheduled,
     SucceededAfterRetry,
@@ -366,7 +366,7 @@ def heard(event: Event) -> None:
         assert_type(event.tokens, float | None)
     elif isinstance(event, RetryAfterIgnored):
         assert_type(event.why, str)
-    elif isinstance(event, Resumed):
+    elif isinstance(event, Resumption):
         assert_type(event.total, int | None)
     else:
         assert_type(event, SucceededAfterRetry)

@@ -206,7 +206,8 @@ class Retry(util.Retry):
             else self._given_strategy
         )
         self._notices = Notices(self.name, self._on_event, knows_ends=False)
-        self._notices.show(Vitals(self.name, self._strategy, None, self._clock.monotonic))
+        self._vitals = Vitals(self.name, self._strategy, None, self._clock.monotonic)
+        self._notices.show(self._vitals)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} total={self.total} redirect={self.redirect} {self._strategy!r}>"
@@ -534,7 +535,7 @@ class Retry(util.Retry):
 
 
 # Of a Retry's attributes those that another process makes for itself.
-OF_THIS_PROCESS = frozenset({"_carried", "_clock", "_notices", "_strategy"})
+OF_THIS_PROCESS = frozenset({"_carried", "_clock", "_notices", "_strategy", "_vitals"})
 # What urllib3's own new() takes, in its oldest and newest version.
 PARAMETERS = frozenset(
     {

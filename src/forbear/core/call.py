@@ -68,6 +68,7 @@ class Call:
         was_cut: The deadline ended the last attempt, not the peer.
         origin: Where the next attempt goes: as the request says, unless a strategy fails over.
         sent_to: Where the last one went.
+        is_under_way: An attempt was sent and nobody has judged it yet.
         number: For whoever tells of the call; 0 until somebody does.
     """
 
@@ -80,7 +81,7 @@ class Call:
     strategy_error: Exception | None = None
     scope_error: Exception | None = None
     most_attempts: float = inf
-    was_cut = False
+    was_cut = is_under_way = False
     _scope_found: str | None = None
 
     def __init__(
@@ -170,6 +171,7 @@ class Call:
     def sent(self, token: RetryToken | None) -> None:
         """The first attempt went through the door; a token was acquired for it if some origin is unwell."""
         self.attempts = 1
+        self.is_under_way = True
         self.token = token
         if token is not None:
             token.attempts = 1
@@ -177,6 +179,7 @@ class Call:
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""
         self.attempts += 1
+        self.is_under_way = True
         self.sent_at = now
         self.sent_to = self.origin
         if self.token is not None:
@@ -461,6 +464,7 @@ class Call:
     ) -> None:
         origin = None if self.sent_to == self.facts.origin else self.sent_to
         self.trail.entries.append((status, failure, now - self.sent_at, delay, source, origin))
+        self.is_under_way = False
 
     def _ask(self, name: str, token: RetryToken, now: float) -> None:
         # The call is over: a strategy that fails now must not lose its response.

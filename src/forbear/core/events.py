@@ -22,7 +22,7 @@ __all__ = [
     "Event",
     "FailedOver",
     "GaveUp",
-    "Resumed",
+    "Resumption",
     "RetryAfterIgnored",
     "RetryScheduled",
     "SucceededAfterRetry",
@@ -41,7 +41,9 @@ class AttemptFailed(NamedTuple):
     status: int | None
     error: str | None
     elapsed: float  # seconds of this attempt
-    kind: str  # "first", "retry", or "failover": it went to another origin than the one before
+    # "first", "retry", "failover" to another origin than the one before, or "resume" of a broken body. None: its answer
+    # had been accepted, and then the body of that broke.
+    kind: str | None
     request_id: int = 0
     name: str = "attempt_failed"
 
@@ -145,7 +147,7 @@ class RetryAfterIgnored(NamedTuple):
     name: str = "retry_after_ignored"
 
 
-class Resumed(NamedTuple):
+class Resumption(NamedTuple):
     """A body broke off after it was handed over, and the rest of it was asked for."""
 
     client: str
@@ -167,7 +169,7 @@ Event = (
     | CircuitTransition
     | BudgetExhausted
     | RetryAfterIgnored
-    | Resumed
+    | Resumption
 )
 
 
@@ -185,18 +187,21 @@ class CallOutcome(StrEnum):
 class CallEnded(NamedTuple):
     """A call is over, also one that succeeded at once. Only for listeners that have ``hears_calls = True``.
 
+    Those with ``needs_ends = True`` hear of calls that did not succeed at once. Told again, with the same
+    ``request_id`` and without an outcome, whenever the resuming of its body is over.
+
     Every call pays for being told of, some 2 µs in the httpx family; where nobody listens so, none pays anything.
     """
 
     client: str
     method: str
     origin: str  # to which its last attempt went
-    outcome: CallOutcome
+    outcome: CallOutcome | None
     attempts: int
     status: int | None  # of the last answer
     error: str | None
     elapsed: float  # seconds of the call
-    kind: str | None  # of its last attempt, unless ``AttemptFailed`` has told of that: "first", "retry", "failover"
+    kind: str | None  # of its last attempt, as of ``AttemptFailed``; None if that has told of it
     failure: FailureKind | None  # of that attempt
     phase: Phase | None
     request_id: int = 0

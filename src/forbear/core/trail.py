@@ -4,9 +4,6 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from .outcome import Failure
     from .verdict import Reason
 
@@ -19,7 +16,17 @@ class Trail:
     Taking notes costs a tenth of making the record, and hardly anyone looks.
     """
 
-    __slots__ = ("elapsed", "entries", "method", "origin", "reason", "refused_delay", "resumed", "sent_before")
+    __slots__ = (
+        "broke_at",
+        "elapsed",
+        "entries",
+        "method",
+        "origin",
+        "reason",
+        "refused_delay",
+        "resumed",
+        "sent_before",
+    )
 
     def __init__(self, method: str, origin: str) -> None:
         self.method = method
@@ -30,15 +37,26 @@ class Trail:
         self.elapsed: float | None = None
         self.reason: Reason | None = None
         self.refused_delay: float | None = None
+        self.broke_at: int | None = None  # where the break of a body is noted that was handed over
         self.resumed: tuple[int, ...] = ()  # positions at which the body was gone on with
 
-    def kind_of_last(self) -> str:
-        """What the attempt noted last was: "first", "retry", or "failover" to another origin than the one before."""
-        return kind_of(self.entries[:-1], self.entries[-1][5])
+    def kind_of_last(self) -> str | None:
+        """What was noted last: "first", "retry", "failover" (to another origin than the one before), "resume".
 
-    def kind_of_next(self, origin: str) -> str:
+        None for one that was told of as accepted before its body broke.
+        """
+        return self._kind(len(self.entries) - 1, self.entries[-1][5])
+
+    def kind_of_next(self, origin: str) -> str | None:
         """The same of one that was sent to ``origin`` and is not noted yet."""
-        return kind_of(self.entries, None if origin == self.origin else origin)
+        return self._kind(len(self.entries), None if origin == self.origin else origin)
+
+    def _kind(self, place: int, origin: str | None) -> str | None:
+        if self.broke_at is not None:
+            return "resume" if place > self.broke_at else None
+        if place == 0:
+            return "first"
+        return "retry" if self.entries[place - 1][5] == origin else "failover"
 
     def waited(self) -> float:
         return sum(entry[3] or 0.0 for entry in self.entries)
@@ -46,9 +64,3 @@ class Trail:
     def __repr__(self) -> str:
         story = [str(failure.status or failure.error) if failure else status for status, failure, *_ in self.entries]
         return f"<Trail {self.method} {self.origin} {story}>"
-
-
-def kind_of(before: Sequence[tuple[Any, ...]], origin: str | None) -> str:
-    if not before:
-        return "first"
-    return "retry" if before[-1][5] == origin else "failover"

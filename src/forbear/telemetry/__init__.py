@@ -26,8 +26,9 @@ call), and those of the event in core/events.py.
 such. One may also have
 
 - ``hears_calls = True``: it gets a ``CallEnded`` for every call, those that succeed at once too;
-- ``watch(vitals)``: called with the vitals.Vitals of each transport that it is given to, to be held weakly;
-- ``needs_ends = True``: it is left out where the end of a call is not known, in forbear.urllib3's ``Retry``.
+- ``needs_ends = True``: it gets one for every call of which it may have heard, which costs the others nothing; and it
+  is left out where the end of a call is not known, in forbear.urllib3's ``Retry``;
+- ``watch(vitals)``: called with the vitals.Vitals of each transport that it is given to, to be held weakly.
 """
 
 from __future__ import annotations

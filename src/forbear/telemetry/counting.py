@@ -53,16 +53,19 @@ class Counting:
     # One method for each event, by its name.
 
     def _call_ended(self, event: CallEnded) -> None:
-        whose, outcome = self._whose(event.client, event.origin), event.outcome.value
-        self._add("forbear.requests", (*whose, method_of(event.method), outcome))
-        self._observe("forbear.request.duration", (*whose, outcome), event.elapsed)
+        whose = self._whose(event.client, event.origin)
+        if event.outcome is not None:  # else the call had ended before, and the resuming of its body has now
+            outcome = event.outcome.value
+            self._add("forbear.requests", (*whose, method_of(event.method), outcome))
+            self._observe("forbear.request.duration", (*whose, outcome), event.elapsed)
         if event.kind is not None:
             result = result_of(event.status, event.failure, event.phase)
             self._add("forbear.attempts", (*whose, event.kind, result))
 
     def _attempt_failed(self, event: Any) -> None:
-        result = result_of(event.status, event.failure, event.phase)
-        self._add("forbear.attempts", (*self._whose(event.client, event.origin), event.kind, result))
+        if event.kind is not None:  # else it was counted when it was accepted
+            result = result_of(event.status, event.failure, event.phase)
+            self._add("forbear.attempts", (*self._whose(event.client, event.origin), event.kind, result))
 
     def _retry_scheduled(self, event: Any) -> None:
         self._add("forbear.retries", (*self._whose(event.client, event.origin), retry_reason(event)))
@@ -81,10 +84,7 @@ class Counting:
         self._trip(event.client, event.origin)
 
     def _resume(self, event: Any) -> None:
-        whose = self._whose(event.client, event.origin)
-        self._add("forbear.resumes", (*whose, event.result))
-        if event.result != "failed":
-            self._add("forbear.attempts", (*whose, "resume", "2xx"))
+        self._add("forbear.resumes", (*self._whose(event.client, event.origin), event.result))
 
     # What is read when someone looks.
 

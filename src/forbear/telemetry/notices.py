@@ -21,7 +21,7 @@ from ..core.events import (
     Event,
     FailedOver,
     GaveUp,
-    Resumed,
+    Resumption,
     RetryAfterIgnored,
     RetryScheduled,
     SucceededAfterRetry,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
+    from ..core.policy import RetryPolicy
     from ..core.verdict import Verdict
     from ..shared.circuit import Transition
 
@@ -64,27 +65,41 @@ class Notices:
     Attributes:
         client: The transport's name.
         hears_calls: A listener wants to hear of every call: those that succeed at once must be told of too.
+        tells_ends: A listener wants to know when a call is over that it may have heard of.
     """
 
-    __slots__ = ("_exhausted", "_failed", "_ignored", "_listeners", "_of_calls", "_vitals", "client", "hears_calls")
+    __slots__ = (
+        "_exhausted",
+        "_failed",
+        "_ignored",
+        "_listeners",
+        "_of_calls",
+        "_of_ends",
+        "client",
+        "hears_calls",
+        "tells_ends",
+    )
 
     def __init__(self, client: str, listeners: Iterable[Listener], *, knows_ends: bool = True) -> None:
         """Take the listeners, but those that ``need_ends`` only if the end of every call will be told."""
         self.client = client
         self._listeners = tuple(found for found in listeners if knows_ends or not getattr(found, "needs_ends", False))
         self._of_calls: tuple[Any, ...] = ()
+        self._of_ends: tuple[Any, ...] = ()
         if knows_ends:
             self._of_calls = tuple(found for found in self._listeners if getattr(found, "hears_calls", False))
+            self._of_ends = tuple(
+                found for found in self._listeners if found in self._of_calls or getattr(found, "needs_ends", False)
+            )
         self.hears_calls = bool(self._of_calls)
+        self.tells_ends = bool(self._of_ends)
         self._failed: set[str] = set()
         # By scope of a budget: when its end was last told of, and that nothing was allowed since.
         self._exhausted: dict[str, tuple[float, bool]] = {}
         self._ignored: dict[str, float] = {}  # origin: until when its header is not told of again
-        self._vitals: Vitals | None = None
 
     def show(self, vitals: Vitals) -> None:
-        """Let listeners that ``watch`` look at what can be read off the transport; they hold it weakly."""
-        self._vitals = vitals
+        """Let listeners that ``watch`` look at what can be read off the transport, which holds it; they do weakly."""
         for listener in self._listeners:
             watch = getattr(listener, "watch", None)
             if callable(watch):
@@ -255,33 +270,22 @@ class Notices:
         outcome = CallOutcome.CANCELLED if status is None else CallOutcome.SUCCESS
         number = next(NUMBERS)
         self._tell_end(
-            CallEnded(self.client, method, origin, outcome, 1, status, None, elapsed, "first", None, None, number)
+            CallEnded(self.client, method, origin, outcome, 1, status, None, elapsed, "first", None, None, number),
+            self._of_calls,
         )
 
     def ended(self, call: Call, now: float) -> None:
-        """A call is over, however it ended. Only if ``hears_calls``."""
-        trail, refusal = call.trail, call.refusal
+        """A call is over, however it ended, or the resuming of its body is. Only if ``tells_ends``."""
+        trail = call.trail
         entries = trail.entries
-        sent = call.attempts - trail.sent_before
         status, failure, _, delay, *_ = entries[-1] if entries else (None, None, 0.0, None)
-        kind = None
-        if sent > len(entries):  # nobody has judged the last one
-            outcome = CallOutcome.CANCELLED
-            kind = trail.kind_of_next(call.sent_to)
-            failure, status = None, None
-        elif not entries:
-            refused = refusal is not None and refusal.reason is not Reason.DEADLINE
-            outcome = CallOutcome.CIRCUIT_OPEN if refused else CallOutcome.FAILED
-        else:
-            is_off = call.policy.max_attempts == 1 and not (call.policy.statuses or call.policy.failures)
-            if failure is None or is_off:
-                kind = trail.kind_of_last()
-            if refusal is None and delay is not None:
-                outcome = CallOutcome.CANCELLED  # while it waited
-            elif refusal is not None or failure is not None or (status is not None and status >= 500):
-                outcome = CallOutcome.FAILED if sent == 1 else CallOutcome.FAILED_AFTER_RETRY
-            else:
-                outcome = CallOutcome.SUCCESS if sent == 1 else CallOutcome.SUCCESS_AFTER_RETRY
+        sent, kind, outcome = len(entries), None, None
+        if call.is_under_way:  # nobody has judged it
+            sent, kind, failure, status = sent + 1, trail.kind_of_next(call.sent_to), None, None
+        elif entries and (failure is None or is_off(call.policy)):
+            kind = trail.kind_of_last()
+        if trail.broke_at is None:
+            outcome = outcome_of(call, sent, status, failure, delay)
         self._tell_end(
             CallEnded(
                 self.client,
@@ -296,7 +300,8 @@ class Notices:
                 None if failure is None else failure.kind,
                 None if failure is None else failure.phase,
                 number_of(call),
-            )
+            ),
+            self._of_ends,
         )
 
     def resumed(self, call: Call, offset: int, total: int | None, result: str, more: tuple[Listener, ...] = ()) -> None:
@@ -304,7 +309,7 @@ class Notices:
         listeners = self._listeners + more
         if listeners or logger.isEnabledFor(logging.INFO):
             facts = call.facts
-            event = Resumed(self.client, facts.method, facts.origin, offset, total, result, number_of(call))
+            event = Resumption(self.client, facts.method, facts.origin, offset, total, result, number_of(call))
             self._tell(event, listeners)
 
     # What is not of one call.
@@ -372,8 +377,8 @@ class Notices:
             except Exception as error:
                 self._listener_failed(listener, error)
 
-    def _tell_end(self, event: CallEnded) -> None:
-        for listener in self._of_calls:
+    def _tell_end(self, event: CallEnded, listeners: tuple[Any, ...]) -> None:
+        for listener in listeners:
             try:
                 listener(event)
             except Exception as error:
@@ -388,6 +393,27 @@ def number_of(call: Call) -> int:
     if not call.number:
         call.number = next(NUMBERS)
     return call.number
+
+
+def outcome_of(call: Call, sent: int, status: int | None, failure: Failure | None, delay: float | None) -> CallOutcome:
+    """How a call ended whose last attempt had this status or failure, and was to be followed after ``delay``."""
+    refusal = call.refusal
+    if call.is_under_way:
+        return CallOutcome.CANCELLED
+    if not sent:
+        if refusal is None:
+            return CallOutcome.CANCELLED
+        return CallOutcome.FAILED if refusal.reason is Reason.DEADLINE else CallOutcome.CIRCUIT_OPEN
+    if refusal is None and delay is not None:
+        return CallOutcome.CANCELLED  # while it waited
+    if refusal is not None or failure is not None or (status is not None and status >= 500):
+        return CallOutcome.FAILED if sent == 1 else CallOutcome.FAILED_AFTER_RETRY
+    return CallOutcome.SUCCESS if sent == 1 else CallOutcome.SUCCESS_AFTER_RETRY
+
+
+def is_off(policy: RetryPolicy) -> bool:
+    """Is the call forwarded untouched? Its failures are told of to nobody."""
+    return policy.max_attempts == 1 and not (policy.statuses or policy.failures)
 
 
 def why_ignored(failure: Failure, lines: Any, verdict: Verdict, hints: str) -> str | None:

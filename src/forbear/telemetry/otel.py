@@ -38,7 +38,8 @@ RESEND_COUNT = "http.request.resend_count"
 class Metrics(Counting):
     """A listener that counts with OpenTelemetry: ``RetryTransport(on_event=[metrics])``. Thread-safe.
 
-    Make one and give it to every client of the process; ``name=`` of a client is its attribute ``client``. Instruments
+    Make one and give it to every client of the process; ``name=`` of a client is its attribute ``client``. A call that
+    succeeds at once then costs about 30 µs more, nearly all of it OpenTelemetry's SDK. Instruments
     and attributes are in the table of ``forbear.telemetry``; through OpenTelemetry's Prometheus exporter they have the
     names that ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
 
@@ -96,7 +97,8 @@ class Spans:
     """A listener that traces: an INTERNAL span ``forbear.request`` around each call that needs a second attempt.
 
     ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the first one are made
-    inside it; the span of the first one, sent when nobody knew that there would be more, is its neighbour.
+    inside it; the span of the first one, sent when nobody knew that there would be more, is its neighbour. Calls that
+    succeed at once pay nothing.
     Each wait and a refusal are events of it, or of the span of the caller where there was one attempt only.
     Attributes: ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
     ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
@@ -109,8 +111,7 @@ class Spans:
         tracer_provider: None: the global one.
     """
 
-    hears_calls = True  # or a span of a cancelled call would never end
-    needs_ends = True
+    needs_ends = True  # or the span of a cancelled call would stay open
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
@@ -167,8 +168,12 @@ class Spans:
         span, token = found
         context.detach(token)
         span.set_attribute("forbear.attempts", event.attempts)
-        span.set_attribute("forbear.outcome", event.outcome.value)
-        if event.outcome.value.startswith("failed"):
+        if event.outcome is not None:
+            span.set_attribute("forbear.outcome", event.outcome.value)
+            failed = event.outcome.value.startswith("failed")
+        else:
+            failed = event.failure is not None or (event.status or 0) >= 400  # the rest of a body did not come
+        if failed:
             span.set_attribute("error.type", str(event.status or event.error or "_OTHER"))
             span.set_status(trace.StatusCode.ERROR)
         span.end()

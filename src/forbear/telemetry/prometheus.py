@@ -35,6 +35,7 @@ class Metrics(Counting):
     registry is collected; prometheus_client's multiprocess mode collects counters and histograms only.
     ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients have no
     ``forbear_requests_total`` and no durations, and of attempts only those that failed.
+    It does not pickle: an adapter that has one cannot be sent to another process.
     ``prometheus_client.disable_created_metrics()`` saves a series for each counter and histogram.
 
     Args:
