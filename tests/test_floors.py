@@ -28,6 +28,7 @@ HEIGHTS = {
     "forbear.context": 3,
     "forbear.idempotency": 3,
     "forbear.telemetry": 3,
+    "forbear._rehearsal": 3,
     "forbear._*": 4,  # what all adapters share
     "forbear._*_family": 5,  # what those of one family share
     "forbear.httpx": 6,
@@ -39,6 +40,7 @@ HEIGHTS = {
     "forbear.wsgi": 6,
     "forbear.testing": 7,
     "forbear.simulation": 7,
+    "forbear.pytest_plugin": 8,
     "forbear.cli": 8,
     "forbear.__main__": 9,
     "forbear": 10,
@@ -49,6 +51,8 @@ FLOORS = {"forbear.core": "decides", "forbear.shared": "remembers"}  # all else 
 ELSEWHERE = {
     # One asynchronous sleep for asyncio and trio; httpx needs anyio anyway.
     "forbear.clock": {"anyio"},
+    # What makes it a plugin of pytest; loaded by pytest only.
+    "forbear.pytest_plugin": {"pytest"},
     "forbear.testing.clock": {"anyio"},
     # A renewal in a thread, for both event loops, cut at the deadline.
     "forbear.drive": {"anyio"},

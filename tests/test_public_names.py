@@ -42,7 +42,17 @@ MODULES: dict[str, set[str]] = {
     "forbear.telemetry.assets": {"read", "write"},
     "forbear.telemetry.otel": {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"},
     "forbear.telemetry.prometheus": {"Metrics"},
-    "forbear.testing": {"FakeClock", "ScriptedAdapter", "ScriptedTransport", "record", "FaultServer"},
+    "forbear.pytest_plugin": {"forbear_clock", "forbear_events", "forbear_fast", "forbear_server"},
+    "forbear.testing": {
+        "FakeClock",
+        "FaultServer",
+        "ScriptedAdapter",
+        "ScriptedTransport",
+        "assert_schedule",
+        "disabled",
+        "fast",
+        "record",
+    },
 }
 
 

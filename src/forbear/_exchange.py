@@ -10,8 +10,9 @@ import sys
 from math import inf
 
 from ._added import ATTEMPT, STOPPING, TOLD, has_header, left_line, new_key, wants_key
+from ._rehearsal import ON, in_force
 from ._retrying import OFF
-from .context import CURRENT
+from .context import CURRENT, heard_by
 from .core.call import Call
 from .core.nesting import ends_outer_loops, outer_loop
 from .core.outcome import Failure, FailureKind, Phase
@@ -71,17 +72,27 @@ class CallExchange:
     broke_at = 0  # where in the trail this is noted
 
     def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
-        self.transport: Any = transport
         self.scope: Scope | None = CURRENT.get()
-        self.sleeper = transport._sleeper
+        terms = in_force() if ON else None
+        played: Any = transport
+        if terms is not None:
+            from ._understudy import Understudy
+
+            played = Understudy(transport, terms, started_at)
+            started_at = played.started_at
+            self.scope = heard_by(self.scope, terms.listeners)
+        self.transport: Any = played
+        self.sleeper = played._sleeper
         self.aimed_at = facts.origin
         self.call = Call(
-            transport._policy,
+            played._policy,
             facts,
-            transport._strategy,
+            played._strategy,
             now=started_at,
             key_lifetime=86_400.0 if transport._idempotency is None else transport._idempotency.lifetime,
         )
+        if terms is not None:
+            self.call.most_attempts = terms.most_attempts
 
     # Before the first attempt, for calls that something special concerns.
 

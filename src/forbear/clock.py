@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "Sleeper"]
+__all__ = ["SKIPPED", "SKIPPING", "SYSTEM_CLOCK", "Clock", "Sleeper"]
 
 LONGEST = threading.TIMEOUT_MAX  # seconds, 292 years; what is asked to wait longer raises
 
@@ -57,6 +58,36 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+class SkippingClock:
+    """The system's clock, plus what the code that asks has skipped: a wait takes no time, and yet it is over.
+
+    Each task and thread skips by itself, as each would have waited by itself: ten calls at once that wait a second
+    each leave all of them one second later.
+    """
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic() + SKIPPED.get()
+
+    def time(self) -> float:
+        return SYSTEM_CLOCK.time()  # a server's dates are compared with it, and the server skips nothing
+
+    def sleep(self, seconds: float) -> None:
+        SKIPPED.set(SKIPPED.get() + seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        import anyio.lowlevel
+
+        self.sleep(seconds)
+        await anyio.lowlevel.checkpoint()  # others run, and a cancellation arrives, as in a real sleep
+
+    def __repr__(self) -> str:
+        return "<SkippingClock>"
+
+
+SKIPPING: Clock = SkippingClock()
+SKIPPED: ContextVar[float] = ContextVar("forbear_skipped", default=0.0)  # for tests, see _rehearsal.py
 
 
 class Sleeper:
@@ -134,6 +165,10 @@ class Sleeper:
         finally:
             del self._naps[event]
         return self._closed_at <= since
+
+    def was_closed(self, *, since: float) -> bool:
+        """Was ``close`` called after this instant of the clock?"""
+        return self._closed_at > since
 
     def close(self) -> None:
         """End the waits of all calls that have begun."""

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._rehearsal import clock_here, in_force
 from .clock import SYSTEM_CLOCK, Clock
 from .core._checks import a_duration
 from .core.policy import RetryPolicy
@@ -103,6 +104,21 @@ def moved(instant: float, clock: Clock, onto: Clock, now: float) -> float:
     if instant == inf or clock is onto:
         return instant
     return now + instant - clock.monotonic()
+
+
+def heard_by(scope: Scope | None, listeners: tuple[Callable[[Event], object], ...]) -> Scope | None:
+    """What the scope says, and these listeners are told too."""
+    if not listeners:
+        return scope
+    if scope is None:
+        return Scope({}, inf, SYSTEM_CLOCK, listeners)
+    return Scope(scope.fields, scope.deadline_at, scope.clock, (*scope.listeners, *listeners), scope.incoming)
+
+
+def scope_here() -> Scope | None:
+    """What holds for a call that begins here, with the listeners of tests."""
+    scope, terms = CURRENT.get(), in_force()
+    return scope if terms is None else heard_by(scope, terms.listeners)
 
 
 CURRENT: ContextVar[Scope | None] = ContextVar("forbear", default=None)
@@ -201,13 +217,14 @@ class Deadline(Block):
         self._clock = clock
 
     def _inside(self, outer: Scope | None) -> Scope:
-        now = self._clock.monotonic()
+        clock = clock_here(self._clock)
+        now = clock.monotonic()
         ends_at = now + self._seconds
         if outer is None:
-            return Scope({}, ends_at, self._clock, ())
+            return Scope({}, ends_at, clock, ())
         # Not with the incoming request's: that ends when it is answered, and this block may not.
-        ends_at = min(ends_at, moved(outer.deadline_at, outer.clock, self._clock, now))
-        return Scope(outer.fields, ends_at, self._clock, outer.listeners, outer.incoming)
+        ends_at = min(ends_at, moved(outer.deadline_at, outer.clock, clock, now))
+        return Scope(outer.fields, ends_at, clock, outer.listeners, outer.incoming)
 
     def _fresh(self) -> Block:
         return Deadline(self._seconds, self._clock)
@@ -222,10 +239,9 @@ class Listening(Block):
         self._listener = listener
 
     def _inside(self, outer: Scope | None) -> Scope:
-        if outer is None:
-            return Scope({}, inf, SYSTEM_CLOCK, (self._listener,))
-        listeners = (*outer.listeners, self._listener)
-        return Scope(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
+        inside = heard_by(outer, (self._listener,))
+        assert inside is not None
+        return inside
 
     def _fresh(self) -> Block:
         return Listening(self._listener)

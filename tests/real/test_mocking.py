@@ -10,20 +10,25 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import anyio
 import httpx
 import httpx2
 import pytest
+import requests
 
 import forbear
 import forbear.httpx
 import forbear.httpx2
-from forbear.testing import FakeClock
+import forbear.requests
+from forbear import Fixed, RetryPolicy
+from forbear.testing import FakeClock, fast
 
 pytestmark = pytest.mark.real
 URL = "http://api.example.com/thing"
+PATIENT = RetryPolicy(backoff=Fixed(100.0))  # seconds that no test waits for
 
 
 def built(ours, library, **options):
@@ -120,6 +125,80 @@ def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+def test_pytest_httpx_and_our_fixtures_in_one_test(need_package, tmp_path):
+    """A client of the module, mocked below and made fast, with its events."""
+    need_package("pytest_httpx")
+    done = run(
+        """
+        import httpx
+        import forbear.httpx
+        from forbear import Fixed, RetryPolicy
+
+        client = httpx.Client(transport=forbear.httpx.RetryTransport(policy=RetryPolicy(backoff=Fixed(100.0))))
+
+        def test_orders(httpx_mock, forbear_fast, forbear_events):
+            httpx_mock.add_response(status_code=503)
+            httpx_mock.add_response(text="done")
+            assert client.get("http://api.example.com/").text == "done"
+            forbear_events.assert_retried(1)
+        """,
+        tmp_path=tmp_path,
+        arguments=(
+            *("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)),
+            *(() if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")),
+        ),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_respx_and_fast_in_code_that_makes_its_client_itself(need_package):
+    """Nothing is handed in: neither a transport nor a clock."""
+    respx = need_package("respx")
+
+    def code_under_test():
+        with forbear.httpx.wrap(httpx.Client(trust_env=False), PATIENT) as client:
+            return client.get(URL)
+
+    with respx.mock as router, fast():
+        route = router.get(URL).mock(side_effect=[httpx.Response(503), httpx.Response(200)])
+        assert code_under_test().status_code == 200
+    assert route.call_count == 2
+
+
+@pytest.mark.parametrize("way", ["adapter", "mounted around"])
+def test_responses_sees_each_attempt(need_package, way):
+    """It patches HTTPAdapter.send, which is below RetryAdapter's own."""
+    responses = need_package("responses")
+    with requests.Session() as session:
+        if way == "adapter":
+            session.mount("http://", forbear.requests.RetryAdapter(PATIENT))
+        else:
+            forbear.requests.mount(session, PATIENT)
+        with responses.RequestsMock() as mock, fast():
+            mock.get(URL, status=503)
+            mock.get(URL, body=requests.ConnectionError("reset"))
+            mock.get(URL, body="done")
+            assert session.get(URL).text == "done"
+            assert len(mock.calls) == 3
+
+
+def test_requests_mock_replaces_adapters_and_serves_as_an_inner_one(need_package):
+    """Its Mocker takes a session's adapters away, ours too: nothing is retried. Its Adapter goes below ours."""
+    requests_mock = need_package("requests_mock")
+    answers = [{"status_code": 503}, {"status_code": 200}]
+    with requests.Session() as session, fast():
+        forbear.requests.mount(session, PATIENT)
+        with requests_mock.Mocker() as mocker:
+            mocker.get(URL, answers)
+            assert session.get(URL).status_code == 503
+        inner = requests_mock.Adapter()
+        inner.register_uri("GET", URL, answers)
+        session.mount("http://", forbear.requests.RetryAdapter(PATIENT, inner=inner))
+        assert session.get(URL).status_code == 200
+        assert inner.call_count == 2
 
 
 OTEL = [

@@ -17,6 +17,7 @@ from urllib3 import util
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util.retry import RequestHistory
 
+from .._rehearsal import clock_here
 from .._retrying import DEFAULT_POLICY, OWN_BUDGET, check_budget, check_has
 from ..clock import SYSTEM_CLOCK, Clock
 from ..core._checks import shown
@@ -199,15 +200,23 @@ class Retry(util.Retry):
 
     def _connect(self) -> None:
         """Make what is shared by all copies, but not with another process."""
-        self._clock: Clock = SYSTEM_CLOCK if self._given_clock is None else self._given_clock
         self._strategy: RetryStrategy = (
             StandardStrategy(self.policy, budget=self._budget, random=self._given_random)
             if self._given_strategy is None
             else self._given_strategy
         )
         self._notices = Notices(self.name, self._on_event, knows_ends=False)
-        self._vitals = Vitals(self.name, self._strategy, None, self._clock.monotonic)
+        clock = SYSTEM_CLOCK if self._given_clock is None else self._given_clock
+        self._vitals = Vitals(self.name, self._strategy, None, clock.monotonic)
         self._notices.show(self._vitals)
+
+    @property
+    def _clock(self) -> Clock:
+        """Of the call that is carried; on a template, of one that would begin now."""
+        carried = self._carried
+        if carried is not None and not carried.ended:
+            return carried.clock
+        return clock_here(SYSTEM_CLOCK if self._given_clock is None else self._given_clock)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} total={self.total} redirect={self.redirect} {self._strategy!r}>"
@@ -253,7 +262,7 @@ class Retry(util.Retry):
         carried = self._carried
         if carried is None or carried.call is None or carried.sent:
             return
-        clock, call = self._clock, carried.call
+        clock, call = carried.clock, carried.call
         delay = carried.delay - (clock.monotonic() - carried.judged_at)  # draining took its share
         try:
             if delay > 0:
@@ -462,7 +471,7 @@ class Retry(util.Retry):
         carried.ended = True
         if call is None:
             return
-        now = self._clock.monotonic()
+        now = carried.clock.monotonic()
         if not carried.sent:
             call.sending(now)
         if status < 400:
@@ -535,7 +544,7 @@ class Retry(util.Retry):
 
 
 # Of a Retry's attributes those that another process makes for itself.
-OF_THIS_PROCESS = frozenset({"_carried", "_clock", "_notices", "_strategy", "_vitals"})
+OF_THIS_PROCESS = frozenset({"_carried", "_notices", "_strategy", "_vitals"})
 # What urllib3's own new() takes, in its oldest and newest version.
 PARAMETERS = frozenset(
     {

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3.util import parse_url
 
-from ..context import CURRENT, Scope
+from .._rehearsal import Terms, in_force
+from .._understudy import strategy_for
+from ..context import CURRENT, Scope, heard_by
 from ..core.call import Call
 from ..core.nesting import ends_outer_loops
 from ..shared.standard import StandardStrategy
@@ -35,14 +37,16 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 def begin(policy: RetryPolicy, clock: Clock, now: float) -> Carried:
     """Begin a call under what holds in this context."""
-    scope = CURRENT.get()
+    scope, terms = CURRENT.get(), in_force()
     deadline_at = inf
     if scope is not None:
         policy = scope.merged(policy)
         deadline_at = scope.deadline_on(clock, now)
     if policy.total_timeout is not None:
         deadline_at = min(deadline_at, now + policy.total_timeout)
-    return Carried(policy, scope, deadline_at, now)
+    if terms is not None:
+        policy, scope = terms.bounded(policy), heard_by(scope, terms.listeners)
+    return Carried(policy, scope, deadline_at, clock, terms, now)
 
 
 class PoolFacts(Facts):
@@ -62,6 +66,8 @@ class Carried:
         policy: As overridden in the context in which the call began.
         scope: That context.
         deadline_at: The instant after which nothing is sent again.
+        clock: By which it is that instant.
+        terms: Of the rehearsal that the call began in, if any.
         sent_at: When this hop's first attempt was sent, as far as is known.
         retries_used: By earlier hops.
         call: From the hop's first failure on.
@@ -72,6 +78,7 @@ class Carried:
 
     __slots__ = (
         "call",
+        "clock",
         "deadline_at",
         "delay",
         "ended",
@@ -81,14 +88,24 @@ class Carried:
         "scope",
         "sent",
         "sent_at",
+        "terms",
     )
 
     def __init__(
-        self, policy: RetryPolicy, scope: Scope | None, deadline_at: float, now: float, retries_used: int = 0
+        self,
+        policy: RetryPolicy,
+        scope: Scope | None,
+        deadline_at: float,
+        clock: Clock,
+        terms: Terms | None,
+        now: float,
+        retries_used: int = 0,
     ) -> None:
         self.policy = policy
         self.scope = scope
         self.deadline_at = deadline_at
+        self.clock = clock
+        self.terms = terms
         self.sent_at = self.judged_at = now
         self.retries_used = retries_used
         self.call: Call | None = None
@@ -113,13 +130,15 @@ class Carried:
     def next_hop(self, now: float) -> Carried:
         """What goes on with a redirect; a hop's first sending is no retry."""
         used = self.retries_used if self.call is None else self.call.attempts - 1
-        return Carried(self.policy, self.scope, self.deadline_at, now, used)
+        return Carried(self.policy, self.scope, self.deadline_at, self.clock, self.terms, now, used)
 
     def note_attempt(self, method: str, origin: str, url: str | None, strategy: RetryStrategy, now: float) -> Call:
         """Return the call, with the attempt that has just ended noted in it."""
         call = self.call
         if call is None:
-            policy = self.policy
+            policy, terms = self.policy, self.terms
+            if terms is not None:
+                strategy = strategy_for(strategy, terms)
             if isinstance(strategy, StandardStrategy) and strategy.policy is not policy:
                 strategy = strategy.with_policy(policy)
             if policy.methods & KEYED:
@@ -128,6 +147,8 @@ class Carried:
             call = self.call = Call(policy, facts, strategy, now=self.sent_at, deadline_at=self.deadline_at)
             if self.scope is not None and not isinstance(strategy, StandardStrategy):
                 call.most_attempts = self.scope.fields.get("max_attempts", inf)
+            if terms is not None:
+                call.most_attempts = min(call.most_attempts, terms.most_attempts)
             call.follow(self.retries_used)
             call.sending(self.sent_at)
         elif not self.sent:  # urllib3 always sleeps in between, others may not

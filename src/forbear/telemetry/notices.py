@@ -11,7 +11,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..context import CURRENT
+from ..context import scope_here
 from ..core.events import (
     AttemptFailed,
     BudgetExhausted,
@@ -316,7 +316,7 @@ class Notices:
 
     def moved(self, edge: Transition) -> None:
         """The breaker passed from one state to another because of a call of this client."""
-        scope = CURRENT.get()
+        scope = scope_here()
 
         event = CircuitTransition(
             self.client,

@@ -1,4 +1,4 @@
-"""What tests of retrying code need: a faulting server, a clock that does not wait, scripted answers.
+"""What tests of retrying code need: retries that take no time, a faulting server, a clock, scripted answers.
 
 Each name is imported from its file on first use, so that a test which only wants ``FakeClock``
 loads no socket code, and none of them loads an HTTP library that is not asked for.
@@ -12,16 +12,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .clock import FakeClock
     from .events import record
+    from .rehearsing import disabled, fast
+    from .schedule import assert_schedule
     from .scripted import ScriptedAdapter, ScriptedTransport
     from .server import FaultServer
 
-__all__ = ["FakeClock", "FaultServer", "ScriptedAdapter", "ScriptedTransport", "record"]
+__all__ = [
+    "FakeClock",
+    "FaultServer",
+    "ScriptedAdapter",
+    "ScriptedTransport",
+    "assert_schedule",
+    "disabled",
+    "fast",
+    "record",
+]
 
 _HOMES = {
     "FakeClock": "clock",
     "FaultServer": "server",
     "ScriptedAdapter": "scripted",
     "ScriptedTransport": "scripted",
+    "assert_schedule": "schedule",
+    "disabled": "rehearsing",
+    "fast": "rehearsing",
     "record": "events",
 }
 

@@ -13,16 +13,17 @@ class FakeClock:
 
     Args:
         now: Unix seconds at the start; the default is 2026-01-01 00:00:00 UTC.
+        monotonic: What ``monotonic()`` starts from. Not 0: an instant that happens to be falsy hides mistakes.
     """
 
-    def __init__(self, now: float = 1_767_225_600.0) -> None:
+    def __init__(self, now: float = 1_767_225_600.0, *, monotonic: float = 1_000.0) -> None:
         self._utc_offset = now
+        self._began_at = monotonic
         self._elapsed = 0.0
         self.sleeps: list[float] = []
 
     def monotonic(self) -> float:
-        # Not from 0: an instant that happens to be falsy hides mistakes.
-        return 1_000.0 + self._elapsed
+        return self._began_at + self._elapsed
 
     def time(self) -> float:
         return self._utc_offset + self._elapsed

@@ -1,0 +1,91 @@
+"""assert_schedule(): the waits of a policy are those that were meant. Floor: acts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..core.backoff import Backoff
+
+__all__ = ["assert_schedule"]
+
+# What is drawn: the ends, the last number below 1 among them, and some between for schedules that are not monotonic.
+DRAWS = (0.0, 0.25, 0.5, 0.75, 1 - 2**-53)
+SLACK = 1e-9  # relative; of sums of binary fractions
+
+
+def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -> None:
+    """Fail unless each wait of the policy's ``backoff``, whatever is drawn, lies within its bounds.
+
+    ``assert_schedule(policy, [(0, 0.5), (0, 1)])``: two retries, at most half a second and a second after the
+    attempt before. A decorrelated wait depends on the one before, so that every length of that is tried.
+    For the schedule after throttling pass ``policy.replace(backoff=policy.throttle_backoff)``; hints of servers
+    and deadlines are no part of it.
+
+    Args:
+        policy: Whose schedule it is.
+        waits: For each retry the least and the longest wait in seconds; wider than need be is fine.
+
+    Raises:
+        AssertionError: A wait can be shorter or longer, or there are more or fewer retries; the message shows all.
+        TypeError: ``policy`` is no RetryPolicy, or ``waits`` are no pairs of numbers.
+        ValueError: Of a pair the first is more than the second.
+    """
+    if not isinstance(policy, RetryPolicy):
+        raise TypeError(f"policy must be a RetryPolicy, got {type(policy).__name__}")
+    bounds = [checked(number, pair) for number, pair in enumerate(waits, start=1)]
+    found = spans(policy.backoff, policy.max_attempts - 1)
+    lines = []
+    holds = len(found) == len(bounds)
+    for number in range(max(len(found), len(bounds))):
+        is_made = number < len(found)
+        line = f"  retry {number + 1}: " + (f"waits {shown(found[number])}" if is_made else "is not made")
+        if number >= len(bounds):
+            line += ", not expected"
+        elif not is_made or not is_within(found[number], bounds[number]):
+            line += f", expected {shown(bounds[number])}"
+            holds = False
+        lines.append(line)
+    if not holds:
+        head = f"the schedule of {policy.backoff!r} with max_attempts={policy.max_attempts} is another one:"
+        raise AssertionError("\n".join([head, *lines]))
+
+
+def checked(number: int, pair: tuple[float, float]) -> tuple[float, float]:
+    try:
+        least, longest = pair
+        if least <= longest:
+            return least, longest
+    except (TypeError, ValueError):
+        raise TypeError(f"wait {number} must be a pair of seconds such as (0, 0.5), got {pair!r}") from None
+    raise ValueError(f"wait {number} must be (least, longest), got {pair!r}")
+
+
+def spans(backoff: Backoff, retries: int) -> list[tuple[float, float]]:
+    """The shortest and the longest wait before each retry."""
+    found: list[tuple[float, float]] = []
+    before = {0.0}
+    for attempt in range(1, retries + 1):
+        waits = [backoff.delay(attempt, previous, drawing(drawn)) for previous in before for drawn in DRAWS]
+        found.append((min(waits), max(waits)))
+        least, longest = found[-1]
+        before = {least, (least + longest) / 2, longest}
+    return found
+
+
+def drawing(drawn: float) -> Callable[[], float]:
+    return lambda: drawn
+
+
+def is_within(span: tuple[float, float], bounds: tuple[float, float]) -> bool:
+    slack = SLACK * max(1.0, span[1])
+    return bounds[0] - slack <= span[0] and span[1] <= bounds[1] + slack
+
+
+def shown(span: tuple[float, float]) -> str:
+    least, longest = (f"{seconds:.6g}" for seconds in span)
+    return f"{least} s" if least == longest else f"{least} to {longest} s"

@@ -1,0 +1,49 @@
+"""What all tests share: the fixtures of forbear's own plugin, and a way to run tests that are shown.
+
+The plugin is off in this suite (pyproject.toml): pytest loads plugins before coverage is measured, and what is loaded
+then, forbear's front door too, would seem to be tested by nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import forbear
+from forbear.pytest_plugin import forbear_clock, forbear_events, forbear_fast, forbear_server
+
+__all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
+
+# Installed, pytest finds the plugin; on the path only, it has to be named.
+NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")
+
+
+@pytest.fixture
+def run_readme_tests(tmp_path):
+    """Runs a file of tests by itself, as somebody would who has pasted it."""
+
+    def run(source: str, passed: int, *selected: str) -> None:
+        place = tmp_path / "test_pasted.py"
+        place.write_text(source, encoding="utf-8")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path),
+                *("-p", "no:cacheprovider", *NAMED, *selected, place),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+            env={**environment, "PYTHONPATH": str(Path(forbear.__file__).parent.parent)},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{passed} passed" in done.stdout
+
+    return run

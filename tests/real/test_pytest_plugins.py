@@ -1,0 +1,220 @@
+"""The pytest plugin in the suites of others, beside the plugins that they have, in interpreters of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import forbear
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.real
+SOURCE = Path(forbear.__file__).parent.parent
+
+
+class Suite:
+    """A project with tests of its own, in an interpreter of its own; forbear's plugin and those that are named."""
+
+    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pytester = pytester
+        monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the same whatever else is installed here
+        monkeypatch.delenv("COVERAGE_FILE", raising=False)
+
+    def run(self, *arguments: str, ini: str = "", plugins: tuple[str, ...] = (), **files: str) -> pytest.RunResult:
+        self.pytester.makeini("[pytest]\n" + ini)
+        self.pytester.makepyfile(**files)
+        loaded = [part for name in ("forbear.pytest_plugin", *plugins) for part in ("-p", name)]
+        return self.pytester.runpytest_subprocess(*loaded, "-p", "no:cacheprovider", "-W", "error", *arguments)
+
+
+@pytest.fixture
+def suite(pytester, monkeypatch):
+    return Suite(pytester, monkeypatch)
+
+
+PREAMBLE = """
+import time
+import httpx, pytest
+import forbear, forbear.httpx
+from forbear import Fixed, RetryPolicy
+from forbear.testing import ScriptedTransport
+
+PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
+BRIEF = RetryPolicy(max_attempts=2, backoff=Fixed(0.05))
+
+def a_client(policy=PATIENT):
+    return httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport([503]), policy=policy))
+
+def an_async_client(policy=PATIENT):
+    return httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport(ScriptedTransport([503]), policy=policy))
+"""
+
+
+def test_fixtures_show_what_they_are_for(suite):
+    """``pytest --fixtures``: the first sentences are what a reader sees without -v."""
+    shown = suite.run("--fixtures", test_nothing="").stdout.str()
+    for name, sentence in {
+        "forbear_clock": "The time of all transports in this test",
+        "forbear_events": "The events of all transports in this test",
+        "forbear_fast": "Waits between attempts take no time in this test",
+        "forbear_server": "A real server on 127.0.0.1 that fails by script",
+    }.items():
+        _, _, after = shown.partition(f"{name} -- ")
+        assert sentence in after.partition(" -- ")[0], shown
+        assert sentence in " ".join(after.split()[:20])
+
+
+def test_loading_it_loads_no_client(suite):
+    done = suite.run(
+        "-q",
+        test_modules="""
+        import sys
+
+        def test_nothing_was_loaded(forbear_fast, forbear_events, forbear_clock, forbear_server):
+            assert not {"httpx", "httpx2", "requests", "urllib3", "anyio", "trio"} & set(sys.modules)
+        """,
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_every_test_of_a_project_can_be_fast(suite):
+    """One line of configuration; a test that asks for the clock still has it."""
+    done = suite.run(
+        "-q",
+        ini="usefixtures = forbear_fast",
+        test_orders=PREAMBLE
+        + """
+def test_sync():
+    assert a_client().get("http://a.example/").status_code == 503
+
+def test_clock(forbear_clock):
+    a_client().get("http://a.example/")
+    assert forbear_clock.sleeps == [100.0, 100.0]
+""",
+    )
+    done.assert_outcomes(passed=2)
+
+
+def test_a_fast_test_leaves_nothing_to_the_next(suite):
+    """Also one that fails, is skipped inside or ends by an exit of its block."""
+    done = suite.run(
+        "-q",
+        test_orders=PREAMBLE
+        + """
+from forbear._rehearsal import ON
+from forbear.testing import disabled, fast
+
+client = a_client(BRIEF)
+
+@pytest.mark.usefixtures("forbear_fast", "forbear_events")
+def test_one():
+    client.get("http://a.example/")
+    assert len(ON) == 2
+    raise ZeroDivisionError
+
+def test_two(forbear_clock):
+    client.get("http://a.example/")
+    with fast(), disabled():
+        pytest.skip("in the middle")
+
+def test_three():
+    assert not ON
+    began = time.monotonic()
+    client.get("http://a.example/")
+    assert time.monotonic() - began >= 0.05
+""",
+    )
+    done.assert_outcomes(passed=1, failed=1, skipped=1)
+
+
+def test_with_xdist(suite, need_package):
+    """Two workers, fast tests between slow ones: each is as it says, wherever it runs."""
+    need_package("xdist")
+    done = suite.run(
+        "-q",
+        *("-n", "2"),
+        plugins=("xdist.plugin",),
+        test_orders=PREAMBLE
+        + """
+@pytest.mark.parametrize("number", range(10))
+def test_fast(forbear_fast, forbear_server, number):
+    forbear_server.script("/x", 503)
+    client = forbear.httpx.wrap(httpx.Client(trust_env=False), PATIENT)
+    with client:
+        assert client.get(forbear_server.url + "/x").status_code == 503
+    assert len(forbear_server.requests("/x")) == 3
+
+@pytest.mark.parametrize("number", range(6))
+def test_slow(number):
+    began = time.monotonic()
+    a_client(BRIEF).get("http://a.example/")
+    assert time.monotonic() - began >= 0.05
+""",
+    )
+    done.assert_outcomes(passed=16)
+
+
+ASYNC_TESTS = """
+@pytest.fixture(scope="module")
+async def shared_client():
+    async with an_async_client() as client:
+        yield client
+
+@pytest.fixture
+async def fast_by_hand():
+    from forbear.testing import fast
+
+    with fast(max_attempts=2):
+        yield
+
+async def test_fast(forbear_fast, shared_client):
+    assert (await shared_client.get("http://a.example/")).status_code == 503
+
+async def test_clock(forbear_clock, forbear_events, shared_client):
+    await shared_client.get("http://a.example/")
+    assert forbear_clock.sleeps == [100.0, 100.0]
+    forbear_events.assert_retried(2)
+
+async def test_a_fixture_of_ones_own(fast_by_hand, shared_client):
+    found = forbear.record_of(await shared_client.get("http://a.example/"))
+    assert len(found.attempts) == 2
+
+async def test_slow_again():
+    from forbear._rehearsal import ON
+    assert not ON
+    began = time.monotonic()
+    async with an_async_client(BRIEF) as client:
+        await client.get("http://a.example/")
+    assert time.monotonic() - began >= 0.05
+"""
+
+
+def test_with_pytest_asyncio(suite, need_package):
+    """One loop for a module's client and its tests, each test a task of its own."""
+    need_package("pytest_asyncio")
+    done = suite.run(
+        "-q",
+        ini="asyncio_mode = auto\n"
+        "asyncio_default_fixture_loop_scope = module\n"
+        "asyncio_default_test_loop_scope = module\n",
+        plugins=("pytest_asyncio.plugin",),
+        test_orders=PREAMBLE + ASYNC_TESTS,
+    )
+    done.assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_with_anyio(suite, need_package, backend):
+    """anyio runs all tests of a module in one task, that is older than any of them."""
+    marked = f"""
+pytestmark = pytest.mark.anyio
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return {backend!r}
+"""
+    need_package("trio")
+    done = suite.run("-q", plugins=("anyio",), test_orders=PREAMBLE + marked + ASYNC_TESTS)
+    done.assert_outcomes(passed=4)

@@ -1,0 +1,192 @@
+"""The pytest plugin: what its fixtures do, that it costs next to nothing, and that it works beside other plugins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import requests
+
+import forbear.httpx
+import forbear.requests
+from forbear import CircuitBreaker, Exponential, Fixed, RetryPolicy, record_of
+from forbear._rehearsal import ON
+from forbear.testing import FakeClock, ScriptedTransport, fast
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = Path(forbear.__file__).parent.parent
+URL = "http://api.example/"
+PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def scripted(*steps: Any, policy: RetryPolicy = PATIENT, **options: Any) -> httpx.Client:
+    return httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, **options))
+
+
+BUILT_BEFORE = scripted(503, 503, 200)
+
+
+# --- the fixtures -----------------------------------------------------------------------------
+
+
+def test_the_clock_is_that_of_transports_that_know_nothing_of_it(forbear_clock):
+    """Built long before; also in another thread, where no context reaches."""
+    assert BUILT_BEFORE.get(URL).status_code == 200
+    assert forbear_clock.sleeps == [100.0, 100.0]
+    client = scripted(503)
+    thread = threading.Thread(target=client.get, args=(URL,))
+    thread.start()
+    thread.join()
+    assert forbear_clock.sleeps == [100.0] * 4
+
+
+def test_waits_are_drawn_from_their_middle(forbear_clock):
+    """Half of 0.5 s, half of 1 s; 7 s and half of a tenth of them on top of a hint."""
+    client = scripted(503, 503, (429, {"Retry-After": "7"}), 200, policy=RetryPolicy(max_attempts=4, backoff=HALVES))
+    assert client.get(URL).status_code == 200
+    assert forbear_clock.sleeps == [0.25, 0.5, pytest.approx(7.35)]
+
+
+HALVES = Exponential(base=0.5, cap=30.0, jitter="full")
+
+
+def test_a_transport_with_a_clock_or_dice_of_its_own_keeps_them(forbear_clock):
+    own = FakeClock()
+    policy = RetryPolicy(max_attempts=2, backoff=HALVES)
+    scripted(503, clock=own, policy=policy).get(URL)
+    assert len(own.sleeps) == 1
+    scripted(503, random=lambda: 0.75, policy=policy).get(URL)
+    assert forbear_clock.sleeps == [0.375]
+
+
+def test_the_clock_bounds_a_call_and_a_block_of_calls(forbear_clock):
+    """150 s hold one wait of 100 s, for one call and for two."""
+    found = record_of(scripted(503, policy=PATIENT.replace(total_timeout=150.0)).get(URL))
+    assert (len(found.attempts), found.reason, found.elapsed) == (2, "deadline", 100.0)
+    client = scripted(503)
+    with forbear.deadline(150.0):
+        assert len(record_of(client.get(URL)).attempts) == 2
+        assert len(record_of(client.get(URL)).attempts) == 1
+
+
+def test_a_breaker_opens_and_lets_a_probe_through_when_time_has_passed(forbear_clock):
+    client = scripted(503, 503, 200, breaker=CircuitBreaker(2, open_for=30.0), policy=PATIENT.replace(max_attempts=2))
+    client.get(URL)
+    with pytest.raises(forbear.CircuitOpenError):
+        client.get(URL)
+    forbear_clock.advance(29.0)
+    with pytest.raises(forbear.CircuitOpenError):
+        client.get(URL)
+    forbear_clock.advance(1.0)
+    assert client.get(URL).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_the_clock_is_that_of_asynchronous_transports_too(forbear_clock):
+    transport = forbear.httpx.AsyncRetryTransport(ScriptedTransport([503, 200]), policy=PATIENT)
+    async with httpx.AsyncClient(transport=transport) as client:
+        assert (await client.get(URL)).status_code == 200
+    assert forbear_clock.sleeps == [100.0]
+
+
+def test_the_events_are_those_of_every_transport_and_thread(forbear_clock, forbear_events):
+    breaker = CircuitBreaker(1, open_for=1_000.0)
+    scripted(503, 200, name="here").get(URL)
+    thread = threading.Thread(target=scripted(503, breaker=breaker, name="there").get, args=(URL,))
+    thread.start()
+    thread.join()
+    assert {event.client for event in forbear_events} == {"here", "there"}
+    assert forbear_events.names == [
+        *["attempt_failed", "retry_scheduled", "succeeded_after_retry"],
+        *["circuit_transition", "attempt_failed", "gave_up"],
+    ]
+    forbear_events.assert_retried(1, reasons=["503"])
+
+
+def test_the_events_of_a_failed_call_come_to_all_who_listen_once(forbear_fast, forbear_events):
+    mine: list[Any] = []
+    with forbear.testing.record() as inside:
+        scripted(503, on_event=[mine.append]).get(URL)
+    assert mine == list(inside) == list(forbear_events)
+    assert len(mine) == 6
+
+
+@pytest.mark.anyio
+async def test_fast_holds_in_asynchronous_tests_and_their_threads(forbear_fast):
+    client = scripted(503)
+    found = record_of(await anyio.to_thread.run_sync(client.get, URL))
+    assert [attempt.delay for attempt in found.attempts] == [100.0, 100.0, None]
+
+
+@pytest.mark.parametrize("first", ["forbear_fast", "forbear_clock"])
+def test_the_clock_holds_where_both_are_asked_for(first, request):
+    """Whichever comes first: fast for all tests, and the clock for the one that looks at it."""
+    request.getfixturevalue(first)
+    clock = request.getfixturevalue("forbear_clock")
+    request.getfixturevalue("forbear_fast")
+    with fast(max_attempts=2):
+        scripted(503).get(URL)
+    assert clock.sleeps == [100.0]
+
+
+def test_the_server_fails_by_script(forbear_fast, forbear_server):
+    """Three real requests, none of them on time that anybody waited for."""
+    forbear_server.script("/orders", "503;retry-after=30", "reset", 200)
+    with requests.Session() as session:
+        session.trust_env = False
+        forbear.requests.mount(session, PATIENT)
+        assert session.get(f"{forbear_server.url}/orders").status_code == 200
+    assert len(forbear_server.requests("/orders")) == 3
+
+
+# --- what it costs ----------------------------------------------------------------------------
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys, pytest; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    return set(done.stdout.split())
+
+
+def test_the_plugin_loads_itself_and_the_front_door_only():
+    """On everybody's start-up path who has forbear installed, whether they test it or not."""
+    assert loaded_by("import forbear.pytest_plugin") <= {"forbear", "forbear.pytest_plugin"}
+
+
+def test_no_fixture_loads_a_client():
+    statement = """
+from forbear.testing.rehearsing import Rehearsing, fast, disabled
+from forbear.testing import FakeClock, FaultServer, assert_schedule, record
+with fast(), disabled(), Rehearsing(clock=FakeClock(), listener=record()), FaultServer(): pass
+""".strip().replace("\n", "\\n")
+    loaded = {name.partition(".")[0] for name in loaded_by(f'exec("{statement}")')}
+    assert not loaded & {"httpx", "httpx2", "httpcore", "requests", "urllib3", "anyio", "rich", "redis"}
+
+
+def test_it_is_declared_as_pytest_wants_it():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert declared["entry-points"]["pytest11"] == {"forbear": "forbear.pytest_plugin"}
+
+
+def test_nothing_is_rehearsed_between_tests():
+    assert not ON
