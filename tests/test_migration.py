@@ -16,7 +16,7 @@ import urllib3
 
 from forbear import Exponential, Fixed, RetryPolicy, override
 from forbear.httpx import RetryTransport
-from forbear.testing import FakeClock
+from forbear.testing import FakeClock, disabled, fast
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 NONE = "–"
@@ -26,6 +26,8 @@ OURS = {
     "Fixed": Fixed,
     "RetryPolicy": RetryPolicy,
     "RetryTransport": RetryTransport,
+    "disabled": disabled,
+    "fast": fast,
     "override": override,
 }
 
@@ -140,7 +142,7 @@ def test_the_waits_of_httpx_retries_are_those_of_the_table(monkeypatch):
 def test_what_stands_beside_a_decorator_is_valid(cells):
     """What stands under forbear can be pasted."""
     made = evaluate(code(cells[3]), OURS)
-    assert isinstance(made, (RetryPolicy, Exponential, Fixed, RetryTransport, type(override())))
+    assert isinstance(made, (RetryPolicy, Exponential, Fixed, RetryTransport, type(override()), type(fast())))
 
 
 LIBRARIES = [

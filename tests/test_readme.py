@@ -56,6 +56,8 @@ BLOCKS = [
     ("Keeping the client's settings", [], [], 2.0),
     ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 2.0),
     ("urllib3", TWICE, ["200"], 2.0),
+    ("With SDKs", None, [], 0.0),  # a file of tests for openai; tests/sdk runs it, where the SDKs are
+    ("With SDKs", None, [], 0.0),  # and for stripe
     (
         "Recipes",
         [
@@ -87,7 +89,8 @@ BLOCKS = [
     ),
     ("Metrics, traces, logs", [], [], 2.0),
     ("Metrics, traces, logs", [], [], 2.0),
-    ("Tests without sleeping", [], [], 2.0),
+    # A file of tests, for pytest: test_the_tests_pass runs it.
+    ("Testing your code", None, [], 0.0),
     ("A strategy of your own", TWICE, [], 1.0),
 ]
 
@@ -184,6 +187,7 @@ def test_every_python_block_is_listed():
     [
         pytest.param(number, requests, printed, wait, id=f"{number + 1} {heading}")
         for number, (heading, requests, printed, wait) in enumerate(BLOCKS)
+        if requests is not None
     ],
 )
 def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock, monkeypatch):
@@ -198,8 +202,6 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
     with redirect_stdout(out):
         exec(compile("\n" * (line - 1) + source, str(ROOT / "README.md"), "exec"), names)
-        for name in [name for name in names if name.startswith("test_")]:
-            names[name]()
     if "HTTPXClientInstrumentor" in names:
         names["HTTPXClientInstrumentor"]().uninstrument()
     assert sorted(wire) == sorted(requests)
@@ -207,6 +209,12 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     for text in printed:
         assert f"# {text}\n" in source or text == "[]", text
     assert clock.sleeps == (wait if isinstance(wait, list) else [wait] * (len(requests) - len(set(requests))))
+
+
+def test_the_tests_pass(run_readme_tests):
+    """Pasted into a file of tests, in a project that has forbear installed and nothing set."""
+    (source,) = [text for heading, text, _ in blocks("python") if heading == "Testing your code"]
+    run_readme_tests(source, passed=4)
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "flask"])
