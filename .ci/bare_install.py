@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import distributions, files
+from importlib.metadata import distributions, entry_points, files, metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,7 +31,15 @@ def main() -> None:
     assert "forbear/py.typed" in wheel
     strays = [path for path in wheel if not path.startswith(("forbear/", "forbear-", "../../../bin/forbear"))]
     assert not strays, f"the wheel brings {strays}"
+    (plugin,) = entry_points(group="pytest11")
+    assert (plugin.name, plugin.value) == ("forbear", "forbear.pytest_plugin"), plugin
+    about = metadata("forbear")
+    assert about["License-Expression"] == "MIT", about["License-Expression"]
+    assert any(path.endswith("/licenses/LICENSE") for path in wheel), "the wheel has no license"
     command = Path(sysconfig.get_path("scripts")) / "forbear"
+    for option, expected in (("--help", "demo"), ("--version", f"forbear {about['Version']}")):
+        said = subprocess.run([command, option], capture_output=True, text=True, check=True).stdout
+        assert expected in said, said
     demo = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)
     assert demo.returncode == 2, demo
     assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in demo.stdout, demo
