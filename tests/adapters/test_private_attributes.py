@@ -6,11 +6,13 @@ the code does without it.
 
 import importlib
 import io
+from types import SimpleNamespace
 
 import pytest
 
 from forbear import FailureKind, Phase, RetryPolicy
-from forbear._httpx_family import bodies, errors, pools, wrapping
+from forbear._httpx_family import bodies, errors, pools, prefetching, wrapping
+from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")
 library = pytest.mark.parametrize("name", LIBRARIES)
@@ -101,6 +103,48 @@ def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
     pools.free_lost_slots(transport)
     assert lost.is_closed()
     assert not wanted.is_closed()
+
+
+@library
+@colour
+@pytest.mark.anyio
+async def test_the_http1_connection_below_a_body_can_be_seen(name, colour):
+    """Without it a body that stalls while it is read ahead is noticed by the client's own read timeout."""
+    lib = module(name)
+    with FaultServer() as server:
+        server.script("/thing", "200;body=5")
+        transport = getattr(lib, f"{colour}HTTPTransport")(verify=False)
+        request = lib.Request("GET", server.url + "/thing")
+        if colour:
+            response = await transport.handle_async_request(request)
+        else:
+            response = transport.handle_request(request)
+        connection = prefetching.connection_below(response.stream)
+        assert connection._h11_state.trailing_data[0] in (b"", b"01234")
+        assert connection._network_stream is response.extensions["network_stream"]
+        assert callable(connection._network_stream.read)
+        if colour:
+            await response.stream.aclose()
+            await transport.aclose()
+        else:
+            response.stream.close()
+            transport.close()
+
+    class Other:
+        _httpcore_stream = None
+
+    assert prefetching.connection_below(Other()) is None
+
+
+@library
+def test_headers_keep_their_lines_in_list(name):
+    """Without it they are asked for as ``raw``, which costs more."""
+    lib = module(name)
+    headers = lib.Headers([(b"Content-Length", b"5")])
+    assert headers._list == [(b"Content-Length", b"content-length", b"5")]
+    response = lib.Response(200, stream=lib.ByteStream(b""))
+    response.headers = SimpleNamespace(raw=[(b"Content-Length", b"5")])
+    assert prefetching.length_ahead(lib.Request("GET", "http://a"), response, 5) == 5
 
 
 @library

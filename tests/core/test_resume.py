@@ -263,6 +263,9 @@ def test_nothing_but_the_end_was_missing() -> None:
     assert chunked.judge(1000, 416, (("Content-Range", "bytes */1000"),)) is Part.COMPLETE
     assert chunked.judge(999, 416, (("Content-Range", "bytes */1000"),)) is Part.OTHER
     assert a_download().judge(1000, 416, (("Content-Range", "bytes */1000"),)) is Part.COMPLETE
+    assert chunked.judge(1000, 416, rest("bytes */1000")) is Part.COMPLETE
+    assert chunked.judge(1000, 416, rest("bytes */1000", tag='"v2"')) is Part.OTHER
+    assert chunked.judge(0, 416, (("Content-Range", "bytes */0"),)) is Part.OTHER
 
 
 def test_a_part_goes_on_as_that_part() -> None:

@@ -112,7 +112,7 @@ class Download:
         if told is None:
             return Part.OTHER
         if status == 416:
-            return self._judge_unsatisfied(received, told)
+            return self._judge_unsatisfied(received, told, found)
         if told.first != self.first + received or told.last is None or told.first is None:
             return Part.OTHER
         last = told.last if self.last is None else self.last
@@ -129,9 +129,14 @@ class Download:
         self.last, self.complete = last, complete
         return Part.CONTINUES
 
-    def _judge_unsatisfied(self, received: int, told: ContentRange) -> Part:
-        """Nothing follows, the server says; is what was given the whole of it?"""
-        if told.first is None and told.complete == self.first + received and self.complete in (None, told.complete):
+    def _judge_unsatisfied(self, received: int, told: ContentRange, found: dict[str, list[str]]) -> Part:
+        """Nothing follows, the server says; is what was given the whole of it?
+
+        If-Range asks for the whole of another version in place of a 416, which few send with a validator: without
+        one the length is its word. Where nothing came yet that is too little.
+        """
+        is_whole = told.first is None and told.complete == self.first + received > 0
+        if is_whole and self.complete in (None, told.complete) and ("etag" not in found or self._is_same(found)):
             return Part.COMPLETE
         return Part.OTHER
 

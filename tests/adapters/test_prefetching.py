@@ -1,0 +1,348 @@
+"""Small bodies are read inside the loop: a broken one is a failure like any other, and none is held up for long."""
+
+from __future__ import annotations
+
+import gzip
+
+import anyio
+import pytest
+
+import forbear
+from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy
+from forbear._httpx_family import prefetching
+from forbear.testing.steps import parse_step
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
+WHOLE = parse_step("200;body=60001").content
+
+
+@pytest.fixture
+def options(quick):
+    return {**quick, "policy": POLICY, "budget": None}
+
+
+@pytest.mark.parametrize("fault", ["cut:0", "cut:1", "cut:30001", "cut:60000", "reset-body:0", "reset-body:30001"])
+async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, fault):
+    """As a whole: it was not handed over, so nobody knows that it began."""
+    server.script("/thing", f"{fault};body=60001", "200;body=60001")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+        assert response.content == WHOLE
+        assert response.num_bytes_downloaded == 60_001
+        assert adapter.is_idle(client)
+    record = forbear.record_of(response)
+    assert [(attempt.status, attempt.phase) for attempt in record.attempts] == [(None, Phase.ANSWERED), (200, None)]
+    assert record.attempts[0].failure in (FailureKind.PROTOCOL, FailureKind.RESET)
+    assert [dict(each.headers).get("Range") for each in server.requests("/thing")] == [None, None]
+
+
+@pytest.mark.parametrize("status", [200, 404, 302, 501])
+async def test_of_whatever_status_that_is_accepted(adapter, options, status):
+    """A truncated 404 is no answer either."""
+    broken = Once(adapter.library, {"Content-Length": "6"}, [b"abc"], adapter.library.ReadError("reset"), status=status)
+    whole = Once(adapter.library, {"Content-Length": "6"}, [b"abc", b"def"], status=status)
+    async with adapter.client(InTurn(broken, whole), **options) as client:
+        response = await adapter.call(client, "GET", "http://a.example.com/thing")
+    assert response.status_code == status
+    assert response.content == b"abcdef"
+    assert options["clock"].sleeps == [1.0]
+    assert broken.stream.closed
+    assert whole.stream.closed == 1
+
+
+async def test_a_failing_answer_keeps_its_hint_though_its_body_is_broken(adapter, options):
+    """P3: never sooner than the server asked, whatever becomes of the body."""
+    headers = {"Content-Length": "6", "Retry-After": "7"}
+    broken = Once(adapter.library, headers, [b"abc"], adapter.library.ReadError("reset"), status=503)
+    async with adapter.client(InTurn(broken, Once(adapter.library, {}, [b"abc"])), **options) as client:
+        response = await adapter.call(client, "GET", "http://a.example.com/thing")
+    assert response.content == b"abc"
+    assert options["clock"].sleeps == [pytest.approx(7.35)]  # 7 s, and half of a tenth of that on top
+
+
+class InTurn:
+    """Transports, one request each."""
+
+    def __init__(self, *inner):
+        self._inner = list(inner)
+
+    def handle_request(self, request):
+        return self._inner.pop(0).handle_request(request)
+
+    async def handle_async_request(self, request):
+        return self.handle_request(request)
+
+    def close(self):
+        pass
+
+    async def aclose(self):
+        pass
+
+
+async def test_what_is_not_safe_to_repeat_is_not(adapter, server, options):
+    """A POST that was answered was executed: its broken body is the caller's to meet, as without us."""
+    server.script("/thing", "cut:30001;body=60001", "200;body=60001")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+            await adapter.call(client, "POST", server.url + "/thing", content=b"x")
+        assert adapter.is_idle(client)
+        server.script("/thing", "cut:30001;body=60001", "200;body=60001")
+        response = await adapter.open(client, "POST", server.url + "/thing", content=b"x")
+        assert response.status_code == 200  # its head is as good as ever
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.read(response)
+        await adapter.close(response)
+    assert forbear.record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
+    assert len(server.requests("/thing")) == 2
+    assert server.executed("/thing") == 2
+
+
+async def test_a_post_with_a_key_is_repeated(adapter, server, options):
+    server.script("/thing", "cut:30001;body=60001", "200;body=60001")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(
+            client, "POST", server.url + "/thing", content=b"x", headers={"Idempotency-Key": "k1"}
+        )
+    assert response.status_code == 200
+    assert server.executed("/thing") == 1
+
+
+async def test_given_up_the_error_is_the_librarys_own(adapter, server, options):
+    server.script("/thing", "cut:30001;body=60001")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError, match="received 30001 bytes") as caught:
+            await adapter.call(client, "GET", server.url + "/thing")
+    assert forbear.record_of(caught.value).reason is Reason.ATTEMPTS_EXHAUSTED
+    assert len(server.requests("/thing")) == 3
+    assert sum("attempts-exhausted" in note for note in caught.value.__notes__) == 1
+
+
+async def test_on_exhausted_raise_raises_it_before_the_hand_over(adapter, server, options):
+    server.script("/thing", "cut:30001;body=60001")
+    policy = POLICY.replace(on_exhausted="raise")
+    async with adapter.client(**{**options, "policy": policy}) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.open(client, "GET", server.url + "/thing")
+
+
+@pytest.mark.parametrize(
+    ("script", "more"),
+    [
+        pytest.param("cut:30001;body=60001", {"prefetch": 0}, id="off"),
+        pytest.param("cut:30001;body=60001", {"prefetch": 60_000}, id="longer"),
+        pytest.param("cut:30001;body=60001;chunked=1", {}, id="length-unknown"),
+        pytest.param("cut:30001;body=60001;header=Content-Type:text/event-stream", {}, id="events"),
+        pytest.param(
+            "cut:30001;body=60001;header=Content-Type:Multipart/X-Mixed-Replace%3B boundary=x", {}, id="parts"
+        ),
+    ],
+)
+async def test_what_is_not_read_ahead(adapter, server, options, script, more):
+    server.script("/thing", script, "200;body=60001")
+    async with adapter.client(**options, **more) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.read(response)
+        await adapter.close(response)
+    assert len(server.requests("/thing")) == 1
+
+
+async def test_a_request_that_turns_forbear_off_gets_its_body_as_it_is(adapter, server, options):
+    server.script("/thing", "cut:30001;body=60001", "200;body=60001")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+            await adapter.call(client, "GET", server.url + "/thing", extensions={"forbear": False})
+    assert len(server.requests("/thing")) == 1
+    assert not hasattr(caught.value, "__notes__")
+
+
+async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, server, elapsed):
+    """16 pieces, one every 100 ms: the head comes after 0.25 s, and the body goes on live."""
+    server.script("/thing", "200;body=1001;drip=100")
+    async with adapter.client(policy=POLICY) as client:
+        elapsed()
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        assert 0.2 <= elapsed() < 1.2
+        assert await adapter.read(response) == parse_step("200;body=1001").content
+        await adapter.close(response)
+        assert adapter.is_idle(client)
+    assert len(server.requests("/thing")) == 1
+
+
+async def test_a_body_that_stalls_is_handed_over_too(adapter, server, elapsed):
+    """Not one byte after the head: nothing is lost, and the connection is not closed."""
+    server.script("/thing", "200;body=1;drip=600")
+    async with adapter.client(policy=POLICY) as client:
+        elapsed()
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        assert elapsed() < 0.6
+        assert await adapter.read(response) == b"0"
+        assert adapter.is_idle(client)
+    assert len(server.requests("/thing")) == 1
+
+
+async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):
+    """The client's own limit is still the client's: a body that stalls for longer is asked for again."""
+    server.script("/thing", "200;body=16;drip=700", "200;body=16")
+    async with adapter.client(settings=adapter.reading_for(0.1), **options) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.content == b"0123456789abcdef"
+    assert forbear.record_of(response).reasons == ("ReadTimeout",)
+
+
+async def test_a_deadline_hands_over_earlier(adapter, server, elapsed):
+    server.script("/thing", "200;body=16;drip=1000")
+    policy = POLICY.replace(total_timeout=0.1)
+    async with adapter.client(policy=policy) as client:
+        elapsed()
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        assert elapsed() < 0.24
+        await adapter.close(response)
+
+
+async def test_a_body_that_was_partly_read_resumes_when_it_breaks(adapter, server):
+    """Prefetch gave up on it after a quarter of a second; then it broke: the rest is asked for."""
+    server.script("/thing", "cut:30001;body=60001;etag=v1;drip=30", "200;body=60001;etag=v1")
+    async with adapter.client(policy=POLICY.replace(backoff=Fixed(0.0))) as client:
+        response = await adapter.call(client, "GET", server.url + "/thing")
+    assert response.content == WHOLE
+    assert forbear.record_of(response).resumed == (30_001,)
+
+
+@pytest.mark.adapters("async")
+async def test_cancelling_while_a_body_is_awaited_gives_the_connection_back(adapter, server):
+    server.script("/thing", "200;body=16;drip=1000")
+    async with adapter.client(policy=POLICY) as client:
+        with anyio.move_on_after(0.1) as scope:
+            await adapter.open(client, "GET", server.url + "/thing")
+        assert scope.cancelled_caught
+        assert adapter.is_idle(client)
+
+
+async def test_connections_are_kept(adapter, server, options):
+    """Reading ahead leaves the connection as reading does: ten calls, one connection."""
+    server.script("/thing", "200;body=60001")
+    async with adapter.client(**options) as client:
+        for _ in range(10):
+            response = await adapter.call(client, "GET", server.url + "/thing")
+            assert response.content == WHOLE
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+async def test_answers_without_a_body(adapter, server, options, method):
+    """HEAD has a length and no body; 204 has neither."""
+    server.script("/thing", 200 if method == "HEAD" else "204;header=Content-Length:5", 200)
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, method, server.url + "/thing")
+    assert response.content == b""
+
+
+async def test_an_encoded_body_is_decoded_once(adapter, options):
+    encoded = gzip.compress(WHOLE, mtime=0)
+    library = adapter.library
+    headers = {"Content-Encoding": "gzip", "Content-Length": str(len(encoded))}
+    async with adapter.client(Once(library, headers, [encoded[:11], encoded[11:]]), **options) as client:
+        response = await adapter.call(client, "GET", "http://a.example.com/thing")
+    assert response.content == WHOLE
+    assert response.num_bytes_downloaded == len(encoded)
+
+
+class Once:
+    """A transport that cannot be seen into, which answers once with these chunks, and then an error if there is one."""
+
+    def __init__(self, library, headers, chunks, error=None, pause=lambda: None, status=200):
+        class Stream(library.SyncByteStream, library.AsyncByteStream):
+            closed = 0
+
+            def __iter__(self):
+                for chunk in chunks:
+                    yield chunk
+                    pause()
+                if error is not None:
+                    raise error
+
+            async def __aiter__(self):
+                for chunk in chunks:
+                    yield chunk
+                    pause()
+                if error is not None:
+                    raise error
+
+            def close(self):
+                Stream.closed += 1
+
+            async def aclose(self):
+                Stream.closed += 1
+
+        self.stream = Stream()
+        self.sent = 0
+        self._answer = lambda: library.Response(status, headers=headers, stream=self.stream)
+
+    def handle_request(self, request):
+        self.sent += 1
+        return self._answer()
+
+    async def handle_async_request(self, request):
+        return self.handle_request(request)
+
+    def close(self):
+        pass
+
+    async def aclose(self):
+        pass
+
+
+async def test_a_stream_that_cannot_be_seen_into_is_read_through(adapter, options):
+    """Also there a broken body is a failure; each one is closed."""
+    library = adapter.library
+    inner = Once(library, {"Content-Length": "6"}, [b"abc"], library.ReadError("reset"))
+    async with adapter.client(inner, **options) as client:
+        with pytest.raises(library.ReadError):
+            await adapter.call(client, "GET", "http://a.example.com/thing")
+    assert inner.sent == 3
+    assert inner.stream.closed >= 3
+
+
+async def test_there_the_clock_is_looked_at_between_chunks(adapter, options):
+    """Two chunks 0.2 s apart are waited for, the third is the caller's to read."""
+    clock = options["clock"]
+    inner = Once(adapter.library, {"Content-Length": "4"}, [b"a", b"b", b"c", b"d"], pause=lambda: clock.sleep(0.2))
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.open(client, "GET", "http://a.example.com/thing")
+        ahead = response.stream
+        while not isinstance(ahead, prefetching.Ahead):
+            ahead = ahead._stream
+        assert ahead.chunks == [b"a", b"b", b"c"]  # the first sets the clock
+        assert await adapter.read(response) == b"abcd"
+
+
+@pytest.mark.parametrize("length", ["-5", "1e3", "", "9999999999", "5, 5"])
+async def test_a_length_that_is_none_is_not_relied_on(adapter, options, length):
+    inner = Once(adapter.library, {"Content-Length": length}, [b"abc"], adapter.library.ReadError("reset"))
+    async with adapter.client(inner, **options) as client:
+        with pytest.raises(adapter.library.ReadError):
+            await adapter.call(client, "GET", "http://a.example.com/thing")
+    assert inner.sent == 1
+
+
+async def test_mocked_answers_are_left_alone(adapter, options):
+    """A body that is there already is not handed over anew."""
+    async with adapter.client([200], **options) as client:
+        request = client.build_request("GET", "http://a.example.com/thing")
+        response = await adapter.send(client._transport, request)
+    assert type(response.stream) is adapter.library.ByteStream
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "64k", None])
+async def test_prefetch_is_a_number_of_bytes(adapter, value):
+    with pytest.raises(ValueError, match="prefetch must be a number of bytes, 0 for none"):
+        adapter.transport([200], prefetch=value)
+
+
+@pytest.mark.parametrize("value", [0, 1, "yes", None])
+async def test_resume_is_a_switch(adapter, value):
+    with pytest.raises(TypeError, match="resume must be True or False"):
+        adapter.transport([200], resume=value)

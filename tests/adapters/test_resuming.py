@@ -1,0 +1,605 @@
+"""A body that breaks after it was handed over is gone on with, or the error that broke it stands.
+
+The server's content has a period of 16 bytes; no offset here is a multiple of 16, so that a part of another place
+shows. Parts count from 0: what is missing of 200,000 bytes after 70,001 are the bytes 70,001 to 199,999.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+
+import anyio
+import pytest
+
+import forbear
+from forbear import CircuitBreaker, FailureKind, Fixed, Phase, Reason, RetryBudget, RetryPolicy
+from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetryScheduled
+from forbear.testing.steps import parse_step
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+SIZE = 200_000
+WHOLE = parse_step(f"200;body={SIZE}").content
+OF_V1 = f";body={SIZE};etag=v1"
+POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
+
+
+def at(place, total=SIZE, *, tag="v1", size=None):
+    """A part that a script makes itself: the rest from there, unless the arguments say otherwise."""
+    size = SIZE - place if size is None else size
+    return (
+        f'206;body={size};from={place};header=ETag:"{tag}"'
+        f";header=Content-Range:bytes {place}-{place + size - 1}/{total}"
+    )
+
+
+def ranges(server, path="/file"):
+    """What was asked for, request by request."""
+    fields = [{name.lower(): value for name, value in each.headers} for each in server.requests(path)]
+    return [(each.get("range"), each.get("if-range")) for each in fields]
+
+
+@pytest.fixture
+def options(quick, budget):
+    return {**quick, "policy": POLICY, "budget": budget}
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset-body"])
+@pytest.mark.parametrize("place", [0, 1, 70_001, SIZE - 1])
+async def test_a_broken_download_goes_on_where_it_broke(adapter, server, options, fault, place):
+    """One request for what is missing, and the caller sees one body."""
+    server.script("/file", f"{fault}:{place}{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+        assert response.content == WHOLE
+        assert response.num_bytes_downloaded == SIZE
+        assert response.status_code == 200
+        assert adapter.is_idle(client)
+    [first, (asked, validator)] = ranges(server)
+    assert first == (None, None)
+    assert validator == '"v1"'
+    record = forbear.record_of(response)
+    [resumed] = record.resumed
+    assert asked == f"bytes={resumed}-"
+    assert resumed == place if fault == "cut" else resumed <= place  # a reset may take what was sent before
+    assert [attempt.status for attempt in record.attempts] == [None, 206]
+    assert record.attempts[0].phase is Phase.ANSWERED
+    assert record.reason is None
+    assert f"resumed at {resumed}" in str(record)
+
+
+async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapter, server, options):
+    """Attempts count only those that brought nothing: here 12 cuts under a limit of 3 attempts."""
+    server.script("/file", *[f"cut:15001{OF_V1}"] * 13, f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert forbear.record_of(response).resumed == tuple(15_001 * n for n in range(1, 14))
+    assert len(server.requests("/file")) == 14
+    assert options["clock"].sleeps == [1.0] * 13
+
+
+async def test_attempts_without_progress_count(adapter, server, options):
+    """The first answer and two that bring nothing are three; the error is that of the body, with the story."""
+    server.script("/file", f"cut:70001{OF_V1}", f"cut:0{OF_V1}")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError, match="complete message body") as caught:
+            await adapter.call(client, "GET", server.url + "/file")
+        assert adapter.is_idle(client)
+    record = forbear.record_of(caught.value)
+    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
+    assert len(server.requests("/file")) == 3
+    assert any("gave up: attempts-exhausted" in note for note in caught.value.__notes__)
+
+
+async def test_a_resumption_is_under_the_budget(adapter, server, options):
+    """What asks only for the rest costs what a hinted retry costs; when nothing is left the error stands."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=0.5)
+    server.script("/file", f"cut:15001{OF_V1}")
+    async with adapter.client(**{**options, "budget": budget}) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+            await adapter.call(client, "GET", server.url + "/file")
+    record = forbear.record_of(caught.value)
+    assert record.resumed == (15_001, 30_002)
+    assert record.reason is Reason.BUDGET_EXHAUSTED
+
+
+async def test_an_open_breaker_ends_a_download(adapter, server, options):
+    """The error is that of the body, not the breaker's; the record says why."""
+    server.script("/file", f"cut:15001{OF_V1}")
+    breaker = CircuitBreaker(consecutive_failures=1)
+    async with adapter.client(**options, breaker=breaker) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+            await adapter.call(client, "GET", server.url + "/file")
+    assert forbear.record_of(caught.value).reason is Reason.CIRCUIT_OPEN
+    assert len(server.requests("/file")) == 1
+
+
+async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, options):
+    server.script("/file", f"cut:70001{OF_V1}", "503;retry-after=7", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert options["clock"].sleeps == [1.0, pytest.approx(7.35)]  # 7 s and half of a tenth of that on top
+    assert ranges(server)[1:] == [("bytes=70001-", '"v1"')] * 2
+
+
+async def test_a_final_refusal_of_the_rest_is_the_original_error(adapter, server, options):
+    server.script("/file", f"cut:70001{OF_V1}", "503")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes"):
+            await adapter.call(client, "GET", server.url + "/file")
+    assert len(server.requests("/file")) == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(f"200;body={SIZE};etag=v2", id="changed"),
+        pytest.param(f'200;body={SIZE};header=ETag:"v1"', id="range-ignored"),
+        pytest.param(at(70_001, tag="v2"), id="206-of-another-version"),
+        pytest.param(at(70_002), id="206-one-later"),
+        pytest.param(at(70_000), id="206-one-earlier"),
+        pytest.param(at(70_001, SIZE + 1), id="206-of-a-longer-one"),
+        pytest.param(at(70_001, size=100), id="206-short-of-the-end"),
+        pytest.param(at(70_001) + ";header=Content-Encoding:gzip", id="206-encoded"),
+        pytest.param(at(70_001).replace('ETag:"v1"', 'ETag:W/"v1"'), id="206-weak"),
+        pytest.param('206;body=129999;header=ETag:"v1"', id="206-without-content-range"),
+        pytest.param(at(70_001).replace("body=129999", "body=129998"), id="206-of-another-length"),
+        pytest.param(
+            f'206;body={SIZE};header=ETag:"v1";header=Content-Type:multipart/byteranges%3B boundary=x',
+            id="multipart",
+        ),
+        pytest.param(f"416;header=Content-Range:bytes */{SIZE}", id="416-but-something-is-missing"),
+        pytest.param("416;header=Content-Range:bytes */70001", id="416-of-a-shorter-one"),
+        pytest.param("404", id="404"),
+        pytest.param("302;header=Location:/other", id="redirect"),
+        pytest.param("204", id="204"),
+    ],
+)
+async def test_what_does_not_fit_is_the_original_error(adapter, server, options, answer):
+    """Nothing is mixed and nothing repeated: the caller has the first 70,001 bytes and the error that broke them."""
+    events = []
+    server.script("/file", f"cut:70001{OF_V1}", answer)
+    async with adapter.client(**options, on_event=[events.append]) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        got = bytearray()
+        with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes") as caught:
+            await collect(adapter, response, got)
+        await adapter.close(response)
+        assert adapter.is_idle(client)
+    assert bytes(got) == WHOLE[:70_001]
+    assert len(server.requests("/file")) == 2
+    record = forbear.record_of(caught.value)
+    assert record.reason is Reason.RESPONSE_DELIVERED
+    assert record.resumed == ()
+    assert [(event.offset, event.total, event.result) for event in events if isinstance(event, Resumption)] == [
+        (70_001, SIZE, "failed")
+    ]
+
+
+async def collect(adapter, response, got, iterate="iter_raw"):
+    """Read a response chunk by chunk into ``got``."""
+    if adapter.is_async:
+        async for chunk in getattr(response, f"a{iterate}")():
+            got += chunk
+    else:
+        for chunk in getattr(response, iterate)():
+            got += chunk
+
+
+async def test_a_part_that_gives_more_than_it_said_is_not_trusted(adapter, server, options):
+    """Chunked, so that only the count shows it; what fitted may have been handed out, nothing beyond."""
+    server.script("/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=130000") + ";chunked=1")
+    async with adapter.client(**options) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        got = bytearray()
+        with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes"):
+            await collect(adapter, response, got)
+        await adapter.close(response)
+    assert WHOLE.startswith(bytes(got))
+
+
+async def test_a_part_that_ends_too_early_is_asked_for_again(adapter, server, options):
+    server.script(
+        "/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=90001") + ";chunked=1", f"200{OF_V1}"
+    )
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert forbear.record_of(response).resumed == (70_001, 160_002)
+
+
+async def test_a_part_that_always_ends_too_early_is_given_up(adapter, server, options):
+    server.script("/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=0") + ";chunked=1")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes"):
+            await adapter.call(client, "GET", server.url + "/file")
+    assert len(server.requests("/file")) == 3
+
+
+async def test_nothing_but_the_end_was_missing(adapter, server, options):
+    """A chunked body without its last chunk: 416 tells that all of it is here."""
+    server.script(
+        "/file", f'cut:{SIZE};body={SIZE + 1};chunked=1;header=ETag:"v1"', f"416;header=Content-Range:bytes */{SIZE}"
+    )
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert ranges(server)[1] == (f"bytes={SIZE}-", '"v1"')
+    assert forbear.record_of(response).resumed == (SIZE,)
+
+
+async def test_a_body_of_unknown_length_resumes(adapter, server, options):
+    server.script("/file", f"cut:70001{OF_V1};chunked=1", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected", "again"),
+    [
+        ("bytes=1001-", slice(1001, None), f"bytes={1001 + 70_001}-"),
+        ("bytes=1001-150000", slice(1001, 150_001), f"bytes={1001 + 70_001}-150000"),
+        ("bytes=-190001", slice(SIZE - 190_001, None), f"bytes={SIZE - 190_001 + 70_001}-"),
+    ],
+)
+async def test_the_callers_own_range_resumes_as_that_range(adapter, server, options, asked, expected, again):
+    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file", headers={"range": asked})
+    assert response.status_code == 206
+    assert response.content == WHOLE[expected]
+    assert ranges(server) == [(asked, None), (again, '"v1"')]
+
+
+@pytest.mark.parametrize(
+    ("first", "request_"),
+    [
+        pytest.param(f"cut:70001;body={SIZE}", {}, id="no-validator"),
+        pytest.param(f'cut:70001;body={SIZE};header=ETag:W/"v1"', {}, id="weak-tag"),
+        pytest.param(f'cut:70001;body={SIZE};header=ETag:"v1";header=Accept-Ranges:none', {}, id="accept-ranges-none"),
+        pytest.param(f"cut:70001{OF_V1}", {"extensions": {"forbear": False}}, id="off"),
+        pytest.param(f"cut:70001{OF_V1}", {"extensions": {"forbear": {"max_attempts": 1}}}, id="sent-once"),
+    ],
+)
+async def test_what_is_not_resumed(adapter, server, options, first, request_):
+    server.script("/file", first, f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.call(client, "GET", server.url + "/file", **request_)
+    assert len(server.requests("/file")) == 1
+
+
+async def test_resume_false_turns_it_off(adapter, server, options):
+    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options, resume=False) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+            await adapter.call(client, "GET", server.url + "/file")
+    assert len(server.requests("/file")) == 1
+    assert not hasattr(caught.value, "__notes__")
+
+
+async def test_only_a_get_resumes(adapter, server, options):
+    server.script("/file", f'cut:70001;body={SIZE};header=ETag:"v1"', f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.call(client, "PUT", server.url + "/file", content=b"x")
+    assert len(server.requests("/file")) == 1
+
+
+async def test_after_a_retry_a_download_resumes_too(adapter, server, options):
+    """A call that went through the loop; its attempts before the answer no longer count."""
+    server.script("/file", 503, 503, f"cut:70001{OF_V1}", f"cut:0{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    record = forbear.record_of(response)
+    assert record.reasons == ("503", "503", "RemoteProtocolError", "RemoteProtocolError")
+    assert record.resumed == (70_001, 70_001)
+
+
+@pytest.mark.parametrize("iterate", ["iter_bytes", "iter_raw"])
+@pytest.mark.parametrize("place", [7, 901, 3_001])
+async def test_an_encoded_body_goes_through_one_decoder(adapter, options, iterate, place):
+    """Offsets count the octets on the wire; the decoder below the caller sees one unbroken stream."""
+    encoded = gzip.compress(random.Random(5).randbytes(5_000), mtime=0)  # which does not shrink
+    inner = Parts(adapter, encoded, [place, 1, 17], coding="gzip")
+    async with adapter.client(inner, **options, prefetch=0) as client:
+        response = await adapter.open(client, "GET", "http://a.example.com/file")
+        got = bytearray()
+        await collect(adapter, response, got, iterate)
+        await adapter.close(response)
+    assert bytes(got) == (encoded if iterate == "iter_raw" else gzip.decompress(encoded))
+    assert response.num_bytes_downloaded == len(encoded)
+    assert inner.asked == [None, f"bytes={place}-", f"bytes={place + 1}-", f"bytes={place + 18}-"]
+
+
+class Parts:
+    """An inner transport that serves one representation, and breaks each body after so many octets."""
+
+    def __init__(self, adapter, content, cuts, coding=None):
+        self._adapter = adapter
+        self._content = content
+        self._cuts = list(cuts)
+        self._coding = coding
+        self.asked = []
+        self.open = 0
+
+    def _answer(self, request):
+        asked = request.headers.get("range")
+        self.asked.append(asked)
+        first = int(asked[6:-1]) if asked else 0
+        part = self._content[first:]
+        headers = {"ETag": '"v1"', "Content-Length": str(len(part))}
+        if self._coding:
+            headers["Content-Encoding"] = self._coding
+        if asked:
+            headers["Content-Range"] = f"bytes {first}-{len(self._content) - 1}/{len(self._content)}"
+        cut = self._cuts.pop(0) if self._cuts else None
+        library = self._adapter.library
+        stream = type("PartStream", (PartStream, library.SyncByteStream, library.AsyncByteStream), {})
+        self.open += 1
+        return library.Response(206 if asked else 200, headers=headers, stream=stream(self, part, cut))
+
+    def handle_request(self, request):
+        return self._answer(request)
+
+    async def handle_async_request(self, request):
+        return self._answer(request)
+
+    def error(self):
+        return self._adapter.library.ReadError("reset")
+
+    def close(self):
+        pass
+
+    async def aclose(self):
+        pass
+
+
+class PartStream:
+    def __init__(self, inner, part, cut):
+        self._inner = inner
+        self._part = part
+        self._cut = cut
+        self._closed = False
+
+    def __iter__(self):
+        part = self._part if self._cut is None else self._part[: self._cut]
+        for place in range(0, len(part), 1000):
+            yield part[place : place + 1000]
+        if self._cut is not None:
+            raise self._inner.error()
+
+    async def __aiter__(self):
+        for chunk in self.__iter__():
+            yield chunk
+
+    def close(self):
+        if not self._closed:
+            self._closed = True
+            self._inner.open -= 1
+
+    async def aclose(self):
+        self.close()
+
+
+async def test_one_body_is_open_at_a_time(adapter, options):
+    """What broke is closed before anything else is asked for; nothing is open at the end."""
+    inner = Parts(adapter, WHOLE, [70_001, 0, 100])
+    async with adapter.client(inner, **options) as client:
+        await adapter.call(client, "GET", "http://a.example.com/file")
+    assert inner.open == 0
+    assert len(inner.asked) == 4
+
+
+@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # the client's, and this file's
+async def test_closing_early_closes_the_live_one(adapter, options):
+    inner = Parts(adapter, WHOLE, [2_500])
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.open(client, "GET", "http://a.example.com/file")
+        got = bytearray()
+        if adapter.is_async:
+            chunks = response.aiter_raw()
+            while len(got) <= 2_500:
+                got += await anext(chunks)
+            await response.aclose()
+            assert inner.open == 0
+            await chunks.aclose()
+        else:
+            chunks = response.iter_raw()
+            while len(got) <= 2_500:
+                got += next(chunks)
+            response.close()
+            assert inner.open == 0
+    assert len(inner.asked) == 2
+    assert WHOLE.startswith(bytes(got))
+
+
+async def test_errors_that_are_not_the_wires_are_left_alone(adapter, options):
+    """A mistake in a transport below, or a body that cannot be decoded, is none of ours."""
+    inner = Parts(adapter, WHOLE, [2_500])
+    inner.error = lambda: ValueError("theirs")
+    async with adapter.client(inner, **options) as client:
+        with pytest.raises(ValueError, match="theirs") as caught:
+            await adapter.call(client, "GET", "http://a.example.com/file")
+    assert len(inner.asked) == 1
+    assert not hasattr(caught.value, "__notes__")
+
+
+async def test_listeners_and_hooks_see_each_request(adapter, server, options):
+    """before_attempt signs each one, announce_attempts tells its number, events say what happened, in order."""
+    events, hooked = [], []
+
+    def sign(request, attempt):
+        hooked.append((attempt, request.headers["range"]))
+        request.headers["x-signature"] = request.headers["range"]
+
+    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    more = {"on_event": [events.append], "before_attempt": sign, "announce_attempts": True}
+    async with adapter.client(**options, **more) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert hooked == [(2, "bytes=70001-")]
+    fields = dict(server.requests("/file")[1].headers)
+    assert fields["x-signature"] == "bytes=70001-"
+    assert fields["Retry-Attempt"] == "2"
+    assert [type(event) for event in events] == [AttemptFailed, RetryScheduled, Resumption]
+    assert events[0].phase is Phase.ANSWERED
+    assert events[0].failure is FailureKind.PROTOCOL
+    assert events[2][3:6] == (70_001, SIZE, "resumed")
+
+
+async def test_the_log_tells_of_it(adapter, server, options, caplog):
+    caplog.set_level("INFO", "forbear")
+    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        await adapter.call(client, "GET", server.url + "/file?secret=1")
+    [line] = [record for record in caplog.records if getattr(record, "forbear.event", "") == "resume"]
+    assert line.getMessage().endswith(f"resumed at byte 70001 of {SIZE}")
+    assert "secret" not in line.getMessage()
+    assert getattr(line, "forbear.offset") == 70_001
+
+
+async def test_given_up_at_once_is_told_as_such(adapter, server, options):
+    """A download that may not be gone on with: no resumption was begun, and none failed."""
+    events = []
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=0.5)
+    server.script("/file", f"cut:15001{OF_V1}")
+    async with adapter.client(**{**options, "budget": budget}, on_event=[events.append]) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.call(client, "GET", server.url + "/file")
+    assert isinstance(events[-1], GaveUp)
+    assert [event.result for event in events if isinstance(event, Resumption)] == ["resumed", "resumed"]
+
+
+async def test_total_timeout_does_not_bound_a_body(adapter, server, options):
+    """It ends at the hand-over; 3 waits of a second fit into a total of 2."""
+    server.script("/file", *[f"cut:15001{OF_V1}"] * 3, f"200{OF_V1}")
+    policy = POLICY.replace(total_timeout=2.0)
+    async with adapter.client(**{**options, "policy": policy}) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert options["clock"].sleeps == [1.0] * 3
+
+
+async def test_forbear_deadline_bounds_a_body(adapter, server, options):
+    """A wait that would end after it is not begun, and the deadline is what the caller is told of."""
+    server.script("/file", f"cut:15001{OF_V1}")
+    with forbear.deadline(0.5, clock=options["clock"]):
+        async with adapter.client(**options) as client:
+            with pytest.raises(adapter.library.RemoteProtocolError) as caught:
+                await adapter.call(client, "GET", server.url + "/file")
+    assert forbear.record_of(caught.value).reason is Reason.DEADLINE
+    assert len(server.requests("/file")) == 1
+
+
+async def test_a_deadline_that_ends_a_resumption_is_told(adapter, server):
+    """The rest never comes: the read that waits for it ends at the deadline."""
+    server.script("/file", f"cut:15001{OF_V1}", "hang")
+    policy = POLICY.replace(backoff=Fixed(0.0))
+    async with adapter.client(policy=policy) as client:
+        with forbear.deadline(0.3), pytest.raises(adapter.DeadlineExceeded) as caught:
+            await adapter.call(client, "GET", server.url + "/file")
+        assert adapter.is_idle(client)
+    assert isinstance(caught.value, adapter.timeout_error)
+
+
+async def test_the_scope_is_that_of_the_call(adapter, server, options):
+    """A block that the body is read in says nothing about it; the one that the call was made in does."""
+    events = []
+    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        with forbear.testing.record() as recorded:
+            response = await adapter.open(client, "GET", server.url + "/file")
+        with forbear.override(max_attempts=1), forbear.deadline(0.0, clock=options["clock"]):
+            got = bytearray()
+            await collect(adapter, response, got)
+        await adapter.close(response)
+    events = list(recorded)
+    assert bytes(got) == WHOLE
+    assert any(isinstance(event, Resumption) for event in events)
+
+
+async def test_closing_the_transport_ends_the_wait(adapter, server):
+    """Like every other wait; the error is that of the body."""
+    server.script("/file", f"cut:15001{OF_V1}")
+    policy = POLICY.replace(backoff=Fixed(60.0))
+    async with adapter.client(policy=policy) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        got, caught = bytearray(), []
+
+        async def read():
+            try:
+                await collect(adapter, response, got)
+            except adapter.library.TransportError as error:
+                caught.append(error)
+
+        async def close():
+            while len(got) < 15_001:
+                await anyio.sleep(0.01)
+            await anyio.sleep(0.05)
+            client._transport._sleeper.close()
+
+        async with anyio.create_task_group() as group:
+            if adapter.is_async:
+                group.start_soon(read)
+            else:
+                group.start_soon(anyio.to_thread.run_sync, in_thread, read)
+            group.start_soon(close)
+        await adapter.close(response)
+    assert [type(error).__name__ for error in caught] == ["RemoteProtocolError"]
+    assert len(server.requests("/file")) == 1
+
+
+def in_thread(read):
+    with pytest.raises(StopIteration):  # nothing in it suspends
+        read().send(None)
+
+
+@pytest.mark.adapters("async")
+async def test_cancelling_the_wait_leaves_nothing_behind(adapter, server, budget):
+    server.script("/file", f"cut:15001{OF_V1}")
+    policy = POLICY.replace(backoff=Fixed(60.0))
+    async with adapter.client(policy=policy, budget=budget) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        got = bytearray()
+        with anyio.move_on_after(0.3) as scope:
+            await collect(adapter, response, got)
+        assert scope.cancelled_caught
+        assert bytes(got) == WHOLE[:15_001]
+        assert "20/20" in repr(budget)  # what the retry was bought with came back
+        await response.aclose()
+        assert adapter.is_idle(client)
+
+
+async def test_an_inner_forbear_resumes_and_the_outer_does_not(adapter, server, options):
+    """Two loops: one resumes."""
+    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
+    inner = adapter.transport(**options)
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.call(client, "GET", server.url + "/file")
+    assert response.content == WHOLE
+    assert len(server.requests("/file")) == 2
+
+
+@pytest.mark.adapters("sync")
+def test_lines_go_on(adapter, server, options):
+    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
+    client = adapter.bare_client(transport=adapter.transport(**options))
+    with client, client.stream("GET", server.url + "/file") as response:
+        assert "".join(response.iter_lines()) == WHOLE.decode()
+
+
+async def test_the_network_stream_is_the_live_ones(adapter, server, options):
+    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        before = response.extensions["network_stream"]
+        await adapter.read(response)
+        after = response.extensions["network_stream"]
+        assert after is not before
+        assert after.get_extra_info("server_addr")

@@ -1,0 +1,168 @@
+"""Whatever a server does to a download, its caller gets the exact content or an error, and never another content."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forbear import Fixed, RetryPolicy
+from forbear.testing import FakeClock
+
+CONTENT = bytes(range(251))  # no two places alike
+OTHER = CONTENT[::-1]
+POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.1))
+
+# What the server does with one request: how it answers, and after how many octets of the body it breaks (None: not).
+cuts = st.none() | st.integers(0, 260)
+answers = st.tuples(
+    st.sampled_from(
+        [
+            "honest", "honest", "honest", "other version", "weak", "whole again", "shifted", "short", "long", "untold",
+            "lying length", "encoded", "416", "416 of what came", "503", "404", "refused",
+        ]
+    ),
+    cuts,
+)  # fmt: skip
+
+
+class Server:
+    """Carries out a list of answers, and is honest from then on."""
+
+    def __init__(self, library, steps, known_length):
+        self._library = library
+        self._steps = list(steps)
+        self._known_length = known_length
+
+    def handle_request(self, request):
+        how, cut = self._steps.pop(0) if self._steps else ("honest", None)
+        library = self._library
+        if how == "refused":
+            raise library.ConnectError("refused")
+        asked = request.headers.get("range")
+        status, headers, body = self._answer(how, None if asked is None else int(asked[6:-1]))
+        stream = type("Stream", (Stream, library.SyncByteStream, library.AsyncByteStream), {})
+        return library.Response(status, headers=headers, stream=stream(body, cut, library.ReadError))
+
+    async def handle_async_request(self, request):
+        return self.handle_request(request)
+
+    def _answer(self, how, first):
+        size = len(CONTENT)
+        if how in ("503", "404"):
+            return int(how), {}, b"sorry"
+        if how == "416":
+            return 416, {"Content-Range": f"bytes */{size}"}, b""
+        if how == "416 of what came":  # of another version, as it says
+            return 416, {"Content-Range": f"bytes */{first or 0}", "ETag": '"v2"'}, b""
+        if how == "other version":
+            headers = {"ETag": '"v2"'}
+            if first is None:
+                return 200, headers, OTHER
+            return 206, {**headers, "Content-Range": f"bytes {first}-{size - 1}/{size}"}, OTHER[first:]
+        headers = {"ETag": 'W/"v1"' if how == "weak" else '"v1"'}
+        if first is None or how == "whole again":
+            if self._known_length:
+                headers["Content-Length"] = str(size)
+            return 200, headers, CONTENT
+        last = size - 1
+        if how == "shifted":
+            first += 1
+        elif how == "short":
+            last -= 1
+        elif how == "long":
+            size, last = size + 1, last + 1
+        body = CONTENT[first : last + 1]
+        if how == "encoded":
+            headers["Content-Encoding"], body = "deflate", zlib.compress(body)
+        if how == "lying length":
+            headers["Content-Length"] = str(len(body) + 1)
+        if how != "untold":
+            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        return 206, headers, body
+
+
+class Stream:
+    def __init__(self, body, cut, error):
+        self._body = body
+        self._cut = cut
+        self._error = error
+
+    def __iter__(self):
+        body = self._body if self._cut is None else self._body[: self._cut]
+        for place in range(0, len(body), 17):
+            yield body[place : place + 17]
+        if self._cut is not None and self._cut < len(self._body):
+            raise self._error("reset")
+
+    async def __aiter__(self):
+        for chunk in self.__iter__():
+            yield chunk
+
+    def close(self):
+        pass
+
+    async def aclose(self):
+        pass
+
+
+def serving(library, steps, known_length):
+    kind = type("Inner", (Server, library.BaseTransport, library.AsyncBaseTransport), {})
+    return kind(library, steps, known_length)
+
+
+def download(library, inner, prefetch):
+    forbear = importlib.import_module(f"forbear.{library.__name__}")
+    options = {"policy": POLICY, "budget": None, "clock": FakeClock(), "prefetch": prefetch}
+    got = bytearray()
+    with library.Client(transport=forbear.RetryTransport(inner, **options)) as client:
+        with client.stream("GET", "http://a.example.com/") as response:
+            for chunk in response.iter_raw():
+                got += chunk
+    return response, bytes(got)
+
+
+async def adownload(library, inner, prefetch):
+    forbear = importlib.import_module(f"forbear.{library.__name__}")
+    options = {"policy": POLICY, "budget": None, "clock": FakeClock(), "prefetch": prefetch}
+    got = bytearray()
+    async with library.AsyncClient(transport=forbear.AsyncRetryTransport(inner, **options)) as client:
+        async with client.stream("GET", "http://a.example.com/") as response:
+            async for chunk in response.aiter_raw():
+                got += chunk
+    return response, bytes(got)
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+@pytest.mark.parametrize("colour", ["sync", "asyncio", "trio"])
+@given(steps=st.lists(answers, max_size=8), known_length=st.booleans(), prefetch=st.sampled_from([0, 65_536]))
+def test_the_exact_content_or_an_error(name, colour, steps, known_length, prefetch):
+    """A body that ends without an error is the first answer's, whole; one that does not ends in the library's error."""
+    library = importlib.import_module(name)
+    inner = serving(library, steps, known_length)
+    try:
+        if colour == "sync":
+            response, got = download(library, inner, prefetch)
+        else:
+            response, got = anyio.run(adownload, library, inner, prefetch, backend=colour)
+    except library.TransportError:
+        return
+    if response.status_code == 200:
+        assert got == (OTHER if response.headers["ETag"] == '"v2"' else CONTENT)
+    else:
+        assert got in (b"sorry", b"")
+
+
+@given(cuts=st.lists(st.integers(1, 250), max_size=6), known_length=st.booleans())
+def test_an_honest_server_is_downloaded_from_whole(cuts, known_length):
+    """Any number of cuts with progress between them: no error at all."""
+    import httpx
+
+    inner = serving(httpx, [("honest", cut) for cut in cuts], known_length)
+    response, got = download(httpx, inner, 0)
+    assert response.status_code == 200
+    assert got == CONTENT
