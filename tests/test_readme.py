@@ -53,6 +53,7 @@ BLOCKS = [
     # The second request's statuses say nothing of dropped connections: those are sent again all the same.
     ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 2.0),
     ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(3) for _ in (1, 2)], ["3"], 2.0),
+    ("Response bodies", ["GET https://api.example.com/dataset.tar"] * 2, ["()"], 0.1),
     ("Keeping the client's settings", [], [], 2.0),
     ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 2.0),
     ("urllib3", TWICE, ["200"], 2.0),

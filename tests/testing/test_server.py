@@ -118,6 +118,40 @@ def test_modifiers_shape_the_answer(server: FaultServer) -> None:
     assert content == b"0123456"
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "told", "content"),
+    [
+        # 100 bytes of 0123456789abcdef…: byte 17 is 1, byte 99 is 3.
+        ({}, 200, None, b"0123456789abcdef" * 6 + b"0123"),
+        ({"Range": "bytes=97-"}, 206, "bytes 97-99/100", b"123"),
+        ({"Range": "bytes=17-19"}, 206, "bytes 17-19/100", b"123"),
+        ({"Range": "bytes=97-500"}, 206, "bytes 97-99/100", b"123"),
+        ({"Range": "bytes=-2"}, 206, "bytes 98-99/100", b"23"),
+        ({"Range": "bytes=-500"}, 206, "bytes 0-99/100", b"0123456789abcdef" * 6 + b"0123"),
+        ({"Range": "bytes=100-"}, 416, "bytes */100", b""),
+        ({"Range": "bytes=0-0,5-5"}, 200, None, b"0123456789abcdef" * 6 + b"0123"),
+        ({"Range": "bytes=97-", "If-Range": '"v1"'}, 206, "bytes 97-99/100", b"123"),
+        ({"Range": "bytes=97-", "If-Range": '"v2"'}, 200, None, b"0123456789abcdef" * 6 + b"0123"),
+    ],
+)
+def test_ranges_of_a_tagged_content_are_served(
+    server: FaultServer, asked: dict[str, str], status: int, told: str | None, content: bytes
+) -> None:
+    """RFC 9110 sections 14.2 and 13.1.5."""
+    server.script("/x", "200;body=100;etag=v1")
+    connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=2)
+    connection.request("GET", "/x", headers=asked)
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("Content-Range"), answer.read()) == (status, told, content)
+    assert answer.getheader("ETag") == '"v1"'
+    connection.close()
+
+
+def test_a_part_of_a_scripts_own_begins_where_it_says(server: FaultServer) -> None:
+    server.script("/x", "206;body=5;from=30;header=Content-Range:bytes 30-34/100")
+    assert ask(server)[2] == b"ef012"  # byte 30 is e
+
+
 def test_a_chunked_answer_comes_in_several_chunks(server: FaultServer) -> None:
     server.script("/x", "200;chunked=1;body=100;close=1", "200;chunked=1;body=100", "200;chunked=1;body=0")
     with peer(server) as sock:

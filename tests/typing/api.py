@@ -254,6 +254,8 @@ def transports() -> None:
         before_attempt=lambda request, attempt: None,
         on_event=[print, heard],
         body_buffer=65_536,
+        prefetch=65_536,
+        resume=True,
         contact="ops@example.com",
         announce_attempts=True,
         stop_outer_retries=True,
@@ -375,6 +377,7 @@ def heard(event: Event) -> None:
 
 def records(response: httpx.Response, error: httpx.HTTPError) -> None:
     story = record_of(response)
+    assert_type(story.resumed, tuple[int, ...])
     assert_type(story, CallRecord)
     assert_type(record_of(error).reason, Reason | None)
     assert_type(story.attempts, tuple[AttemptRecord, ...])
