@@ -94,14 +94,14 @@ async def test_attempts_without_progress_count(adapter, server, options):
 
 
 async def test_a_resumption_is_under_the_budget(adapter, server, options):
-    """What asks only for the rest costs what a hinted retry costs; when nothing is left the error stands."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=0.5)
+    """What asks only for the rest costs a fifth of a hinted retry; when nothing is left the error stands."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
     server.script("/file", f"cut:15001{OF_V1}")
     async with adapter.client(**{**options, "budget": budget}) as client:
         with pytest.raises(adapter.library.RemoteProtocolError) as caught:
             await adapter.call(client, "GET", server.url + "/file")
     record = forbear.record_of(caught.value)
-    assert record.resumed == (15_001, 30_002)
+    assert record.resumed == (15_001, 30_002, 45_003, 60_004, 75_005)
     assert record.reason is Reason.BUDGET_EXHAUSTED
 
 
@@ -459,7 +459,7 @@ async def test_the_log_tells_of_it(adapter, server, options, caplog):
     async with adapter.client(**options) as client:
         await adapter.call(client, "GET", server.url + "/file?secret=1")
     [line] = [record for record in caplog.records if getattr(record, "forbear.event", "") == "resume"]
-    assert line.getMessage().endswith(f"resumed at byte 70001 of {SIZE}")
+    assert line.getMessage().endswith(f"resumed from octet 70001 of {SIZE}")
     assert "secret" not in line.getMessage()
     assert getattr(line, "forbear.offset") == 70_001
 
@@ -467,13 +467,13 @@ async def test_the_log_tells_of_it(adapter, server, options, caplog):
 async def test_given_up_at_once_is_told_as_such(adapter, server, options):
     """A download that may not be gone on with: no resumption was begun, and none failed."""
     events = []
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=0.5)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
     server.script("/file", f"cut:15001{OF_V1}")
     async with adapter.client(**{**options, "budget": budget}, on_event=[events.append]) as client:
         with pytest.raises(adapter.library.RemoteProtocolError):
             await adapter.call(client, "GET", server.url + "/file")
     assert isinstance(events[-1], GaveUp)
-    assert [event.result for event in events if isinstance(event, Resumption)] == ["resumed", "resumed"]
+    assert [event.result for event in events if isinstance(event, Resumption)] == ["resumed"] * 5
 
 
 async def test_total_timeout_does_not_bound_a_body(adapter, server, options):
