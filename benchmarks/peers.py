@@ -1,0 +1,457 @@
+"""What retry libraries do when it matters: each one against the same misbehaving server, one command.
+
+    python benchmarks/peers.py [--json]
+
+Prints the README's table. Every cell is what was seen, not what is promised: requests that arrived, those that were
+executed, what the caller got. Each library is set up as its documentation has it for HTTP, with four attempts and
+waits of milliseconds; all else is by default. A library that is not installed is left out. Sleeps of more than a few
+seconds are noted instead of slept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+if find_spec("forbear") is None:  # a checkout that was not installed
+    sys.path.insert(0, str(HERE.parent / "src"))
+
+from forbear import Exponential, RetryPolicy, record_of  # noqa: E402 - which had to be found first
+from forbear.testing import FaultServer  # noqa: E402
+
+ATTEMPTS, BASE, CAP = 4, 0.002, 0.01  # seconds
+STATUSES = [429, 500, 502, 503, 504]
+TOO_LONG = 5.0  # seconds; what would be slept for longer is only noted
+LIMIT = 0.5  # seconds for a whole call, where a library has such a limit
+OUTAGE = 100  # calls
+UPLOAD = b"0123456789abcdef" * 64
+TIMEOUT = 10.0
+
+
+class Order(NamedTuple):
+    """One request.
+
+    Attributes:
+        url: Where to.
+        method: How.
+        headers: Beside the client's own.
+        body: Bytes, a generator function, or None.
+        limit: Seconds for the whole call, if the library can do that.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: Any = None
+    limit: float | None = None
+
+    @property
+    def content(self) -> Any:
+        return self.body() if callable(self.body) else self.body
+
+
+class Answer(NamedTuple):
+    """What the caller got: a status, the body's length and the response, or the class of an exception."""
+
+    status: int | None = None
+    length: int = 0
+    error: str | None = None
+    response: Any = None
+
+    def __str__(self) -> str:
+        return str(self.status) if self.error is None else self.error
+
+
+# The peers: what makes a function that sends an order through one client.
+
+Send = Callable[[Order], Answer]
+
+
+def forbear_httpx(limit: float | None, opened: ExitStack) -> Send:
+    import httpx
+
+    from forbear.httpx import RetryTransport
+
+    policy = RetryPolicy(max_attempts=ATTEMPTS, backoff=Exponential(BASE, CAP), total_timeout=limit)
+    return through_httpx(opened.enter_context(httpx.Client(transport=RetryTransport(policy=policy), timeout=TIMEOUT)))
+
+
+def urllib3_under_requests(limit: float | None, opened: ExitStack) -> Send:
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3 import Retry
+
+    session = opened.enter_context(requests.Session())
+    retry = Retry(ATTEMPTS - 1, status_forcelist=STATUSES, backoff_factor=BASE, backoff_max=CAP, raise_on_status=False)
+    session.mount("http://", HTTPAdapter(max_retries=retry))
+    return through_requests(session)
+
+
+def httpx_retries(limit: float | None, opened: ExitStack) -> Send:
+    import httpx
+    from httpx_retries import Retry, RetryTransport
+
+    retry = Retry(ATTEMPTS - 1, status_forcelist=STATUSES, backoff_factor=BASE, total_timeout=limit)
+    return through_httpx(opened.enter_context(httpx.Client(transport=RetryTransport(retry=retry), timeout=TIMEOUT)))
+
+
+def tenacity_httpx(limit: float | None, opened: ExitStack) -> Send:
+    import httpx
+    from tenacity import (
+        retry,
+        retry_if_exception_type,
+        stop_after_attempt,
+        stop_after_delay,
+        stop_never,
+        wait_random_exponential,
+    )
+
+    return decorated(
+        retry(
+            retry=retry_if_exception_type(httpx.HTTPError),
+            wait=wait_random_exponential(multiplier=BASE, max=CAP),
+            stop=stop_after_attempt(ATTEMPTS) | (stop_never if limit is None else stop_after_delay(limit)),
+            reraise=True,
+        ),
+        opened,
+    )
+
+
+def stamina_httpx(limit: float | None, opened: ExitStack) -> Send:
+    import httpx
+    import stamina
+
+    return decorated(
+        stamina.retry(
+            on=httpx.HTTPError, attempts=ATTEMPTS, timeout=45.0 if limit is None else limit,
+            wait_initial=BASE, wait_max=CAP, wait_jitter=BASE,
+        ),
+        opened,
+    )  # fmt: skip
+
+
+def retryhttp_httpx(limit: float | None, opened: ExitStack) -> Send:
+    import retryhttp
+    from tenacity import wait_random_exponential
+
+    quick = wait_random_exponential(multiplier=BASE, max=CAP)
+    return decorated(
+        retryhttp.retry(
+            max_attempt_number=ATTEMPTS, wait_server_errors=quick, wait_network_errors=quick, wait_timeouts=quick,
+            reraise=True,
+        ),
+        opened,
+    )  # fmt: skip
+
+
+def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:
+    import aiohttp
+    from aiohttp_retry import ExponentialRetry, RetryClient
+
+    async def send(order: Order) -> Answer:
+        options = ExponentialRetry(attempts=ATTEMPTS, start_timeout=BASE, max_timeout=CAP, statuses=set(STATUSES))
+        async with RetryClient(retry_options=options) as client:
+            return await fetch(client, order)
+
+    async def fetch(client: Any, order: Order) -> Answer:
+        body = order.content
+        if body is not None and not isinstance(body, bytes):
+            body = asynchronous(body)
+        try:
+            async with client.request(order.method, order.url, headers=order.headers, data=body) as response:
+                return Answer(response.status, len(await response.read()))
+        except aiohttp.ClientError as error:
+            return Answer(error=type(error).__name__)
+
+    return lambda order: asyncio.run(send(order))
+
+
+async def asynchronous(pieces: Iterator[bytes]) -> Any:
+    for piece in pieces:
+        yield piece
+
+
+def through_httpx(client: Any) -> Send:
+    import httpx
+
+    def send(order: Order) -> Answer:
+        try:
+            response = client.request(order.method, order.url, headers=order.headers, content=order.content)
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            return Answer(error=type(error).__name__)
+        return Answer(response.status_code, len(response.content), response=response)
+
+    return send
+
+
+def through_requests(session: Any) -> Send:
+    from requests import RequestException
+    from urllib3.exceptions import HTTPError
+
+    def send(order: Order) -> Answer:
+        try:
+            response = session.request(
+                order.method, order.url, headers=order.headers, data=order.content, timeout=TIMEOUT
+            )
+        except (RequestException, HTTPError, ValueError) as error:
+            return Answer(error=type(error).__name__)
+        return Answer(response.status_code, len(response.content), response=response)
+
+    return send
+
+
+def decorated(decorator: Callable[[Any], Any], opened: ExitStack) -> Send:
+    """Around a function that raises for a failing status, which is what decorators ask for."""
+    import httpx
+
+    client = opened.enter_context(httpx.Client(timeout=TIMEOUT))
+
+    def send(order: Order) -> Answer:
+        content = order.content  # made once by the caller, outside of what is repeated
+
+        @decorator
+        def fetch() -> Answer:
+            response = client.request(order.method, order.url, headers=order.headers, content=content)
+            response.raise_for_status()
+            return Answer(response.status_code, len(response.content))
+
+        try:
+            return fetch()
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            return Answer(error=type(error).__name__)
+
+    return send
+
+
+class Peer(NamedTuple):
+    """A library as it is used.
+
+    Attributes:
+        name: Its head in the table; {} is its version.
+        package: Whose version.
+        make: From a limit for the whole call, and where to register what is to be closed, makes what sends.
+        tells: What a caller is told of the attempts, as read in its source; ours is asked.
+        has_limit: It can be told of a limit for the whole call.
+    """
+
+    name: str
+    package: str
+    make: Callable[[float | None, ExitStack], Send]
+    tells: str = ""
+    has_limit: bool = True
+
+
+PEERS = (
+    Peer("urllib3 {} `Retry`, under requests", "urllib3", urllib3_under_requests, "a history", has_limit=False),
+    Peer("httpx-retries {}", "httpx-retries", httpx_retries, "their number"),
+    Peer("tenacity {}", "tenacity", tenacity_httpx, "a function's statistics"),
+    Peer("stamina {}", "stamina", stamina_httpx, "hooks"),
+    Peer("retryhttp {}", "retryhttp", retryhttp_httpx, "a function's statistics", has_limit=False),
+    Peer("aiohttp-retry {}", "aiohttp-retry", aiohttp_retry, "nothing", has_limit=False),
+    Peer("forbear", "forbear", forbear_httpx),
+)
+
+
+# The probes: what is done to the server, and what is told of what it saw.
+
+
+class Bench:
+    """One server, one peer, one probe."""
+
+    def __init__(self, server: FaultServer, peer: Peer, probe: str) -> None:
+        self.server, self.peer = server, peer
+        self.path = f"/{peer.make.__name__}/{probe}"
+        self.took = 0.0  # seconds, without the making of the client
+
+    def send(self, *steps: int | str, calls: int = 1, **order: Any) -> tuple[Answer, list[Any], int]:
+        """Play a script to a new client; return its last answer, what arrived and how often it was executed."""
+        self.server.script(self.path, *steps)
+        with ExitStack() as opened:
+            send = self.peer.make(order.get("limit"), opened)
+            started_at = time.monotonic()
+            answers = [send(Order(self.server.url + self.path, **order)) for _ in range(calls)]
+            self.took = time.monotonic() - started_at
+        return answers[-1], self.server.requests(self.path), self.server.executed(self.path)
+
+
+def lost_post(bench: Bench) -> str:
+    answer, _, executed = bench.send("reset", "reset", "reset", 200, method="POST", body=UPLOAD)
+    return f"executed {times(executed)}, {answer}"
+
+
+def lost_keyed_post(bench: Bench) -> str:
+    answer, arrived, _ = bench.send("reset", 200, method="POST", body=UPLOAD, headers={"Idempotency-Key": "order-4711"})
+    return f"sent {times(len(arrived))}, {answer}"
+
+
+def from_generator(bench: Bench) -> str:
+    def pieces() -> Iterator[bytes]:
+        yield UPLOAD[:512]
+        yield UPLOAD[512:]
+
+    return one_shot_body(bench, pieces)
+
+
+def from_iterator(bench: Bench) -> str:
+    return one_shot_body(bench, lambda: iter((UPLOAD[:512], UPLOAD[512:])))
+
+
+def one_shot_body(bench: Bench, body: Callable[[], Iterator[bytes]]) -> str:
+    answer, arrived, _ = bench.send(503, 200, method="PUT", body=body)
+    if len(arrived) == 1:
+        return f"not sent again, {answer}"
+    whole = all(one.body_bytes == len(UPLOAD) for one in arrived)
+    return f"sent again {'whole' if whole else f'with {arrived[-1].body_bytes} bytes'}, {answer}"
+
+
+def short_hint(bench: Bench) -> str:
+    answer, arrived, _ = bench.send("429;retry-after=1", 200)
+    if len(arrived) < 2:
+        return f"not sent again, {answer}"
+    gap = arrived[1].started_at - arrived[0].started_at
+    return "waits" if gap >= 0.99 else "comes back at once"
+
+
+def long_hint(bench: Bench) -> str:
+    with noted() as slept:
+        answer, arrived, _ = bench.send("429;retry-after=3600", 200)
+    if len(arrived) < 2:
+        return f"returns the {answer} at once"
+    waited = max(0.0, *slept, arrived[1].started_at - arrived[0].started_at)
+    if waited >= 3600:
+        return "sleeps for the hour"
+    return "comes back at once" if waited < 0.5 else f"comes back after {waited:.0f} s"
+
+
+def malformed_hint(bench: Bench) -> str:
+    answer, arrived, _ = bench.send("429;retry-after=soon", 200)
+    return f"{answer}" if len(arrived) > 1 else f"{answer}, the 429 is lost"
+
+
+def cut_body(bench: Bench) -> str:
+    answer, arrived, _ = bench.send("cut:100;body=1000", "200;body=1000")
+    if answer.error is not None:
+        return answer.error
+    return f"sent again, {answer.length:,} bytes" if len(arrived) > 1 else f"{answer.length:,} bytes"
+
+
+def whole_call(bench: Bench) -> str:
+    if not bench.peer.has_limit:
+        return "has none"
+    bench.send("503;delay=1000", limit=LIMIT)
+    return "kept" if bench.took <= LIMIT + 0.3 else f"took {bench.took:.0f} s"
+
+
+def outage(bench: Bench) -> str:
+    _, arrived, _ = bench.send(503, calls=OUTAGE)
+    return f"{len(arrived)}"
+
+
+def connections(bench: Bench) -> str:
+    _, arrived, _ = bench.send(503, 503, 503, 200)
+    return f"{len({one.connection for one in arrived})}" if len(arrived) == ATTEMPTS else "not sent four times"
+
+
+def story(bench: Bench) -> str:
+    if bench.peer.package != "forbear":
+        return bench.peer.tells
+    bench.server.script(bench.path, 503, 200)
+    with ExitStack() as opened:
+        answer = bench.peer.make(None, opened)(Order(bench.server.url + bench.path))
+    seen = [one.status for one in record_of(answer.response).attempts]
+    return "each attempt and wait" if seen == [503, 200] else "something else"
+
+
+PROBES: dict[str, Callable[[Bench], str]] = {
+    "a POST whose answer is lost, three times": lost_post,
+    "the same once, with an Idempotency-Key": lost_keyed_post,
+    "a PUT from a generator, then 503": from_generator,
+    "the same from an iterator": from_iterator,
+    "`Retry-After: 1`": short_hint,
+    "`Retry-After: 3600`": long_hint,
+    "`Retry-After: soon`": malformed_hint,
+    "a body cut in the middle": cut_body,
+    "a limit of 0.5 s for the whole call": whole_call,
+    f"requests for {OUTAGE} calls in an outage": outage,
+    "connections for four answers": connections,
+    "the caller is told of the attempts by": story,
+}
+
+
+@contextmanager
+def noted() -> Iterator[list[float]]:
+    """Long sleeps are not slept, but kept."""
+    slept: list[float] = []
+    sleep, asleep = time.sleep, asyncio.sleep
+
+    def instead(seconds: float) -> None:
+        if seconds > TOO_LONG:
+            slept.append(seconds)
+        else:
+            sleep(seconds)
+
+    async def ainstead(seconds: float, result: object = None) -> object:
+        if seconds > TOO_LONG:
+            slept.append(seconds)
+            return result
+        return await asleep(seconds, result)
+
+    time.sleep, asyncio.sleep = instead, ainstead  # type: ignore[assignment]
+    try:
+        yield slept
+    finally:
+        time.sleep, asyncio.sleep = sleep, asleep
+
+
+def times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def installed() -> list[Peer]:
+    """Those that can be asked, with their versions in their names."""
+    found = []
+    for peer in PEERS:
+        if find_spec(peer.package.replace("-", "_")) is not None:
+            number = "" if peer.package == "forbear" else version(peer.package)
+            found.append(peer._replace(name=peer.name.format(number)))
+    return found
+
+
+def measure() -> tuple[list[str], dict[str, list[str]]]:
+    """Heads and, by probe, the cells of all peers."""
+    peers = installed()
+    with FaultServer() as server:
+        rows = {name: [probe(Bench(server, peer, probe.__name__)) for peer in peers] for name, probe in PROBES.items()}
+    return [peer.name for peer in peers], rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    for name in ("forbear", "urllib3", "httpx", "httpx_retries", "stamina", "aiohttp_retry"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    heads, rows = measure()
+    if options.json:
+        print(json.dumps({"peers": heads, "rows": rows}, indent=1))
+        return 0
+    print(f"| | {' | '.join(heads)} |")
+    print(f"| --- |{' --- |' * len(heads)}")
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
