@@ -128,6 +128,7 @@ def test_a_long_series_is_cut(capsys):
     _, out, _ = explain(capsys, "--max-attempts", "100", "--base", "1", "--cap", "1", "--jitter", "none")
     assert len(rows(out)) == 20
     assert "… and 79 more" in out
+    assert "100 attempts and 99 s of waits" in out
 
 
 def test_a_slower_schedule_after_throttling_has_its_own_table(capsys, project):
@@ -178,6 +179,8 @@ odd = RetryPolicy(max_attempts=2, backoff=Odd())
 """
     )
     (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "talks.py").write_text("raise RuntimeError('one\\ntwo')\n")
+    (tmp_path / "leaves.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -210,6 +213,8 @@ def test_module_and_attribute(capsys, project, place, attempts):
         ("policies:absent", "cannot get policies:absent: AttributeError: "),
         ("absent:policy", "cannot get absent:policy: ModuleNotFoundError: "),
         ("broken:policy", "cannot get broken:policy: ZeroDivisionError: division by zero"),
+        ("talks:policy", "cannot get talks:policy: RuntimeError: one two"),
+        ("leaves:policy", "cannot get leaves:policy: SystemExit: 7"),
         ("policies:needs", "cannot get policies:needs: TypeError: "),
         ("policies:settings.text", "is a str, not a RetryPolicy, a Retry, or a function that returns one"),
         ("policies:", "cannot get policies:: "),

@@ -252,12 +252,14 @@ def how(retries: list[Retry], policy: RetryPolicy) -> str:
 def limits(explained: Explained) -> list[str]:
     """How long, and how often, at most."""
     policy, attempt = explained.policy, explained.attempt
-    attempts = f"{policy.max_attempts} attempt{'s' * (policy.max_attempts > 1)}"
+    attempts = f"{policy.max_attempts:,} attempt{'s' * (policy.max_attempts > 1)}"
     own, hinted = worst_cases(explained)
     lines = []
     if attempt == inf:
-        waits = spoken(explained.retries[-1].worst) if explained.retries else "0 s"
-        lines.append(f"worst case: {attempts} and {waits} of waits; give --attempt-timeout to know what that is in all")
+        waits = worst_case(policy.replace(hints="ignore", total_timeout=None), 0.0)
+        lines.append(
+            f"worst case: {attempts} and {spoken(waits)} of waits; give --attempt-timeout to know what that is in all"
+        )
     else:
         lines.append(f"worst case: {spoken(own)}, {attempts} of {spoken(attempt)} with all waits at their longest")
     if own < inf and hinted > own:

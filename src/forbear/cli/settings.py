@@ -119,8 +119,9 @@ def found(place: str) -> Chosen:
             value = getattr(value, name)
         if callable(value):
             value = value()
-    except Exception as error:  # whatever their module does
-        raise ValueError(f"cannot get {place}: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever their module does
+        told = " ".join(str(error).split())
+        raise ValueError(f"cannot get {place}: {type(error).__name__}: {told}") from None
     if isinstance(value, RetryPolicy):
         return Chosen(value)
     own = getattr(value, "policy", None)
