@@ -104,6 +104,18 @@ def test_from_urllib3_agrees_with_the_table(cells):
 
 
 @pytest.mark.parametrize("cells", cases(URLLIB3, 1))
+def test_from_httpx_retries_agrees_with_the_table(cells):
+    """As above, for the fields that the cell names."""
+    ours = evaluate(code(cells[2]), OURS)
+    if isinstance(ours, RetryTransport):
+        return
+    theirs = evaluate(code(cells[1]), {"Retry": importlib.import_module("httpx_retries").Retry})
+    converted = RetryPolicy.from_httpx_retries(theirs)
+    for field in given(code(cells[2])):
+        assert getattr(converted, field) == getattr(ours, field), field
+
+
+@pytest.mark.parametrize("cells", cases(URLLIB3, 1))
 def test_the_cell_of_httpx_retries_is_one(cells):
     """It is what its users have written, and counts retries where we count sends."""
     library = importlib.import_module("httpx_retries")

@@ -7,7 +7,8 @@ from forbear.simulation.waits import outlook
 
 matplotlib = pytest.importorskip("matplotlib")
 
-from forbear.simulation.fan import draw  # noqa: E402 - after the check that it can be had
+from forbear.simulation.fan import draw, each  # noqa: E402 - after the check that it can be had
+from forbear.simulation.plot import sheet  # noqa: E402
 
 FULL = outlook(Exponential(0.5, 20.0, jitter="full"), 4)
 
@@ -44,6 +45,21 @@ def test_waits_of_any_kind_can_be_drawn(tmp_path, backoff):
     path = tmp_path / "waits.svg"
     draw(str(path), outlook(backoff, 3), title="waits")
     assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("backoff", "bars"),
+    [
+        (Fixed(0.0), [(0.0, 0.0)] * 2),
+        (Exponential(1.0, 9.0, jitter="equal"), [(0.5, 1.0), (1.0, 2.0)]),
+        (Fixed(3.0), [(3.0 - 0.02, 3.0)] * 2),  # a line, to be seen
+    ],
+)
+def test_each_bar_is_the_range_of_a_wait(backoff, bars):
+    axes = sheet(4, 3).subplots()
+    each(axes, outlook(backoff, 2))
+    found = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in axes.patches]
+    assert found == [pytest.approx(bar) for bar in bars]
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path):

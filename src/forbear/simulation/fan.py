@@ -52,7 +52,7 @@ def each(axes: Any, retries: Sequence[Retry]) -> None:
     """A bar from the shortest to the longest wait before each retry, and its mean."""
     numbers = [one.number for one in retries]
     longest = max(one.longest for one in retries)
-    least = longest / 150 or 1.0  # a wait that is always the same is still to be seen
+    least = longest / 150  # a wait that is always the same is still to be seen
     axes.bar(
         numbers,
         [max(one.longest - one.shortest, least) for one in retries],
@@ -85,6 +85,8 @@ def together(axes: Any, retries: Sequence[Retry], slo: float | None) -> None:
             textcoords="offset points", ha="right", va="bottom", fontsize=8, color=LIMIT, bbox=PAPER,
         )  # fmt: skip
     dress(axes, numbers, "all waits so far")
+    if not retries[-1].worst:
+        axes.set_ylim(0, 1)
     axes.set_xlim(0, numbers[-1] + 0.15)
 
 
