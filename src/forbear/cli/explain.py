@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from ..core.outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
-from ..core.schedule import longest_attempt, worst_case
+from ..core.schedule import PHASES, longest_attempt, worst_case
 from ..simulation.waits import SEED, TIMES, outlook
 from .page import BOLD, YELLOW, Page, complain, spoken, teach
 from .settings import PRESET_NAMES, add_policy_arguments, chosen, code_of, value_of
@@ -261,7 +261,10 @@ def limits(explained: Explained) -> list[str]:
             f"worst case: {attempts} and {spoken(waits)} of waits; give --attempt-timeout to know what that is in all"
         )
     else:
-        lines.append(f"worst case: {spoken(own)}, {attempts} of {spoken(attempt)} with all waits at their longest")
+        phases = f" (attempt_timeout {PHASES} times)" if longest_attempt(policy, None) == attempt else ""
+        lines.append(
+            f"worst case: {spoken(own)}, {attempts} of {spoken(attempt)}{phases} with all waits at their longest"
+        )
     if own < inf and hinted > own:
         lines[-1] += f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"
     if policy.total_timeout is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .backoff import Backoff
     from .policy import RetryPolicy
 
-__all__ = ["extremes", "longest_attempt", "longest_hint", "longest_waits", "worst_case"]
+__all__ = ["PHASES", "extremes", "longest_attempt", "longest_hint", "longest_waits", "worst_case"]
 
 # What a schedule of the user's own is asked with; random.random() is always below 1.
 PROBES = (0.0, 0.5, 1.0 - 2.0**-53)
