@@ -26,8 +26,8 @@ import forbear.requests
 import forbear.urllib3
 from forbear import AwsStandard, CircuitBreaker, Fixed, IdempotencyKeys, RetryPolicy, StandardStrategy, record_of
 from forbear._rehearsal import AROUND, ON, Rehearsal, in_force
-from forbear.clock import SYSTEM_CLOCK
-from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast
+from forbear.clock import SKIPPING, SYSTEM_CLOCK
+from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
 from forbear.testing.rehearsing import Rehearsing
 
 URL = "http://api.example/"
@@ -197,6 +197,18 @@ def test_fewer_attempts_if_asked_for(over, server):
         found = record_of(get())
     assert len(server.requests()) == len(found.attempts) == 2
     assert found.reason == "attempts-exhausted"
+
+
+@every_adapter
+def test_events_tell_of_as_many_attempts_as_are_made(over, server):
+    """What is listened to from outside is told in every thread and loop, and says two of two."""
+    events = record()
+    get = over(f"{server.url}/", PATIENT)
+    with Rehearsing(listener=events), fast(max_attempts=2), ThreadPoolExecutor(1) as pool:
+        pool.submit(get).result()
+    assert events.names == ["attempt_failed", "retry_scheduled", "attempt_failed", "gave_up"]
+    (scheduled,) = events.named("retry_scheduled")
+    assert (scheduled.attempt, scheduled.max_attempts, scheduled.delay) == (1, 2, 100.0)
 
 
 @every_adapter
@@ -620,12 +632,13 @@ def test_a_transport_that_was_built_inside_is_as_any_other_after_it():
 
 
 def test_time_that_was_skipped_is_skipped_for_tests_only():
+    assert repr(SKIPPING) == "<SkippingClock>"
     with fast():
         scripted(503).get(URL)
         assert abs(SYSTEM_CLOCK.monotonic() - time.monotonic()) < 60
         with forbear.deadline(10):
             inside = forbear.context.CURRENT.get()
-            assert inside.clock is not SYSTEM_CLOCK
+            assert inside.clock is SKIPPING
     with forbear.deadline(10):
         assert forbear.context.CURRENT.get().clock is SYSTEM_CLOCK
 

@@ -7,7 +7,6 @@ everything else becomes an exchange.
 
 from __future__ import annotations
 
-from .._rehearsal import ON
 from .._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
 from ..context import CURRENT
 from .prefetching import WHOLE, aprefetch, length_ahead, prefetch
@@ -149,7 +148,6 @@ class FamilyRetrying(Retrying):
         """Begin a call that only the strategy concerns: some origin is unwell. None: it is for an exchange."""
         if (
             self._special
-            or ON  # by whose clock the strategy must be asked
             or ((scope := current()) is not None and not scope.asks_nothing)
             or "forbear" in request.extensions
             or type(request.stream) is not self._byte_stream
