@@ -100,16 +100,20 @@ def series() -> Any:
 
 
 class Download(BaseHTTPRequestHandler):
-    """A large file whose connection breaks in the middle; what asks for the rest gets ``answers``."""
+    """A large file whose connection breaks in the middle, once ``failures`` have been answered.
+
+    What asks for the rest gets ``answers``.
+    """
 
     protocol_version = "HTTP/1.1"
     content = b"0123456789abcdef" * 20_000
     answers: ClassVar[list[int]]
+    failures: ClassVar[list[int]]
 
     def do_GET(self):
         asked = self.headers.get("Range")
         first = 0 if asked is None else int(asked.removeprefix("bytes=").rstrip("-"))
-        status = 200 if asked is None else self.answers.pop(0)
+        status = (self.failures.pop(0) if self.failures else 200) if asked is None else self.answers.pop(0)
         body = self.content[first:] if status < 400 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -128,8 +132,8 @@ def download():
     """A function: the address of such a file."""
     servers = []
 
-    def serve(*answers):
-        handler = type("Answering", (Download,), {"answers": list(answers)})
+    def serve(*answers, failures=()):
+        handler = type("Answering", (Download,), {"answers": list(answers), "failures": list(failures)})
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
         threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}).start()
         return f"http://127.0.0.1:{servers[-1].server_port}/"

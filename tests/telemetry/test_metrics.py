@@ -257,6 +257,19 @@ def test_a_resumed_download_is_one_request(caller, download, registry, metrics, 
 
 
 @pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
+def test_a_download_that_was_retried_and_resumed(caller, download, registry, metrics, series):
+    """One request, two attempts of it, and one for the rest."""
+    url = download(206, failures=[503])
+    assert caller.calls(("GET", url), policy=POLICY, on_event=[metrics]) == [200]
+    assert series(registry, "forbear_requests_total", "outcome") == {("success_after_retry",): 1}
+    assert series(registry, "forbear_attempts_total", "kind", "result") == {
+        ("first", "5xx"): 1,
+        ("retry", "2xx"): 1,
+        ("resume", "2xx"): 1,
+    }
+
+
+@pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
 def test_a_download_that_cannot_be_resumed_is_told_of(caller, download, registry, metrics, series):
     (outcome,) = caller.calls(("GET", download(404)), policy=POLICY, on_event=[metrics])
     assert isinstance(outcome, Exception)
@@ -406,6 +419,26 @@ def test_an_unreachable_fleet_budget_is_counted(registry, metrics, series):
         ("fleet", "shared"): 0,
         ("fleet", "local"): 4,
     }
+
+
+def test_threads_lose_no_count(registry, metrics, series):
+    """Eight threads of two hundred calls, each of which is sent twice."""
+    inner = ScriptedTransport([503, 200] * 1600)
+    policy = RetryPolicy(max_attempts=50, backoff=Fixed(0))
+    client = httpx.Client(transport=RetryTransport(inner, policy=policy, budget=None, on_event=[metrics]))
+
+    def calls():
+        for _ in range(200):
+            client.get("http://a.test/")
+
+    threads = [threading.Thread(target=calls) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(series(registry, "forbear_requests_total", "outcome").values()) == 1600
+    assert sum(series(registry, "forbear_attempts_total", "kind", "result").values()) == len(inner.requests)
+    assert series(registry, "forbear_retries_total", "reason") == {("503",): len(inner.requests) - 1600}
 
 
 # --- labels -----------------------------------------------------------------------------------

@@ -109,6 +109,14 @@ def test_a_call_that_was_repeated_has_a_span(caller, server, traces):
     assert span.start_time <= span.events[0].timestamp
 
 
+def test_it_begins_when_the_call_did(caller, server, traces):
+    """And not when it was found out that there would be a second attempt."""
+    server.script("/", "503;delay=200", 200)
+    caller.calls(("GET", server.url), policy=POLICY, on_event=[otel.Spans(traces.provider)])
+    span = traces.the("forbear.request")
+    assert span.events[0].timestamp - span.start_time >= 0.19 * 1e9
+
+
 def test_a_call_that_failed_says_with_what(caller, server, traces):
     server.script("/", 503, 503, 502)
     caller.calls(("GET", server.url), policy=POLICY, on_event=[otel.Spans(traces.provider)])

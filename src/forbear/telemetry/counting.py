@@ -6,11 +6,11 @@ numbers.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..core._checks import a_switch
+from ..shared._locks import lock_of
 from . import METRICS, MOST_HOSTS, OTHER, STATES
 from .labels import host_of, method_of, result_of, retry_reason, source_of
 
@@ -33,7 +33,7 @@ class Counting:
     def __init__(self, *, metrics_host: bool = True) -> None:
         a_switch("metrics_host", metrics_host)
         self._has_host = metrics_host
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)  # another one in a forked child
         self._hosts: dict[str, str] = {}  # origin: its label
         self._names: set[str] = set()  # the labels that servers have
         self._watched: WeakSet[Vitals] = WeakSet()
