@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import assert_type
 from wsgiref.simple_server import make_server
 
@@ -18,6 +19,7 @@ import httpx2
 import redis
 import requests
 import uvicorn
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
@@ -63,6 +65,7 @@ from forbear.clock import Clock
 from forbear.core.events import (
     AttemptFailed,
     BudgetExhausted,
+    CallEnded,
     CircuitTransition,
     Event,
     FailedOver,
@@ -74,6 +77,7 @@ from forbear.core.events import (
 )
 from forbear.core.outcome import RequestFacts
 from forbear.redis import RedisBudget
+from forbear.telemetry import assets, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 
@@ -402,6 +406,20 @@ def errors() -> None:
     transport_error: type[httpx.TransportError] = forbear.httpx.CircuitOpenError
     timeout: type[httpx2.TimeoutException] = forbear.httpx2.DeadlineExceeded
     print(base, transport_error, timeout)
+
+
+def telemetry() -> None:
+    counted = prometheus.Metrics(CollectorRegistry(), metrics_host=False)
+    forbear.httpx.RetryTransport(on_event=[counted, otel.Metrics(), otel.Spans()])
+    forbear.requests.mount(requests.Session(), on_event=[counted])
+
+    def tell(event: Event | CallEnded) -> None:
+        if event.name == "call_ended":
+            print(event.client)
+
+    forbear.urllib3.RetryPoolManager(on_event=[tell])
+    assert_type(assets.read("forbear.rules.yml"), str)
+    assert_type(assets.write("/monitoring"), list[Path])
 
 
 def hints() -> None:
