@@ -49,6 +49,7 @@ class Files:
         self._path = path
         self._size = os.path.getsize(path)
         self._cuts = sorted(cuts)
+        self._left: list[int] = []  # of these, those at which the file that is being downloaded has not broken yet
         self._count = {"requests": 0, "bytes": 0}
 
     def serve(self) -> None:
@@ -75,12 +76,14 @@ class Files:
         self._count["requests"] += 1
         asked = re.search(r"\r\nrange: bytes=(\d+)-\r\n", head, re.IGNORECASE)
         first = int(asked[1]) if asked else 0
+        if not asked:
+            self._left = self._cuts.copy()
         lines = ["HTTP/1.1 206 Partial Content" if asked else "HTTP/1.1 200 OK", 'ETag: "v1"', "Accept-Ranges: bytes"]
         if asked:
             lines.append(f"Content-Range: bytes {first}-{self._size - 1}/{self._size}")
         lines.append(f"Content-Length: {self._size - first}")
         peer.sendall("\r\n".join([*lines, "", ""]).encode())
-        end = next((cut for cut in self._cuts if cut > first), self._size)
+        end = next((cut for cut in self._left if cut > first), self._size)
         place = first
         while place < end:
             sent = os.sendfile(peer.fileno(), file.fileno(), place, end - place)
@@ -88,6 +91,7 @@ class Files:
             place += sent
         if end == self._size:
             return True
+        self._left.remove(end)
         if self._cuts.index(end) % 2:
             time.sleep(BEFORE_RESET)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

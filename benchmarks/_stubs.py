@@ -12,6 +12,7 @@ import importlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any, Self
 
 URL = "https://api.example.com/v1/items?page=2"
@@ -27,6 +28,17 @@ HEADERS = [
     (b"Vary", b"Accept-Encoding"),
     (b"X-Request-Id", b"3f1c9a52d7e84b06"),
 ]
+
+
+class Buffer:
+    @property
+    def trailing_data(self) -> tuple[bytes, bool]:
+        return bytes(BODY), False
+
+
+# Below a stream of the library's own: a connection of HTTP/1.1 whose h11 has the body, since it came with its head.
+CONNECTION = SimpleNamespace(_h11_state=Buffer(), _network_stream=None)
+BELOW = SimpleNamespace(_stream=SimpleNamespace(_connection=CONNECTION))
 
 
 class Plan:
@@ -48,6 +60,8 @@ class Family:
         self.lib = lib = importlib.import_module(name)
 
         class Body(lib.SyncByteStream, lib.AsyncByteStream):
+            _httpcore_stream = BELOW
+
             def __iter__(self) -> Iterator[bytes]:
                 yield BODY
 

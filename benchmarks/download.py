@@ -2,9 +2,9 @@
 
     python benchmarks/download.py [--json FILE|-] [--size MB] [--cuts N] [--rounds N] [--rows TEXT] [--seed N] [--quick]
 
-Two tables. *Unbroken*: seconds of wall clock for the whole file, each client beside the bare one of its library,
-interleaved in one process; what may be compared is the ratio of the best rounds. *Broken*: a server that breaks
-every answer at random places; each client runs in a process of its own and says whether the file arrived
+Two tables. *Unbroken*: seconds for the whole file, by the clock and of CPU, each client beside the bare one of its
+library, interleaved in one process; what may be compared are the ratios of the best rounds. *Broken*: a server that
+breaks every answer at random places; each client runs in a process of its own and says whether the file arrived
 (sha256), with how many requests and bytes, and how much its memory grew. All retry without waiting, without a
 budget, at most 100 times in a row.
 """
@@ -83,18 +83,25 @@ def _unbroken(path: Path, rounds: int, chosen: list[Client]) -> dict[str, Any]:
     """The best and the median round of each client, and its best over that of the bare one."""
     present = [client for client in chosen if client.bare and all(map(find_spec, client.needs))]
     seconds: dict[str, list[float]] = {client.name: [] for client in present}
+    cpu: dict[str, list[float]] = {client.name: [] for client in present}
     with serving(path, []) as url:
         for _ in range(rounds):
             random.shuffle(present)
             for client in present:
-                started = time.perf_counter()
+                started, busy = time.perf_counter(), time.process_time()
                 client.download(url, len)
                 seconds[client.name].append(time.perf_counter() - started)
+                cpu[client.name].append(time.process_time() - busy)
     rows = {}
     for client in sorted(present, key=CLIENTS.index):
-        best = min(seconds[client.name])
-        bare = min(seconds.get(client.bare, [best]))
-        rows[client.name] = {"best": best, "median": sorted(seconds[client.name])[rounds // 2], "ratio": best / bare}
+        best, least = min(seconds[client.name]), min(cpu[client.name])
+        rows[client.name] = {
+            "best": best,
+            "median": sorted(seconds[client.name])[rounds // 2],
+            "ratio": best / min(seconds.get(client.bare, [best])),
+            "cpu": least,
+            "cpu_ratio": least / min(cpu.get(client.bare, [least])),
+        }
     return rows
 
 
@@ -159,7 +166,15 @@ def peak() -> float:
 def _rendered(report: dict[str, Any]) -> str:
     size = report["size"] / 1e6
     unbroken = [
-        (name, f"{row['best']:.3f}", f"{row['median']:.3f}", number(size / row["best"]), f"{row['ratio']:.3f}")
+        (
+            name,
+            f"{row['best']:.3f}",
+            f"{row['median']:.3f}",
+            number(size / row["best"]),
+            f"{row['ratio']:.3f}",
+            f"{row['cpu']:.3f}",
+            f"{row['cpu_ratio']:.3f}",
+        )
         for name, row in report["unbroken"].items()
     ]
     broken = [
@@ -180,7 +195,7 @@ def _rendered(report: dict[str, Any]) -> str:
         [
             table(
                 f"unbroken, {size:.0f} MB, {report['rounds']} rounds",
-                ("client", "best, s", "median, s", "MB/s", "best / bare"),
+                ("client", "best, s", "median, s", "MB/s", "best / bare", "CPU, s", "CPU / bare"),
                 unbroken,
             ),
             table(

@@ -18,6 +18,7 @@ FAMILIES = ("httpx", "httpx2")
 COLOURS = ("sync", "async")
 FORBEAR = (
     "forbear",
+    "forbear, prefetch=0, resume=False",
     "forbear, budget=None",
     "forbear, budget and breaker on",
     "forbear, total_timeout=30",

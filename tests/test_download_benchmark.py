@@ -38,5 +38,5 @@ def test_a_broken_download_arrives_with_one_request_more_than_it_broke():
         assert row["requests"] == len(report["cuts"]) + 1
         # A reset may take with it what was sent and not yet read: that much is sent once more.
         assert 1 <= row["bytes_ratio"] < 2
-        assert set(report["unbroken"][name]) == {"best", "median", "ratio"}
+        assert set(report["unbroken"][name]) == {"best", "median", "ratio", "cpu", "cpu_ratio"}
     assert not report["broken"]["httpx"]["arrived"]

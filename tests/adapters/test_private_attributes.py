@@ -144,7 +144,8 @@ def test_headers_keep_their_lines_in_list(name):
     assert headers._list == [(b"Content-Length", b"content-length", b"5")]
     response = lib.Response(200, stream=lib.ByteStream(b""))
     response.headers = SimpleNamespace(raw=[(b"Content-Length", b"5")])
-    assert prefetching.length_ahead(lib.Request("GET", "http://a"), response, 5) == 5
+    transport = SimpleNamespace(_prefetch=5, _places=prefetching.Places())
+    assert prefetching.unread(transport, lib.Request("GET", "http://a"), response) == 5
 
 
 @library

@@ -15,7 +15,7 @@ from .bodies import ConsumedBody, Guard, wants_guard
 from .elsewhere import answered_by
 from .errors import chain
 from .pools import free_lost_slots
-from .prefetching import LATE, WHOLE, aprefetch, length_ahead, prefetch
+from .prefetching import LATE, WHOLE, aprefetch, prefetch, unread
 from .redirects import HOP, Hop, redirect_target
 from .resuming import answer_of
 from .timeouts import DRAIN_BYTES, LoweredTimeout, Timeouts
@@ -188,18 +188,21 @@ class Exchange(CallExchange):
             verdict = self._judge(response, status, lines, response.extensions.get(SETTING))
         return self._judge_body(verdict)
 
-    def _length_ahead(self, response: Any) -> int:
-        """How much of the body to read before it is judged."""
+    def _missing(self, response: Any) -> int:
+        """How much of the body to wait for before the answer is judged; 0 or less: for nothing."""
         transport = self.transport
         if (
             not transport._prefetch
             or self.download is not None  # the caller has its beginning
             or self.call.policy is OFF
             or self.ahead is not None  # at the door
-            or type(response.stream) in transport._library.ready
+            or type(response.stream) in transport._ready
         ):
-            return 0
-        return length_ahead(self.outgoing, response, transport._prefetch)
+            return -1
+        missing = unread(transport, self.outgoing, response)
+        if missing == 0:
+            self.ahead = WHOLE
+        return missing
 
     def note_ahead(self, outcome: Outcome) -> None:
         """The answer's body was read ahead."""
@@ -267,7 +270,7 @@ class Exchange(CallExchange):
             and self.request.method == "GET"
             and response.status_code in (200, 206)
             and self.call.policy is not OFF
-            and (self.ahead is LATE or (self.ahead is None and type(stream) not in self.transport._library.ready))
+            and (self.ahead is LATE or (self.ahead is None and type(stream) not in self.transport._ready))
         )
 
     def _take_up(self, response: Any) -> Part:
@@ -331,9 +334,9 @@ class SyncExchange(Exchange):
                 response = self.transport._inner.handle_request(self.outgoing)
             except ConsumedBody as error:
                 raise self._refuse_second_reading(error) from None
-        length = self._length_ahead(response)
-        if length:
-            outcome = prefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+        missing = self._missing(response)
+        if missing > 0:
+            outcome = prefetch(self.transport, self.outgoing, response, missing, self.call.deadline_at)
             self.note_ahead(outcome)
         return response
 
@@ -440,9 +443,9 @@ class AsyncExchange(Exchange):
         return response
 
     async def _read_ahead(self, response: Any) -> None:
-        length = self._length_ahead(response)
-        if length:
-            outcome = await aprefetch(self.transport, self.outgoing, response, length, self.call.deadline_at)
+        missing = self._missing(response)
+        if missing > 0:
+            outcome = await aprefetch(self.transport, self.outgoing, response, missing, self.call.deadline_at)
             self.note_ahead(outcome)
 
     async def _call_hook(self, hooked: tuple[Any, int]) -> None:

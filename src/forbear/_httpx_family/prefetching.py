@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Outcome: TypeAlias = Literal["whole", "late", "broken"] | Exception
 
-__all__ = ["LATE", "WHOLE", "Ahead", "AsyncPrefetched", "Prefetched", "aprefetch", "length_ahead", "prefetch"]
+__all__ = ["LATE", "WHOLE", "AsyncPrefetched", "Places", "Prefetched", "aprefetch", "prefetch", "unread"]
 
 # What comes of reading ahead, if it is not the exception that broke the body.
 WHOLE: Literal["whole"] = "whole"
@@ -38,7 +38,7 @@ BROKEN: Literal["broken"] = "broken"
 
 SECONDS = 0.25  # longest that a body delays the hand-over of its head; a busy server's pause between the two
 READ_BYTES = 65_536  # as httpcore reads
-LENGTH, TYPE, FRAMING = b"content-length", b"content-type", b"transfer-encoding"
+LENGTH, TYPE = b"content-length", b"content-type"
 LONGEST = 9  # digits of a length, more than any that is read ahead
 ENDLESS = (b"text/event-stream", b"multipart/x-mixed-replace")  # of which each part is wanted when it comes
 INITIALS = frozenset({b"t", b"T", b"m", b"M"})  # of those
@@ -46,35 +46,62 @@ BODILESS_METHODS = frozenset({"HEAD", "CONNECT"})
 BODILESS_STATUSES = frozenset({101, 204, 304})
 
 
-def length_ahead(request: Any, response: Any, most: int) -> int:
-    """How many octets of the body are to be read ahead, 0 if none are.
+class Places:
+    """Where two lines stood among the headers of the answer before: mostly they stand there again."""
+
+    __slots__ = ("length", "type")
+
+    def __init__(self) -> None:
+        self.length = self.type = 0
+
+
+def unread(transport: Any, request: Any, response: Any) -> int:
+    """How many octets of the body to wait for: 0 if it came whole with its head, -1 if it is not to be read ahead.
 
     Every call that succeeds at once is asked, so this is written for speed: ``raw`` would make a new list of the
-    lines, at twice the price of all the rest.
+    lines, at the price of all the rest, and each look at a line that is not wanted counts.
     """
     try:
         lines = response.headers._list
     except AttributeError:
         lines = [(name, name.lower(), value) for name, value in response.headers.raw]
-    for line in lines:
-        if line[1] == LENGTH:
-            digits = line[2]
-            break
-    else:
-        return 0
+    places = transport._places
+    try:
+        _, name, digits = lines[places.length]
+        _, other, kind = lines[places.type]
+    except IndexError:
+        name = other = b""
+    if name != LENGTH:
+        for place, line in enumerate(lines):
+            if line[1] == LENGTH:
+                places.length = place
+                digits = line[2]
+                break
+        else:
+            return -1
+    if other != TYPE:
+        kind = b""
+        for place, line in enumerate(lines):
+            if line[1] == TYPE:
+                places.type = place
+                kind = line[2]
+                break
     if len(digits) > LONGEST or not digits.isdigit():
-        return 0
-    for line in lines:
-        if line[1] == TYPE:
-            if line[2][:1] in INITIALS and line[2].lower().startswith(ENDLESS):
-                return 0
-            break
+        return -1
+    if kind[:1] in INITIALS and kind.lower().startswith(ENDLESS):
+        return -1
     length = int(digits)
-    if length > most or request.method in BODILESS_METHODS or response.status_code in BODILESS_STATUSES:
-        return 0
+    if length > transport._prefetch or request.method in BODILESS_METHODS or response.status_code in BODILESS_STATUSES:
+        return -1
     if response.is_closed or response.is_stream_consumed:  # a transport below has read it
-        return 0
-    return length
+        return -1
+    below = getattr(response.stream, "_httpcore_stream", None)
+    if below is not None:
+        try:
+            length -= len(below._stream._connection._h11_state.trailing_data[0])
+        except AttributeError:
+            return length
+    return length if length > 0 else 0
 
 
 class Ahead:
@@ -132,30 +159,27 @@ class AsyncPrefetched(Ahead):
         await self.stream.aclose()
 
 
-def prefetch(transport: Any, request: Any, response: Any, length: int, deadline_at: float = inf) -> Outcome:
-    """Read the body as far as time allows; return what came of it."""
+def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
+    """Wait for so many octets of the body as far as time allows; return what came of it."""
     stream = response.stream
-    clock = transport._now, deadline_at
     try:
-        if hasattr(stream, "_httpcore_stream"):
-            if is_framed_otherwise(response):
-                return LATE
-            connection = connection_below(stream)
-            if connection is not None:
-                outcome = fill(connection, request, length, clock)
-                if outcome is not BROKEN:
-                    return outcome
+        connection = connection_below(stream)
+        if connection is not None:
+            outcome = fill(connection, request, missing, transport._now, deadline_at)
+            if outcome is not BROKEN:
+                return outcome
         response.stream = ahead = transport._library.prefetched()
         ahead.stream = stream
         ahead.chunks = chunks = []
-        until = None
+        until = 0.0
         rest = iter(stream)
         for chunk in rest:
             chunks.append(chunk)
-            length -= len(chunk)
-            if length != 0:
-                until = until_when(clock) if until is None else until
-                if transport._now() >= until:
+            missing -= len(chunk)
+            if missing != 0:
+                now = transport._now()
+                until = until or min(now + SECONDS, deadline_at)
+                if now >= until:
                     ahead.rest = rest
                     return LATE
     except Exception as error:
@@ -169,30 +193,27 @@ def prefetch(transport: Any, request: Any, response: Any, length: int, deadline_
     return WHOLE
 
 
-async def aprefetch(transport: Any, request: Any, response: Any, length: int, deadline_at: float = inf) -> Outcome:
-    """Read the body as far as time allows; return what came of it."""
+async def aprefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
+    """Wait for so many octets of the body as far as time allows; return what came of it."""
     stream = response.stream
-    clock = transport._now, deadline_at
     try:
-        if hasattr(stream, "_httpcore_stream"):
-            if is_framed_otherwise(response):
-                return LATE
-            connection = connection_below(stream)
-            if connection is not None:
-                outcome = await afill(connection, request, length, clock)
-                if outcome is not BROKEN:
-                    return outcome
+        connection = connection_below(stream)
+        if connection is not None:
+            outcome = await afill(connection, request, missing, transport._now, deadline_at)
+            if outcome is not BROKEN:
+                return outcome
         response.stream = ahead = transport._library.async_prefetched()
         ahead.stream = stream
         ahead.chunks = chunks = []
-        until = None
+        until = 0.0
         rest = stream.__aiter__()
         async for chunk in rest:
             chunks.append(chunk)
-            length -= len(chunk)
-            if length != 0:
-                until = until_when(clock) if until is None else until
-                if transport._now() >= until:
+            missing -= len(chunk)
+            if missing != 0:
+                now = transport._now()
+                until = until or min(now + SECONDS, deadline_at)
+                if now >= until:
                     ahead.rest = rest
                     return LATE
     except Exception as error:
@@ -209,33 +230,23 @@ async def aprefetch(transport: Any, request: Any, response: Any, length: int, de
     return WHOLE
 
 
-def is_framed_otherwise(response: Any) -> bool:
-    """Transfer-Encoding overrides a length (RFC 9112 section 6.3)."""
-    return any(name.lower() == FRAMING for name, _ in response.headers.raw)
-
-
-def until_when(clock: tuple[Callable[[], float], float]) -> float:
-    now, deadline_at = clock
-    return min(now() + SECONDS, deadline_at)
-
-
 # HTTP/1.1.
 
 
 def connection_below(stream: Any) -> Any:
     """The HTTP/1.1 connection that a body comes from; None if it is another one, or cannot be seen."""
-    connection = getattr(getattr(stream._httpcore_stream, "_stream", None), "_connection", None)
+    below = getattr(stream, "_httpcore_stream", None)
+    connection = getattr(getattr(below, "_stream", None), "_connection", None)
     if hasattr(getattr(connection, "_h11_state", None), "trailing_data") and hasattr(connection, "_network_stream"):
         return connection
     return None
 
 
-def fill(connection: Any, request: Any, length: int, clock: tuple[Callable[[], float], float]) -> Outcome:
+def fill(connection: Any, request: Any, missing: int, now: Callable[[], float], deadline_at: float) -> Outcome:
     """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what broke it."""
-    missing = length - len(connection._h11_state.trailing_data[0])  # most bodies come with their head
-    until = until_when(clock) if missing > 0 else 0.0
+    until = min(now() + SECONDS, deadline_at)
     while missing > 0:
-        left = until - clock[0]()
+        left = until - now()
         if left <= 0:
             return LATE
         seconds, is_ours = limit(request, left)
@@ -250,12 +261,11 @@ def fill(connection: Any, request: Any, length: int, clock: tuple[Callable[[], f
     return WHOLE
 
 
-async def afill(connection: Any, request: Any, length: int, clock: tuple[Callable[[], float], float]) -> Outcome:
+async def afill(connection: Any, request: Any, missing: int, now: Callable[[], float], deadline_at: float) -> Outcome:
     """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what broke it."""
-    missing = length - len(connection._h11_state.trailing_data[0])  # most bodies come with their head
-    until = until_when(clock) if missing > 0 else 0.0
+    until = min(now() + SECONDS, deadline_at)
     while missing > 0:
-        left = until - clock[0]()
+        left = until - now()
         if left <= 0:
             return LATE
         seconds, is_ours = limit(request, left)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
 from ..context import CURRENT
-from .prefetching import WHOLE, aprefetch, length_ahead, prefetch
+from .prefetching import WHOLE, Places, aprefetch, prefetch, unread
 from .resuming import answer_of
 
 TYPE_CHECKING = False
@@ -137,6 +137,8 @@ class FamilyRetrying(Retrying):
         self._inner = inner
         self._inner_retries = take_over_retries(inner, type(self).__name__)
         self._byte_stream = library.byte_stream
+        self._ready = library.ready
+        self._places = Places()
         self._exchange: Any = SyncExchange if self._method == "handle_request" else AsyncExchange
         self._origin_of = origin_of
         self._token_class = RetryToken
@@ -211,8 +213,10 @@ class SyncRetrying(FamilyRetrying):
         try:
             response = self._inner.handle_request(request)
             broke = None
-            if self._looks_at_bodies and response.status_code < 300:
-                broke = self._receive(request, response, scope, started_at)
+            if self._looks_at_bodies and response.status_code < 300 and type(response.stream) not in self._ready:
+                missing = unread(self, request, response) if self._prefetch else -1
+                if missing != 0:
+                    broke = self._receive(request, response, missing, (self, request, scope, started_at))
         except Exception as error:
             exchange = self._exchange(self, request, started_at)
             exchange.first_error = error
@@ -234,22 +238,16 @@ class SyncRetrying(FamilyRetrying):
         exchange.call.sent(token)
         return exchange.run()
 
-    def _receive(self, request: Any, response: Any, scope: Any, started_at: float) -> Exception | None:
-        """Read the body if it is small, else let it resume; return what broke it meanwhile."""
-        stream = response.stream
-        if type(stream) in self._library.ready:
-            return None
-        if self._prefetch:
-            length = length_ahead(request, response, self._prefetch)
-            if length:
-                outcome = prefetch(self, request, response, length)
-                if outcome is WHOLE:
-                    return None
-                if isinstance(outcome, Exception):
-                    return outcome
-                stream = response.stream
+    def _receive(self, request: Any, response: Any, missing: int, call: Any) -> Exception | None:
+        """Wait for the rest of a small body, let any other resume; return what broke it meanwhile."""
+        if missing > 0:
+            outcome = prefetch(self, request, response, missing)
+            if outcome is WHOLE:
+                return None
+            if isinstance(outcome, Exception):
+                return outcome
         if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            response.stream = self._library.resuming(stream, answer_of(response), (self, request, scope, started_at))
+            response.stream = self._library.resuming(response.stream, answer_of(response), call)
         return None
 
     def close(self) -> None:
@@ -289,8 +287,10 @@ class AsyncRetrying(FamilyRetrying):
         try:
             response = await self._inner.handle_async_request(request)
             broke = None
-            if self._looks_at_bodies and response.status_code < 300:
-                broke = await self._receive(request, response, scope, started_at)
+            if self._looks_at_bodies and response.status_code < 300 and type(response.stream) not in self._ready:
+                missing = unread(self, request, response) if self._prefetch else -1
+                if missing != 0:
+                    broke = await self._receive(request, response, missing, (self, request, scope, started_at))
         except Exception as error:
             exchange = self._exchange(self, request, started_at)
             exchange.first_error = error
@@ -312,23 +312,16 @@ class AsyncRetrying(FamilyRetrying):
         exchange.call.sent(token)
         return await exchange.run()
 
-    async def _receive(self, request: Any, response: Any, scope: Any, started_at: float) -> Exception | None:
-        """Read the body if it is small, else let it resume; return what broke it meanwhile."""
-        stream = response.stream
-        if type(stream) in self._library.ready:
-            return None
-        if self._prefetch:
-            length = length_ahead(request, response, self._prefetch)
-            if length:
-                outcome = await aprefetch(self, request, response, length)
-                if outcome is WHOLE:
-                    return None
-                if isinstance(outcome, Exception):
-                    return outcome
-                stream = response.stream
+    async def _receive(self, request: Any, response: Any, missing: int, call: Any) -> Exception | None:
+        """Wait for the rest of a small body, let any other resume; return what broke it meanwhile."""
+        if missing > 0:
+            outcome = await aprefetch(self, request, response, missing)
+            if outcome is WHOLE:
+                return None
+            if isinstance(outcome, Exception):
+                return outcome
         if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            call = self, request, scope, started_at
-            response.stream = self._library.async_resuming(stream, answer_of(response), call)
+            response.stream = self._library.async_resuming(response.stream, answer_of(response), call)
         return None
 
     async def aclose(self) -> None:
