@@ -60,14 +60,15 @@ BLOCKS = [
     ("With SDKs", None, [], 0.0),  # a file of tests for openai; tests/sdk runs it, where the SDKs are
     ("With SDKs", None, [], 0.0),  # and for stripe
     (
-        "Recipes",
+        "Which settings for which service",
         [
             line
-            for path in ("GET web", "GET batch", "POST model", "GET page")
+            for path in ("GET web", "GET stock", "GET batch", "POST model", "GET page")
             for line in [path.replace(" ", " https://api.example.com/")] * 2
-        ],
+        ]
+        + ["POST https://api.stripe.com/v1/charges"] * 2,
         [],
-        [0.005, 0.05, 0.5, 1.0],  # half of 0.01, 0.1, 1 and 2
+        [0.25, 0.005, 0.05, 0.05, 0.5, 1.0],  # half of 0.5, 0.01, 0.1, 0.1, 1 and 2
     ),
     ("The budget", TWICE, ["<RetryBudget 49/50, 1 scope below full>"], 2.0),
     ("The budget", TWICE, ["<RetryBudget 0/1, 1 scope below full>"], 2.0),
