@@ -128,8 +128,8 @@ class Order:
         self.content = content(options.data)
         self.method: str = (options.request or ("GET" if self.content is None else "POST")).upper()
         self.sha256: str | None = None if options.sha256 is None else options.sha256.lower()
-        to_stdout = options.output is None or str(options.output) == "-"
-        self.part = None if to_stdout else Part(options.output, self.url)
+        output: Path | None = options.output
+        self.part = None if output is None or str(output) == "-" else Part(output, self.url)
         if not self.url.startswith(("http://", "https://")):
             raise Mistake(f"the URL must begin with http:// or https://, got {self.url!r}", NOT_A_URL)
         if self.sha256 is not None and (len(self.sha256) != 64 or not set(self.sha256) <= set("0123456789abcdef")):
