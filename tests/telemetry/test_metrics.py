@@ -26,7 +26,6 @@ from forbear.httpx import RetryTransport
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
-HTTPX_FAMILY = ["httpx-sync", "httpx-asyncio", "httpx-trio", "httpx2-sync", "httpx2-asyncio", "httpx2-trio"]
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 SECRET = "S3CRET"
 
@@ -237,7 +236,6 @@ def test_a_deadline_that_is_over_is_a_failure(caller, server, registry, metrics,
     assert series(registry, "forbear_attempts_total", "kind") == {}
 
 
-@pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
 def test_a_resumed_download_is_one_request(caller, download, registry, metrics, series):
     """Its first attempt was answered and counted once; what asked for the rest is no retry of it."""
     seen = []
@@ -256,7 +254,6 @@ def test_a_resumed_download_is_one_request(caller, download, registry, metrics, 
     assert told.request_id == seen[0].request_id
 
 
-@pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
 def test_a_download_that_was_retried_and_resumed(caller, download, registry, metrics, series):
     """One request, two attempts of it, and one for the rest."""
     url = download(206, failures=[503])
@@ -269,7 +266,6 @@ def test_a_download_that_was_retried_and_resumed(caller, download, registry, met
     }
 
 
-@pytest.mark.parametrize("caller", HTTPX_FAMILY, indirect=True)
 def test_a_download_that_cannot_be_resumed_is_told_of(caller, download, registry, metrics, series):
     (outcome,) = caller.calls(("GET", download(404)), policy=POLICY, on_event=[metrics])
     assert isinstance(outcome, Exception)

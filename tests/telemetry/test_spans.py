@@ -169,7 +169,6 @@ def test_an_open_circuit_ends_the_span_of_the_call_that_waited_for_it(traces):
 
 
 @pytest.mark.parametrize("answer", [206, 404])
-@pytest.mark.parametrize("caller", ["httpx-sync", "httpx2-asyncio", "httpx-trio"], indirect=True)
 def test_a_download_that_is_resumed_has_a_span(caller, answer, download, traces):
     """Below whoever reads it; left when the rest has begun to come, or will not."""
     spans = otel.Spans(traces.provider)
