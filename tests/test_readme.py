@@ -30,6 +30,7 @@ from forbear.cli.callers import HttpxCaller
 from forbear.cli.demo import run
 from forbear.cli.scenes import SCENES
 from forbear.redis import RedisBudget
+from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport
 
 ROOT = Path(__file__).parent.parent
@@ -476,3 +477,17 @@ def test_every_sdk_of_the_table_is_tested():
     _, rows = table("SDK")
     named = {re.sub(r" \d.*", "", cells[0]).lower().replace("-", "_") for cells in rows}
     assert named == {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "sdk").glob("test_*.py")}
+
+
+def test_the_tuning_table_names_what_ships():
+    """Alerts and recorded series stand in the rules; metrics in the table that both exporters are made from."""
+    section = README.partition("### Tuning")[2].partition("\n## ")[0]
+    rules = assets.read(assets.RULES)
+    for alert in re.findall(r"`(Forbear\w+)`", section):
+        assert f"alert: {alert}\n" in rules
+    for series, threshold in re.findall(r"`(forbear:[\w:]+)` ([<>] [\d.]+)", section):
+        assert f"record: {series}\n" in rules
+        assert re.search(rf"{series}\S* {threshold}\b", rules), (series, threshold)
+    told = set(re.findall(r"`(forbear_\w+)", section))
+    assert told
+    assert told <= {metric.prometheus_name for metric in METRICS.values()}
