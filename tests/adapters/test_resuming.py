@@ -508,6 +508,52 @@ async def test_a_deadline_that_ends_a_resumption_is_told(adapter, server):
     assert isinstance(caught.value, adapter.timeout_error)
 
 
+async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
+    """A byte now and then keeps every read timeout from firing, and counts as progress."""
+    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1};drip=150")
+    policy = POLICY.replace(backoff=Fixed(0.0))
+    async with adapter.client(policy=policy) as client:
+        with forbear.deadline(0.4), pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", server.url + "/file")
+        assert adapter.is_idle(client)
+    assert len(server.requests("/file")) == 2
+
+
+async def test_a_file_that_is_not_ours_to_read_again_is_not_sent_again(adapter, server, options):
+    """A GET with a one-shot body cannot be asked for the rest."""
+
+    def chunks():
+        yield b"x"
+
+    async def achunks():
+        yield b"x"
+
+    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            content = achunks() if adapter.is_async else chunks()
+            await adapter.call(client, "GET", server.url + "/file", content=content)
+    assert len(server.requests("/file")) == 1
+
+
+async def test_closing_while_the_rest_is_asked_for_closes_what_comes(adapter, options):
+    """The response was given up in the meantime, from elsewhere: nothing stays open."""
+    inner = Parts(adapter, WHOLE, [2_500])
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.open(client, "GET", "http://a.example.com/file")
+        body = response.stream._stream  # below the client's own
+        options["clock"].sleep = lambda seconds: setattr(body, "_closed", True)
+
+        async def asleep(seconds):
+            body._closed = True
+
+        options["clock"].asleep = asleep
+        with pytest.raises(adapter.library.ReadError):
+            await adapter.read(response)
+    assert inner.open == 0
+    assert len(inner.asked) == 2
+
+
 async def test_the_scope_is_that_of_the_call(adapter, server, options):
     """A block that the body is read in says nothing about it; the one that the call was made in does."""
     events = []
