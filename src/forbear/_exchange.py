@@ -12,7 +12,7 @@ from math import inf
 from ._added import ATTEMPT, STOPPING, TOLD, has_header, left_line, new_key, wants_key
 from ._rehearsal import ON, in_force
 from ._retrying import OFF
-from .context import CURRENT, heard_by
+from .context import CURRENT
 from .core.call import Call
 from .core.nesting import ends_outer_loops, outer_loop
 from .core.outcome import Failure, FailureKind, Phase
@@ -56,6 +56,7 @@ class CallExchange:
     body: Any = None  # a guard: ``ready``, ``error``
     timeouts: Any = None  # ``cut_short(kind, now)``
     initial_delay = 0.0
+    listeners: tuple[Callable[[Event], object], ...] = ()  # of tests
     generated_key: tuple[tuple[str, str], ...] = ()
     last_error: Exception | None = None
     has_told_end = False
@@ -80,7 +81,7 @@ class CallExchange:
 
             played = Understudy(transport, terms, started_at)
             started_at = played.started_at
-            self.scope = heard_by(self.scope, terms.listeners)
+            self.listeners = terms.listeners
         self.transport: Any = played
         self.sleeper = played._sleeper
         self.aimed_at = facts.origin
@@ -442,7 +443,7 @@ class CallExchange:
         self.transport._notices.succeeded(self.call, status, now, self._listeners())
 
     def _listeners(self) -> tuple[Callable[[Event], object], ...]:
-        return () if self.scope is None else self.scope.listeners
+        return self.listeners if self.scope is None else self.scope.listeners + self.listeners
 
     def _is_bounded(self) -> bool:
         """``forbear.deadline`` goes on bounding the body that the caller streams."""

@@ -106,22 +106,14 @@ def moved(instant: float, clock: Clock, onto: Clock, now: float) -> float:
     return now + instant - clock.monotonic()
 
 
-def heard_by(scope: Scope | None, listeners: tuple[Callable[[Event], object], ...]) -> Scope | None:
-    """What the scope says, and these listeners are told too."""
-    if not listeners:
-        return scope
-    if scope is None:
-        return Scope({}, inf, SYSTEM_CLOCK, listeners)
-    return Scope(scope.fields, scope.deadline_at, scope.clock, (*scope.listeners, *listeners), scope.incoming)
-
-
-def scope_here() -> Scope | None:
-    """What holds for a call that begins here, with the listeners of tests."""
-    scope, terms = CURRENT.get(), in_force()
-    return scope if terms is None else heard_by(scope, terms.listeners)
-
-
 CURRENT: ContextVar[Scope | None] = ContextVar("forbear", default=None)
+
+
+def listeners_here() -> tuple[Callable[[Event], object], ...]:
+    """Who is told of what happens here beside the transport's own: those of blocks, and of tests."""
+    scope, terms = CURRENT.get(), in_force()
+    listeners = () if scope is None else scope.listeners
+    return listeners if terms is None else listeners + terms.listeners
 
 
 class Block:
@@ -239,9 +231,10 @@ class Listening(Block):
         self._listener = listener
 
     def _inside(self, outer: Scope | None) -> Scope:
-        inside = heard_by(outer, (self._listener,))
-        assert inside is not None
-        return inside
+        if outer is None:
+            return Scope({}, inf, SYSTEM_CLOCK, (self._listener,))
+        listeners = (*outer.listeners, self._listener)
+        return Scope(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
 
     def _fresh(self) -> Block:
         return Listening(self._listener)

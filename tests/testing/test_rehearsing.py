@@ -377,6 +377,52 @@ async def test_calls_side_by_side_each_skip_their_own_waits():
     assert found == ["attempts-exhausted"] * 10
 
 
+BROKEN = "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1"
+
+
+def over_httpx_stream(url, policy):
+    client = httpx.Client(transport=forbear.httpx.RetryTransport(policy=policy))
+    CLOSES.append(client.close)
+    return lambda: client.get(url)
+
+
+def over_requests_stream(url, policy):
+    session = requests.Session()
+    session.trust_env = False
+    forbear.requests.mount(session, policy)
+    CLOSES.append(session.close)
+    return lambda: session.get(url, stream=True)
+
+
+DOWNLOADS = [
+    pytest.param(over_httpx_stream, httpx.ReadError, id="httpx"),
+    pytest.param(over_requests_stream, requests.exceptions.ChunkedEncodingError, id="requests"),
+]
+
+
+@pytest.mark.parametrize(("over", "_"), DOWNLOADS)
+def test_a_broken_download_goes_on_at_once(over, _, server):
+    """The wait before the rest is asked for is skipped and noted as any other, and is heard of."""
+    server.script("/", *BROKEN)
+    events = record()
+    with fast(), Rehearsing(listener=events):
+        response = over(f"{server.url}/", PATIENT)()
+        assert len(response.content) == 200_000
+    assert len(server.requests()) == 2
+    assert record_of(response).attempts[0].delay == 100.0
+    assert events.names == ["attempt_failed", "retry_scheduled", "resume"]
+
+
+@pytest.mark.parametrize(("over", "error"), DOWNLOADS)
+def test_a_broken_download_stays_broken_when_disabled(over, error, server):
+    """The rest would be a second request."""
+    server.script("/", *BROKEN)
+    with disabled(), pytest.raises((error, httpx.RemoteProtocolError)) as caught:
+        _ = over(f"{server.url}/", PATIENT)().content
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).reason == "attempts-exhausted"
+
+
 # --- as a decorator ---------------------------------------------------------------------------
 
 

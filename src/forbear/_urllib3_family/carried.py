@@ -13,7 +13,7 @@ from urllib3.util import parse_url
 
 from .._rehearsal import Terms, in_force
 from .._understudy import strategy_for
-from ..context import CURRENT, Scope, heard_by
+from ..context import CURRENT, Scope
 from ..core.call import Call
 from ..core.nesting import ends_outer_loops
 from ..shared.standard import StandardStrategy
@@ -45,7 +45,7 @@ def begin(policy: RetryPolicy, clock: Clock, now: float) -> Carried:
     if policy.total_timeout is not None:
         deadline_at = min(deadline_at, now + policy.total_timeout)
     if terms is not None:
-        policy, scope = terms.bounded(policy), heard_by(scope, terms.listeners)
+        policy = terms.bounded(policy)
     return Carried(policy, scope, deadline_at, clock, terms, now)
 
 
@@ -114,7 +114,8 @@ class Carried:
 
     @property
     def listeners(self) -> tuple[Callable[[Event], object], ...]:
-        return () if self.scope is None else self.scope.listeners
+        listeners = () if self.scope is None else self.scope.listeners
+        return listeners if self.terms is None else listeners + self.terms.listeners
 
     @property
     def sends_once(self) -> bool:

@@ -11,7 +11,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..context import scope_here
+from ..context import listeners_here
 from ..core.events import (
     AttemptFailed,
     BudgetExhausted,
@@ -316,8 +316,6 @@ class Notices:
 
     def moved(self, edge: Transition) -> None:
         """The breaker passed from one state to another because of a call of this client."""
-        scope = scope_here()
-
         event = CircuitTransition(
             self.client,
             edge.origin,
@@ -327,8 +325,9 @@ class Notices:
             edge.failure_rate,
             edge.open_for,
         )
-        listeners = self._listeners if scope is None else self._listeners + scope.listeners
-        self._tell(event, listeners, logging.WARNING if event.to_state == "open" else logging.INFO)
+        self._tell(
+            event, self._listeners + listeners_here(), logging.WARNING if event.to_state == "open" else logging.INFO
+        )
 
     def nested(self, header: str, switch: str) -> None:
         """A loop above this one retries too. Logged once per client."""
