@@ -78,7 +78,7 @@ from forbear.core.events import (
 from forbear.core.outcome import RequestFacts
 from forbear.redis import RedisBudget
 from forbear.telemetry import assets, otel, prometheus
-from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
+from forbear.testing import FakeClock, FaultServer, ScriptedTransport, assert_schedule, disabled, fast, record
 
 
 def policies() -> None:
@@ -448,3 +448,21 @@ def testing() -> None:
     assert_type(FakeClock().sleeps, list[float])
     with FaultServer() as server:
         assert_type(server, FaultServer)
+    assert_schedule(RetryPolicy(max_attempts=3), [(0, 1), (0.0, 2.5)])
+    with fast(), fast(max_attempts=2), disabled():
+        pass
+
+
+@fast(max_attempts=2)
+def rehearsed(number: int) -> str:
+    return str(number)
+
+
+@disabled()
+async def arehearsed(number: int) -> str:
+    return rehearsed(number)
+
+
+async def of_rehearsed() -> None:
+    assert_type(rehearsed(1), str)
+    assert_type(await arehearsed(1), str)
