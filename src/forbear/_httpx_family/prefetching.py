@@ -70,7 +70,7 @@ def unread(transport: Any, request: Any, response: Any) -> int:
         _, name, digits = lines[places.length]
         _, other, kind = lines[places.type]
     except IndexError:
-        name = other = b""
+        name = other = digits = kind = b""
     if name != LENGTH:
         for place, line in enumerate(lines):
             if line[1] == LENGTH:
@@ -161,7 +161,7 @@ class AsyncPrefetched(Ahead):
 
 def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
     """Wait for so many octets of the body as far as time allows; return what came of it."""
-    stream = response.stream
+    stream, ahead = response.stream, None
     try:
         connection = connection_below(stream)
         if connection is not None:
@@ -185,7 +185,8 @@ def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline
     except Exception as error:
         with suppress(Exception):
             stream.close()
-        ahead.error = error
+        if ahead is not None:
+            ahead.error = error
         return error
     except BaseException:
         stream.close()
@@ -195,7 +196,7 @@ def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline
 
 async def aprefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
     """Wait for so many octets of the body as far as time allows; return what came of it."""
-    stream = response.stream
+    stream, ahead = response.stream, None
     try:
         connection = connection_below(stream)
         if connection is not None:
@@ -219,7 +220,8 @@ async def aprefetch(transport: Any, request: Any, response: Any, missing: int, d
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
-        ahead.error = error
+        if ahead is not None:
+            ahead.error = error
         return error
     except BaseException:
         import anyio
