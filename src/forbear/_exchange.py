@@ -228,7 +228,8 @@ class CallExchange:
                 failure,
                 now,
                 body_ready=self.body is None or self.body.ready,
-                nested=is_nested(getattr(error, RECORD, None)) or self._sends_once(),
+                # Nobody above repeats what came of a body: asking for the rest multiplies nothing.
+                nested=is_nested(getattr(error, RECORD, None)) or (self._sends_once() and not failure.progress),
             )
         if type(verdict) is not Renew:
             self._tell_failure(verdict, now)
@@ -373,11 +374,16 @@ class CallExchange:
         offset = download.first + self.received
         part = download.judge(self.received, status, lines)
         if part is Part.OTHER:
-            self.call.refusal = GiveUp(Reason.RESPONSE_DELIVERED)
+            self.distrust()
         else:
             trail.resumed += (offset,)
             self._tell_resumption("resumed")
         return part
+
+    def distrust(self) -> None:
+        """What was to be the rest is something else, and the caller has the beginning."""
+        if self.call.refusal is None:
+            self.call.refusal = GiveUp(Reason.RESPONSE_DELIVERED)
 
     def fail_to_resume(self, error: Exception) -> Exception:
         """The rest of the body will not come: attach the story to the error that broke it."""

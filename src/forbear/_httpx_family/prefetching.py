@@ -161,16 +161,17 @@ class AsyncPrefetched(Ahead):
 
 def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
     """Wait for so many octets of the body as far as time allows; return what came of it."""
-    stream, ahead = response.stream, None
+    stream = response.stream
+    ahead = transport._library.prefetched()
+    ahead.stream = stream
+    ahead.chunks = chunks = []
     try:
         connection = connection_below(stream)
         if connection is not None:
             outcome = fill(connection, request, missing, transport._now, deadline_at)
             if outcome is not BROKEN:
                 return outcome
-        response.stream = ahead = transport._library.prefetched()
-        ahead.stream = stream
-        ahead.chunks = chunks = []
+        response.stream = ahead
         until = 0.0
         rest = iter(stream)
         for chunk in rest:
@@ -185,8 +186,8 @@ def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline
     except Exception as error:
         with suppress(Exception):
             stream.close()
-        if ahead is not None:
-            ahead.error = error
+        ahead.error = error
+        response.stream = ahead
         return error
     except BaseException:
         stream.close()
@@ -196,16 +197,17 @@ def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline
 
 async def aprefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
     """Wait for so many octets of the body as far as time allows; return what came of it."""
-    stream, ahead = response.stream, None
+    stream = response.stream
+    ahead = transport._library.async_prefetched()
+    ahead.stream = stream
+    ahead.chunks = chunks = []
     try:
         connection = connection_below(stream)
         if connection is not None:
             outcome = await afill(connection, request, missing, transport._now, deadline_at)
             if outcome is not BROKEN:
                 return outcome
-        response.stream = ahead = transport._library.async_prefetched()
-        ahead.stream = stream
-        ahead.chunks = chunks = []
+        response.stream = ahead
         until = 0.0
         rest = stream.__aiter__()
         async for chunk in rest:
@@ -220,8 +222,8 @@ async def aprefetch(transport: Any, request: Any, response: Any, missing: int, d
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
-        if ahead is not None:
-            ahead.error = error
+        ahead.error = error
+        response.stream = ahead
         return error
     except BaseException:
         import anyio

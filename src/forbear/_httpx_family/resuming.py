@@ -55,7 +55,12 @@ class Body:
         """Count a chunk that is about to be handed out."""
         self._received += len(chunk)
         if self._ends_at is not None and self._received > self._ends_at:
-            raise self._given_up()  # more than there is: nothing of this part can be trusted
+            # More than there is: nothing of this part can be trusted.
+            assert self._exchange is not None
+            assert self._error is not None
+            self._exchange.distrust()
+            self._exchange.fail_to_resume(self._error)
+            raise self._what_broke_it()
         return chunk
 
     def _is_short(self) -> bool:
@@ -114,13 +119,10 @@ class Body:
         if "network_stream" in response.extensions:
             extensions["network_stream"] = response.extensions["network_stream"]
 
-    def _given_up(self) -> Exception:
-        """What to raise for a part that is not what it said: the error that made it be asked for."""
-        exchange, error = self._exchange, self._error
-        assert exchange is not None
+    def _what_broke_it(self) -> Exception:
+        error, self._error = self._error, None  # its traceback will lead here
         assert error is not None
-        self._error = None  # its traceback will lead here
-        return exchange.fail_to_resume(error)
+        return error
 
 
 class Resuming(Body):
@@ -143,7 +145,7 @@ class Resuming(Body):
                 if not self._is_short():
                     raise StopIteration
                 if not self._resume(self._error):
-                    raise self._given_up()
+                    raise self._what_broke_it()
 
     def _resume(self, error: Any) -> bool:
         """Go on with the rest; False if it does not come."""
@@ -192,7 +194,7 @@ class AsyncResuming(Body):
                 if not self._is_short():
                     raise StopAsyncIteration
                 if not await self._resume(self._error):
-                    raise self._given_up()
+                    raise self._what_broke_it()
 
     async def _resume(self, error: Any) -> bool:
         """Go on with the rest; False if it does not come."""
