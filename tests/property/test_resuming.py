@@ -58,7 +58,7 @@ class Server:
         if how == "416":
             return 416, {"Content-Range": f"bytes */{size}"}, b""
         if how == "416 of what came":  # of another version, as it says
-            return 416, {"Content-Range": f"bytes */{first or 0}", "ETag": '"v2"'}, b""
+            return 416, {"Content-Range": f"bytes */{first or 0}", "ETag": '"v0"'}, b""
         if how == "other version":
             headers = {"ETag": '"v2"'}
             if first is None:
