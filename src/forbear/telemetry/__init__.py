@@ -8,7 +8,7 @@
 | gave_up | WARNING | there is no further attempt although something failed, and why |
 | gave_up | DEBUG | the first attempt was refused: nothing was sent |
 | failover | WARNING | the next attempt goes to another origin |
-| resume | INFO | a broken download was asked for again from its first missing byte |
+| resume | INFO | the rest of a body that broke was asked for: `resumed` or `failed` |
 | retry_after_ignored | WARNING, once a minute and origin | a failed answer's Retry-After set no delay |
 | circuit_transition | WARNING to open, else INFO | a circuit breaker changed its state, told once by the client \
 whose call caused it |
