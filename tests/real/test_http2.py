@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore:Async generat
 PLAIN = {"http1": False, "http2": True}
 CHUNKS = [b"first,", b"second,", b"third"]
 WHOLE = b"".join(CHUNKS)
+FILE = bytes(n % 251 for n in range(100_000))
 RESETS = {
     "refused": h2.errors.ErrorCodes.REFUSED_STREAM,
     "cancel": h2.errors.ErrorCodes.CANCEL,
@@ -54,10 +55,11 @@ class Http2Server:
     """Answers the n-th complete request with the n-th step; the last one repeats.
 
     Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code; "goaway-below":
-    GOAWAY that names the stream before this one as the last processed; "goaway-0": nothing was processed.
+    GOAWAY that names the stream before this one as the last processed; "goaway-0": nothing was processed;
+    (first, size, end): bytes of the file from the first on, with RST_STREAM at the end if that is before the size's.
     """
 
-    def __init__(self, *steps: int | str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *steps: int | str | tuple[int, int, int], tls: ssl.SSLContext | None = None) -> None:
         self._steps = list(steps)
         self._tls = tls
         self._lock = threading.Lock()
@@ -141,11 +143,24 @@ class Http2Server:
             stream.executed = step < 300
             connection.send_headers(stream.number, [(":status", str(step)), ("content-length", "2")])
             connection.send_data(stream.number, b"ok", end_stream=True)
+        elif isinstance(step, tuple):
+            self._send_file(connection, stream, *step)
         elif step in RESETS:
             connection.reset_stream(stream.number, RESETS[step])
         else:
             last = {"goaway-below": stream.number - 2, "goaway-0": 0}[step]
             connection.close_connection(last_stream_id=last)
+
+    def _send_file(self, connection, stream, first, size, end):
+        headers = [(":status", "206" if first else "200"), ("content-length", str(size - first)), ("etag", '"v1"')]
+        if first:
+            headers.append(("content-range", f"bytes {first}-{size - 1}/{size}"))
+        connection.send_headers(stream.number, headers)
+        for place in range(first, end, 16_000):
+            block = FILE[place : min(place + 16_000, end)]
+            connection.send_data(stream.number, block, end_stream=place + len(block) == size)
+        if end < size:
+            connection.reset_stream(stream.number, h2.errors.ErrorCodes.INTERNAL_ERROR)
 
 
 def one_shot(lane):
@@ -180,6 +195,28 @@ def replayable(lane):
 def pytest_generate_tests(metafunc):
     if "body" in metafunc.fixturenames:
         metafunc.parametrize("body", [lambda lane: {"content": WHOLE}, replayable], ids=["bytes", "re-iterable"])
+
+
+# Response bodies.
+
+
+def test_a_small_body_whose_stream_is_reset_is_asked_for_again(lane):
+    """Read ahead, so it is a failure like any other; the connection goes on."""
+    with Http2Server((0, 20_000, 5_000), (0, 20_000, 20_000)) as server:
+        [response] = lane.calls(("GET", server.url), inner=PLAIN)
+    assert response.content == FILE[:20_000]
+    assert forbear.record_of(response).retries == 1
+    assert [stream.connection for stream in server.streams] == [1, 1]
+
+
+def test_a_large_body_whose_stream_is_reset_is_gone_on_with(lane):
+    """On another stream of the same connection."""
+    size = len(FILE)
+    with Http2Server((0, size, 16_001), (16_001, size, 48_001), (48_001, size, size)) as server:
+        [response] = lane.calls(("GET", server.url), inner=PLAIN)
+    assert response.content == FILE
+    assert forbear.record_of(response).resumed == (16_001, 48_001)
+    assert [stream.connection for stream in server.streams] == [1, 1, 1]
 
 
 # httpcore's own re-send.
