@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import inspect
 import json
 import os
 import random
@@ -265,9 +264,7 @@ def _forbear_session() -> Any:
     from forbear.requests import RetryAdapter
 
     session = _session()
-    known = inspect.signature(RetryAdapter.__init__).parameters
-    options = {"resume": True} if "resume" in known else {}
-    session.mount("http://", RetryAdapter(_policy(), budget=None, **options))
+    session.mount("http://", RetryAdapter(_policy(), budget=None))
     return session
 
 
@@ -278,6 +275,23 @@ def _retry_session() -> Any:
     session = _session()
     session.mount("http://", HTTPAdapter(max_retries=Retry(total=ATTEMPTS, backoff_factor=0)))
     return session
+
+
+def _urllib3(retrying: bool) -> Callable[[str, Callable[[bytes], object]], None]:
+    def download(url: str, note: Callable[[bytes], object]) -> None:
+        if retrying:
+            from forbear.urllib3 import RetryPoolManager
+
+            manager: Any = RetryPoolManager(_policy(), budget=None)
+        else:
+            import urllib3
+
+            manager = urllib3.PoolManager(retries=False)
+        with manager.request("GET", url + "/file", preload_content=False) as response:
+            for chunk in response.stream(CHUNK):
+                note(chunk)
+
+    return download
 
 
 def _httpx_retries(url: str, note: Callable[[bytes], object]) -> None:
@@ -319,6 +333,8 @@ CLIENTS = [
     Client("requests", "requests", ("requests",), _requests(_session)),
     Client("forbear, requests", "requests", ("requests", "forbear"), _requests(_forbear_session)),
     Client("requests, Retry", "", ("requests",), _requests(_retry_session)),
+    Client("urllib3", "urllib3", ("urllib3",), _urllib3(False)),
+    Client("forbear, urllib3", "urllib3", ("urllib3", "forbear"), _urllib3(True)),
     Client("curl --retry", "", ("curl",), _curl()),
     Client("curl --retry -C -", "", ("curl",), _curl("-C", "-")),
 ]

@@ -372,8 +372,12 @@ class AdapterExchange(Exchange):
         try:
             self._begin_attempt()
             if self.timeouts is None:
-                return self.transport._attempt(self.outgoing, self.stream, self.timeout, *self.rest)
-            return self._attempt_before()
+                response = self.transport._attempt(self.outgoing, self.stream, self.timeout, *self.rest)
+            else:
+                response = self._attempt_before()
+            if self.download is not None:
+                self._whole_head(response.raw)
+            return response
         except ConsumedBody as error:
             raise requests.ConnectionError(
                 f"The request cannot be sent again: {error}.", request=self.request

@@ -301,7 +301,10 @@ class PoolExchange(Exchange):
                 named = {**named, **self._clamped(named)}
             if self.download is not None:
                 named = {**named, "redirect": False}  # a rest from elsewhere is that of something else
-            return self.pool.attempt(self.method, self.url, self.payload, self.headers, named, self.timeouts)
+            response = self.pool.attempt(self.method, self.url, self.payload, self.headers, named, self.timeouts)
+            if self.download is not None:
+                self._whole_head(response)
+            return response
         except ConsumedBody as error:
             raise exceptions.ProtocolError(f"The request cannot be sent again: {error}.") from None
 

@@ -4,14 +4,19 @@ A new version that changes one of these fails here, by name, and nowhere in prod
 the code does without it.
 """
 
+import http.client
 import importlib
+import inspect
 import io
+import socket
 from types import SimpleNamespace
 
 import pytest
+import urllib3
 
 from forbear import FailureKind, Phase, RetryPolicy
 from forbear._httpx_family import bodies, errors, pools, prefetching, wrapping
+from forbear._urllib3_family import splicing
 from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")
@@ -307,3 +312,78 @@ def test_a_subclass_of_a_known_exception_is_known(name):
         pass
 
     assert ours(name).classify(Mine("x")).kind is K.READ_TIMEOUT
+
+
+# Bodies that go on, as _urllib3_family/splicing.py lists them.
+
+
+@pytest.fixture
+def streamed():
+    """A urllib3 response whose body is to come, over a socket."""
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: "v1"\r\n\r\nhello')
+    below = http.client.HTTPResponse(ours, method="GET")
+    below.begin()
+    pool = urllib3.HTTPConnectionPool("127.0.0.1")
+    connection = pool.ConnectionCls("127.0.0.1")
+    pool.pool.get(block=False)  # its place
+    yield urllib3.HTTPResponse(
+        below,
+        headers=below.headers.items(),
+        status=200,
+        preload_content=False,
+        original_response=below,
+        pool=pool,
+        connection=connection,
+    )
+    ours.close()
+    theirs.close()
+
+
+def test_a_streamed_response_of_urllib3_is_one_that_we_know(streamed):
+    """All that is relied on is there; http.client reads from a buffered file, which is made a splice."""
+    assert splicing.is_known(streamed)
+    assert splicing.is_promising(streamed)
+    splicing.splice(streamed, ())
+    assert type(streamed._original_response.fp) is splicing.Splice
+    assert type(streamed._original_response.fp.raw) is socket.SocketIO
+    assert not splicing.is_known(streamed)  # a second splice above it would ask twice
+    assert streamed.read() == b"hello"
+    assert streamed.connection is None
+    assert streamed._pool.pool.get(block=False) is not None
+
+
+@pytest.mark.parametrize("name", ["_fp", "_original_response", "_connection", "_pool"])
+def test_without_one_of_these_nothing_is_resumed(streamed, name):
+    """The strict side: the response is left as it is."""
+    file = streamed._original_response.fp
+    kept = streamed._original_response, streamed._fp
+    delattr(streamed, name)
+    splicing.splice(streamed, ())
+    assert kept[0].fp is file
+    streamed._original_response, streamed._fp = kept
+    streamed._connection = streamed._pool = None
+
+
+@pytest.mark.parametrize("missing", ["fp", "length"])
+def test_without_what_http_client_has_nothing_is_resumed(streamed, missing):
+    below = streamed._original_response
+    kept = getattr(below, missing)
+    delattr(below, missing)
+    assert not splicing.is_known(streamed)
+    setattr(below, missing, kept)
+
+
+def test_the_errors_of_a_body_pass_one_method():
+    """Without it they carry no record."""
+    assert callable(urllib3.HTTPResponse._error_catcher)
+    assert callable(urllib3.HTTPConnectionPool._put_conn)
+    has_shutdown = hasattr(urllib3.HTTPResponse, "shutdown")
+    assert ("sock_shutdown" in inspect.signature(urllib3.HTTPResponse).parameters) is has_shutdown
+
+
+def test_another_kind_of_response_is_left_alone():
+    """Of urllib3's HTTP/2, of a test double, of an adapter that reads from memory."""
+    made = urllib3.HTTPResponse(io.BytesIO(b"hello"), headers={"ETag": '"v1"'}, status=200, preload_content=False)
+    splicing.splice(made, ())
+    assert made.read() == b"hello"

@@ -278,6 +278,10 @@ def transports() -> None:
     httpx.Client(transport=forbear.httpx2.RetryTransport())  # type: ignore[arg-type]
     httpx.Client(transport=forbear.httpx.AsyncRetryTransport())  # type: ignore[arg-type]
     forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]
+    forbear.requests.RetryAdapter(resume=False)
+    forbear.requests.mount(requests.Session(), resume=False)
+    forbear.requests.mount(requests.Session(), prefetch=0)  # type: ignore[call-arg]
+    forbear.urllib3.RetryPoolManager(resume=False)
 
 
 def middlewares() -> None:

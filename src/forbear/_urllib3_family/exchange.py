@@ -11,6 +11,8 @@ from math import inf
 from typing import Any
 from weakref import ref
 
+from urllib3.exceptions import ProtocolError
+
 from .._exchange import CallExchange, Interrupted
 from .._retrying import OFF
 from ..core.outcome import Failure, FailureKind, Phase, RequestFacts
@@ -208,6 +210,7 @@ class Exchange(CallExchange):
             return None
         finally:
             self.first_error = self.body_error = self.last_error = None
+            error.__traceback__ = None  # in which is this frame
             call.close_trail(transport._now())
         return rest
 
@@ -219,7 +222,9 @@ class Exchange(CallExchange):
         """
         download = self.download
         assert download is not None
-        part = self.take_up(status, list(raw.headers.items())) if is_known(raw) or status == 416 else Part.OTHER
+        part = Part.OTHER
+        if self.call.refusal is None and (is_known(raw) or status == 416):  # not given up on: a 503 is no answer
+            part = self.take_up(status, list(raw.headers.items()))
         if part is Part.CONTINUES and (download.missing(self.received) or 0) >= self.least:
             if self.timeouts is not None:
                 stream_freely(raw, self._own_timeout())
@@ -232,6 +237,18 @@ class Exchange(CallExchange):
             return END
         self.call.refusal = self.call.refusal or GiveUp(Reason.RESPONSE_DELIVERED)
         raise Interrupted
+
+    def _whole_head(self, raw: Any) -> None:
+        """http.client takes a head that was cut off for a shorter one; a 206 has to say what it is a part of.
+
+        Raises:
+            ProtocolError: That is missing: the attempt has failed.
+        """
+        if raw.status == 206 and not (
+            "content-range" in raw.headers and (raw.chunked or "content-length" in raw.headers)
+        ):
+            self._let_go(raw)
+            raise ProtocolError("Connection broken: the head of the answer was cut off")
 
     def _own_timeout(self) -> Timeout:
         """Of the caller, for this request."""

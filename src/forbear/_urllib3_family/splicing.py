@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["END", "Splice", "is_known", "is_promising", "splice"]
 
-# Bytes read by one call. What it has in part is lost with an error: of the first answer a block at most, so that
-# an unbroken download is as fast as without us, of all others nothing.
+MOST_PIECE = 65_536  # bytes; room for so many is made for one receive, and what it does not bring is given back
+# More than that at once is read in blocks, which costs no more than without us. What a block has in part is lost with
+# an error, and asked for again; that happens to the first answer only, since all others are read in pieces.
 MOST_BLOCK = 1_048_576
-MOST_PIECE = 65_536  # room for so many is made for one receive, and what it does not bring is given back
 END = object()  # in place of an answer with the rest: nothing was missing but the end
 
 
@@ -210,14 +210,13 @@ class Splice:
 
     # The parts.
 
-    def _some(self, size: int, block: int = 0) -> bytes:
-        """Up to so many bytes: what one receive brings; of the first answer all, or that block, if asked for."""
-        most = block or MOST_PIECE
+    def _some(self, size: int, most: int = MOST_PIECE) -> bytes:
+        """Up to so many bytes: what one receive brings, or a block of the first answer."""
         size = most if size < 0 or size > most else size
         while True:
             try:
                 if self._is_first:
-                    found: bytes = self._live.read(size) if block else self._live.read1(size)
+                    found: bytes = self._live.read1(size) if size <= MOST_PIECE else self._live.read(size)
                 else:
                     found = self._rest(min(size, MOST_PIECE))
             except (OSError, http.client.HTTPException) as error:
@@ -295,8 +294,9 @@ class Splice:
                 least=0 if framing is None else framing.left,
             )
         finally:
-            if answer is None:  # or whatever ends the waiting
+            if answer is None:  # or whatever has ended the waiting: all that is left is the end
                 self._is_over = True
+                self._framing = self.missing = None
         if answer is None:
             return False
         self._started_at = self.received

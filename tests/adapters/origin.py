@@ -1,0 +1,183 @@
+"""An origin of one representation, over a real socket, whose every answer is scripted to the byte.
+
+FaultServer answers every request as its step says; here an answer depends on the range that was asked for, and
+what matters is how it lies about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import struct
+import threading
+import time
+
+__all__ = ["Answer", "Origin"]
+
+RANGE = re.compile(rb"\r\nrange: bytes=(\d*)-(\d*)\r\n", re.IGNORECASE)
+
+
+class Answer:
+    """How one request is answered; honest and whole unless told otherwise.
+
+    Args:
+        cut: Bytes of the body that are sent, framing included; negative: from its end. None: all.
+        head_cut: Bytes of the head that are sent, before the end.
+        rst: It ends with a reset, after what was sent has arrived; else with a FIN.
+        stall: It does not end: nothing comes any more.
+        drip: Seconds between the bytes of the body.
+        status: In place of 200 or 206.
+        chunked: In chunks, of 1,000 bytes each.
+        ranges: False: a Range is not looked at.
+        lines: Header lines that replace those of the same names; None: left out.
+        shift: The body begins that many bytes later than it says.
+        content: In place of the origin's.
+    """
+
+    def __init__(
+        self, cut=None, *, head_cut=None, rst=False, stall=False, drip=0.0, status=None, chunked=False, ranges=True,
+        lines=(), shift=0, content=None,
+    ):  # fmt: skip
+        self.cut, self.head_cut, self.rst, self.stall, self.drip = cut, head_cut, rst, stall, drip
+        self.status, self.chunked, self.ranges = status, chunked, ranges
+        self.lines, self.shift, self.content = dict(lines), shift, content
+
+    def __repr__(self):
+        return f"Answer({', '.join(f'{name}={value!r}' for name, value in vars(self).items() if value)})"
+
+    def made(self, request, content, coding):
+        """Head and body."""
+        content = self.content if self.content is not None else content
+        total = len(content)
+        asked = RANGE.search(request) if self.ranges else None
+        lines = {"ETag": '"v1"', "Content-Type": "text/plain"}
+        if coding:
+            lines["Content-Encoding"] = coding
+        status, part = 200, content[self.shift :]
+        if asked:
+            first, last = int(asked[1]), min(int(asked[2] or total - 1), total - 1)
+            if first >= total:
+                status, part, lines["Content-Range"] = 416, b"", f"bytes */{total}"
+            else:
+                status, part = 206, content[first + self.shift : last + self.shift + 1]
+                lines["Content-Range"] = f"bytes {first}-{last}/{total}"
+        status = self.status or status
+        body = part
+        if self.chunked:
+            lines["Transfer-Encoding"] = "chunked"
+            pieces = [part[at : at + 1000] for at in range(0, len(part), 1000)]
+            body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+        else:
+            lines["Content-Length"] = str(len(part))
+        for name, value in self.lines.items():
+            if value is None:
+                lines.pop(name, None)
+            else:
+                lines[name] = value
+        head = f"HTTP/1.1 {status} Made\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return (head + "\r\n").encode(), body
+
+
+class Origin:
+    """Serves from daemon threads while it is a context; the last answer repeats.
+
+    Attributes:
+        requests: Heads as they arrived.
+        connections: How many were accepted; those still ``open`` are the ones that nobody has closed.
+    """
+
+    def __init__(self, content, answers, *, coding=None):
+        self.content, self.coding = content, coding
+        self._answers = list(answers)
+        self.requests = []
+        self.connections = self.open = 0
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets = []
+
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def ranges(self):
+        """Of the requests in order: what was asked for, and with which validator."""
+        found = []
+        for head in self.requests:
+            lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:] if line)
+            lines = {name.lower(): value for name, value in lines.items()}
+            found.append((lines.get("range"), lines.get("if-range")))
+        return found
+
+    def wait_for_open(self, wanted):
+        """Wait until so many connections are open, as far as this side has noticed."""
+        until = time.monotonic() + 5
+        while self.open != wanted and time.monotonic() < until:
+            time.sleep(0.005)
+        return self.open == wanted
+
+    def _accept(self):
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self.connections += 1
+                self.open += 1
+                self._sockets.append(sock)
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        try:
+            with contextlib.suppress(OSError):
+                while self._exchange(sock):
+                    pass
+        finally:
+            sock.close()
+            with self._lock:
+                self.open -= 1
+
+    def _exchange(self, sock):
+        request = b""
+        while b"\r\n\r\n" not in request:
+            piece = sock.recv(65_536)
+            if not piece:
+                return False
+            request += piece
+        with self._lock:
+            self.requests.append(request)
+            answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
+        head, body = answer.made(request, self.content, self.coding)
+        if answer.head_cut is not None:
+            sock.sendall(head[: answer.head_cut])
+            return self._end(sock, answer)
+        sent = body if answer.cut is None else body[: answer.cut]
+        if answer.drip:
+            sock.sendall(head)
+            for at in range(len(sent)):
+                sock.sendall(sent[at : at + 1])
+                time.sleep(answer.drip)
+        else:
+            sock.sendall(head + sent)
+        if answer.stall:
+            return bool(sock.recv(1))  # until the other side leaves
+        if answer.cut is None and not answer.rst:
+            return True
+        return self._end(sock, answer)
+
+    def _end(self, sock, answer):
+        if answer.rst:
+            time.sleep(0.01)  # a reset discards what is not delivered
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return False

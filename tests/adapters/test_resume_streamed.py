@@ -1,0 +1,765 @@
+"""A body that the caller streams goes on when it breaks, or ends with the error that the library itself would give.
+
+Every test meets requests or urllib3 and a real socket; what counts is the bytes the caller got, and the requests
+the server saw. An expected offset is the number of raw bytes that were sent before the cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import gzip
+import hashlib
+import importlib
+import random
+import threading
+import time
+import tracemalloc
+import weakref
+import zlib
+
+import pytest
+import requests
+import urllib3
+from urllib3 import exceptions
+
+import forbear
+from forbear import CircuitBreaker, Fixed, RetryBudget, RetryPolicy, record_of
+from forbear.requests import RetryAdapter, mount
+from forbear.testing import FakeClock
+from forbear.urllib3 import RetryPoolManager, RetryProxyManager
+
+from .origin import Answer, Origin
+
+POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
+CONTENT = "".join(f"{number:07d}\n" for number in range(5_000)).encode()  # 40,000 bytes in lines of 8
+HAS_READ1 = hasattr(urllib3.HTTPResponse, "read1")  # from 2.1 on; before it is that of io, and reads nothing
+
+
+class Requests:
+    """A session, one call, and the raw response below it."""
+
+    name = "requests"
+    broken = requests.exceptions.ChunkedEncodingError
+
+    def __init__(self, policy=POLICY, *, pool=None, **options):
+        options = {"budget": None, **options}
+        self.adapter = RetryAdapter(policy, pool_maxsize=pool or 10, pool_block=bool(pool), **options)
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.mount("http://", self.adapter)
+
+    def get(self, url, timeout=5, **named):
+        return self.session.get(url, stream=True, timeout=timeout, **named)
+
+    def pool(self, url):
+        return self.adapter.poolmanager.connection_from_url(url)
+
+    def close(self):
+        self.session.close()
+
+    @staticmethod
+    def raw(response):
+        return response.raw
+
+    @staticmethod
+    def bare(url):
+        return requests.get(url, stream=True, timeout=5)
+
+    ways = {
+        "iter_content": lambda response: response.iter_content(777),
+        "iter_content-large": lambda response: response.iter_content(1 << 20),
+        "iter_content-none": lambda response: response.iter_content(None),
+        "content": lambda response: iter([response.content]),
+        "iter_lines": lambda response: (line + b"\n" for line in response.iter_lines()),
+        "raw.stream": lambda response: response.raw.stream(1000, decode_content=True),
+        "raw.read(n)": lambda response: iter(lambda: response.raw.read(999, decode_content=True), b""),
+        "raw.read": lambda response: iter([response.raw.read(decode_content=True)]),
+    }
+
+
+class Urllib3:
+    """A pool manager."""
+
+    name = "urllib3"
+    broken = exceptions.ProtocolError
+
+    def __init__(self, policy=POLICY, *, pool=None, **options):
+        options = {"budget": None, **options}
+        self.manager = RetryPoolManager(policy, maxsize=pool or 10, block=bool(pool), **options)
+
+    def get(self, url, timeout=5, **named):
+        return self.manager.request("GET", url, preload_content=False, timeout=timeout, **named)
+
+    def pool(self, url):
+        return self.manager.connection_from_url(url)
+
+    def close(self):
+        self.manager.clear()
+
+    @staticmethod
+    def raw(response):
+        return response
+
+    @staticmethod
+    def bare(url):
+        return urllib3.PoolManager(retries=False).request("GET", url, preload_content=False, timeout=5)
+
+    @staticmethod
+    def _readinto(response):
+        room = bytearray(500)
+        while count := response.readinto(room):
+            yield bytes(room[:count])
+
+    ways = {
+        "stream": lambda response: response.stream(1000, decode_content=True),
+        "stream-none": lambda response: response.stream(None, decode_content=True),
+        "read(n)": lambda response: iter(lambda: response.read(999), b""),
+        "read": lambda response: iter([response.read()]),
+        "data": lambda response: iter([response.data]),
+        "lines": iter,
+        "readinto": lambda response: Urllib3._readinto(response),
+        "readline": lambda response: iter(response.readline, b""),
+    }
+    if HAS_READ1:
+        ways["read1"] = lambda response: iter(lambda: response.read1(500), b"")
+
+
+CLIENTS = (Requests, Urllib3)
+clients = pytest.mark.parametrize("client", CLIENTS, ids=[client.name for client in CLIENTS])
+WAYS = [pytest.param(client, way, id=f"{client.name}-{way}") for client in CLIENTS for way in client.ways]
+ends = pytest.mark.parametrize("rst", [False, True], ids=["fin", "rst"])
+
+
+def read(client, response, way=None):
+    """What the caller gets, and the error that ends it."""
+    got, error = [], None
+    try:
+        for piece in client.ways[way or next(iter(client.ways))](response):
+            got.append(piece)
+    except Exception as raised:
+        error = raised.with_traceback(None)  # which holds this frame, which holds the error
+    return b"".join(got), error
+
+
+def fetch(client, origin, way=None, policy=POLICY, **options):
+    """One download with a fresh client: response, content, error."""
+    ours = client(policy, **options)
+    try:
+        response = ours.get(origin.url)
+        return response, *read(client, response, way)
+    finally:
+        ours.close()
+
+
+# It goes on.
+
+
+@pytest.mark.parametrize(("client", "way"), WAYS)
+@ends
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_a_cut_body_arrives_whole(client, way, rst, chunked):
+    """Cut in the middle, then at once, then one byte before its end: four requests, and no byte twice."""
+    answers = [Answer(20_000, rst=rst, chunked=chunked), Answer(0), Answer(-1 if not chunked else -8), Answer()]
+    with Origin(CONTENT, answers) as origin:
+        response, got, error = fetch(client, origin, way)
+        assert (got, error) == (CONTENT, None)
+        assert len(origin.requests) == 4
+    assert client.raw(response).tell() == len(CONTENT) or chunked  # urllib3 does not count chunks
+    assert len(record_of(response).resumed) == 3
+    assert len(record_of(response).attempts) == 4
+
+
+@clients
+@pytest.mark.parametrize("cut", [0, 1, 7_999, 8_000, 39_999])
+def test_what_is_asked_for_is_what_is_missing(client, cut):
+    """RFC 9110 section 14.1.2 and 13.1.5: from the first missing byte, under the condition that nothing changed."""
+    with Origin(CONTENT, [Answer(cut), Answer()]) as origin:
+        response, got, error = fetch(client, origin)
+        assert (got, error) == (CONTENT, None)
+        assert origin.ranges == [(None, None), (f"bytes={cut}-", '"v1"')]
+    assert record_of(response).resumed == (cut,)
+
+
+@clients
+@pytest.mark.parametrize("chunked_rest", [False, True])
+@pytest.mark.parametrize("cut", [*range(12), 1003, 1004, 1005, 1006, 1007, 1008, -1, -2, -3, -4, -5, -6])
+def test_a_chunked_body_cut_in_its_framing_goes_on(client, cut, chunked_rest):
+    """Wherever in sizes, ends of lines and the last chunk it breaks, the rest may be framed as it likes."""
+    content = CONTENT[:3_000]
+    with Origin(content, [Answer(cut, chunked=True), Answer(chunked=chunked_rest)]) as origin:
+        response, got, error = fetch(client, origin)
+        assert (got, error) == (content, None)
+        # urllib3 and http.client do not wait for what follows the last chunk's line.
+        assert len(origin.requests) == (1 if cut in (-1, -2) else 2)
+    assert response.headers["Transfer-Encoding"] == "chunked"
+
+
+@clients
+def test_the_rest_of_a_chunked_body_comes_as_it_arrives(client):
+    """Not held back until a chunk of some size is full: chunks of the rest are what one receive brings."""
+    with Origin(CONTENT[:3_000], [Answer(1_000, chunked=True), Answer(1_500, stall=True), Answer()]) as origin:
+        ours = client()
+        response = ours.get(origin.url, timeout=0.2)
+        pieces = list(client.raw(response).stream(None))
+        assert b"".join(pieces) == CONTENT[:3_000]
+        assert len(pieces) >= 3  # 993 bytes, what was there when it stalled, the rest
+        ours.close()
+
+
+CODED = {"gzip": gzip.compress(CONTENT, 1), "deflate": zlib.compress(CONTENT, 1)}
+for coding, module in (("br", "brotli"), ("zstd", "compression.zstd")):  # where they are installed
+    with contextlib.suppress(ImportError):
+        CODED[coding] = importlib.import_module(module).compress(CONTENT)
+
+
+@pytest.mark.parametrize(("client", "way"), WAYS)
+@pytest.mark.parametrize("coding", CODED)
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_an_encoded_body_goes_on_through_one_decoder(client, way, coding, chunked):
+    """Offsets are those of the encoded bytes, and what was decoded is not decoded again."""
+    coded = CODED[coding]
+    with Origin(
+        coded, [Answer(len(coded) // 2, chunked=chunked), Answer(2, rst=True), Answer()], coding=coding
+    ) as origin:
+        response, got, error = fetch(client, origin, way)
+        assert (got, error) == (CONTENT, None)
+        asked = [int(line.removeprefix("bytes=").removesuffix("-")) for line, _ in origin.ranges[1:]]
+    assert asked == sorted(asked)
+    assert 0 < asked[0] <= len(coded) // 2
+    assert record_of(response).resumed == tuple(asked)
+
+
+@clients
+def test_a_body_that_stalls_goes_on_elsewhere(client):
+    """A read timeout breaks a body as a reset does."""
+    with Origin(CONTENT, [Answer(8_000, stall=True), Answer()]) as origin:
+        ours = client()
+        response = ours.get(origin.url, timeout=0.2)
+        assert read(client, response) == (CONTENT, None)
+        assert origin.wait_for_open(1)  # the stalled one is closed
+        ours.close()
+    assert [attempt.failure for attempt in record_of(response).attempts] == ["read-timeout", None]
+    assert record_of(response).attempts[0].phase == "answered"
+
+
+@clients
+def test_the_callers_own_range_goes_on_to_its_end(client):
+    """A 206 to one range is a download too: what is missing of it is asked for, and no more."""
+    with Origin(CONTENT, [Answer(1_000), Answer(2_000, rst=True), Answer()]) as origin:
+        ours = client()
+        response = ours.get(origin.url, headers={"Range": "bytes=5000-14999"})
+        assert read(client, response) == (CONTENT[5_000:15_000], None)
+        assert origin.ranges == [("bytes=5000-14999", None), ("bytes=6000-14999", '"v1"'), ("bytes=8000-14999", '"v1"')]
+        ours.close()
+    assert record_of(response).resumed == (6_000, 8_000)
+
+
+@clients
+def test_a_date_that_is_strong_will_do(client):
+    """RFC 9110 section 8.8.2.2: modified more than a second before the answer was made."""
+    lines = {
+        "ETag": None,
+        "Last-Modified": "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Date": "Sun, 06 Nov 1994 08:59:37 GMT",
+    }
+    with Origin(CONTENT, [Answer(8_000, lines=lines), Answer(lines=lines)]) as origin:
+        assert fetch(client, origin)[1:] == (CONTENT, None)
+        assert origin.ranges[1] == ("bytes=8000-", "Sun, 06 Nov 1994 08:49:37 GMT")
+
+
+@clients
+def test_nothing_is_missing_but_the_end(client):
+    """A chunked body whose last chunk got lost: 416 with the length that we have says that this was all."""
+    with Origin(CONTENT, [Answer(-5, chunked=True), Answer()]) as origin:
+        response, got, error = fetch(client, origin)
+        assert (got, error) == (CONTENT, None)
+        assert origin.ranges[1] == ("bytes=40000-", '"v1"')
+    assert record_of(response).resumed == (40_000,)
+
+
+@clients
+def test_a_call_that_was_retried_before_its_answer_goes_on_too(client):
+    """The story has it all: a 503, the answer that broke, and the rest of it."""
+    with Origin(CONTENT, [Answer(status=503), Answer(8_000), Answer()]) as origin:
+        response, got, error = fetch(client, origin)
+        assert (got, error) == (CONTENT, None)
+    record = record_of(response)
+    assert [attempt.status for attempt in record.attempts] == [503, None, 206]
+    assert record.resumed == (8_000,)
+    assert record.reason is None
+
+
+@clients
+def test_attempts_count_only_those_without_progress(client):
+    """max_attempts=2, and twenty cuts: each answer brings something, so each is a first attempt."""
+    answers = [*(Answer(1_500, rst=number % 2 == 1) for number in range(20)), Answer()]
+    with Origin(CONTENT, answers) as origin:
+        response, got, error = fetch(client, origin, policy=POLICY.replace(max_attempts=2))
+        assert (got, error) == (CONTENT, None)
+        assert len(origin.requests) == 21
+    assert record_of(response).resumed == tuple(range(1_500, 30_001, 1_500))
+
+
+@clients
+def test_memory_stays_flat(client):
+    """20 MB over eleven connections: what is held is a block or two."""
+    content = random.Random(7).randbytes(1_000_000) * 20
+    answers = [*(Answer(1_900_000, rst=number % 2 == 0) for number in range(10)), Answer()]
+    with Origin(content, answers) as origin:
+        ours = client()
+        response = ours.get(origin.url)
+        digest = hashlib.sha256()
+        tracemalloc.start()
+        try:
+            for piece in client.raw(response).stream(65_536):
+                digest.update(piece)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        ours.close()
+        assert digest.digest() == hashlib.sha256(content).digest()
+    assert peak < 75_000_000  # the server's copies of what it sends are counted too; read at once it is 100 million
+
+
+# It does not go on: the error is the library's own, and says why.
+
+
+ADVERSARIES = {
+    "another version": [Answer(lines={"ETag": '"v2"'})],
+    "another version, whole": [Answer(ranges=False, lines={"ETag": '"v2"'}, content=CONTENT[::-1])],
+    "the whole, again": [Answer(ranges=False)],
+    "shifted by one": [Answer(lines={"Content-Range": "bytes 8001-39999/40000"}, shift=1)],
+    "shifted back": [Answer(lines={"Content-Range": "bytes 7999-39999/40000"}, shift=-1)],
+    "weak validator": [Answer(lines={"ETag": 'W/"v1"'})],
+    "no validator": [Answer(lines={"ETag": None})],
+    "nonsense in Content-Range": [Answer(lines={"Content-Range": "bytes 8000-/40000"})],
+    "another unit": [Answer(lines={"Content-Range": "lines 8000-39999/40000"})],
+    "shorter total": [Answer(content=CONTENT[:30_000])],
+    "longer total": [Answer(content=CONTENT + b"more")],
+    "a range of a range": [Answer(lines={"Content-Range": "bytes 8000-8999/40000", "Content-Length": "1000"})],
+    "another length": [Answer(lines={"Content-Length": "31999"})],
+    "encoded now": [Answer(lines={"Content-Encoding": "gzip"})],
+    "multipart": [Answer(lines={"Content-Type": "multipart/byteranges; boundary=x"})],
+    "416": [Answer(status=416, lines={"Content-Range": "bytes */40000"})],
+    "416 without a total": [Answer(status=416, lines={"Content-Range": None})],
+    "gone": [Answer(status=404)],
+    "redirected": [Answer(status=302, lines={"Location": "/elsewhere", "Content-Range": None})],
+}
+
+
+@clients
+@ends
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+@pytest.mark.parametrize("answers", ADVERSARIES.values(), ids=ADVERSARIES)
+def test_what_does_not_fit_is_the_original_error(client, rst, chunked, answers):
+    """Nothing mixed, nothing repeated: the bytes up to the cut, and then what the bare library raises."""
+    if chunked and answers in (ADVERSARIES["longer total"], ADVERSARIES["shorter total"]):
+        pytest.skip("of a chunked body nobody has told the length before")
+    cut = 8_000 if not chunked else 8 * 1_007 - 1  # the same in eight chunks of "3e8\r\n…\r\n"
+    first = Answer(cut, rst=rst, chunked=chunked)
+    with Origin(CONTENT, [first]) as origin:
+        expected, bare_error = read(client, client.bare(origin.url))
+    with Origin(CONTENT, [first, *answers]) as origin:
+        response, got, error = fetch(client, origin)
+        assert type(error) is type(bare_error)
+        assert str(error)[:60] == str(bare_error)[:60]
+        assert CONTENT.startswith(got)
+        assert len(expected) <= len(got) <= 8_000
+        assert len(origin.requests) == 2
+        assert record_of(error).reason == record_of(response).reason == "response-delivered"
+        assert record_of(error).resumed == ()
+        del response, error, bare_error  # in these is the pool, which a closed client closes when it is dropped
+        gc.collect()  # the library's errors of a body are cycles
+        assert origin.wait_for_open(0)
+
+
+@clients
+def test_the_error_carries_the_story(client):
+    """As a note, and as the record, of the error that the library raises."""
+    with Origin(CONTENT, [Answer(8_000, rst=True), Answer(200), Answer(status=404)]) as origin:
+        _, got, error = fetch(client, origin)
+        assert got == CONTENT[: len(got)]
+    record = record_of(error)
+    assert [attempt.status for attempt in record.attempts] == [None, None, 404]
+    noted = error if client is Urllib3 else error.__context__  # requests raises its own around it
+    assert noted.__notes__ == [f"forbear: {record}"]
+    assert "resumed at" in str(record)
+
+
+@clients
+@pytest.mark.parametrize(
+    "lines", [{"ETag": 'W/"v1"'}, {"ETag": None}, {"Accept-Ranges": "none"}, {"ETag": "v1"}], ids=str
+)
+def test_what_cannot_be_resumed_is_as_without_us(client, lines):
+    """One request, the library's error, and no note."""
+    with Origin(CONTENT, [Answer(8_000, lines=lines), Answer()]) as origin:
+        _, got, error = fetch(client, origin)
+        assert type(error) is client.broken
+        assert got == CONTENT[: len(got)]
+        assert len(origin.requests) == 1
+    assert getattr(error, "__notes__", None) is getattr(error.__context__, "__notes__", None) is None
+
+
+@clients
+@pytest.mark.parametrize(
+    "options", [{"resume": False}, {"policy": POLICY.replace(max_attempts=1)}, {"policy": RetryPolicy.disabled()}],
+    ids=["resume=False", "max_attempts=1", "disabled"],
+)  # fmt: skip
+def test_it_can_be_turned_off(client, options):
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        _, _, error = fetch(client, origin, **options)
+        assert type(error) is client.broken
+        assert len(origin.requests) == 1
+
+
+@clients
+def test_a_post_is_not_resumed(client):
+    """ "This specification only defines GET" (RFC 9110 section 14.2), with a key too."""
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = client()
+        named = {"headers": {"Idempotency-Key": "1", "Content-Length": "0"}}
+        if client is Requests:
+            response = ours.session.post(origin.url, stream=True, timeout=5, **named)
+        else:
+            response = ours.manager.request("POST", origin.url, preload_content=False, timeout=5, **named)
+        assert type(read(client, response)[1]) is client.broken
+        assert len(origin.requests) == 1
+        ours.close()
+
+
+@clients
+def test_attempts_without_progress_run_out(client):
+    """Three attempts: the first, and two that brought nothing; then the original error says so."""
+    with Origin(CONTENT, [Answer(8_000), Answer(0, rst=True), Answer(head_cut=20)]) as origin:
+        _, got, error = fetch(client, origin, policy=POLICY.replace(max_attempts=3))
+        assert CONTENT.startswith(got)
+        assert "ConnectionResetError" in str(error)  # of the last body that came
+        assert len(origin.requests) == 3
+    assert record_of(error).reason == "attempts-exhausted"
+
+
+@clients
+@pytest.mark.parametrize(
+    "cut", [Answer(head_cut=0), Answer(head_cut=5), Answer(head_cut=20), Answer(head_cut=90, rst=True),
+            Answer(lines={"Content-Range": None})], ids=str,
+)  # fmt: skip
+def test_a_rest_whose_head_was_cut_off_is_asked_for_again(client, cut):
+    """http.client takes what came of a head for all of it; a 206 without its range is none."""
+    with Origin(CONTENT, [Answer(8_000), cut, Answer()]) as origin:
+        response, got, error = fetch(client, origin)
+        assert (got, error) == (CONTENT, None)
+        assert len(origin.requests) == 3
+    assert record_of(response).resumed == (8_000,)
+
+
+@clients
+def test_a_hint_is_obeyed_and_one_too_long_ends_it(client):
+    """503 with Retry-After in answer to a Range: never sooner, and not at all if that is too long."""
+    clock = FakeClock()
+    policy = POLICY.replace(max_retry_after=60.0)
+    later = Answer(status=503, lines={"Retry-After": "7", "Content-Range": None})
+    with Origin(CONTENT, [Answer(8_000), later, Answer()]) as origin:
+        assert fetch(client, origin, policy=policy, clock=clock, random=lambda: 0.0)[1:] == (CONTENT, None)
+    assert clock.sleeps == [7.0]
+    much_later = Answer(status=503, lines={"Retry-After": "61", "Content-Range": None})
+    with Origin(CONTENT, [Answer(8_000), much_later, Answer()]) as origin:
+        _, _, error = fetch(client, origin, policy=policy, clock=clock)
+        assert len(origin.requests) == 2
+    assert record_of(error).reason == "retry-after-too-long"
+    assert clock.sleeps == [7.0]
+
+
+@clients
+def test_the_budget_holds(client):
+    """Two tokens, no floor: what asks only for the rest costs a quarter, so the ninth cut is the last."""
+    budget = RetryBudget(ratio=0.0, floor_per_second=0.0, burst=2, hinted_cost=0.25)
+    with Origin(CONTENT, [Answer(1_000)]) as origin:
+        _, got, error = fetch(client, origin, budget=budget)
+        assert got == CONTENT[: len(got)]
+        assert len(origin.requests) == 9
+    assert record_of(error).reason == "budget-exhausted"
+
+
+@clients
+def test_an_open_circuit_ends_it(client):
+    """A breaker that opens at the second failure in a row: the rest is not asked for a third time."""
+    breaker = CircuitBreaker(2, open_for=60.0)
+    with Origin(CONTENT, [Answer(8_000), Answer(status=503)]) as origin:
+        _, _, error = fetch(client, origin, breaker=breaker)
+        assert type(error) is client.broken
+        assert len(origin.requests) == 2
+    assert record_of(error).reason == "circuit-open"
+
+
+@clients
+def test_the_deadline_ends_it(client):
+    """The next wait would end after the deadline: the original error, at once."""
+    clock = FakeClock()
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = client(POLICY.replace(backoff=Fixed(5.0)), clock=clock)
+        with forbear.deadline(3.0):
+            response = ours.get(origin.url)
+            got, error = read(client, response)
+        ours.close()
+        assert CONTENT.startswith(got)
+        assert len(origin.requests) == 1
+    assert record_of(error).reason == "deadline"
+    assert clock.sleeps == []
+
+
+@clients
+def test_the_deadline_bounds_the_rest_too(client):
+    """The rest drips for ever: under forbear.deadline its reading ends when the time is over."""
+    with Origin(CONTENT, [Answer(8_000), Answer(drip=0.02)]) as origin:
+        ours = client()
+        started_at = time.monotonic()
+        with forbear.deadline(0.5):
+            got, error = read(client, ours.get(origin.url))
+        assert time.monotonic() - started_at < 4  # all of it would take 640 s
+        ours.close()
+    assert CONTENT.startswith(got)
+    assert error is not None
+
+
+@clients
+def test_total_timeout_ends_with_the_hand_over(client):
+    """It limits the call until its answer is handed over; a body that breaks later is resumed."""
+    clock = FakeClock()
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = client(POLICY.replace(total_timeout=10.0), clock=clock)
+        response = ours.get(origin.url)
+        clock.sleep(60.0)
+        assert read(client, response) == (CONTENT, None)
+        ours.close()
+
+
+# The caller ends it.
+
+
+@clients
+def test_closing_early_asks_for_nothing(client):
+    """After the first bytes, and after a resumption: the live connection is closed, and nothing more is sent."""
+    for cuts in ([], [Answer(8_000)]):
+        with Origin(CONTENT * 20, [*cuts, Answer()]) as origin:
+            ours = client()
+            response = ours.get(origin.url)
+            client.raw(response).read(12_000)
+            response.close()
+            assert origin.wait_for_open(0)
+            assert len(origin.requests) == 1 + len(cuts)
+            ours.close()
+
+
+@clients
+def test_abandoning_closes_the_live_connection_without_the_garbage_collector(client):
+    """Nothing of ours is a cycle: the sockets of a response that is dropped are closed at once."""
+    with Origin(CONTENT * 20, [Answer(8_000), Answer()]) as origin:
+        ours = client()
+        gc.collect()
+        gc.disable()
+        try:
+            response = ours.get(origin.url)
+            client.raw(response).read(12_000)
+            dropped = weakref.ref(client.raw(response))
+            del response
+            assert dropped() is None
+            assert origin.wait_for_open(0)
+        finally:
+            gc.enable()
+        assert len(origin.requests) == 2
+        ours.close()
+
+
+@pytest.mark.skipif(not hasattr(urllib3.HTTPResponse, "shutdown"), reason="urllib3 2.3 and later")
+@clients
+@pytest.mark.parametrize("resumed", [False, True])
+def test_shutdown_from_another_thread_is_no_break(client, resumed):
+    """It ends a read that blocks; that read is not gone on with."""
+    answers = [*([Answer(100, rst=True)] if resumed else []), Answer(4_000, stall=True)]
+    with Origin(CONTENT, answers) as origin:
+        ours = client()
+        response = ours.get(origin.url)
+        raw = client.raw(response)
+        assert raw.read(3_000) == CONTENT[:3_000]
+        timer = threading.Timer(0.1, raw.shutdown)
+        timer.start()
+        got, error = read(client, response)
+        timer.join()
+        assert got == CONTENT[3_000 : 3_000 + len(got)]
+        assert error is not None
+        assert len(origin.requests) == len(answers)
+        ours.close()
+
+
+@clients
+def test_drain_conn_does_not_go_on(client):
+    """Nobody wants these bytes: not worth a request."""
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = client()
+        response = ours.get(origin.url)
+        client.raw(response).drain_conn()
+        assert len(origin.requests) == 1
+        ours.close()
+
+
+@clients
+def test_closing_the_client_wakes_a_wait(client):
+    """The rest was to be asked for in a minute: the original error comes when the client is closed."""
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        waiting = threading.Event()
+        heard = [lambda event: waiting.set() if event.name == "retry_scheduled" else None]
+        ours = client(POLICY.replace(backoff=Fixed(60.0)), on_event=heard)
+        response = ours.get(origin.url)
+        closer = threading.Thread(target=lambda: waiting.wait(5) and (time.sleep(0.05), ours.close()))
+        closer.start()
+        started_at = time.monotonic()
+        got, error = read(client, response)
+        assert time.monotonic() - started_at < 30
+        closer.join()
+        assert CONTENT.startswith(got)
+        assert type(error) is client.broken
+        assert len(origin.requests) == 1
+
+
+@clients
+def test_an_interrupt_during_the_wait_comes_through(client):
+    """KeyboardInterrupt is the caller's; what is read after it ends too early, and asks for nothing."""
+
+    class Interrupting(FakeClock):
+        def sleep(self, seconds):
+            raise KeyboardInterrupt
+
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = client(POLICY.replace(backoff=Fixed(1.0)), clock=Interrupting())
+        response = ours.get(origin.url)
+        with pytest.raises(KeyboardInterrupt):
+            b"".join(client.raw(response).stream(1_000))
+        assert len(origin.requests) == 1
+        ours.close()
+
+
+# What is left of it.
+
+
+@clients
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_the_connection_goes_back_to_its_pool(client, chunked):
+    """A pool of one that blocks: the broken one's place is free for the rest, whose connection serves the next call."""
+    with Origin(CONTENT, [Answer(8_000, rst=True, chunked=chunked), Answer()]) as origin:
+        ours = client(pool=1)
+        response = ours.get(origin.url)
+        assert read(client, response) == (CONTENT, None)
+        assert client.raw(response).connection is None
+        assert ours.pool(origin.url).pool.qsize() == 1
+        assert read(client, ours.get(origin.url)) == (CONTENT, None)
+        assert origin.connections == 2
+        assert len(origin.requests) == 3
+        ours.close()
+
+
+@clients
+def test_the_place_in_the_pool_comes_back_when_it_fails(client):
+    with Origin(CONTENT, [Answer(8_000), Answer(status=404), Answer()]) as origin:
+        ours = client(pool=1)
+        assert read(client, ours.get(origin.url))[1] is not None
+        assert read(client, ours.get(origin.url)) == (CONTENT, None)
+        ours.close()
+
+
+def test_release_conn_after_the_rest_gives_back_the_live_connection():
+    """urllib3: given back by hand after all is read."""
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = Urllib3(pool=1)
+        response = ours.get(origin.url)
+        assert response.read() == CONTENT
+        response.release_conn()
+        response.close()
+        assert ours.pool(origin.url).pool.qsize() == 1
+        ours.close()
+
+
+def test_elapsed_covers_the_whole_call():
+    """requests: from the call to its answer, the attempts before it and the waits between them included."""
+    with Origin(CONTENT, [Answer(status=503), Answer()]) as origin:
+        ours = Requests(POLICY.replace(backoff=Fixed(0.1)))
+        response = ours.get(origin.url)
+        assert response.elapsed.total_seconds() >= 0.1
+        assert record_of(response).attempts[-1].elapsed <= response.elapsed.total_seconds() - 0.1
+        response.close()
+        ours.close()
+
+
+def test_a_session_that_was_mounted_resumes():
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin, requests.Session() as session:
+        mount(session, POLICY, budget=None)
+        assert session.get(origin.url, stream=True, timeout=5).content == CONTENT
+
+
+def test_text_after_a_resumption_is_there_for_good():
+    """requests keeps what it read: content, text and a second look at them are those of the whole."""
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        ours = Requests()
+        response = ours.get(origin.url)
+        assert response.content == response.content == CONTENT
+        assert response.text == CONTENT.decode()
+        ours.close()
+
+
+def test_through_a_proxy_manager():
+    """A forward proxy gets the whole URL; the rest is asked for through it too."""
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        manager = RetryProxyManager(POLICY, proxy_url=origin.url, budget=None)
+        response = manager.request("GET", "http://example.test/x", preload_content=False, timeout=5)
+        assert b"".join(response.stream(1_000)) == CONTENT
+        assert [head.split(b" ")[1] for head in origin.requests] == [b"http://example.test/x"] * 2
+        manager.clear()
+
+
+def test_a_redirect_in_place_of_the_rest_is_not_followed():
+    """urllib3's pools follow redirects by themselves if they are asked directly."""
+    moved = Answer(status=302, lines={"Location": "/elsewhere", "Content-Range": None})
+    with Origin(CONTENT, [Answer(8_000), moved, Answer()]) as origin:
+        ours = Urllib3()
+        response = ours.pool(origin.url).request("GET", "/", preload_content=False, redirect=True)
+        assert type(read(Urllib3, response)[1]) is exceptions.ProtocolError
+        assert len(origin.requests) == 2
+        ours.close()
+
+
+def test_hooks_see_the_request_for_the_rest():
+    """before_attempt may sign it: it has the Range already."""
+    seen = []
+    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
+        for client in CLIENTS:
+            fetch(client, origin, before_attempt=lambda request, attempt: seen.append(request.headers.get("Range")))
+    assert seen == ["bytes=8000-"]
+
+
+@clients
+def test_it_is_told(client):
+    """Listeners hear that a body went on, and where."""
+    heard = []
+    with Origin(CONTENT, [Answer(8_000), Answer(100), Answer(status=404)]) as origin:
+        fetch(client, origin, on_event=[heard.append])
+    told = [event for event in heard if event.name == "resume"]
+    assert [(event.offset, event.total, event.result) for event in told] == [
+        (8_000, 40_000, "resumed"),
+        (8_100, 40_000, "failed"),
+    ]
+
+
+@pytest.mark.parametrize("make", [RetryAdapter, RetryPoolManager])
+def test_prefetch_is_an_option_of_the_httpx_family(make):
+    """It would do nothing here, and says so."""
+    with pytest.raises(TypeError, match="takes no prefetch"):
+        make(prefetch=65_536)
+    with pytest.raises(TypeError, match="resume must be True or False"):
+        make(resume="yes")
+
+
+def test_the_adapter_keeps_resume_when_it_is_pickled():
+    import pickle
+
+    copy = pickle.loads(pickle.dumps(RetryAdapter(resume=False)))
+    assert copy._resume is False
