@@ -352,6 +352,17 @@ def test_early_is_not_lost_on_a_peer_that_uploads_everything_first(server: Fault
         assert sock.recv(1) == FIN
 
 
+def test_early_without_lingering_resets_what_is_still_uploaded(server: FaultServer) -> None:
+    server.script("/x", "early:413:1000;linger=0")
+    with peer(server) as sock:
+        with pytest.raises(OSError):
+            for _ in range(1_000):
+                sock.sendall(request(body=b"u" * 100_000))
+        assert read_answer(sock)[0] == 413
+    (arrival,) = server.requests("/x")
+    assert (arrival.body_bytes, arrival.body_complete) == (1000, False)
+
+
 @pytest.mark.parametrize(("after", "complete"), [(0, False), (4, False), (5, True), (99, True)])
 def test_early_knows_whether_it_saw_the_end(server: FaultServer, after: int, complete: bool) -> None:
     server.script("/x", f"early:400:{after}")

@@ -225,7 +225,8 @@ class Connection:
                 self.reset()
                 return False
             case "early":
-                self._linger()
+                if step.linger:
+                    self._linger()
                 return False
             case _:
                 return keep

@@ -40,6 +40,7 @@ Modifiers of whatever answers (``NNN``, ``cut``, ``reset-body``, ``stale``, ``ea
                ``cut`` and ``reset-body`` then count the bytes of the part
     ``from=N`` content as from its Nth byte, for parts that a script makes itself
     ``executes=0``, ``executes=1`` override whether the request is executed
+    ``linger=0`` only ``early``: close at once, which resets what is still being uploaded
 The steps that do not answer take ``delay=`` and ``executes=`` (``reset-head`` only ``delay=``,
 ``reset-before`` neither), ``drip`` also ``interval=MS`` between bytes (50).
 

@@ -45,7 +45,7 @@ _MODIFIERS: dict[StepName, frozenset[str]] = {
     "cut": _ANSWER,
     "reset-body": _ANSWER,
     "stale": _ANSWER,
-    "early": _ANSWER,
+    "early": _ANSWER | {"linger"},
     "reset": _SILENT,
     "close": _SILENT,
     "hang": _SILENT,
@@ -81,6 +81,7 @@ class Step:
     interval: float = DEFAULT_DRIP_INTERVAL
     chunked: bool = False
     close: bool = False
+    linger: bool = True
     etag: str = ""
     """Opaque tag; with one, ranges of the content are served."""
     executes: bool = False
@@ -181,6 +182,8 @@ def _apply(text: str, step: Step, word: str, value: str) -> Step:
             return replace(step, chunked=_flag(text, word, value))
         case "close":
             return replace(step, close=_flag(text, word, value))
+        case "linger":
+            return replace(step, linger=_flag(text, word, value))
         case "executes":
             return replace(step, executes=_flag(text, word, value))
         case _:
