@@ -164,10 +164,16 @@ class CallExchange:
             return 0.0
         if self.first_response is not None or self.first_error is not None:
             return 0.0  # it went through the door
+        call, now = self.call, self.transport._now()
+        planned = call.origin
         try:
-            return self.call.admit(self.transport._now())
+            delay = call.admit(now)
         except RetryRefused as refused:
             raise self._refused(refused) from self.last_error
+        # Not of first attempts: while a circuit is open each of them would be told of.
+        if call.origin != planned and call.attempts:
+            self.transport._notices.turned(call, planned, () if self.scope is None else self.scope.listeners)
+        return delay
 
     def _refused(self, refused: RetryRefused) -> Exception:
         """What to raise for an attempt that may not be sent."""

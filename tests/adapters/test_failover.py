@@ -194,9 +194,12 @@ async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, quic
             self.sleep(seconds)
 
     options = {**quick, "clock": Meanwhile(), "breaker": breaker, "origins": Origins([server.url, other.url])}
-    async with adapter.client(policy=STEADY, **options) as client:
+    told = []
+    async with adapter.client(policy=STEADY, on_event=[told.append], **options) as client:
         if is_left:
             assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+            turns = [(event.origin, event.to_origin, event.status) for event in told if event.name == "failover"]
+            assert turns == [(server.url, other.url, 503), (other.url, server.url, None)]
         else:
             with pytest.raises(adapter.CircuitOpenError) as caught:
                 await adapter.call(client, "GET", server.url + "/thing")

@@ -74,10 +74,10 @@ class FailedOver(NamedTuple):
 
     client: str
     method: str
-    origin: str  # that failed
+    origin: str  # that failed; or was planned next, when its circuit opened during the wait
     to_origin: str
     attempt: int  # that failed
-    status: int | None
+    status: int | None  # None, as the error, if it was only planned
     error: str | None
     request_id: int = 0
     name: str = "failover"

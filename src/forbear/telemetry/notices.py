@@ -188,6 +188,15 @@ class Notices:
         for event in told:
             self._tell(event, listeners)
 
+    def turned(self, call: Call, planned: str, more: tuple[Listener, ...] = ()) -> None:
+        """A retry goes to another origin than planned, which may not be sent to any more."""
+        listeners = self._listeners + more
+        if listeners or logger.isEnabledFor(logging.WARNING):
+            event = FailedOver(
+                self.client, call.facts.method, planned, call.origin, call.attempts, None, None, number_of(call)
+            )
+            self._tell(event, listeners)
+
     def refused(self, call: Call, now: float, more: tuple[Listener, ...] = ()) -> None:
         """An attempt was not sent: the breaker or a cooldown is in the way."""
         listeners, failure, refusal = self._listeners + more, call.last_failure, call.refusal
