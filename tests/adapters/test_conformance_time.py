@@ -18,7 +18,7 @@ NO_SPREAD = RetryPolicy(hint_spread=0.0)
 async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
     """Between an answer that says "in 80 ms" and the next request the server counts at least 80 ms."""
     server.script("/thing", "503;header=Retry-After-Ms:80", "429;header=retry-after-ms:60.5", 200)
-    async with adapter.client(random=lambda: 0.0) as client:
+    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0)), random=lambda: 0.0) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.status_code == 200
     first, second, third = server.requests("/thing")

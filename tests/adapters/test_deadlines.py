@@ -202,7 +202,8 @@ async def test_the_socket_of_a_response_handed_over_has_the_callers_timeout(adap
 async def test_the_callers_own_read_timeout_holds_for_the_body(adapter, server):
     """And it fires as itself."""
     server.script("/thing", "200;body=160;drip=300")
-    async with adapter.client(policy=RetryPolicy(total_timeout=60), settings=adapter.reading_for(0.06)) as client:
+    policy = RetryPolicy(backoff=Fixed(0), total_timeout=60)
+    async with adapter.client(policy=policy, settings=adapter.reading_for(0.06)) as client:
         response = await adapter.open(client, "GET", server.url + "/thing")
         with pytest.raises(adapter.body_timeout) as caught:
             await adapter.read(response)

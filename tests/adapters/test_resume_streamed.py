@@ -350,12 +350,17 @@ ADVERSARIES = {
 
 @clients
 @ends
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-@pytest.mark.parametrize("answers", ADVERSARIES.values(), ids=ADVERSARIES)
+@pytest.mark.parametrize(
+    ("chunked", "answers"),
+    [
+        pytest.param(chunked, answers, id=f"{'chunked' if chunked else 'length'}-{name}")
+        for name, answers in ADVERSARIES.items()
+        for chunked in (False, True)
+        if not (chunked and name.endswith("total"))  # of a chunked body nobody has told the length before
+    ],
+)
 def test_what_does_not_fit_is_the_original_error(client, rst, chunked, answers):
     """Nothing mixed, nothing repeated: the bytes up to the cut, and then what the bare library raises."""
-    if chunked and answers in (ADVERSARIES["longer total"], ADVERSARIES["shorter total"]):
-        pytest.skip("of a chunked body nobody has told the length before")
     cut = 8_000 if not chunked else 8 * 1_007 - 1  # the same in eight chunks of "3e8\r\n…\r\n"
     first = Answer(cut, rst=rst, chunked=chunked)
     with Origin(CONTENT, [first]) as origin:
@@ -472,12 +477,12 @@ def test_a_hint_is_obeyed_and_one_too_long_ends_it(client):
 
 @clients
 def test_the_budget_holds(client):
-    """Two tokens, no floor: what asks only for the rest costs a quarter, so the ninth cut is the last."""
-    budget = RetryBudget(ratio=0.0, floor_per_second=0.0, burst=2, hinted_cost=0.25)
+    """One token, no floor: what asks only for the rest costs a fifth of it, so the sixth cut is the last."""
+    budget = RetryBudget(ratio=0.0, floor_per_second=0.0, burst=1, hinted_cost=1)
     with Origin(CONTENT, [Answer(1_000)]) as origin:
         _, got, error = fetch(client, origin, budget=budget)
         assert got == CONTENT[: len(got)]
-        assert len(origin.requests) == 9
+        assert len(origin.requests) == 6
     assert record_of(error).reason == "budget-exhausted"
 
 
@@ -571,25 +576,26 @@ def test_abandoning_closes_the_live_connection_without_the_garbage_collector(cli
         ours.close()
 
 
-@pytest.mark.skipif(not hasattr(urllib3.HTTPResponse, "shutdown"), reason="urllib3 2.3 and later")
-@clients
-@pytest.mark.parametrize("resumed", [False, True])
-def test_shutdown_from_another_thread_is_no_break(client, resumed):
-    """It ends a read that blocks; that read is not gone on with."""
-    answers = [*([Answer(100, rst=True)] if resumed else []), Answer(4_000, stall=True)]
-    with Origin(CONTENT, answers) as origin:
-        ours = client()
-        response = ours.get(origin.url)
-        raw = client.raw(response)
-        assert raw.read(3_000) == CONTENT[:3_000]
-        timer = threading.Timer(0.1, raw.shutdown)
-        timer.start()
-        got, error = read(client, response)
-        timer.join()
-        assert got == CONTENT[3_000 : 3_000 + len(got)]
-        assert error is not None
-        assert len(origin.requests) == len(answers)
-        ours.close()
+if hasattr(urllib3.HTTPResponse, "shutdown"):  # urllib3 2.3 and later
+
+    @clients
+    @pytest.mark.parametrize("resumed", [False, True])
+    def test_shutdown_from_another_thread_is_no_break(client, resumed):
+        """It ends a read that blocks; that read is not gone on with."""
+        answers = [*([Answer(100, rst=True)] if resumed else []), Answer(4_000, stall=True)]
+        with Origin(CONTENT, answers) as origin:
+            ours = client()
+            response = ours.get(origin.url)
+            raw = client.raw(response)
+            assert raw.read(3_000) == CONTENT[:3_000]
+            timer = threading.Timer(0.1, raw.shutdown)
+            timer.start()
+            got, error = read(client, response)
+            timer.join()
+            assert got == CONTENT[3_000 : 3_000 + len(got)]
+            assert error is not None
+            assert len(origin.requests) == len(answers)
+            ours.close()
 
 
 @clients
