@@ -26,7 +26,7 @@ REQUEST = {
     "content": b"SECRET-body",
 }
 ANSWER = {"Set-Cookie": "SECRET-set-cookie", "X-Note": "SECRET-note", "WWW-Authenticate": "SECRET-realm"}
-URL = "http://user:SECRET-password@api.example.com/SECRET-path?token=SECRET-query"
+URL = "http://SECRET-user:SECRET-password@api.example.com/SECRET-path?token=SECRET-query"
 OUTCOMES = [
     (503, ANSWER, b"SECRET-answer"),
     "error",
@@ -111,7 +111,6 @@ async def test_nothing_secret_is_told(adapter, quick, told, last):
     assert len(events) >= 5
     assert "http://api.example.com:80" in text
     assert "SECRET" not in text
-    assert "user" not in text
 
 
 async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
@@ -165,3 +164,14 @@ async def test_a_setting_that_is_refused_is_not_repeated_whole(adapter, quick):
         with pytest.raises(TypeError) as caught:
             await adapter.call(client, "GET", URL, extensions={"forbear": ["SECRET"] * 100})
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "given", ["http://user:SECRET@proxy:3128", "http://SECRET@proxy/@x", ["https://user:SECRET@a", "https://b"]]
+)
+def test_a_password_in_a_url_is_not_repeated(given):
+    """A URL that was given in the place of something else is shown without who may use it."""
+    with pytest.raises(TypeError) as caught:
+        forbear.RetryPolicy(backoff=given)
+    assert "//…@" in str(caught.value)
+    assert "SECRET" not in str(caught.value)

@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
 
 def shown(value: object) -> str:
-    """A short repr: a message must stay readable whatever was passed."""
+    """A short repr: a message must stay readable whatever was passed, and must not repeat the password in a URL."""
     text = repr(value)
+    scheme, is_url, rest = text.partition("://")
+    if is_url and "@" in rest:
+        text = f"{scheme}://…@{rest.rpartition('@')[2]}"
     return text if len(text) <= 60 else text[:57] + "…"
 
 
