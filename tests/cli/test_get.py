@@ -253,10 +253,12 @@ def test_no_such_host(get):
 
 
 def test_nowhere_to_write(get, server, tmp_path):
+    """Said before anything is asked for."""
     server.script("/thing", 200)
     status, _, err = get(f"{server.url}/thing", "-o", tmp_path / "missing" / "file")
     assert status == 23
-    assert "No such file or directory" in err[-1]
+    assert "there is no directory" in err[-1]
+    assert server.requests("/thing") == []
     status, _, err = get(f"{server.url}/thing", "-o", tmp_path)
     assert status == 23
     assert "is a directory" in err[-1]
@@ -271,7 +273,11 @@ def test_silence(get, server):
     ("arguments", "status", "told"),
     [
         (["example.com"], 3, "must begin with http:// or https://, got 'example.com'"),
-        (["http://a:b/"], 3, "forbear get: "),
+        (["http://"], 3, "must name a host"),
+        (["http://a:b/"], 3, "a port up to 65535"),
+        (["http://a:99999/"], 3, "a port up to 65535"),
+        (["http://[::1/"], 3, "must name a host"),
+        (["ftp://me:word@a/"], 3, "must begin with http:// or https://, got 'ftp://…@a/'"),
         (["http://a/", "-H", "no colon"], 2, "-H takes 'Name: value', got 'no colon'"),
         (["http://a/", "--sha256", "abc"], 2, "64 hexadecimal digits, got 'abc'"),
         (["http://a/", "-d", "@/no/such/file"], 26, "cannot read /no/such/file"),
@@ -284,6 +290,7 @@ def test_a_mistake_is_one_line(get, arguments, status, told):
     found, out, err = get(*arguments)
     assert (found, out) == (status, b"")
     assert told in err[-1]
+    assert len(err) == 1 or err[0].startswith("usage: ")
 
 
 def test_without_httpx_it_says_what_to_install(get, monkeypatch):

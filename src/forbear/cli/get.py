@@ -15,8 +15,10 @@ from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import urlsplit
 
 from ..context import deadline
+from ..core._checks import shown
 from ..core.outcome import FailureKind
 from ..core.record import record_of
 from ..core.resume import Part as Answer
@@ -131,11 +133,15 @@ class Order:
         output: Path | None = options.output
         self.part = None if output is None or str(output) == "-" else Part(output, self.url)
         if not self.url.startswith(("http://", "https://")):
-            raise Mistake(f"the URL must begin with http:// or https://, got {self.url!r}", NOT_A_URL)
+            raise Mistake(f"the URL must begin with http:// or https://, got {shown(self.url)}", NOT_A_URL)
+        if not is_address(self.url):
+            raise Mistake(f"the URL must name a host, and a port up to 65535 if any, got {shown(self.url)}", NOT_A_URL)
         if self.sha256 is not None and (len(self.sha256) != 64 or not set(self.sha256) <= set("0123456789abcdef")):
             raise Mistake(f"--sha256 must be 64 hexadecimal digits, got {options.sha256!r}")
         if self.part is not None and self.part.path.is_dir():
             raise Mistake(f"{self.part.path} is a directory: give -o the name of a file", NOT_WRITTEN)
+        if self.part is not None and not self.part.path.parent.is_dir():
+            raise Mistake(f"there is no directory {self.part.path.parent} to write into", NOT_WRITTEN)
         names = {name.lower() for name, _ in self.headers}
         if self.content is not None and "content-type" not in names:
             self.headers.append(("Content-Type", "application/x-www-form-urlencoded"))
@@ -329,6 +335,15 @@ def clients() -> tuple[Any, Any]:
         except ImportError:
             continue
     raise Mistake("httpx is not installed: pip install 'forbear[httpx]'")
+
+
+def is_address(url: str) -> bool:
+    """Can it be connected to? Asked here, since a port that does not exist would be retried as a refusal."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def header(line: str) -> tuple[str, str]:
