@@ -8,7 +8,7 @@ from forbear.simulation.waits import outlook
 matplotlib = pytest.importorskip("matplotlib")
 
 from forbear.simulation.fan import draw, each  # noqa: E402 - after the check that it can be had
-from forbear.simulation.plot import sheet  # noqa: E402
+from forbear.simulation.plot import a_duration, sheet  # noqa: E402
 
 FULL = outlook(Exponential(0.5, 20.0, jitter="full"), 4)
 
@@ -67,3 +67,8 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         draw("waits.gif", FULL, title="waits")
     with pytest.raises(ValueError, match="there is no wait to draw: the policy never retries"):
         draw(str(tmp_path / "waits.png"), [], title="waits")
+
+
+def test_every_tick_of_the_waits_says_where_it_is():
+    """Zero too; on the logarithmic axis of the other pictures there is none."""
+    assert [a_duration(seconds) for seconds in (0.0, 0.25, 20.0)] == ["0 s", "250 ms", "20 s"]

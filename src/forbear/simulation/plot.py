@@ -234,6 +234,6 @@ def in_thousands(value: float, _: object = None) -> str:
 
 
 def a_duration(value: float, _: object = None) -> str:
-    if value == inf or value <= 0:
+    if value == inf or value < 0:
         return ""
-    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+    return f"{value * 1000:g} ms" if 0 < value < 1 else f"{value:g} s"
