@@ -351,6 +351,29 @@ def test_the_budget_has_the_numbers_that_are_told():
     assert budget.scope == "origin"
 
 
+@pytest.mark.parametrize(("headers", "times"), [({}, 1), ({"Retry-After": "1"}, 4)])
+def test_retries_stay_below_the_share_of_the_first_screen(headers, times):
+    """1,000 calls in one instant of an outage: 7 tokens and a tenth each, 107 retries at 1; at a quarter 428."""
+
+    class Instant(FakeClock):
+        def sleep(self, seconds):
+            """Nothing comes back with time where none passes."""
+
+    sent = []
+
+    def down(request):
+        sent.append(request)
+        return httpx.Response(503, headers=headers)
+
+    transport = forbear.httpx.RetryTransport(httpx.MockTransport(down), clock=Instant())
+    with httpx.Client(transport=transport) as client:
+        for _ in range(1000):
+            client.get(ORDERS)
+    assert 105 * times <= len(sent) - 1000 <= 107 * times
+    words = "a tenth of your traffic plus one a second, per server, or four times that where the server itself says"
+    assert words in " ".join(README.split())
+
+
 def test_the_fleet_budget_has_the_numbers_that_are_told():
     fleet = RedisBudget("redis://localhost", name="orders")
     assert (

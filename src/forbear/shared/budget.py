@@ -40,8 +40,9 @@ class RetryBudget:
         burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n processes may send
             n bursts into the first second of an outage, so it is small; one process with many threads may want more.
         hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and relatives): it
-            knows what it can take. From 0 to 1; any other retry costs 1, and asking for the rest of a body that
-            broke off, after some of it came, a fifth of this.
+            knows what it can take. A server that always names a time is sent up to 1 / ``hinted_cost`` times as
+            many. From 0 to 1; any other retry costs 1, and asking for the rest of a body that broke off, after
+            some of it came, a fifth of this.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or a function
             that is given the request's facts (``forbear.core.outcome.RequestFacts``: ``method``, ``origin``,
             ``url``, ``header(name)``) and answers any text, such as ``lambda facts: facts.url``: requests for
