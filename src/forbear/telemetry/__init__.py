@@ -18,6 +18,9 @@ the one before |
 | nested_retry | WARNING, once per client | a request that was given up is itself a retry of an SDK |
 | hook_failed | ERROR, once per hook | a listener, ``retry_if``, ``before_attempt`` or a strategy raised |
 
+Attempts are what went over the wire: the calls that were sent, and the retries. Asking for the rest of a body counts as
+a retry for ``body`` and as an attempt of the kind ``resume``; how it ended is in ``forbear.resumes``.
+
 The logger is ``forbear``, that of fleet budgets ``forbear.redis``. A record has its fields as ``forbear.<field>``:
 ``event``, ``client``, ``host``, ``method``, ``url`` (the origin, no more), ``request_id`` (the same in all lines of a
 call), and those of the event in core/events.py.
