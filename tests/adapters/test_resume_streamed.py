@@ -379,6 +379,18 @@ def test_what_does_not_fit_is_the_original_error(client, rst, chunked, answers):
         assert origin.wait_for_open(0)
 
 
+@pytest.mark.parametrize(("client", "way"), WAYS)
+def test_a_rest_that_ends_early_is_no_end_of_a_body_without_length(client, way):
+    """What reads the first answer takes any end for the body's, but the rest has told how much was missing."""
+    unending = Answer(8_000, rst=True, lines={"Content-Length": None, "Connection": "close"})
+    with Origin(CONTENT, [unending, Answer(5_000), Answer(status=404)]) as origin:
+        response, got, error = fetch(client, origin, way)
+        assert len(origin.requests) == 3
+    assert isinstance(error, (client.broken, exceptions.ProtocolError))  # raw.read() is urllib3's
+    assert CONTENT.startswith(got)
+    assert len(record_of(response).resumed) == 1
+
+
 @clients
 def test_the_error_carries_the_story(client):
     """As a note, and as the record, of the error that the library raises."""

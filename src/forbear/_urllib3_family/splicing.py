@@ -93,8 +93,8 @@ class Splice:
     """
 
     __slots__ = (
-        "_connection", "_exchange", "_framing", "_is_first", "_is_over", "_live", "_outer", "_pending", "_shut_down",
-        "_started_at", "missing", "received",
+        "_connection", "_exchange", "_framing", "_is_first", "_is_open_ended", "_is_over", "_live", "_outer",
+        "_pending", "_shut_down", "_started_at", "missing", "received",
     )  # fmt: skip
 
     def __init__(self, response: Any, live: io.BufferedReader, exchange: Any) -> None:
@@ -111,6 +111,8 @@ class Splice:
         self._started_at = 0  # what was received before the live part
         self.received = 0
         self.missing: int | None = response.length_remaining
+        # Whoever reads this takes any end for that of the body. A rest tells the length, and then it may be none.
+        self._is_open_ended = self.missing is None and self._framing is None
 
     # For http.client.
 
@@ -228,8 +230,13 @@ class Splice:
                 if self.missing is not None:
                     self.missing -= len(found)
                 return found
-            if found or not size or not self._is_broken() or not self._goes_on(None):
+            if found or not size or not self._is_broken():
                 return self._noted(found)
+            missing, was_over = self.missing, self._is_over
+            if not self._goes_on(None):
+                if self._is_open_ended and not was_over:
+                    raise http.client.IncompleteRead(b"", missing)
+                return b""
 
     def _first_line(self, limit: int) -> tuple[bytes, OSError | None]:
         try:
