@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -262,6 +264,34 @@ def test_nowhere_to_write(get, server, tmp_path):
     status, _, err = get(f"{server.url}/thing", "-o", tmp_path)
     assert status == 23
     assert "is a directory" in err[-1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name")
+def test_what_is_no_file_is_written_and_not_replaced(get, server, tmp_path):
+    """A device, most of all: /dev/null has to stay one."""
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    server.script("/thing", "200;body=5")
+    status, out, _ = get(f"{server.url}/thing", "-o", pipe)
+    reader.join(5)
+    assert (status, out, got) == (0, b"", [b"01234"])
+    assert pipe.is_fifo()
+    assert left_of(pipe) == ["pipe"]
+
+
+def test_a_link_stays_one(get, server, file):
+    link = file.with_name("link")
+    try:
+        link.symlink_to(file.name)
+    except OSError:
+        pytest.skip("links cannot be made here")
+    server.script("/thing", "200;body=5")
+    assert get(f"{server.url}/thing", "-o", link)[0] == 0
+    assert link.is_symlink()
+    assert file.read_bytes() == b"01234"
+    assert left_of(file) == ["big.bin", "link"]
 
 
 def test_silence(get, server):

@@ -14,7 +14,7 @@ import time
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from urllib.parse import urlsplit
 
 from ..context import deadline
@@ -109,7 +109,14 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
     progress = progress_on(sys.stderr, quiet=options.silent)
     fetch = Fetch(order, policy, progress, library, ours, silent=options.silent)
     try:
-        return fetch.run(out)
+        if order.device is None:
+            return fetch.run(out)
+        try:
+            with order.device.open("wb") as device:
+                return fetch.run(device)
+        except OSError as error:
+            complain("get", f"cannot write {order.device}: {error.strerror}")
+            return NOT_WRITTEN
     except BaseException:
         fetch.leave()
         raise
@@ -131,7 +138,14 @@ class Order:
         self.method: str = (options.request or ("GET" if self.content is None else "POST")).upper()
         self.sha256: str | None = None if options.sha256 is None else options.sha256.lower()
         output: Path | None = options.output
-        self.part = None if output is None or str(output) == "-" else Part(output, self.url)
+        if output is not None and str(output) == "-":
+            output = None
+        if output is not None and output.is_symlink():
+            output = output.resolve()  # what it leads to is written, it stays
+        self.device: Path | None = None  # or a pipe: nothing that could be replaced by a file
+        if output is not None and output.exists() and not (output.is_file() or output.is_dir()):
+            self.device, output = output, None
+        self.part = None if output is None else Part(output, self.url)
         if not self.url.startswith(("http://", "https://")):
             raise Mistake(f"the URL must begin with http:// or https://, got {shown(self.url)}", NOT_A_URL)
         if not is_address(self.url):
@@ -169,7 +183,7 @@ class Fetch:
             library.Client(timeout=TIMEOUT, follow_redirects=True), policy, on_event=[self.tell], name="get"
         )
 
-    def run(self, out: TextIO) -> int:
+    def run(self, out: TextIO | BinaryIO) -> int:
         try:
             with nullcontext() if self.policy.total_timeout is None else deadline(self.policy.total_timeout):
                 return self._fetch(out)
@@ -184,7 +198,7 @@ class Fetch:
         except OSError as error:
             return self._failed(f"cannot write {error.filename or 'the body'}: {error.strerror}", NOT_WRITTEN)
 
-    def _fetch(self, out: TextIO) -> int:
+    def _fetch(self, out: TextIO | BinaryIO) -> int:
         order, part = self.order, self.order.part
         begun = part.pick_up() if part is not None and order.is_resumable else None
         headers = list(order.headers)
@@ -211,7 +225,7 @@ class Fetch:
                 part.open(anew=True, status=status, lines=lines)
             return self._receive(response, out)
 
-    def _receive(self, response: Any, out: TextIO) -> int:
+    def _receive(self, response: Any, out: TextIO | BinaryIO) -> int:
         part, progress = self.order.part, self.progress
         there = 0 if part is None else part.size
         length = response.headers.get("content-length", "")
@@ -264,7 +278,7 @@ class Fetch:
         self._say(f"{response.status_code}:{to} {amount(self.received)} in {spoken(seconds)}{rate}{counts}{checked}")
         return DONE
 
-    def _refused(self, response: Any, out: TextIO) -> int:
+    def _refused(self, response: Any, out: TextIO | BinaryIO) -> int:
         """An answer that is an error: its body is for eyes, not for the file."""
         if self.order.part is None:
             for octets in response.iter_bytes():
@@ -362,5 +376,5 @@ def content(data: str | None) -> bytes | None:
         raise Mistake(f"cannot read {data[1:]}: {error.strerror}", NOT_READ) from None
 
 
-def binary(out: TextIO) -> Any:
+def binary(out: TextIO | BinaryIO) -> Any:
     return getattr(out, "buffer", out)
