@@ -6,6 +6,7 @@ then, forbear's front door too, would seem to be tested by nobody.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -21,6 +22,15 @@ __all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
 
 # Installed, pytest finds the plugin; on the path only, it has to be named.
 NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")
+
+
+def pytest_collection_finish():
+    """Let the garbage collector look no more at what is there now.
+
+    That is some hundred megabytes of tests; each look at all of it takes half a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -89,7 +89,6 @@ async def test_a_call_leaves_no_cyclic_garbage(adapter, steps, options):
         await calls(CALLS)
         assert gc.collect() == 0
     finally:
-        gc.unfreeze()
         gc.enable()
 
 

@@ -360,7 +360,6 @@ def test_a_call_leaves_no_cyclic_garbage(server, step):
                 call()
                 return gc.collect()
             finally:
-                gc.unfreeze()
                 gc.enable()
 
     assert garbage(RetryPoolManager(NOW.replace(max_attempts=1), budget=None)) <= garbage(
