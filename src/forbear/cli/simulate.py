@@ -174,6 +174,8 @@ def changed(scenario: Scenario, options: argparse.Namespace) -> Scenario:
     changes = {name: value for name in SAME_NAMES if (value := getattr(options, name)) is not None}
     rate = options.rate
     if options.callers is not None:
+        if options.callers < 1:
+            raise ValueError(f"--callers must be at least 1, got {options.callers}")
         if rate is not None:
             raise ValueError("--callers and --rate say the same thing; give one of them")
         rate = options.callers / changes.get("duration", scenario.duration)
