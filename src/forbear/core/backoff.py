@@ -40,6 +40,9 @@ class Backoff(Protocol):
 class Exponential(Frozen):
     """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by ``jitter``.
 
+    "full" and "decorrelated" are those of Brooker, "Exponential Backoff and Jitter" (AWS, 2015). Immutable, so safe to
+    share between threads.
+
     Args:
         base: Seconds before the first retry, before jitter; at least 0.
         cap: No wait is longer; seconds, at least ``base``.
@@ -111,11 +114,15 @@ class Exponential(Frozen):
 
 
 class Fixed(Frozen):
-    """The same wait every time.
+    """The same wait every time. Immutable, so safe to share between threads.
 
     Args:
         seconds: How long; at least 0. Without jitter many callers come back in step: prefer ``Exponential``
             for anything that more than one process calls.
+
+    Raises:
+        ValueError: ``seconds`` is out of its range.
+        TypeError: It is not a number.
     """
 
     __slots__ = FIELDS = ("seconds",)
