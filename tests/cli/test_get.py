@@ -359,6 +359,41 @@ def test_an_interrupted_download_can_be_gone_on_with(server, file):
     assert place.exists()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="nothing is locked here")
+@pytest.mark.parametrize("etag", ["v1", "v2"], ids=["goes on", "begins anew"])
+def test_of_two_runs_at_once_the_second_is_refused(get, server, file, etag):
+    """Each would append the rest; what one has written stays as it is."""
+    url = f"{server.url}/big"
+    server.script("/big", f"200;body={SIZE};etag={etag}")
+    first = Part(file, url)
+    first.open(anew=True, lines=[("etag", '"v1"'), ("content-length", str(SIZE))])
+    first.write(WHOLE[:100_000])
+    first._file.flush()
+    status, _, err = get(url, "-o", file)
+    assert status == 23
+    assert f"forbear get: cannot write {file}.part: another run is writing it" in err
+    first.write(WHOLE[100_000:])
+    first.complete()
+    assert file.read_bytes() == WHOLE
+    assert left_of(file) == ["big.bin"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="nothing is locked here")
+def test_a_part_that_another_run_has_finished_meanwhile_is_left_alone(file):
+    """Between the look at it and the opening: there is nothing any more to append to."""
+    begun(file, "http://x/", b"01234", 10)
+    late, other = Part(file, "http://x/"), Part(file, "http://x/")
+    assert late.pick_up() is not None
+    assert other.pick_up() is not None
+    other.open(anew=False)
+    other.write(b"56789")
+    other.close()
+    with pytest.raises(OSError, match="another run is writing it"):
+        late.open(anew=False)
+    late.close()
+    assert file.with_name("big.bin.part").read_bytes() == b"0123456789"
+
+
 def begun(file, url, octets, complete):
     """As if an earlier run had come so far."""
     part = Part(file, url)

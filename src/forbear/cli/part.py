@@ -6,6 +6,7 @@ validator to ask for the rest with. Both are gone when the download is complete 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Part"]
 
+LOCKS = os.name == "posix"  # elsewhere two runs at once may mix what they write
 AT_ONCE = 1 << 20  # octets that are read from the disk at a time
 
 
 class Part:
-    """The beginning of one file. Not shared between threads or processes.
+    """The beginning of one file. Not shared between threads; of two processes the second is refused.
 
     Args:
         path: Of the complete file.
@@ -70,15 +72,18 @@ class Part:
         """Make ready for writing: after what is there, or anew for an answer with these header lines.
 
         Raises:
-            OSError: There is no place for it.
+            OSError: There is no place for it, or another run is writing there.
         """
         if anew:
             self._forget()
-            self._file = self.place.open("wb")
+        self._file = self.place.open("ab")
+        self._lock()
+        if anew:
+            self._file.truncate(0)
             self._download = download_of("GET", (), status, lines) if status == 200 else None
             self._write_notes()
-        else:
-            self._file = self.place.open("ab")
+        elif os.fstat(self._file.fileno()).st_size != self.size:
+            raise self._taken()  # since its size was looked at
 
     def write(self, octets: bytes) -> None:
         self._file.write(octets)
@@ -89,14 +94,18 @@ class Part:
         """Give the file its name; what had that name before is replaced."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.close()
+        if not LOCKS:
+            self.close()  # Windows renames nothing that is open; elsewhere it is locked until it has its name
         self.place.replace(self.path)
         self._notes.unlink(missing_ok=True)
+        self.close()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Never raises: what cannot be written any more is no loss, or ``complete`` has said so."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
     def discard(self) -> None:
         """It is of no use: remove it."""
@@ -109,6 +118,28 @@ class Part:
     def is_worth_keeping(self) -> bool:
         """Can another run go on with it?"""
         return self.size > 0 and self._download is not None
+
+    def _lock(self) -> None:
+        """Keep other runs out: two that go on with the same beginning would each append the rest."""
+        if not LOCKS:
+            return
+        import fcntl
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise self._taken() from None
+        except OSError:  # a file system without locks
+            return
+        try:
+            is_it = os.path.samestat(os.fstat(self._file.fileno()), self.place.stat())
+        except FileNotFoundError:
+            is_it = False
+        if not is_it:
+            raise self._taken()  # the other run has given it its name meanwhile
+
+    def _taken(self) -> OSError:
+        return OSError(errno.EBUSY, "another run is writing it", str(self.place))
 
     def _forget(self) -> None:
         self.size = 0
