@@ -307,7 +307,12 @@ def test_silence(get, server):
         (["http://a:b/"], 3, "a port up to 65535"),
         (["http://a:99999/"], 3, "a port up to 65535"),
         (["http://[::1/"], 3, "must name a host"),
-        (["ftp://me:word@a/"], 3, "must begin with http:// or https://, got 'ftp://…@a/'"),
+        (["ftp://me:secret@a/?key=secret"], 3, "https://, got 'ftp'"),
+        (["me:secret@a/?key=secret"], 3, "https://, got 'a'"),
+        (["http://a/\udcff"], 3, "write %FF for the byte 0xFF"),
+        (["http://a..b/"], 3, "must name a host"),
+        (["http://a/", "-X", "GÉT"], 2, "-X takes a method such as PUT, got 'GÉT'"),
+        (["http://a/", "-H", "Xü: 1"], 2, "-H takes 'Name: value', got 'Xü: 1'"),
         (["http://a/", "-H", "no colon"], 2, "-H takes 'Name: value', got 'no colon'"),
         (["http://a/", "--sha256", "abc"], 2, "64 hexadecimal digits, got 'abc'"),
         (["http://a/", "-d", "@/no/such/file"], 26, "cannot read /no/such/file"),
@@ -321,6 +326,32 @@ def test_a_mistake_is_one_line(get, arguments, status, told):
     assert (found, out) == (status, b"")
     assert told in err[-1]
     assert len(err) == 1 or err[0].startswith("usage: ")
+    assert "secret" not in "".join(err)
+
+
+def test_a_header_goes_out_byte_by_byte(get, server):
+    server.script("/thing", "200;body=5")
+    status, _, _ = get(f"{server.url}/thing".replace("http", "HTTP", 1), "-H", "X-Name: Zoë", "-H", "X-Raw: \udcff")
+    assert status == 0
+    (request,) = server.requests()
+    assert field(request, "x-name").encode("latin-1") == os.fsencode("Zoë")
+    assert field(request, "x-raw").encode("latin-1") == b"\xff"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no such limit")
+def test_a_full_disk_is_said_in_a_line(server, file):
+    """Also where what was buffered is what cannot be written."""
+    server.script("/thing", "200;body=50")
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30, 30));" + (
+        "from forbear.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    # -B: the limit holds for compiled modules too, and half of one is one that cannot be loaded.
+    command = [sys.executable, "-B", "-c", limited, "get", f"{server.url}/thing", "-o", str(file)]
+    environment = {"PYTHONPATH": str(Path(forbear.__file__).parent.parent), "PATH": ""}
+    ended = subprocess.run(command, stderr=subprocess.PIPE, env=environment, timeout=30, check=False)
+    assert ended.returncode == 23
+    assert b"forbear get: cannot write the body: File too large" in ended.stderr
+    assert b"Traceback" not in ended.stderr
 
 
 def test_without_httpx_it_says_what_to_install(get, monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import ssl
 import sys
 import time
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from urllib.parse import urlsplit
 
 from ..context import deadline
-from ..core._checks import shown
 from ..core.outcome import FailureKind
 from ..core.record import record_of
 from ..core.resume import Part as Answer
@@ -133,10 +133,17 @@ class Order:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.url: str = options.url
-        self.headers = [header(line) for line in options.header]
+        self.headers: list[tuple[str, str | bytes]] = [header(line) for line in options.header]
         self.content = content(options.data)
         self.method: str = (options.request or ("GET" if self.content is None else "POST")).upper()
         self.sha256: str | None = None if options.sha256 is None else options.sha256.lower()
+        scheme, separator, _ = self.url.partition("://")
+        if scheme.lower() not in ("http", "https") or not separator:
+            # Not the rest of it, nor what stands before an @: there may be a password.
+            beginning = scheme.rpartition("@")[2].partition("/")[0].partition("?")[0]
+            raise Mistake(f"the URL must begin with http:// or https://, got {beginning!r}", NOT_A_URL)
+        if not is_text(self.url):
+            raise Mistake("the URL is not text: write %FF for the byte 0xFF, and so on", NOT_A_URL)
         output: Path | None = options.output
         if output is not None and str(output) == "-":
             output = None
@@ -146,10 +153,10 @@ class Order:
         if output is not None and output.exists() and not (output.is_file() or output.is_dir()):
             self.device, output = output, None
         self.part = None if output is None else Part(output, self.url)
-        if not self.url.startswith(("http://", "https://")):
-            raise Mistake(f"the URL must begin with http:// or https://, got {shown(self.url)}", NOT_A_URL)
         if not is_address(self.url):
-            raise Mistake(f"the URL must name a host, and a port up to 65535 if any, got {shown(self.url)}", NOT_A_URL)
+            raise Mistake("the URL must name a host, and a port up to 65535 if any", NOT_A_URL)
+        if not self.method.isascii():
+            raise Mistake(f"-X takes a method such as PUT, got {options.request!r}")
         if self.sha256 is not None and (len(self.sha256) != 64 or not set(self.sha256) <= set("0123456789abcdef")):
             raise Mistake(f"--sha256 must be 64 hexadecimal digits, got {options.sha256!r}")
         if self.part is not None and self.part.path.is_dir():
@@ -191,6 +198,8 @@ class Fetch:
             return self._failed("too many redirects", REDIRECTS)
         except (self.library.InvalidURL, self.library.UnsupportedProtocol) as error:
             return self._failed(f"this is not a URL that can be fetched: {error}", NOT_A_URL)
+        except UnicodeError:  # of the host's name, which the socket looks at last
+            return self._failed("this is not a URL that can be fetched: its host has no valid name", NOT_A_URL)
         except self.library.HTTPError as error:
             return self._failed(f"{type(error).__name__}: {error}", self._status_of(error))
         except BrokenPipeError:
@@ -355,16 +364,25 @@ def is_address(url: str) -> bool:
     """Can it be connected to? Asked here, since a port that does not exist would be retried as a refusal."""
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
+        return bool((parts.hostname or "").encode("idna")) and parts.port != 0
     except ValueError:
         return False
 
 
-def header(line: str) -> tuple[str, str]:
+def header(line: str) -> tuple[str, str | bytes]:
     name, colon, value = line.partition(":")
-    if not colon or not name.strip() or name != name.strip():
+    if not colon or not name.strip() or name != name.strip() or not name.isascii():
         raise Mistake(f"-H takes 'Name: value', got {line!r}")
-    return name, value.strip()
+    value = value.strip()
+    return name, value if value.isascii() else os.fsencode(value)  # the bytes that were given, as curl does
+
+
+def is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # bytes that are none
+        return False
+    return True
 
 
 def content(data: str | None) -> bytes | None:
