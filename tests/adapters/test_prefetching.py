@@ -136,6 +136,8 @@ async def test_on_exhausted_raise_raises_it_before_the_hand_over(adapter, server
         pytest.param("cut:30001;body=60001", {"prefetch": 0}, id="off"),
         pytest.param("cut:30001;body=60001", {"prefetch": 60_000}, id="longer"),
         pytest.param("cut:30001;body=60001;chunked=1", {}, id="length-unknown"),
+        # In chunks whatever else stands there (RFC 9112 section 6.3).
+        pytest.param("cut:30001;body=60001;chunked=1;header=Content-Length:60001", {}, id="length-void"),
         pytest.param("cut:30001;body=60001;header=Content-Type:text/event-stream", {}, id="events"),
         pytest.param(
             "cut:30001;body=60001;header=Content-Type:Multipart/X-Mixed-Replace%3B boundary=x", {}, id="parts"

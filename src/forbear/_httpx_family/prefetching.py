@@ -38,7 +38,7 @@ BROKEN: Literal["broken"] = "broken"
 
 SECONDS = 0.25  # longest that a body delays the hand-over of its head; a busy server's pause between the two
 READ_BYTES = 65_536  # as httpcore reads
-LENGTH, TYPE = b"content-length", b"content-type"
+LENGTH, TYPE, CODING = b"content-length", b"content-type", b"transfer-encoding"
 LONGEST = 9  # digits of a length, more than any that is read ahead
 ENDLESS = (b"text/event-stream", b"multipart/x-mixed-replace")  # of which each part is wanted when it comes
 INITIALS = frozenset({b"t", b"T", b"m", b"M"})  # of those
@@ -100,8 +100,13 @@ def unread(transport: Any, request: Any, response: Any) -> int:
         try:
             length -= len(below._stream._connection._h11_state.trailing_data[0])
         except AttributeError:
-            return length
-    return length if length > 0 else 0
+            return unless_chunked(length, lines)
+    return unless_chunked(length, lines) if length > 0 else 0
+
+
+def unless_chunked(length: int, lines: Any) -> int:
+    """Beside Transfer-Encoding a length is none (RFC 9112 section 6.3): it would be waited for in vain."""
+    return -1 if any(line[1] == CODING for line in lines) else length
 
 
 class Ahead:
