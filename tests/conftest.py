@@ -10,6 +10,7 @@ import gc
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -27,8 +28,11 @@ NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbea
 def pytest_collection_finish():
     """Let the garbage collector look no more at what is there now.
 
-    That is some hundred megabytes of tests; each look at all of it takes half a second.
+    That is some hundred megabytes of tests; each look at all of it takes half a second. Hypothesis registers sources
+    of randomness when it is loaded, and wants to see who holds them.
     """
+    with suppress(ImportError):
+        import hypothesis  # noqa: F401
     gc.collect()
     gc.freeze()
 
