@@ -164,12 +164,12 @@ def test_pitfall_03_a_retry_after_above_the_maximum_is_not_shortened(lane, serve
 
 
 def test_pitfall_04_a_total_timeout_ends_the_call(lane, server):
-    """A total timeout of 0.3 s over attempts that take 0.2 s each must end the call near 0.3 s, not at 0.8."""
-    policy = RetryPolicy(total_timeout=0.3, backoff=Fixed(0))
-    server.script("/", "503;delay=200")
+    """A total timeout of 0.6 s over attempts that take 0.4 s each must end the call near 0.6 s, not at 1.6."""
+    policy = RetryPolicy(total_timeout=0.6, backoff=Fixed(0))
+    server.script("/", "503;delay=400")
     started_at = time.monotonic()
     (error,) = lane.calls(("GET", server.url), policy=policy, clock=None)
-    assert 0.25 < time.monotonic() - started_at < 0.3 + 0.15
+    assert 0.55 < time.monotonic() - started_at < 0.6 + 0.4
     assert isinstance(error, lane.ours.DeadlineExceeded)
     assert len(server.requests()) == 2
 
