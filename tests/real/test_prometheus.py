@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
@@ -162,6 +163,7 @@ def live(shipped, tmp_path_factory, free_port, prometheus_program, wait_for_port
         )
         try:
             wait_for_port(port)
+            wait_until_ready(f"http://127.0.0.1:{port}/-/ready")
 
             def ask(path, **query):
                 url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
@@ -175,6 +177,20 @@ def live(shipped, tmp_path_factory, free_port, prometheus_program, wait_for_port
             exposed.shutdown()
             exposed.server_close()
             thread.join()
+
+
+def wait_until_ready(url):
+    """It listens before it answers: until its storage is open, with 503."""
+    until = time.monotonic() + ANSWERS_WITHIN
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=10).close()
+            return
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            if refused.code != 503 or time.monotonic() > until:
+                raise
+        time.sleep(0.05)
 
 
 def often(shipped, work):
