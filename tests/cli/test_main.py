@@ -1,5 +1,6 @@
 """The command line: help, version, mistakes; never a traceback for what a user typed."""
 
+import importlib
 import io
 import os
 import re
@@ -87,12 +88,9 @@ def test_a_checkout_that_is_not_installed_says_so(monkeypatch, capsys):
 def test_the_module_runs_the_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["forbear", "--help"])
     # Not runpy: pytest loads the modules of an installed plugin by a loader that runpy cannot use.
-    source = SOURCE / "forbear" / "__main__.py"
+    monkeypatch.delitem(sys.modules, "forbear.__main__", raising=False)
     with pytest.raises(SystemExit) as stopped:
-        exec(
-            compile(source.read_text(encoding="utf-8"), str(source), "exec"),
-            {"__name__": "__main__", "__package__": "forbear"},
-        )
+        importlib.import_module("forbear.__main__")
     assert stopped.value.code == 0
     assert capsys.readouterr().out.startswith("usage: forbear ")
 
