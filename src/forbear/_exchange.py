@@ -172,7 +172,7 @@ class CallExchange:
             raise self._refused(refused) from self.last_error
         # Not of first attempts: while a circuit is open each of them would be told of.
         if call.origin != planned and call.attempts:
-            self.transport._notices.turned(call, planned, () if self.scope is None else self.scope.listeners)
+            self.transport._notices.turned(call, planned, self._listeners())
         return delay
 
     def _refused(self, refused: RetryRefused) -> Exception:

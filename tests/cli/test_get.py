@@ -365,8 +365,12 @@ def test_redirects_are_followed(get, server):
     server.script("/old", "302;header=location:/new")
     server.script("/new", "200;body=3")
     server.script("/round", "302;header=location:/round")
+    server.script("/nowhere", "302;header=location:http://a..b/")
     assert get(f"{server.url}/old")[:2] == (0, b"012")
     assert get(f"{server.url}/round")[0] == 47
+    status, _, err = get(f"{server.url}/nowhere")
+    assert status == 3
+    assert err[-1].endswith("its host has no valid name")
 
 
 def test_an_interrupted_download_can_be_gone_on_with(server, file):

@@ -127,15 +127,15 @@ def test_the_longer_of_hint_and_backoff_counts():
     assert policy.worst_case(attempt_timeout=0.0) == 3 + 3 + 4 + 8
 
 
-def test_decorrelated_jitter_grows_from_a_hint_too():
-    """10 s were asked for, so the next wait can be 30 s, and the one after that 90 s."""
+def test_a_hint_lengthens_a_wait_and_not_the_next_draw():
+    """Drawn are at most 3, 9 and 27 s, each from the draw before; the server asks for 10 each time."""
     policy = RetryPolicy(
         max_attempts=4,
         backoff=Exponential(1.0, 100.0, jitter="decorrelated"),
         max_retry_after=10.0,
         hint_spread=0.0,
     )
-    assert policy.worst_case(attempt_timeout=0.0) == 10 + 30 + 90
+    assert policy.worst_case(attempt_timeout=0.0) == 10 + 10 + 27
 
 
 def test_the_slower_schedule_counts():

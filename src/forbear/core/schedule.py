@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["PHASES", "extremes", "longest_attempt", "longest_hint", "longest_waits", "worst_case"]
 
 # What a schedule of the user's own is asked with; random.random() is always below 1.
-PROBES = (0.0, 0.5, 1.0 - 2.0**-53)
+PROBES = (0.0, 0.25, 0.5, 0.75, 1.0 - 2.0**-53)
 PHASES = 4  # of an attempt, each of which may take attempt_timeout: pool, connect, write, read
 
 
 def extremes(backoff: Backoff, attempt: int, shortest: float, longest: float) -> tuple[float, float]:
     """The shortest and the longest wait after attempt number ``attempt``, given those before it.
 
-    Exact for ``Exponential`` and ``Fixed``. Any other schedule is asked with the smallest, the middle and the
-    largest random number: what lies outside of these answers is not found.
+    Exact for ``Exponential`` and ``Fixed``. Any other schedule is asked with the smallest and the largest random
+    number and three between, after the shortest, the longest and a middle wait: what lies outside of these answers
+    is not found.
 
     Raises:
         ValueError: A schedule of the user's own answers something that is no time to wait.
@@ -36,7 +37,7 @@ def extremes(backoff: Backoff, attempt: int, shortest: float, longest: float) ->
         return backoff.delay(attempt, shortest, lambda: 0.0), backoff.delay(attempt, longest, lambda: 1.0)
     answers = [
         backoff.delay(attempt, previous, lambda drawn=drawn: drawn)  # type: ignore[misc]
-        for previous in (shortest, longest)
+        for previous in (shortest, (shortest + longest) / 2, longest)
         for drawn in PROBES
     ]
     for answer in answers:
@@ -89,12 +90,13 @@ def longest_attempt(policy: RetryPolicy, attempt_timeout: float | None) -> float
 
 def sum_of_waits(policy: RetryPolicy) -> float:
     """All waits at their longest, hints among them."""
-    hint, total, previous = longest_hint(policy), 0.0, 0.0
+    hint, total, drawn = longest_hint(policy), 0.0, 0.0
     saturates = all(isinstance(one, (Exponential, Fixed)) for one in (policy.backoff, policy.throttle_backoff) if one)
     for attempt in range(1, policy.max_attempts):
-        wait = max(hint, longest_wait(policy, attempt, previous))
-        if saturates and wait == previous == max(hint, longest_wait(policy, policy.max_attempts, wait)):
+        # A schedule goes on from what it drew itself, not from what a server made of it.
+        previous, drawn = drawn, longest_wait(policy, attempt, drawn)
+        wait = max(hint, drawn)
+        if saturates and drawn == previous == longest_wait(policy, policy.max_attempts, drawn):
             return total + (policy.max_attempts - attempt) * wait  # from here on they are all alike
         total += wait
-        previous = wait
     return total

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
+from ..core.schedule import extremes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..core.backoff import Backoff
 
 __all__ = ["assert_schedule"]
 
-# What is drawn: the ends, the last number below 1 among them, and some between for schedules that are not monotonic.
-DRAWS = (0.0, 0.25, 0.5, 0.75, 1 - 2**-53)
 SLACK = 1e-9  # relative; of sums of binary fractions
 
 
@@ -67,18 +66,10 @@ def checked(number: int, pair: tuple[float, float]) -> tuple[float, float]:
 
 def spans(backoff: Backoff, retries: int) -> list[tuple[float, float]]:
     """The shortest and the longest wait before each retry."""
-    found: list[tuple[float, float]] = []
-    before = {0.0}
+    found = [(0.0, 0.0)]
     for attempt in range(1, retries + 1):
-        waits = [backoff.delay(attempt, previous, drawing(drawn)) for previous in before for drawn in DRAWS]
-        found.append((min(waits), max(waits)))
-        least, longest = found[-1]
-        before = {least, (least + longest) / 2, longest}
-    return found
-
-
-def drawing(drawn: float) -> Callable[[], float]:
-    return lambda: drawn
+        found.append(extremes(backoff, attempt, *found[-1]))
+    return found[1:]
 
 
 def is_within(span: tuple[float, float], bounds: tuple[float, float]) -> bool:
