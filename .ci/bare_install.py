@@ -12,14 +12,27 @@ def main() -> None:
     import forbear
 
     third_party = sorted(
-        {name.partition(".")[0] for name in sys.modules} & {"httpx", "httpx2", "requests", "urllib3", "anyio", "rich"}
+        {name.partition(".")[0] for name in sys.modules}
+        & {"httpx", "httpx2", "requests", "urllib3", "anyio", "rich"}
     )
     assert not third_party, f"import forbear loads {third_party}"
     for name in forbear.__all__:
         getattr(forbear, name)
-    others = sorted(found.name for found in distributions() if found.name not in ("forbear", "pip", "setuptools"))
+    others = sorted(
+        found.name
+        for found in distributions()
+        if found.name not in ("forbear", "pip", "setuptools")
+    )
     assert not others, f"this environment is not bare: {others}"
-    for library in ("httpx", "httpx2", "requests", "urllib3", "redis", "telemetry.prometheus", "telemetry.otel"):
+    for library in (
+        "httpx",
+        "httpx2",
+        "requests",
+        "urllib3",
+        "redis",
+        "telemetry.prometheus",
+        "telemetry.otel",
+    ):
         extra = library.rpartition(".")[2]
         try:
             __import__(f"forbear.{library}")
@@ -29,7 +42,11 @@ def main() -> None:
             raise AssertionError(f"forbear.{library} was imported without {extra}")
     wheel = {str(path) for path in files("forbear") or () if path.suffix != ".pyc"}
     assert "forbear/py.typed" in wheel
-    strays = [path for path in wheel if not path.startswith(("forbear/", "forbear-", "../../../bin/forbear"))]
+    strays = [
+        path
+        for path in wheel
+        if not path.startswith(("forbear/", "forbear-", "../../../bin/forbear"))
+    ]
     assert not strays, f"the wheel brings {strays}"
     (plugin,) = entry_points(group="pytest11")
     assert (plugin.name, plugin.value) == ("forbear", "forbear.pytest_plugin"), plugin

@@ -1,7 +1,8 @@
-"""Adapters: what a call through requests and urllib3 costs over the same call without us, when it succeeds.
+"""Adapters: what a call through requests and urllib3 costs over the same call without us, when it
+succeeds.
 
-The socket is stubbed below: `HTTPAdapter.send` for requests, `HTTPConnectionPool._make_request` for urllib3, so
-that urllib3's own bookkeeping (its Retry is always on) takes part on both sides.
+The socket is stubbed below: `HTTPAdapter.send` for requests, `HTTPConnectionPool._make_request` for
+urllib3, so that urllib3's own bookkeeping (its Retry is always on) takes part on both sides.
 """
 
 from __future__ import annotations
@@ -29,12 +30,18 @@ def adapters(effort: Effort) -> dict[str, Any]:
                 track.warm_up(lane, effort.chunk_seconds, most=1_000_000)
             samples = interleave(
                 lambda track=track, bare=bare: track.run(bare, bare.count),
-                {lane.name: lambda track=track, lane=lane: (track.run(lane, lane.count),) for lane in lanes},
+                {
+                    lane.name: lambda track=track, lane=lane: (track.run(lane, lane.count),)
+                    for lane in lanes
+                },
                 effort.rounds,
                 effort.patience,
             )
         best = best_bare(samples)
-        rows = {name: figure(turns, best, lambda s: s.parts[0] - s.bare).as_dict() for name, turns in samples.items()}
+        rows = {
+            name: figure(turns, best, lambda s: s.parts[0] - s.bare).as_dict()
+            for name, turns in samples.items()
+        }
         found[name] = {"unit": "ns", "bare": best, "rows": rows}
     return found
 
@@ -55,7 +62,9 @@ def _requests_lanes() -> list[Lane]:
     class Inheriting(RetryAdapter, Stub):
         pass
 
-    request = requests.Session().prepare_request(requests.Request("GET", "https://api.example.com/orders"))
+    request = requests.Session().prepare_request(
+        requests.Request("GET", "https://api.example.com/orders")
+    )
     return [
         Lane("bare", Stub().send, request),
         Lane(BARE_AGAIN, Stub().send, request),
@@ -74,7 +83,9 @@ def _urllib3_lanes() -> list[Lane]:
         pool = manager.connection_from_host("api.example.com", 80, "http")
 
         def make_request(*arguments, response_conn, **named):
-            response = urllib3.HTTPResponse(BODY, status=200, headers={"Content-Length": "100"}, request_method="GET")
+            response = urllib3.HTTPResponse(
+                BODY, status=200, headers={"Content-Length": "100"}, request_method="GET"
+            )
             # As the real one does; without it the connection would not go back into the pool.
             response._connection = response_conn
             response._pool = pool

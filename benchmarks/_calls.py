@@ -1,8 +1,9 @@
 """Calls: what one costs over the bare inner transport, when it succeeds and when it is retried.
 
-Three measures: `success` (CPU added to a call that needs no retry), `retry` (CPU added by each retry of
-503, 503, 200 with the waits stubbed, and what a wait of zero does) and `garbage` (objects per call that only
-the cyclic collector can free; exact). What answers is in _stubs.py, who is compared in _candidates.py.
+Three measures: `success` (CPU added to a call that needs no retry), `retry` (CPU added by each
+retry of 503, 503, 200 with the waits stubbed, and what a wait of zero does) and `garbage` (objects
+per call that only the cyclic collector can free; exact). What answers is in _stubs.py, who is
+compared in _candidates.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Effort:
 
 
 def in_order(rows: dict[str, Any]) -> dict[str, Any]:
-    """Rows in the order of the candidates, whether they ran or not; what is not a candidate comes first."""
+    """Rows in the order of the candidates, whether they ran or not; what is not a candidate comes
+    first.
+    """
     places = {candidate.name: place for place, candidate in enumerate(CANDIDATES)}
     return dict(sorted(rows.items(), key=lambda item: places.get(item[0], -1)))
 
@@ -46,11 +49,19 @@ def zero_wait() -> float:
     return 0.0
 
 
-def success(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+def success(
+    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
     """Nanoseconds of CPU added to a call that is answered 200 at once."""
     with Track() as track:
-        bare = Lane("bare", family.send_of(colour, family.answering(colour)), family.request(colour))
-        lanes = [Lane(BARE_AGAIN, family.send_of(colour, family.answering(colour)), family.request(colour))]
+        bare = Lane(
+            "bare", family.send_of(colour, family.answering(colour)), family.request(colour)
+        )
+        lanes = [
+            Lane(
+                BARE_AGAIN, family.send_of(colour, family.answering(colour)), family.request(colour)
+            )
+        ]
         rows: dict[str, Any] = {}
         for candidate in CANDIDATES:
             absence = candidate.absence(family.name)
@@ -73,12 +84,14 @@ def success(family: Family, colour: str, effort: Effort, chosen: Sequence[Candid
     return {"unit": "ns", "bare": best, "rows": in_order(rows)}
 
 
-def retry(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+def retry(
+    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
     """Microseconds of CPU per retry: 503, 503, 200 over three bare sendings, by two.
 
-    What a candidate does once per call is in it by half. `stubbed` has every sleep replaced by a no-op and
-    the candidate's own schedule; `zero` sleeps for real, for a wait of zero. `sleep_calls` counts, per call,
-    how often a sleep function was called for that wait of zero.
+    What a candidate does once per call is in it by half. `stubbed` has every sleep replaced by a
+    no-op and the candidate's own schedule; `zero` sleeps for real, for a wait of zero.
+    `sleep_calls` counts, per call, how often a sleep function was called for that wait of zero.
     """
     return {
         "unit": "us",
@@ -113,21 +126,34 @@ def _timed_retries(
             if absence:
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
-                turns[candidate.name] = _retried_turn(track, family, colour, candidate, effort, sleeps)
-        samples = interleave(lambda: track.run(bare, bare.count), turns, effort.rounds, effort.patience)
+                turns[candidate.name] = _retried_turn(
+                    track, family, colour, candidate, effort, sleeps
+                )
+        samples = interleave(
+            lambda: track.run(bare, bare.count), turns, effort.rounds, effort.patience
+        )
         best = best_bare(samples) if samples else 0.0
         for name, taken in samples.items():
-            rows[name] = figure(taken, best, lambda s: (s.parts[0] - s.bare) / RETRIES / 1e3).as_dict()
+            rows[name] = figure(
+                taken, best, lambda s: (s.parts[0] - s.bare) / RETRIES / 1e3
+            ).as_dict()
     return {"bare": best / 1e3, "rows": in_order(rows)}
 
 
 def _retried_turn(
-    track: Track, family: Family, colour: str, candidate: Candidate, effort: Effort, sleeps: Sleeps | None
+    track: Track,
+    family: Family,
+    colour: str,
+    candidate: Candidate,
+    effort: Effort,
+    sleeps: Sleeps | None,
 ) -> Callable[[], tuple[float, ...]]:
     inner = family.scripted(colour)
     wait = zero_wait if sleeps is None else None
     send = candidate.make(Setting(family, colour, inner, wait=wait, sleeps=sleeps, plenty=True))
-    lane = Lane(candidate.name, send, family.request(colour), _script(family, inner, RETRIED), BATCH)
+    lane = Lane(
+        candidate.name, send, family.request(colour), _script(family, inner, RETRIED), BATCH
+    )
     track.warm_up(lane, effort.chunk_seconds, most=400)
     return lambda: (track.run(lane, lane.count),)
 
@@ -139,13 +165,17 @@ def _script(family: Family, inner: Any, statuses: Iterable[int | None]) -> Calla
     def prepare(calls: int) -> None:
         inner.answers.clear()
         inner.answers.extend(
-            None if status is None else family.response(status) for _ in range(calls) for status in statuses
+            None if status is None else family.response(status)
+            for _ in range(calls)
+            for status in statuses
         )
 
     return prepare
 
 
-def _sleep_calls(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
+def _sleep_calls(
+    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     calls = effort.exact_calls
     for candidate in chosen:
@@ -178,8 +208,12 @@ def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int
     return gc.collect()
 
 
-def garbage(family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]) -> dict[str, Any]:
-    """Objects per call left to the cyclic collector: a success, 503 503 200, refused refused 200."""
+def garbage(
+    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
+    """Objects per call left to the cyclic collector: a success, 503 503 200, refused refused
+    200.
+    """
     scripts = {"success": (200,), "503, 503, 200": RETRIED, "refused, refused, 200": REFUSED}
     rows: dict[str, Any] = {}
     calls = effort.exact_calls

@@ -1,9 +1,10 @@
 """Candidates: every way of retrying that is compared, each set up as its own documentation has it.
 
-A candidate makes, from a family's inner transport, the function that sends one request. Transports and
-middleware look at the status themselves; the decorators (tenacity, stamina, backoff) wrap a function that
-raises on a retryable status. All make at most 4 attempts, and no quota or budget is small enough to refuse
-one. A candidate whose package is absent, or which is not made for the family, says so instead.
+A candidate makes, from a family's inner transport, the function that sends one request. Transports
+and middleware look at the status themselves; the decorators (tenacity, stamina, backoff) wrap a
+function that raises on a retryable status. All make at most 4 attempts, and no quota or budget is
+small enough to refuse one. A candidate whose package is absent, or which is not made for the
+family, says so instead.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ def httpware(setting: Setting) -> Callable[[Any], Any]:
         # Its schedule cannot be replaced, but the function that sleeps can.
         options["base_delay"] = 0.0
 
-    # The two terminals do what its client does below the middleware: send, translate, raise on a status.
+    # The two terminals do what its client does below the middleware: send, translate, raise on a
+    # status.
     def terminal(request: Any) -> Any:
         try:
             response = inner.handle_request(request)
@@ -197,7 +199,8 @@ def httpware(setting: Setting) -> Callable[[Any], Any]:
             raise STATUS_TO_EXCEPTION[response.status_code](response)
         return response
 
-    # The sleep functions are default arguments, bound at import: name them again, they may be stand-ins.
+    # The sleep functions are default arguments, bound at import: name them again, they may be
+    # stand-ins.
     if setting.is_sync:
         sleep = time.sleep if wait is None else lambda _: time.sleep(wait())
         return compose([Retry(**options, _sleep=sleep)], terminal)
@@ -248,7 +251,9 @@ def stamina(setting: Setting) -> Callable[[Any], Any]:
     logging.getLogger("stamina").addHandler(logging.NullHandler())
     failures = (setting.family.lib.TransportError, Unavailable)
     wait = setting.wait
-    on = failures if wait is None else lambda error: wait() if isinstance(error, failures) else False
+    on = (
+        failures if wait is None else lambda error: wait() if isinstance(error, failures) else False
+    )
     return retry(on=on, attempts=ATTEMPTS, timeout=None if wait else 45.0)(_plain_sender(setting))
 
 
@@ -307,13 +312,17 @@ def forbear(
     made = adapter.RetryTransport if setting.is_sync else adapter.AsyncRetryTransport
     if unwell:
         options["budget"] = library.RetryBudget(floor_per_second=0.0)  # time does not refill it
-        _spend_elsewhere(setting, made, library.RetryPolicy(backoff=Planned(lambda: 0.0)), options["budget"])
+        _spend_elsewhere(
+            setting, made, library.RetryPolicy(backoff=Planned(lambda: 0.0)), options["budget"]
+        )
     transport = made(setting.inner, policy=library.RetryPolicy(**fields), **options)
     return setting.family.send_of(setting.colour, transport)
 
 
 def _spend_elsewhere(setting: Setting, made: Any, policy: Any, budget: Any) -> None:
-    """Let a GET to another origin fail once on the same budget, so that one origin's share is not full."""
+    """Let a GET to another origin fail once on the same budget, so that one origin's share is not
+    full.
+    """
     family, colour = setting.family, setting.colour
     failing = family.scripted(colour)
     failing.answers.extend([family.response(503), family.response(200)])
@@ -347,7 +356,8 @@ def _with_bodies(setting: Setting) -> Callable[[Any], Any]:
     return forbear(setting, bodies_alone=False)
 
 
-# The first of forbear's own is what RetryTransport() does; the others leave bodies alone, so that what each adds shows.
+# The first of forbear's own is what RetryTransport() does; the others leave bodies alone, so that
+# what each adds shows.
 CANDIDATES = (
     Candidate("delegation", delegate, success_only=True),
     Candidate(LOOP, minimal_loop),
@@ -355,10 +365,14 @@ CANDIDATES = (
     Candidate(BODIES_ALONE, forbear, "forbear"),
     Candidate("forbear, budget=None", _forbear_with(budget=None), "forbear"),
     Candidate("forbear, budget and breaker on", _breaker_on, "forbear"),
-    Candidate("forbear, total_timeout=30", _forbear_with(policy={"total_timeout": 30.0}), "forbear"),
+    Candidate(
+        "forbear, total_timeout=30", _forbear_with(policy={"total_timeout": 30.0}), "forbear"
+    ),
     Candidate("forbear, one listener", _forbear_with(on_event=(_ignore,)), "forbear"),
     Candidate("forbear, metrics for Prometheus", _counted, "prometheus_client"),
-    Candidate("forbear, an origin unwell", _forbear_with(unwell=True), "forbear", success_only=True),
+    Candidate(
+        "forbear, an origin unwell", _forbear_with(unwell=True), "forbear", success_only=True
+    ),
     Candidate("httpx-retries", httpx_retries, "httpx_retries", families=("httpx",)),
     Candidate("httpware Retry", httpware, "httpware"),
     Candidate("backoff", backoff, "backoff"),
@@ -366,5 +380,14 @@ CANDIDATES = (
     Candidate("tenacity", tenacity, "tenacity"),
 )
 # In the header of a report; the first three are what the figures are about.
-PACKAGES = ("forbear", "httpx", "httpx2", "httpcore", "httpcore2", "anyio", "httpx-retries", "httpware")
+PACKAGES = (
+    "forbear",
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "httpcore2",
+    "anyio",
+    "httpx-retries",
+    "httpware",
+)
 PACKAGES += ("tenacity", "stamina", "backoff")

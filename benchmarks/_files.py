@@ -1,7 +1,8 @@
 """Files: a server of one file, whole or by ranges, that breaks every answer at chosen places.
 
-Runs in a process of its own, so that its work is not counted as a client's; speaks just enough HTTP/1.1. A body
-that reaches one of the places ends there, with a FIN or, every other time, with an RST.
+Runs in a process of its own, so that its work is not counted as a client's; speaks just enough
+HTTP/1.1. A body that reaches one of the places ends there, with a FIN or, every other time, with an
+RST.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Files:
         self._path = path
         self._size = os.path.getsize(path)
         self._cuts = sorted(cuts)
-        self._left: list[int] = []  # of these, those at which the file that is being downloaded has not broken yet
+        self._left: list[
+            int
+        ] = []  # of these, those at which the file that is being downloaded has not broken yet
         self._count = {"requests": 0, "bytes": 0}
 
     def serve(self) -> None:
@@ -78,7 +81,11 @@ class Files:
         first = int(asked[1]) if asked else 0
         if not asked:
             self._left = self._cuts.copy()
-        lines = ["HTTP/1.1 206 Partial Content" if asked else "HTTP/1.1 200 OK", 'ETag: "v1"', "Accept-Ranges: bytes"]
+        lines = [
+            "HTTP/1.1 206 Partial Content" if asked else "HTTP/1.1 200 OK",
+            'ETag: "v1"',
+            "Accept-Ranges: bytes",
+        ]
         if asked:
             lines.append(f"Content-Range: bytes {first}-{self._size - 1}/{self._size}")
         lines.append(f"Content-Length: {self._size - first}")

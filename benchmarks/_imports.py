@@ -1,7 +1,8 @@
 """Imports: how long a fresh interpreter takes for a package, alone and on top of its HTTP client.
 
-Each figure comes from interpreters started with -I, one target after the other in turn, that time the import
-statement themselves, so that starting up is not in it. The number of modules added is exact.
+Each figure comes from interpreters started with -I, one target after the other in turn, that time
+the import statement themselves, so that starting up is not in it. The number of modules added is
+exact.
 """
 
 from __future__ import annotations
@@ -67,12 +68,18 @@ def imports(rounds: int) -> dict[str, Any]:
                 taken[name].append(figures)
     for name, figures in taken.items():
         walls, cpus, added = zip(*figures, strict=True)
-        rows[name] = {**spread(walls).as_dict(), "cpu": spread(cpus).as_dict(), "modules": max(added)}
+        rows[name] = {
+            **spread(walls).as_dict(),
+            "cpu": spread(cpus).as_dict(),
+            "modules": max(added),
+        }
     return {"unit": "ms", "rows": {name: rows[name] for name, _, _ in TARGETS}}
 
 
 def _probe(code: str) -> list[float]:
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
     figures: list[float] = json.loads(done.stdout)
     return figures
 

@@ -1,9 +1,10 @@
 """Loopback: requests per second and client CPU per request against an nginx on this machine.
 
 The server is one process with a configuration and a port of its own, started and stopped here. All
-candidates of a family and colour share one connection pool: a pool's history changes its speed more than any
-wrapper does.
-Slices alternate B A B C B …, as in _measure.py; the client is kept on the first CPU, nginx on the last.
+candidates of a family and colour share one connection pool: a pool's history changes its speed more
+than any wrapper does.
+Slices alternate B A B C B …, as in _measure.py; the client is kept on the first CPU, nginx on the
+last.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from _measure import best_bare, figure, interleave
 from _stubs import Family
 
 CONCURRENCY = {"sync": 1, "async": 10}
-ROWS = ("minimal loop", "forbear", "forbear, budget=None", "httpx-retries", "httpware Retry", "tenacity")
+ROWS = (
+    "minimal loop",
+    "forbear",
+    "forbear, budget=None",
+    "httpx-retries",
+    "httpware Retry",
+    "tenacity",
+)
 CONFIGURATION = """
 daemon off;
 master_process off;
@@ -52,7 +60,9 @@ http {{
 """
 
 
-def loopback(families: Sequence[Family], rounds: int, seconds: float, chosen: Sequence[Candidate]) -> dict[str, Any]:
+def loopback(
+    families: Sequence[Family], rounds: int, seconds: float, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
     """Requests per second, and CPU per request as a multiple of the neighbouring bare one."""
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if nginx is None:
@@ -70,7 +80,9 @@ def loopback(families: Sequence[Family], rounds: int, seconds: float, chosen: Se
             }
 
 
-def _sync(family: Family, url: str, rounds: int, seconds: float, chosen: Sequence[Candidate]) -> dict[str, Any]:
+def _sync(
+    family: Family, url: str, rounds: int, seconds: float, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
     lib = family.lib
     with lib.HTTPTransport() as shared:
 
@@ -99,7 +111,9 @@ def _sync(family: Family, url: str, rounds: int, seconds: float, chosen: Sequenc
         return _summary(turn, rates, rounds, skipped)
 
 
-async def _async(family: Family, url: str, rounds: int, seconds: float, chosen: Sequence[Candidate]) -> dict[str, Any]:
+async def _async(
+    family: Family, url: str, rounds: int, seconds: float, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
     lib = family.lib
     async with lib.AsyncHTTPTransport() as shared:
 
@@ -155,7 +169,9 @@ def _senders(
     return senders, skipped
 
 
-def _summary(turn: Any, rates: dict[str, list[float]], rounds: int, skipped: dict[str, Any]) -> dict[str, Any]:
+def _summary(
+    turn: Any, rates: dict[str, list[float]], rounds: int, skipped: dict[str, Any]
+) -> dict[str, Any]:
     names = [name for name in rates if name != "bare"]
     turns = {name: lambda name=name: turn(name) for name in names}
     samples = interleave(lambda: turn("bare")[0], turns, rounds, 1)

@@ -1,10 +1,11 @@
 """Rounds: candidates timed in turn with the bare call, and what may be said of the figures.
 
-Order within a round is B A B C B D …, candidates shuffled, so that each one has a chunk of the bare call on
-either side. What is read is the CPU time of this thread, never the wall clock. A round is *quiet* for a
-candidate when both neighbours were within QUIET of the fastest bare chunk of the run; medians and ranges are
-taken over quiet rounds, because a shared machine has phases in which everything is nearly twice as slow.
-The collector stays on, but what was set up before a chunk is frozen out of its reach, for good.
+Order within a round is B A B C B D …, candidates shuffled, so that each one has a chunk of the bare
+call on either side. What is read is the CPU time of this thread, never the wall clock. A round is
+*quiet* for a candidate when both neighbours were within QUIET of the fastest bare chunk of the run;
+medians and ranges are taken over quiet rounds, because a shared machine has phases in which
+everything is nearly twice as slow. The collector stays on, but what was set up before a chunk is
+frozen out of its reach, for good.
 """
 
 from __future__ import annotations
@@ -26,20 +27,24 @@ LEAST = 5  # rounds that a median is taken over, the least disturbed ones if too
 
 @dataclass
 class Lane:
-    """One candidate's road: how it is called, and what has to be laid out before each batch of calls."""
+    """One candidate's road: how it is called, and what has to be laid out before each batch of
+    calls.
+    """
 
     name: str
     send: Callable[[Any], Any]
     request: Any
     prepare: Callable[[int], None] | None = None
-    batch: int | None = None  # calls to prepare at a time: few enough that what is laid out stays in the cache
+    batch: int | None = (
+        None  # calls to prepare at a time: few enough that what is laid out stays in the cache
+    )
     sends_per_call: int = 1  # the bare lane of a retried call sends as often as the candidates do
     count: int = 0
     chunk: Callable[..., Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        # A code object of its own: the interpreter specialises a call site for what it sees there, and a
-        # shared loop would be specialised for whichever candidate ran last.
+        # A code object of its own: the interpreter specialises a call site for what it sees there,
+        # and a shared loop would be specialised for whichever candidate ran last.
         source = _async_chunk if _is_async(self.send) else _sync_chunk
         self.chunk = types.FunctionType(source.__code__.replace(), source.__globals__)
 
@@ -135,7 +140,9 @@ def interleave(
     for played in range(rounds * patience):
         if played >= rounds:
             best = best_bare(samples)
-            order = [name for name in order if 2 * sum(s.is_quiet(best) for s in samples[name]) < rounds]
+            order = [
+                name for name in order if 2 * sum(s.is_quiet(best) for s in samples[name]) < rounds
+            ]
         random.shuffle(order)
         for name in order:
             parts = candidates[name]()
@@ -166,7 +173,9 @@ class Figure:
 
 
 def figure(samples: Sequence[Sample], best: float, value: Callable[[Sample], float]) -> Figure:
-    """Summarise one candidate over its quiet rounds; with too few of those, over the least disturbed."""
+    """Summarise one candidate over its quiet rounds; with too few of those, over the least
+    disturbed.
+    """
     ranked = sorted(samples, key=lambda s: max(s.before, s.after))
     quiet = sum(s.is_quiet(best) for s in ranked)
     kept = [value(s) for s in ranked[: max(quiet, LEAST)]]
@@ -176,4 +185,6 @@ def figure(samples: Sequence[Sample], best: float, value: Callable[[Sample], flo
 
 def spread(values: Sequence[float]) -> Figure:
     """Median and range of plain repetitions that have no bare neighbour."""
-    return Figure(median(values), min(values), max(values), median(values), len(values), len(values))
+    return Figure(
+        median(values), min(values), max(values), median(values), len(values), len(values)
+    )

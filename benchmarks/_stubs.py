@@ -1,8 +1,10 @@
-"""What is sent and what answers: real requests and responses of one client family over stub transports.
+"""What is sent and what answers: real requests and responses of one client family over stub
+transports.
 
 A request is built by the family's own client, so that it carries the usual headers and
-`extensions["timeout"]`. A response has 8 headers as raw pairs, an unread stream and the extensions of an
-HTTP/1.1 connection, so that closing or draining it costs what it costs in life. Nothing here opens a socket.
+`extensions["timeout"]`. A response has 8 headers as raw pairs, an unread stream and the extensions
+of an HTTP/1.1 connection, so that closing or draining it costs what it costs in life. Nothing here
+opens a socket.
 """
 
 from __future__ import annotations
@@ -36,13 +38,16 @@ class Buffer:
         return bytes(BODY), False
 
 
-# Below a stream of the library's own: a connection of HTTP/1.1 whose h11 has the body, since it came with its head.
+# Below a stream of the library's own: a connection of HTTP/1.1 whose h11 has the body, since it
+# came with its head.
 CONNECTION = SimpleNamespace(_h11_state=Buffer(), _network_stream=None)
 BELOW = SimpleNamespace(_stream=SimpleNamespace(_connection=CONNECTION))
 
 
 class Plan:
-    """When one waiting call is to be sent again, and how late it was; travels in the request's extensions."""
+    """When one waiting call is to be sent again, and how late it was; travels in the request's
+    extensions.
+    """
 
     __slots__ = ("at", "late", "sends")
 
@@ -69,7 +74,9 @@ class Family:
                 yield BODY
 
         class Answering(lib.BaseTransport):
-            """Returns one prebuilt response for ever, its body new each time: the bare inner transport of a success."""
+            """Returns one prebuilt response for ever, its body new each time: the bare inner
+            transport of a success.
+            """
 
             def __init__(self, response: Any) -> None:
                 self._response = response
@@ -91,7 +98,9 @@ class Family:
                 return response
 
         class Scripted(lib.BaseTransport):
-            """Hands out responses laid out beforehand, in order; None stands for a refused connection."""
+            """Hands out responses laid out beforehand, in order; None stands for a refused
+            connection.
+            """
 
             def __init__(self) -> None:
                 self.answers: deque[Any] = deque()
@@ -142,7 +151,9 @@ class Family:
         }
 
     def request(self, colour: str, url: str = URL, **extensions: Any) -> Any:
-        request = self._clients[colour].build_request("GET", url, headers={"authorization": "Bearer token"})
+        request = self._clients[colour].build_request(
+            "GET", url, headers={"authorization": "Bearer token"}
+        )
         request.extensions.update(extensions)
         return request
 
@@ -151,7 +162,11 @@ class Family:
             status,
             headers=HEADERS,
             stream=self._body(),
-            extensions={"http_version": b"HTTP/1.1", "reason_phrase": b"Stub", "network_stream": None},
+            extensions={
+                "http_version": b"HTTP/1.1",
+                "reason_phrase": b"Stub",
+                "network_stream": None,
+            },
         )
 
     def answering(self, colour: str) -> Any:
@@ -169,7 +184,9 @@ class Family:
 
 
 class Sleeps:
-    """Puts no-ops in the place of time.sleep and asyncio.sleep while open, and counts their calls."""
+    """Puts no-ops in the place of time.sleep and asyncio.sleep while open, and counts their
+    calls.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -191,7 +208,9 @@ class Sleeps:
 
 
 class SleeplessClock:
-    """The real clock with sleeps that only count: `clock=` of a forbear transport whose waits are stubbed."""
+    """The real clock with sleeps that only count: `clock=` of a forbear transport whose waits are
+    stubbed.
+    """
 
     def __init__(self, sleeps: Sleeps) -> None:
         self.monotonic = time.monotonic

@@ -24,7 +24,8 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
     def drawn(line: Sequence[str]) -> str:
         first, *others = (
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
         return "  ".join([first, *others]).rstrip()
 
@@ -120,7 +121,10 @@ def _retry_tables(family: str, colour: str, index: int, result: dict[str, Any]) 
     zero = table(
         f"{family} {colour}: the same with a wait of zero and the real sleep",
         ("candidate", "median", "min..max", "quiet", "x loop", "sleep calls"),
-        [[*line[:5], f"{calls[line[0]]:g}" if line[0] in calls else ""] for line in _timed(result["zero"]["rows"])],
+        [
+            [*line[:5], f"{calls[line[0]]:g}" if line[0] in calls else ""]
+            for line in _timed(result["zero"]["rows"])
+        ],
     )
     return [stubbed, zero]
 

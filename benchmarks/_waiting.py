@@ -1,9 +1,10 @@
-"""Waiting: what it takes to hold thousands of calls between two attempts in asyncio, and how late they wake.
+"""Waiting: what it takes to hold thousands of calls between two attempts in asyncio, and how late
+they wake.
 
-Every call is a task around the sending of one request that was built beforehand and is not counted; the first
-answer is a 503 of its own, the second a 200. Memory is what tracemalloc sees allocated once all calls wait.
-Lateness is the instant of the second sending less the planned one, the plans evenly spread over some time.
-The floor is a task that does nothing but asyncio.sleep.
+Every call is a task around the sending of one request that was built beforehand and is not counted;
+the first answer is a 503 of its own, the second a 200. Memory is what tracemalloc sees allocated
+once all calls wait. Lateness is the instant of the second sending less the planned one, the plans
+evenly spread over some time. The floor is a task that does nothing but asyncio.sleep.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ from _stubs import Family, Plan
 
 FLOOR = "task + asyncio.sleep"
 FAR = 90.0  # seconds; nobody wakes while memory is counted
-WARM_UP = 100  # calls; they make and import what is made once, and show how long beginning a wait takes
+WARM_UP = (
+    100  # calls; they make and import what is made once, and show how long beginning a wait takes
+)
 MARGIN = 2.5  # the first call wakes after this many times the CPU that sending and waking all of them takes
 ROWS = ("minimal loop", "forbear", "forbear, one listener", "httpx-retries", "httpware Retry")
 ROWS += ("backoff", "stamina", "tenacity")
 GOALS = {"bytes": {"forbear": 2600}}
 
 
-def waiting(family: Family, calls: int, spread: float, chosen: Sequence[Candidate]) -> dict[str, Any]:
-    """Bytes per waiting call; p50, p99 and maximum of the lateness in milliseconds; CPU per call."""
+def waiting(
+    family: Family, calls: int, spread: float, chosen: Sequence[Candidate]
+) -> dict[str, Any]:
+    """Bytes per waiting call; p50, p99 and maximum of the lateness in milliseconds; CPU per
+    call.
+    """
     rows: dict[str, Any] = {FLOOR: asyncio.run(_measured(_Floor(), calls, spread))}
     for candidate in CANDIDATES:
         if candidate.name not in ROWS:
@@ -100,7 +107,9 @@ async def _memory(subject: _Floor | _Calls, calls: int) -> float:
     return held / calls
 
 
-async def _lateness(subject: _Floor | _Calls, calls: int, spread: float, ahead: float) -> dict[str, float]:
+async def _lateness(
+    subject: _Floor | _Calls, calls: int, spread: float, ahead: float
+) -> dict[str, float]:
     plans = [Plan() for _ in range(calls)]
     requests = subject.requests(plans)
     gc.collect()

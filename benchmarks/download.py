@@ -1,12 +1,14 @@
-"""Downloads of a large file: what an unbroken one costs over the bare client, and what becomes of a broken one.
+"""Downloads of a large file: what an unbroken one costs over the bare client, and what becomes of a
+broken one.
 
-    python benchmarks/download.py [--json FILE|-] [--size MB] [--cuts N] [--rounds N] [--rows TEXT] [--seed N] [--quick]
+    python benchmarks/download.py [--json FILE|-] [--size MB] [--cuts N] [--rounds N] [--rows TEXT]
+    [--seed N] [--quick]
 
-Two tables. *Unbroken*: seconds for the whole file, by the clock and of CPU, each client beside the bare one of its
-library, interleaved in one process; what may be compared are the ratios of the best rounds. *Broken*: a server that
-breaks every answer at random places; each client runs in a process of its own and says whether the file arrived
-(sha256), with how many requests and bytes, and how much its memory grew. All retry without waiting, without a
-budget, at most 100 times in a row.
+Two tables. *Unbroken*: seconds for the whole file, by the clock and of CPU, each client beside the
+bare one of its library, interleaved in one process; what may be compared are the ratios of the best
+rounds. *Broken*: a server that breaks every answer at random places; each client runs in a process
+of its own and says whether the file arrived (sha256), with how many requests and bytes, and how
+much its memory grew. All retry without waiting, without a budget, at most 100 times in a row.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ ATTEMPTS = 100
 
 
 class Client(NamedTuple):
-    """A way to download. ``download(url, note)`` gives each chunk to ``note`` and raises if the file is not whole."""
+    """A way to download. ``download(url, note)`` gives each chunk to ``note`` and raises if the
+    file is not whole.
+    """
 
     name: str
     bare: str  # the row that it is compared with when nothing breaks
@@ -110,7 +114,9 @@ def _broken(path: Path, places: list[int], digest: str, chosen: list[Client]) ->
     size = path.stat().st_size
     with serving(path, places) as url:
         for client in chosen:
-            if not all(shutil.which(need) if need == "curl" else find_spec(need) for need in client.needs):
+            if not all(
+                shutil.which(need) if need == "curl" else find_spec(need) for need in client.needs
+            ):
                 rows[client.name] = {"skipped": "not installed"}
                 continue
             counted(url)
@@ -159,7 +165,9 @@ def peak() -> float:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024  # maxrss begins with that of the parent
+    return (
+        int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    )  # maxrss begins with that of the parent
 
 
 def _rendered(report: dict[str, Any]) -> str:
@@ -222,8 +230,13 @@ def _httpx(name: str, wrapped: bool) -> Callable[[str, Callable[[bytes], object]
         library = importlib.import_module(name)
         inner = library.HTTPTransport()
         if wrapped:
-            inner = importlib.import_module(f"forbear.{name}").RetryTransport(inner, policy=_policy(), budget=None)
-        with library.Client(transport=inner) as client, client.stream("GET", url + "/file") as response:
+            inner = importlib.import_module(f"forbear.{name}").RetryTransport(
+                inner, policy=_policy(), budget=None
+            )
+        with (
+            library.Client(transport=inner) as client,
+            client.stream("GET", url + "/file") as response,
+        ):
             for chunk in response.iter_bytes():
                 note(chunk)
 
@@ -237,8 +250,13 @@ def _httpx_async(name: str, wrapped: bool) -> Callable[[str, Callable[[bytes], o
         library = importlib.import_module(name)
         inner = library.AsyncHTTPTransport()
         if wrapped:
-            inner = importlib.import_module(f"forbear.{name}").AsyncRetryTransport(inner, policy=_policy(), budget=None)
-        async with library.AsyncClient(transport=inner) as client, client.stream("GET", url + "/file") as response:
+            inner = importlib.import_module(f"forbear.{name}").AsyncRetryTransport(
+                inner, policy=_policy(), budget=None
+            )
+        async with (
+            library.AsyncClient(transport=inner) as client,
+            client.stream("GET", url + "/file") as response,
+        ):
             async for chunk in response.aiter_bytes():
                 note(chunk)
 
@@ -299,7 +317,10 @@ def _httpx_retries(url: str, note: Callable[[bytes], object]) -> None:
     from httpx_retries import Retry, RetryTransport
 
     transport = RetryTransport(retry=Retry(total=ATTEMPTS, backoff_factor=0))
-    with httpx.Client(transport=transport) as client, client.stream("GET", url + "/file") as response:
+    with (
+        httpx.Client(transport=transport) as client,
+        client.stream("GET", url + "/file") as response,
+    ):
         for chunk in response.iter_bytes():
             note(chunk)
 
@@ -308,9 +329,19 @@ def _curl(*more: str) -> Callable[[str, Callable[[bytes], object]], None]:
     def download(url: str, note: Callable[[bytes], object]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "file")
-            retry = ("--retry", str(ATTEMPTS), "--retry-all-errors", "--retry-delay", "1", "--retry-max-time", "10")
+            retry = (
+                "--retry",
+                str(ATTEMPTS),
+                "--retry-all-errors",
+                "--retry-delay",
+                "1",
+                "--retry-max-time",
+                "10",
+            )
             done = subprocess.run(
-                ["curl", "-sf", *retry, *more, "-o", path, url + "/file"], capture_output=True, check=False
+                ["curl", "-sf", *retry, *more, "-o", path, url + "/file"],
+                capture_output=True,
+                check=False,
             )
             if os.path.exists(path):
                 with open(path, "rb") as file:
@@ -326,7 +357,9 @@ CLIENTS = [
     Client("httpx", "httpx", ("httpx",), _httpx("httpx", False)),
     Client("forbear, httpx", "httpx", ("httpx", "forbear"), _httpx("httpx", True)),
     Client("httpx async", "httpx async", ("httpx",), _httpx_async("httpx", False)),
-    Client("forbear, httpx async", "httpx async", ("httpx", "forbear"), _httpx_async("httpx", True)),
+    Client(
+        "forbear, httpx async", "httpx async", ("httpx", "forbear"), _httpx_async("httpx", True)
+    ),
     Client("httpx2", "httpx2", ("httpx2",), _httpx("httpx2", False)),
     Client("forbear, httpx2", "httpx2", ("httpx2", "forbear"), _httpx("httpx2", True)),
     Client("httpx-retries", "", ("httpx", "httpx_retries"), _httpx_retries),
@@ -342,13 +375,23 @@ CLIENTS = [
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Download a large file, unbroken and broken.")
-    parser.add_argument("--json", metavar="FILE", help="write every figure as JSON; - for standard output only")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write every figure as JSON; - for standard output only"
+    )
     parser.add_argument("--size", type=int, metavar="MB", help="of the file (200)")
-    parser.add_argument("--cuts", type=int, metavar="N", help="places at which every answer breaks (40)")
+    parser.add_argument(
+        "--cuts", type=int, metavar="N", help="places at which every answer breaks (40)"
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help="of the unbroken download (9)")
-    parser.add_argument("--rows", default="", metavar="TEXT", help="only clients whose name contains TEXT")
+    parser.add_argument(
+        "--rows", default="", metavar="TEXT", help="only clients whose name contains TEXT"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the content and the places (1)")
-    parser.add_argument("--quick", action="store_true", help="a small file and one round: shows that everything runs")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a small file and one round: shows that everything runs",
+    )
     parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     return parser.parse_args()

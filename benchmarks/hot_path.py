@@ -3,10 +3,10 @@
     python benchmarks/hot_path.py [--json FILE|-] [--rounds N] [--only MEASURE] [--rows TEXT]
                                   [--family httpx|httpx2|both] [--quick]
 
-Seven measures: success, retry, garbage, adapters (requests and urllib3), imports, waiting, loopback. All
-candidates are measured interleaved in one run, so compare figures of one run with each other; nothing here
-passes or fails on a time. `goal` repeats what the project wants of its own rows on CPython 3.12, on the
-machine where the goals were set.
+Seven measures: success, retry, garbage, adapters (requests and urllib3), imports, waiting,
+loopback. All candidates are measured interleaved in one run, so compare figures of one run with
+each other; nothing here passes or fails on a time. `goal` repeats what the project wants of its own
+rows on CPython 3.12, on the machine where the goals were set.
 """
 
 from __future__ import annotations
@@ -73,8 +73,11 @@ def main() -> int:
             result = imports(1 if quick else max(rounds // 2, 5))
         elif name == "waiting":
             waiters, spread = (1_000, 0.1) if quick else (10_000, 1.0)
-            # A quick run leaves the peers out: it would spend most of its time waiting for theirs to wake.
-            waiting_ones = [c for c in chosen if not quick or c.name == LOOP or c.package == FORBEAR]
+            # A quick run leaves the peers out: it would spend most of its time waiting for theirs
+            # to wake.
+            waiting_ones = [
+                c for c in chosen if not quick or c.name == LOOP or c.package == FORBEAR
+            ]
             result = {f.name: waiting(f, waiters, spread, waiting_ones) for f in families}
         else:
             result = loopback(families, 1 if quick else rounds, 0.02 if quick else 0.1, chosen)
@@ -93,12 +96,20 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure what a call through forbear costs.")
-    parser.add_argument("--json", metavar="FILE", help="write every figure as JSON; - for standard output only")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write every figure as JSON; - for standard output only"
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds per measure (21)")
-    parser.add_argument("--only", action="append", choices=MEASURES, help="one measure; may be repeated")
-    parser.add_argument("--rows", default="", metavar="TEXT", help="only candidates whose name contains TEXT")
+    parser.add_argument(
+        "--only", action="append", choices=MEASURES, help="one measure; may be repeated"
+    )
+    parser.add_argument(
+        "--rows", default="", metavar="TEXT", help="only candidates whose name contains TEXT"
+    )
     parser.add_argument("--family", choices=("httpx", "httpx2", "both"), default="both")
-    parser.add_argument("--quick", action="store_true", help="tiny rounds: shows that everything runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny rounds: shows that everything runs"
+    )
     return parser.parse_args()
 
 
@@ -110,7 +121,9 @@ def _version(name: str) -> str | None:
 
 
 def _header(report: dict[str, Any]) -> str:
-    packages = ", ".join(f"{name} {found or 'not installed'}" for name, found in report["packages"].items())
+    packages = ", ".join(
+        f"{name} {found or 'not installed'}" for name, found in report["packages"].items()
+    )
     return (
         f"{report['python']} on {report['platform']}\n{packages}\n"
         f"{report['rounds']} rounds; median and min..max over quiet rounds; CPU time unless said otherwise"

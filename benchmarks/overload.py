@@ -2,8 +2,9 @@
 
     python benchmarks/overload.py [--runs N] [--callers N] [--out DIR] [--quick]
 
-Writes `overload.md`, which holds all tables and first of all the one that the README shows, and the pictures
-beside it. All is virtual time and seeded: the same code gives the same files on every machine.
+Writes `overload.md`, which holds all tables and first of all the one that the README shows, and the
+pictures beside it. All is virtual time and seeded: the same code gives the same files on every
+machine.
 """
 
 from __future__ import annotations
@@ -56,14 +57,29 @@ def main() -> int:
     for name in SCENARIOS:
         print(f"{name} …", file=sys.stderr, flush=True)
         scenario = scaled(SCENARIOS[name][0], options)
-        names = [*CONTENDERS, *(f"{one}+budget" for one in UNDER_A_BUDGET), "forbear+breaker", "forbear+cooldown"]
+        names = [
+            *CONTENDERS,
+            *(f"{one}+budget" for one in UNDER_A_BUDGET),
+            "forbear+breaker",
+            "forbear+cooldown",
+        ]
         found[name] = {one: several(scenario, contender(one), options.runs) for one in names}
         pages.append(page(name, scenario, found[name]))
     print("tipping …", file=sys.stderr, flush=True)
     near = scaled(SCENARIOS["metastable"][0], options, MORE)
-    tips = {name: tips_after(near, contender(name)) for name in SHOWN[: 1 if options.quick else None]}
+    tips = {
+        name: tips_after(near, contender(name)) for name in SHOWN[: 1 if options.quick else None]
+    }
     summary = table(
-        ("policy", "blip: peak", "reload: peak", "metastable: attempts", "success", "served again", "tips over after"),
+        (
+            "policy",
+            "blip: peak",
+            "reload: peak",
+            "metastable: attempts",
+            "success",
+            "served again",
+            "tips over after",
+        ),
         [
             (
                 name,
@@ -72,12 +88,20 @@ def main() -> int:
                 f"{found['metastable'][name].amplification:.2f}",
                 f"{found['metastable'][name].success:.1%}",
                 recovery(found["metastable"][name]),
-                "-" if name not in tips else f"> {LONGEST:g} s" if tips[name] == inf else f"{tips[name]:.2f} s",
+                "-"
+                if name not in tips
+                else f"> {LONGEST:g} s"
+                if tips[name] == inf
+                else f"{tips[name]:.2f} s",
             )
             for name in SHOWN
         ],
     )
-    text = f"# Overload\n\nMade by `python benchmarks/overload.py`.\n\n{summary}\n\n" + "\n\n".join(pages) + "\n"
+    text = (
+        f"# Overload\n\nMade by `python benchmarks/overload.py`.\n\n{summary}\n\n"
+        + "\n\n".join(pages)
+        + "\n"
+    )
     (options.out / "overload.md").write_text(text, encoding="utf-8")
     draw_pictures(options)
     print(summary)
@@ -86,9 +110,15 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Simulate every scenario with every policy.")
-    parser.add_argument("--runs", type=int, default=25, metavar="N", help="seeds whose median is taken (25)")
-    parser.add_argument("--callers", type=int, default=10_000, metavar="N", help="at most, in each scenario (10000)")
-    parser.add_argument("--out", type=Path, default=HERE / "pictures", metavar="DIR", help="where the files go")
+    parser.add_argument(
+        "--runs", type=int, default=25, metavar="N", help="seeds whose median is taken (25)"
+    )
+    parser.add_argument(
+        "--callers", type=int, default=10_000, metavar="N", help="at most, in each scenario (10000)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "pictures", metavar="DIR", help="where the files go"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything runs")
     options = parser.parse_args()
     if options.quick:
@@ -97,7 +127,9 @@ def arguments() -> argparse.Namespace:
 
 
 def scaled(scenario: Scenario, options: argparse.Namespace, more: int = 1) -> Scenario:
-    """The same with fewer callers: what comes out hardly depends on their number, how long it takes does."""
+    """The same with fewer callers: what comes out hardly depends on their number, how long it takes
+    does.
+    """
     share = min(1.0, options.callers * more / scenario.callers)
     capacity = None if scenario.capacity is None else scenario.capacity * share
     return replace(scenario, rate=scenario.rate * share, capacity=capacity)
@@ -108,7 +140,9 @@ def several(scenario: Scenario, one: Contender, runs: int) -> Figures:
 
 
 def tips_after(scenario: Scenario, one: Contender) -> float:
-    """The shortest outage after which it never recovers, to 25 ms; infinite if none up to 5 s does it."""
+    """The shortest outage after which it never recovers, to 25 ms; infinite if none up to 5 s does
+    it.
+    """
 
     def never(outage: float) -> bool:
         longer = replace(scenario, trouble_for=outage, duration=scenario.trouble_at + outage + 20.0)
@@ -137,11 +171,22 @@ def page(name: str, scenario: Scenario, results: dict[str, Figures]) -> str:
             milliseconds(figures.p50),
             milliseconds(figures.p99),
             recovery(figures),
-            ", ".join(f"{reason} {count:,}" for reason, count in figures.refusals.items() if count) or "-",
+            ", ".join(f"{reason} {count:,}" for reason, count in figures.refusals.items() if count)
+            or "-",
         )
         for one, figures in results.items()
     ]
-    head = ("policy", "attempts", "peak/s", "× rate", "success", "p50", "p99", "served again", "failed because")
+    head = (
+        "policy",
+        "attempts",
+        "peak/s",
+        "× rate",
+        "success",
+        "p50",
+        "p99",
+        "served again",
+        "failed because",
+    )
     return f"## {name}\n\n{scenario.told()}\n\n{table(head, rows)}"
 
 
@@ -159,7 +204,9 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def draw_pictures(options: argparse.Namespace) -> None:
-    """One run of each scenario in full, as ``forbear simulate NAME --plot`` draws it: many callers make calm lines."""
+    """One run of each scenario in full, as ``forbear simulate NAME --plot`` draws it: many callers
+    make calm lines.
+    """
     if find_spec("matplotlib") is None:
         print("no pictures: matplotlib is not installed", file=sys.stderr)
         return

@@ -1,11 +1,12 @@
-"""What retry libraries do when it matters: each one against the same misbehaving server, one command.
+"""What retry libraries do when it matters: each one against the same misbehaving server, one
+command.
 
     python benchmarks/peers.py [--json]
 
-Prints the README's table. Every cell is what was seen, not what is promised: requests that arrived, those that were
-executed, what the caller got. Each library is set up as its documentation has it for HTTP, with four attempts and
-waits of milliseconds; all else is by default. A library that is not installed is left out. Sleeps of more than a few
-seconds are noted instead of slept.
+Prints the README's table. Every cell is what was seen, not what is promised: requests that arrived,
+those that were executed, what the caller got. Each library is set up as its documentation has it
+for HTTP, with four attempts and waits of milliseconds; all else is by default. A library that is
+not installed is left out. Sleeps of more than a few seconds are noted instead of slept.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the caller got: a status, the body's length and the response, or the class of an exception."""
+    """What the caller got: a status, the body's length and the response, or the class of an
+    exception.
+    """
 
     status: int | None = None
     length: int = 0
@@ -84,7 +87,9 @@ def forbear_httpx(limit: float | None, opened: ExitStack) -> Send:
     from forbear.httpx import RetryTransport
 
     policy = RetryPolicy(max_attempts=ATTEMPTS, backoff=Exponential(BASE, CAP), total_timeout=limit)
-    return through_httpx(opened.enter_context(httpx.Client(transport=RetryTransport(policy=policy), timeout=TIMEOUT)))
+    return through_httpx(
+        opened.enter_context(httpx.Client(transport=RetryTransport(policy=policy), timeout=TIMEOUT))
+    )
 
 
 def urllib3_under_requests(limit: float | None, opened: ExitStack) -> Send:
@@ -93,7 +98,13 @@ def urllib3_under_requests(limit: float | None, opened: ExitStack) -> Send:
     from urllib3 import Retry
 
     session = opened.enter_context(requests.Session())
-    retry = Retry(ATTEMPTS - 1, status_forcelist=STATUSES, backoff_factor=BASE, backoff_max=CAP, raise_on_status=False)
+    retry = Retry(
+        ATTEMPTS - 1,
+        status_forcelist=STATUSES,
+        backoff_factor=BASE,
+        backoff_max=CAP,
+        raise_on_status=False,
+    )
     session.mount("http://", HTTPAdapter(max_retries=retry))
     return through_requests(session)
 
@@ -103,7 +114,9 @@ def httpx_retries(limit: float | None, opened: ExitStack) -> Send:
     from httpx_retries import Retry, RetryTransport
 
     retry = Retry(ATTEMPTS - 1, status_forcelist=STATUSES, backoff_factor=BASE, total_timeout=limit)
-    return through_httpx(opened.enter_context(httpx.Client(transport=RetryTransport(retry=retry), timeout=TIMEOUT)))
+    return through_httpx(
+        opened.enter_context(httpx.Client(transport=RetryTransport(retry=retry), timeout=TIMEOUT))
+    )
 
 
 def tenacity_httpx(limit: float | None, opened: ExitStack) -> Send:
@@ -121,7 +134,8 @@ def tenacity_httpx(limit: float | None, opened: ExitStack) -> Send:
         retry(
             retry=retry_if_exception_type(httpx.HTTPError),
             wait=wait_random_exponential(multiplier=BASE, max=CAP),
-            stop=stop_after_attempt(ATTEMPTS) | (stop_never if limit is None else stop_after_delay(limit)),
+            stop=stop_after_attempt(ATTEMPTS)
+            | (stop_never if limit is None else stop_after_delay(limit)),
             reraise=True,
         ),
         opened,
@@ -160,7 +174,9 @@ def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:
     from aiohttp_retry import ExponentialRetry, RetryClient
 
     async def send(order: Order) -> Answer:
-        options = ExponentialRetry(attempts=ATTEMPTS, start_timeout=BASE, max_timeout=CAP, statuses=set(STATUSES))
+        options = ExponentialRetry(
+            attempts=ATTEMPTS, start_timeout=BASE, max_timeout=CAP, statuses=set(STATUSES)
+        )
         async with RetryClient(retry_options=options) as client:
             return await fetch(client, order)
 
@@ -169,7 +185,9 @@ def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:
         if body is not None and not isinstance(body, bytes):
             body = asynchronous(body)
         try:
-            async with client.request(order.method, order.url, headers=order.headers, data=body) as response:
+            async with client.request(
+                order.method, order.url, headers=order.headers, data=body
+            ) as response:
                 return Answer(response.status, len(await response.read()))
         except aiohttp.ClientError as error:
             return Answer(error=type(error).__name__)
@@ -187,7 +205,9 @@ def through_httpx(client: Any) -> Send:
 
     def send(order: Order) -> Answer:
         try:
-            response = client.request(order.method, order.url, headers=order.headers, content=order.content)
+            response = client.request(
+                order.method, order.url, headers=order.headers, content=order.content
+            )
         except (httpx.HTTPError, httpx.StreamError) as error:
             return Answer(error=type(error).__name__)
         return Answer(response.status_code, len(response.content), response=response)
@@ -222,7 +242,9 @@ def decorated(decorator: Callable[[Any], Any], opened: ExitStack) -> Send:
 
         @decorator
         def fetch() -> Answer:
-            response = client.request(order.method, order.url, headers=order.headers, content=content)
+            response = client.request(
+                order.method, order.url, headers=order.headers, content=content
+            )
             response.raise_for_status()
             return Answer(response.status_code, len(response.content))
 
@@ -240,7 +262,8 @@ class Peer(NamedTuple):
     Attributes:
         name: Its head in the table; {} is its version.
         package: Whose version.
-        make: From a limit for the whole call, and where to register what is to be closed, makes what sends.
+        make: From a limit for the whole call, and where to register what is to be closed, makes
+            what sends.
         tells: What a caller is told of the attempts, as read in its source; ours is asked.
         has_limit: It can be told of a limit for the whole call.
     """
@@ -253,7 +276,13 @@ class Peer(NamedTuple):
 
 
 PEERS = (
-    Peer("urllib3 {} `Retry`, under requests", "urllib3", urllib3_under_requests, "a history", has_limit=False),
+    Peer(
+        "urllib3 {} `Retry`, under requests",
+        "urllib3",
+        urllib3_under_requests,
+        "a history",
+        has_limit=False,
+    ),
     Peer("httpx-retries {}", "httpx-retries", httpx_retries, "their number"),
     Peer("tenacity {}", "tenacity", tenacity_httpx, "a function's statistics"),
     Peer("stamina {}", "stamina", stamina_httpx, "hooks"),
@@ -274,8 +303,12 @@ class Bench:
         self.path = f"/{peer.make.__name__}/{probe}"
         self.took = 0.0  # seconds, without the making of the client
 
-    def send(self, *steps: int | str, calls: int = 1, **order: Any) -> tuple[Answer, list[Any], int]:
-        """Play a script to a new client; return its last answer, what arrived and how often it was executed."""
+    def send(
+        self, *steps: int | str, calls: int = 1, **order: Any
+    ) -> tuple[Answer, list[Any], int]:
+        """Play a script to a new client; return its last answer, what arrived and how often it was
+        executed.
+        """
         self.server.script(self.path, *steps)
         with ExitStack() as opened:
             send = self.peer.make(order.get("limit"), opened)
@@ -291,7 +324,9 @@ def lost_post(bench: Bench) -> str:
 
 
 def lost_keyed_post(bench: Bench) -> str:
-    answer, arrived, _ = bench.send("reset", 200, method="POST", body=UPLOAD, headers={"Idempotency-Key": "order-4711"})
+    answer, arrived, _ = bench.send(
+        "reset", 200, method="POST", body=UPLOAD, headers={"Idempotency-Key": "order-4711"}
+    )
     return f"sent {times(len(arrived))}, {answer}"
 
 
@@ -345,7 +380,9 @@ def cut_body(bench: Bench) -> str:
     answer, arrived, _ = bench.send("cut:100;body=1000", "200;body=1000")
     if answer.error is not None:
         return answer.error
-    return f"sent again, {answer.length:,} bytes" if len(arrived) > 1 else f"{answer.length:,} bytes"
+    return (
+        f"sent again, {answer.length:,} bytes" if len(arrived) > 1 else f"{answer.length:,} bytes"
+    )
 
 
 def whole_call(bench: Bench) -> str:
@@ -362,7 +399,11 @@ def outage(bench: Bench) -> str:
 
 def connections(bench: Bench) -> str:
     _, arrived, _ = bench.send(503, 503, 503, 200)
-    return f"{len({one.connection for one in arrived})}" if len(arrived) == ATTEMPTS else "not sent four times"
+    return (
+        f"{len({one.connection for one in arrived})}"
+        if len(arrived) == ATTEMPTS
+        else "not sent four times"
+    )
 
 
 def story(bench: Bench) -> str:
@@ -434,12 +475,17 @@ def measure() -> tuple[list[str], dict[str, list[str]]]:
     """Heads and, by probe, the cells of all peers."""
     peers = installed()
     with FaultServer() as server:
-        rows = {name: [probe(Bench(server, peer, probe.__name__)) for peer in peers] for name, probe in PROBES.items()}
+        rows = {
+            name: [probe(Bench(server, peer, probe.__name__)) for peer in peers]
+            for name, probe in PROBES.items()
+        }
     return [peer.name for peer in peers], rows
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
     for name in ("forbear", "urllib3", "httpx", "httpx_retries", "stamina", "aiohttp_retry"):

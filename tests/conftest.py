@@ -1,7 +1,8 @@
-"""What all tests share: the fixtures of forbear's own plugin, and a way to run tests that are shown.
+"""What all tests share: the fixtures of forbear's own plugin, and a way to run tests that are
+shown.
 
-The plugin is off in this suite (pyproject.toml): pytest loads plugins before coverage is measured, and what is loaded
-then, forbear's front door too, would seem to be tested by nobody.
+The plugin is off in this suite (pyproject.toml): pytest loads plugins before coverage is measured,
+and what is loaded then, forbear's front door too, would seem to be tested by nobody.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbea
 def pytest_collection_finish():
     """Let the garbage collector look no more at what is there now.
 
-    That is some hundred megabytes of tests; each look at all of it takes half a second. Hypothesis registers sources
-    of randomness when it is loaded, and wants to see who holds them.
+    That is some hundred megabytes of tests; each look at all of it takes half a second. Hypothesis
+    registers sources of randomness when it is loaded, and wants to see who holds them.
     """
     with suppress(ImportError):
         import hypothesis  # noqa: F401
@@ -44,7 +45,9 @@ def run_readme_tests(tmp_path):
     def run(source: str, passed: int, *selected: str) -> None:
         place = tmp_path / "test_pasted.py"
         place.write_text(source, encoding="utf-8")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+        }
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path),

@@ -27,7 +27,9 @@ FORBEAR = (
 UNWELL = "forbear, an origin unwell"
 ANSWERED = {"median", "low", "high", "all_median", "quiet", "rounds"}
 
-pytestmark = pytest.mark.skipif(not HOT_PATH.exists(), reason="benchmarks/ is not part of an installed package")
+pytestmark = pytest.mark.skipif(
+    not HOT_PATH.exists(), reason="benchmarks/ is not part of an installed package"
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,10 @@ def report():
         text=True,
         timeout=300,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]),
+        },
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -54,14 +59,31 @@ def measures(report):
 
 
 def test_the_report_names_what_was_measured(report):
-    assert set(report) == {"python", "platform", "packages", "rounds", "quick", "seconds", "measures"}
+    assert set(report) == {
+        "python",
+        "platform",
+        "packages",
+        "rounds",
+        "quick",
+        "seconds",
+        "measures",
+    }
     assert report["packages"]["httpx"]
     assert report["packages"]["httpx2"]
-    assert set(report["measures"]) == {"success", "retry", "garbage", "adapters", "imports", "waiting", "loopback"}
+    assert set(report["measures"]) == {
+        "success",
+        "retry",
+        "garbage",
+        "adapters",
+        "imports",
+        "waiting",
+        "loopback",
+    }
 
 
 @pytest.mark.parametrize(
-    ("library", "row"), [("requests", "RetryAdapter over HTTPAdapter.send"), ("urllib3", "RetryPoolManager's pool")]
+    ("library", "row"),
+    [("requests", "RetryAdapter over HTTPAdapter.send"), ("urllib3", "RetryPoolManager's pool")],
 )
 def test_the_adapters_are_measured(measures, library, row):
     assert set(measures["adapters"][library]["rows"][row]) == ANSWERED
@@ -129,7 +151,9 @@ def test_loopback_is_measured_or_says_why_not(measures):
         return
     for family in FAMILIES:
         for colour in COLOURS:
-            assert {"median", "cpu_us", "rate", "rate_ratio"} <= set(result[family][colour]["rows"]["forbear"])
+            assert {"median", "cpu_us", "rate", "rate_ratio"} <= set(
+                result[family][colour]["rows"]["forbear"]
+            )
 
 
 @pytest.mark.parametrize("package", ["httpx_retries", "httpware", "tenacity", "stamina", "backoff"])

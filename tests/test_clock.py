@@ -94,7 +94,9 @@ def test_close_wakes_every_sleeper_however_they_came() -> None:
         sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
         barrier = threading.Barrier(17)
 
-        def nap(sleeper: Sleeper = sleeper, began: float = began, slept: list[bool] = slept) -> None:
+        def nap(
+            sleeper: Sleeper = sleeper, began: float = began, slept: list[bool] = slept
+        ) -> None:
             barrier.wait()  # noqa: B023
             slept.append(sleeper.sleep(5.0, since=began))
 
@@ -180,7 +182,9 @@ async def test_close_from_another_thread_wakes_an_asynchronous_sleeper() -> None
 
 
 @pytest.mark.anyio
-async def test_an_asynchronous_call_that_began_before_the_close_does_not_fall_asleep_after_it() -> None:
+async def test_an_asynchronous_call_that_began_before_the_close_does_not_fall_asleep_after_it() -> (
+    None
+):
     """close() may come while the failed response is drained."""
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     sleeper.close()

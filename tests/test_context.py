@@ -27,7 +27,10 @@ from forbear.testing import FakeClock, ScriptedTransport, record
 
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=5, backoff=Fixed(1.0), hint_spread=0.0)
-FAMILIES = [pytest.param(httpx, forbear.httpx, id="httpx"), pytest.param(httpx2, forbear.httpx2, id="httpx2")]
+FAMILIES = [
+    pytest.param(httpx, forbear.httpx, id="httpx"),
+    pytest.param(httpx2, forbear.httpx2, id="httpx2"),
+]
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -38,12 +41,16 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 class Asked:
     """A client whose server always answers 503: how often it asks shows which policy held."""
 
-    def __init__(self, module: Any = httpx, adapter: Any = forbear.httpx, policy: RetryPolicy = POLICY) -> None:
+    def __init__(
+        self, module: Any = httpx, adapter: Any = forbear.httpx, policy: RetryPolicy = POLICY
+    ) -> None:
         self.clock = FakeClock()
         self.inner = ScriptedTransport([503])
         options: dict[str, Any] = {"policy": policy, "clock": self.clock, "budget": None}
         self.client = module.Client(transport=adapter.RetryTransport(self.inner, **options))
-        self.aclient = module.AsyncClient(transport=adapter.AsyncRetryTransport(self.inner, **options))
+        self.aclient = module.AsyncClient(
+            transport=adapter.AsyncRetryTransport(self.inner, **options)
+        )
 
     def get(self, setting: Any = None) -> int:
         before = len(self.inner.requests)
@@ -309,7 +316,9 @@ def test_a_deadline_of_zero_sends_nothing(asked: Asked) -> None:
 
 
 def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked: Asked) -> None:
-    """The transports of a test may run on a FakeClock of their own; the seconds left are the same."""
+    """The transports of a test may run on a FakeClock of their own; the seconds left are the
+    same.
+    """
     with forbear.deadline(60.0):
         assert asked.get({"backoff": Fixed(25.0), "max_attempts": 9}) == 3
     assert asked.clock.sleeps == [25.0, 25.0]
@@ -341,7 +350,9 @@ def test_a_step_of_the_wall_clock_changes_nothing(asked: Asked) -> None:
     ],
     ids=str,
 )
-def test_a_deadline_is_checked_where_it_is_written(seconds: Any, error: type[Exception], message: str) -> None:
+def test_a_deadline_is_checked_where_it_is_written(
+    seconds: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as caught:
         forbear.deadline(seconds)
     assert message in str(caught.value)
@@ -402,7 +413,9 @@ def test_a_block_follows_asyncios_to_thread(asked: Asked) -> None:
 
 
 def test_a_block_does_not_follow_a_bare_thread_pool(asked: Asked) -> None:
-    """As the documentation says; what is submitted enters a block itself, or runs in a copy of the context."""
+    """As the documentation says; what is submitted enters a block itself, or runs in a copy of the
+    context.
+    """
     with ThreadPoolExecutor(1) as pool, forbear.override(max_attempts=2):
         assert pool.submit(asked.get).result() == 5
         assert pool.submit(copy_context().run, asked.get).result() == 2
@@ -432,7 +445,9 @@ async def test_tasks_do_not_see_each_others_blocks(asked: Asked) -> None:
 
 
 def test_a_block_can_be_entered_again_and_within_itself(asked: Asked) -> None:
-    """``GENTLE = forbear.override(max_attempts=2)`` at the top of a module is made to be used often."""
+    """``GENTLE = forbear.override(max_attempts=2)`` at the top of a module is made to be used
+    often.
+    """
     gentle = forbear.override(max_attempts=2)
     for _ in range(2):
         with gentle:

@@ -1,4 +1,6 @@
-"""The download benchmark runs to its end, and what it counts exactly is what the README promises."""
+"""The download benchmark runs to its end, and what it counts exactly is what the README
+promises.
+"""
 
 import json
 import os
@@ -13,7 +15,9 @@ import forbear
 DOWNLOAD = Path(__file__).parent.parent / "benchmarks" / "download.py"
 
 pytestmark = [
-    pytest.mark.skipif(not DOWNLOAD.exists(), reason="benchmarks/ is not part of an installed package"),
+    pytest.mark.skipif(
+        not DOWNLOAD.exists(), reason="benchmarks/ is not part of an installed package"
+    ),
     pytest.mark.skipif(not hasattr(os, "sendfile"), reason="its server sends files"),
 ]
 
@@ -26,7 +30,10 @@ def test_a_broken_download_arrives_with_one_request_more_than_it_broke():
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]),
+        },
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -160,7 +160,10 @@ def height(name: str) -> int:
 
 
 def floor(name: str) -> str:
-    return next((floor for top, floor in FLOORS.items() if name == top or name.startswith(f"{top}.")), "acts")
+    return next(
+        (floor for top, floor in FLOORS.items() if name == top or name.startswith(f"{top}.")),
+        "acts",
+    )
 
 
 LOWER = [name for name in MODULES if floor(name) != "acts"]
@@ -231,7 +234,9 @@ def test_core_and_shared_import_only_the_standard_library(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOWER)
 def test_core_and_shared_import_nothing_impure(name: str) -> None:
-    """No clock, no randomness, no I/O, no lock, no event loop; the two exceptions are told above."""
+    """No clock, no randomness, no I/O, no lock, no event loop; the two exceptions are told
+    above.
+    """
     assert outside(name) & IMPURE <= ALLOWED.get(name, set())
 
 
@@ -273,7 +278,9 @@ def test_a_module_that_plugs_into_a_package_is_named_after_it(name: str) -> None
     assert third_party <= named_after | allowed
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if height(name) < HEIGHTS["forbear.testing"]])
+@pytest.mark.parametrize(
+    "name", [name for name in MODULES if height(name) < HEIGHTS["forbear.testing"]]
+)
 def test_only_the_clock_reads_time_and_sleeps(name: str) -> None:
     """Everything that acts is given a clock, so that a FakeClock makes all of it instant."""
     if name == "forbear.clock":

@@ -32,7 +32,11 @@ def run(code: str, *flags: str) -> str:
     """Run code in a fresh interpreter and return what it printed."""
     code = f"import sys; sys.path.insert(0, {SOURCE!r})\n{code}"
     done = subprocess.run(
-        [sys.executable, *flags, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *flags, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -52,7 +56,9 @@ def is_foreign(module: str) -> bool:
 
 
 def test_import_forbear_loads_itself_and_nothing_else() -> None:
-    """In a bare interpreter, without site-packages: no third-party module, and hardly anything at all."""
+    """In a bare interpreter, without site-packages: no third-party module, and hardly anything at
+    all.
+    """
     assert loaded_by("import forbear", "-I", "-S") <= {"forbear", "__future__"}
 
 
@@ -70,14 +76,16 @@ def test_every_public_name_works_without_any_third_party_package(name: str) -> N
 
 
 def test_names_are_resolved_once() -> None:
-    code = (
-        "import forbear; one = forbear.RetryPolicy; print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"
-    )
+    code = "import forbear; one = forbear.RetryPolicy; print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"
     assert run(code, "-I", "-S") == "True True"
 
 
 def test_from_forbear_import_star_gives_the_public_names() -> None:
-    names = run("from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))", "-I", "-S")
+    names = run(
+        "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))",
+        "-I",
+        "-S",
+    )
     assert names.split() == sorted(forbear.__all__)
 
 

@@ -1,8 +1,9 @@
 """Coming from other libraries: each row of the README's two tables is executed.
 
-A cell that is code, and nothing else, is evaluated with the names of its library. For urllib3 the policy is also
-compared with what ``RetryPolicy.from_urllib3`` makes of the same settings; for the others the number of calls and
-the waits between them are compared, with the random parts at their mean.
+A cell that is code, and nothing else, is evaluated with the names of its library. For urllib3 the
+policy is also compared with what ``RetryPolicy.from_urllib3`` makes of the same settings; for the
+others the number of calls and the waits between them are compared, with the random parts at their
+mean.
 """
 
 import ast
@@ -88,7 +89,9 @@ def test_the_policy_beside_a_retry_is_valid(cells):
 
 @pytest.mark.parametrize("cells", cases(URLLIB3, 0))
 def test_from_urllib3_agrees_with_the_table(cells):
-    """Whoever converts by hand, by the table, gets in each field he writes what the converter gives."""
+    """Whoever converts by hand, by the table, gets in each field he writes what the converter
+    gives.
+    """
     text = code(cells[2])
     converted = RetryPolicy.from_urllib3(evaluate(code(cells[0]), {"Retry": urllib3.Retry}))
     by_hand = evaluate(text, OURS)
@@ -97,7 +100,10 @@ def test_from_urllib3_agrees_with_the_table(cells):
         left, right = getattr(converted, field), getattr(by_hand, field)
         if field == "backoff":
             for drawn in (0.0, 0.5, 1.0):
-                waits = [[each.delay(n, 0.0, lambda r=drawn: r) for n in range(1, 12)] for each in (left, right)]
+                waits = [
+                    [each.delay(n, 0.0, lambda r=drawn: r) for n in range(1, 12)]
+                    for each in (left, right)
+                ]
                 assert waits[0] == pytest.approx(waits[1])
             left, right = left.immediate_first, right.immediate_first
         assert left == right, field
@@ -125,7 +131,9 @@ def test_the_cell_of_httpx_retries_is_one(cells):
         return
     assert ours.max_attempts == theirs.total + 1
     if "methods" in given(code(cells[2])):
-        assert {getattr(method, "value", method) for method in theirs.allowed_methods} == ours.methods
+        assert {
+            getattr(method, "value", method) for method in theirs.allowed_methods
+        } == ours.methods
     if "statuses" in given(code(cells[2])):
         assert set(theirs.status_forcelist) == ours.statuses
     if "total_timeout" in given(code(cells[2])):
@@ -154,7 +162,9 @@ def test_the_waits_of_httpx_retries_are_those_of_the_table(monkeypatch):
 def test_what_stands_beside_a_decorator_is_valid(cells):
     """What stands under forbear can be pasted."""
     made = evaluate(code(cells[3]), OURS)
-    assert isinstance(made, (RetryPolicy, Exponential, Fixed, RetryTransport, type(override()), type(fast())))
+    assert isinstance(
+        made, (RetryPolicy, Exponential, Fixed, RetryTransport, type(override()), type(fast()))
+    )
 
 
 LIBRARIES = [

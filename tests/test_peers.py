@@ -12,10 +12,17 @@ import forbear
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "benchmarks" / "peers.py"
-# What is a length of time or depends on one, and so differs from run to run: compared by how it begins.
-ABOUT = {"a limit of 0.5 s for the whole call": 4, "requests for 100 calls in an outage": 1, "`Retry-After: 3600`": 18}
+# What is a length of time or depends on one, and so differs from run to run: compared by how it
+# begins.
+ABOUT = {
+    "a limit of 0.5 s for the whole call": 4,
+    "requests for 100 calls in an outage": 1,
+    "`Retry-After: 3600`": 18,
+}
 
-pytestmark = pytest.mark.skipif(not PEERS.exists(), reason="benchmarks/ is not part of an installed package")
+pytestmark = pytest.mark.skipif(
+    not PEERS.exists(), reason="benchmarks/ is not part of an installed package"
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +35,16 @@ def seen():
         text=True,
         timeout=300,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]),
+        },
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     return {
-        peer: {probe: cells[at] for probe, cells in report["rows"].items()} for at, peer in enumerate(report["peers"])
+        peer: {probe: cells[at] for probe, cells in report["rows"].items()}
+        for at, peer in enumerate(report["peers"])
     }
 
 
@@ -47,7 +58,11 @@ def shown():
         .partition("\n## ")[0]
         .splitlines()
     )
-    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    head, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("|")
+    ]
     return {peer: {row[0]: row[at] for row in rows} for at, peer in enumerate(head) if peer}
 
 

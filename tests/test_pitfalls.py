@@ -1,7 +1,8 @@
 """What other retry libraries were seen to get wrong, one test for each sentence.
 
-The numbers are those of the survey of peers; 1 to 14 were seen in transports for httpx, 15 to 19 below it,
-20 to 31 in urllib3 and requests, 64 to 75 elsewhere. ``test_every_pitfall_has_its_test`` keeps the list complete.
+The numbers are those of the survey of peers; 1 to 14 were seen in transports for httpx, 15 to 19
+below it, 20 to 31 in urllib3 and requests, 64 to 75 elsewhere. ``test_every_pitfall_has_its_test``
+keeps the list complete.
 """
 
 from __future__ import annotations
@@ -56,15 +57,21 @@ class Lane:
         self.id = f"{name}-{backend or 'sync'}"
 
     def inner(self, **settings):
-        kind = self.library.HTTPTransport if self.backend is None else self.library.AsyncHTTPTransport
+        kind = (
+            self.library.HTTPTransport if self.backend is None else self.library.AsyncHTTPTransport
+        )
         return kind(**{"verify": NO_TLS, **settings})
 
     def transport(self, inner=None, **options):
         kind = self.ours.RetryTransport if self.backend is None else self.ours.AsyncRetryTransport
-        return kind(inner or self.inner(), **{"clock": FakeClock(), "random": lambda: 0.5, **options})
+        return kind(
+            inner or self.inner(), **{"clock": FakeClock(), "random": lambda: 0.5, **options}
+        )
 
     def calls(self, *requests, transport=None, client=None, bare=False, **options):
-        """Send (method, url, keywords) one after the other by one client; return responses or exceptions."""
+        """Send (method, url, keywords) one after the other by one client; return responses or
+        exceptions.
+        """
         transport = transport or (self.inner() if bare else self.transport(**options))
         settings = {"transport": transport, "trust_env": False, "timeout": 5, **(client or {})}
         asked = [(method, url, dict(*rest)) for method, url, *rest in requests]
@@ -103,7 +110,9 @@ async def agenerator():
     yield b"abc"
 
 
-LANES = [Lane(name, backend) for name in ("httpx", "httpx2") for backend in (None, "asyncio", "trio")]
+LANES = [
+    Lane(name, backend) for name in ("httpx", "httpx2") for backend in (None, "asyncio", "trio")
+]
 
 
 @pytest.fixture(params=LANES, ids=lambda lane: lane.id)
@@ -136,7 +145,9 @@ def bodies(server, path="/"):
 
 @pytest.mark.parametrize("kind", ["iterator", "generator"])
 def test_pitfall_01_a_second_request_of_an_iterator_does_not_arrive_empty(lane, kind, server):
-    """PUT content=iter([b"abc"]), 503 then 200: the second request must not arrive empty, nor at all."""
+    """PUT content=iter([b"abc"]), 503 then 200: the second request must not arrive empty, nor at
+    all.
+    """
     server.script("/", 503, 200)
     (response,) = lane.calls(("PUT", server.url, {"content": lane.one_shot(kind)}))
     assert response.status_code == 503
@@ -144,8 +155,12 @@ def test_pitfall_01_a_second_request_of_an_iterator_does_not_arrive_empty(lane, 
 
 
 @pytest.mark.parametrize("kind", ["generator", "BytesIO"])
-def test_pitfall_02_a_body_that_was_read_gives_the_answer_and_no_error_of_the_library(sync_lane, kind, server):
-    """A generator: the caller gets the 503, not StreamConsumed. A BytesIO: it is sent again, whole."""
+def test_pitfall_02_a_body_that_was_read_gives_the_answer_and_no_error_of_the_library(
+    sync_lane, kind, server
+):
+    """A generator: the caller gets the 503, not StreamConsumed. A BytesIO: it is sent again,
+    whole.
+    """
     server.script("/", 503, 200)
     content = generator() if kind == "generator" else io.BytesIO(b"abc")
     (response,) = sync_lane.calls(("PUT", server.url, {"content": content}))
@@ -154,17 +169,23 @@ def test_pitfall_02_a_body_that_was_read_gives_the_answer_and_no_error_of_the_li
 
 
 def test_pitfall_03_a_retry_after_above_the_maximum_is_not_shortened(lane, server):
-    """Retry-After: 5 with a maximum of 1 s must not be re-sent after 1 s: stop, and return the answer."""
+    """Retry-After: 5 with a maximum of 1 s must not be re-sent after 1 s: stop, and return the
+    answer.
+    """
     clock = FakeClock()
     server.script("/", "503;retry-after=5", 200)
-    (response,) = lane.calls(("GET", server.url), clock=clock, policy=RetryPolicy(max_retry_after=1))
+    (response,) = lane.calls(
+        ("GET", server.url), clock=clock, policy=RetryPolicy(max_retry_after=1)
+    )
     assert response.status_code == 503
     assert (clock.sleeps, len(server.requests())) == ([], 1)
     assert forbear.record_of(response).refused_delay == 5
 
 
 def test_pitfall_04_a_total_timeout_ends_the_call(lane, server):
-    """A total timeout of 0.6 s over attempts that take 0.4 s each must end the call near 0.6 s, not at 1.6."""
+    """A total timeout of 0.6 s over attempts that take 0.4 s each must end the call near 0.6 s, not
+    at 1.6.
+    """
     policy = RetryPolicy(total_timeout=0.6, backoff=Fixed(0))
     server.script("/", "503;delay=400")
     started_at = time.monotonic()
@@ -175,8 +196,12 @@ def test_pitfall_04_a_total_timeout_ends_the_call(lane, server):
 
 
 @pytest.mark.parametrize("ending", ["return", "raise"])
-def test_pitfall_05_a_validator_that_rejects_everything_does_not_end_with_a_good_answer(lane, ending, server):
-    """What retry_if has rejected to the last is told as given up, or raised; not handed over as accepted."""
+def test_pitfall_05_a_validator_that_rejects_everything_does_not_end_with_a_good_answer(
+    lane, ending, server
+):
+    """What retry_if has rejected to the last is told as given up, or raised; not handed over as
+    accepted.
+    """
     server.script("/", 200)
     policy = RetryPolicy(max_attempts=3, on_exhausted=ending)
     (outcome,) = lane.calls(("GET", server.url), policy=policy, retry_if=lambda response: True)
@@ -186,7 +211,9 @@ def test_pitfall_05_a_validator_that_rejects_everything_does_not_end_with_a_good
 
 
 def test_pitfall_06_a_validator_that_raises_leaves_the_connection_free(lane, server, caplog):
-    """With a pool of one connection, the call after it works; the response was not lost; the log says it once."""
+    """With a pool of one connection, the call after it works; the response was not lost; the log
+    says it once.
+    """
     server.script("/", 200)
 
     def validator(response):
@@ -195,7 +222,9 @@ def test_pitfall_06_a_validator_that_raises_leaves_the_connection_free(lane, ser
     inner = lane.inner(limits=lane.library.Limits(max_connections=1))
     transport = lane.transport(inner, retry_if=validator)
     timeout = {"timeout": lane.library.Timeout(5, pool=0.3)}
-    outcomes = lane.calls(("GET", server.url), ("GET", server.url), transport=transport, client=timeout)
+    outcomes = lane.calls(
+        ("GET", server.url), ("GET", server.url), transport=transport, client=timeout
+    )
     assert [outcome.status_code for outcome in outcomes] == [200, 200]
     assert len([entry for entry in caplog.records if entry.levelno >= logging.ERROR]) == 1
 
@@ -204,14 +233,20 @@ def test_pitfall_07_the_async_transport_sleeps_under_trio_too(async_lane, server
     """A wait is a wait on either event loop: not a TypeError, and not skipped."""
     server.script("/", 503, 200)
     started_at = time.monotonic()
-    (response,) = async_lane.calls(("GET", server.url), policy=RetryPolicy(backoff=Fixed(0.05)), clock=None)
+    (response,) = async_lane.calls(
+        ("GET", server.url), policy=RetryPolicy(backoff=Fixed(0.05)), clock=None
+    )
     assert response.status_code == 200
     assert time.monotonic() - started_at >= 0.05
 
 
-@pytest.mark.parametrize(("setting", "attempts"), [(None, 4), (False, 1), ({}, 4), ({"max_attempts": 1}, 1)])
+@pytest.mark.parametrize(
+    ("setting", "attempts"), [(None, 4), (False, 1), ({}, 4), ({"max_attempts": 1}, 1)]
+)
 def test_pitfall_08_a_falsy_setting_of_a_request_has_a_meaning(lane, setting, attempts, server):
-    """extensions={"forbear": …}: None is "not given", False is "off"; neither is an AttributeError."""
+    """extensions={"forbear": …}: None is "not given", False is "off"; neither is an
+    AttributeError.
+    """
     server.script("/", 503)
     (response,) = lane.calls(("GET", server.url, {"extensions": {"forbear": setting}}))
     assert response.status_code == 503
@@ -219,14 +254,18 @@ def test_pitfall_08_a_falsy_setting_of_a_request_has_a_meaning(lane, setting, at
 
 
 def test_pitfall_08_zero_says_what_to_write_instead(lane, server):
-    """0 could mean off or "no retries"; a TypeError names the settings there are, before anything is sent."""
+    """0 could mean off or "no retries"; a TypeError names the settings there are, before anything
+    is sent.
+    """
     (error,) = lane.calls(("GET", server.url, {"extensions": {"forbear": 0}}))
     assert isinstance(error, TypeError)
     assert "False for off" in str(error)
     assert server.requests() == []
 
 
-@pytest.mark.parametrize(("method", "policy"), [("GET", {"statuses": ()}), ("GET", {"methods": ()})])
+@pytest.mark.parametrize(
+    ("method", "policy"), [("GET", {"statuses": ()}), ("GET", {"methods": ()})]
+)
 def test_pitfall_09_an_empty_set_is_empty(lane, method, policy, server):
     """statuses=() and methods=() mean none, not the defaults."""
     server.script("/", 503)
@@ -255,14 +294,18 @@ def test_pitfall_12_a_response_cut_in_mid_body_is_retried_where_that_is_safe(lan
     """A small body is part of the attempt; what may have been executed is not repeated for it."""
     server.script("/", "cut:5;body=100", 200)
     server.script("/orders", "cut:5;body=100", 200)
-    got, posted = lane.calls(("GET", server.url), ("POST", server.url + "/orders", {"content": b"x"}))
+    got, posted = lane.calls(
+        ("GET", server.url), ("POST", server.url + "/orders", {"content": b"x"})
+    )
     assert got.status_code == 200
     assert type(posted) is lane.library.RemoteProtocolError
     assert len(server.requests("/orders")) == server.executed("/orders") == 1
 
 
 def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server):
-    """Documented: a failed attempt's Set-Cookie is not kept, and the client's event hooks see one response."""
+    """Documented: a failed attempt's Set-Cookie is not kept, and the client's event hooks see one
+    response.
+    """
     server.script("/", "503;header=Set-Cookie:failed=1", 503, "200;header=Set-Cookie:good=1", 200)
     seen = []
 
@@ -275,11 +318,17 @@ def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server)
     hooks = {"event_hooks": {"response": [hook if lane.backend is None else ahook]}}
     lane.calls(("GET", server.url), ("GET", server.url), client=hooks)
     assert seen == [200, 200]
-    assert [value for name, value in server.requests()[-1].headers if name.lower() == "cookie"] == ["good=1"]
+    assert [value for name, value in server.requests()[-1].headers if name.lower() == "cookie"] == [
+        "good=1"
+    ]
 
 
-def test_pitfall_14_a_generated_key_stays_at_its_origin_and_the_allowance_with_the_call(lane, server):
-    """A POST redirected to another origin: a fresh key there, and the retries of both hops within one allowance."""
+def test_pitfall_14_a_generated_key_stays_at_its_origin_and_the_allowance_with_the_call(
+    lane, server
+):
+    """A POST redirected to another origin: a fresh key there, and the retries of both hops within
+    one allowance.
+    """
     with FaultServer() as other:
         server.script("/", 503, f"307;header=Location:{other.url}/b")
         other.script("/b", 503)
@@ -314,11 +363,15 @@ def test_pitfall_17_an_early_no_during_an_upload_is_an_answer(lane, server):
     )
     assert (large.status_code, busy.status_code) == (413, 200)
     assert [arrival.body_bytes for arrival in server.requests("/busy")] == [1000, len(body)]
-    assert clock.sleeps == [pytest.approx(3.15)]  # the hint, and half of the tenth that spreads a fleet
+    assert clock.sleeps == [
+        pytest.approx(3.15)
+    ]  # the hint, and half of the tenth that spreads a fleet
 
 
 def test_pitfall_18_connect_retries_below_do_not_multiply(lane):
-    """HTTPTransport(retries=3) under a transport of four attempts connects four times, not sixteen, and says so."""
+    """HTTPTransport(retries=3) under a transport of four attempts connects four times, not sixteen,
+    and says so.
+    """
     with pytest.warns(UserWarning, match="was set to retries=0"):
         transport = lane.transport(lane.inner(retries=3))
     connects = []
@@ -338,7 +391,9 @@ def test_pitfall_18_connect_retries_below_do_not_multiply(lane):
 
 
 def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(lane, server):
-    """Clamped timeouts stay on our copy: the request of the response, and its redirect, keep the client's own."""
+    """Clamped timeouts stay on our copy: the request of the response, and its redirect, keep the
+    client's own.
+    """
     server.script("/", "302;header=Location:/b")
     server.script("/b", 200)
     (response,) = lane.calls(
@@ -353,15 +408,23 @@ def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(lane, se
 
 
 def test_pitfall_19a_a_transport_of_the_other_family_is_refused_when_it_is_built(lane):
-    """Not after all attempts were made: their classes do not mix, and the message says which to use."""
-    other = next(each for each in LANES if each.library is not lane.library and each.backend == lane.backend)
+    """Not after all attempts were made: their classes do not mix, and the message says which to
+    use.
+    """
+    other = next(
+        each for each in LANES if each.library is not lane.library and each.backend == lane.backend
+    )
     with pytest.raises(TypeError, match=rf"use forbear\.{other.library.__name__}\."):
         lane.transport(other.inner())
 
 
 def test_pitfall_19a_mounted_in_the_other_familys_client_nothing_is_sent(lane, server):
-    """The client does not look at what it is given; then it fails before the first attempt, not after the last."""
-    other = next(each for each in LANES if each.library is not lane.library and each.backend == lane.backend)
+    """The client does not look at what it is given; then it fails before the first attempt, not
+    after the last.
+    """
+    other = next(
+        each for each in LANES if each.library is not lane.library and each.backend == lane.backend
+    )
     server.script("/", 503)
     (error,) = other.calls(("GET", server.url), client={"mounts": {"http://": lane.transport()}})
     assert isinstance(error, Exception)
@@ -400,17 +463,23 @@ ADAPTERS = {"requests": Session, "urllib3": forbear.urllib3.RetryPoolManager}
 PATIENT = RetryPolicy(backoff=Fixed(3))
 NOW = RetryPolicy(backoff=Fixed(0))
 adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-or_bridge = pytest.mark.parametrize("adapter", [*ADAPTERS.values(), bridged], ids=[*ADAPTERS, "bridge"])
+or_bridge = pytest.mark.parametrize(
+    "adapter", [*ADAPTERS.values(), bridged], ids=[*ADAPTERS, "bridge"]
+)
 quickly = {"random": lambda: 0.5}
 
 
 @adapter
 @pytest.mark.parametrize("kind", ["iterator", "generator"])
 def test_pitfall_20_a_second_body_is_not_empty(adapter, kind, server):
-    """A generator or iterator and a 503: no second request, and not one that says 200 to nothing."""
+    """A generator or iterator and a 503: no second request, and not one that says 200 to
+    nothing.
+    """
     server.script("/", 503, 200)
     with adapter(NOW) as client:
-        response = client.request("PUT", server.url, body=iter([b"abc"]) if kind == "iterator" else generator())
+        response = client.request(
+            "PUT", server.url, body=iter([b"abc"]) if kind == "iterator" else generator()
+        )
     assert response.status == 503
     assert bodies(server) == [3]
 
@@ -427,7 +496,9 @@ def test_pitfall_21_a_retry_after_that_is_none_does_not_lose_the_answer(adapter,
 
 
 @or_bridge
-@pytest.mark.parametrize("value", ["9" * 5000, "Fri, 31 Dec 99999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"])
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "Fri, 31 Dec 99999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"]
+)
 def test_pitfall_22_a_huge_retry_after_is_no_value_error(adapter, value, server):
     """Too long, or not a date: the answer comes back, or the backoff is waited for."""
     clock = FakeClock()
@@ -439,19 +510,25 @@ def test_pitfall_22_a_huge_retry_after_is_no_value_error(adapter, value, server)
 
 @or_bridge
 @pytest.mark.parametrize(("method", "sent"), [("POST", 1), ("GET", 4)])
-def test_pitfall_23_an_error_of_a_proxy_or_of_tls_asks_for_the_method(adapter, method, sent, server):
+def test_pitfall_23_an_error_of_a_proxy_or_of_tls_asks_for_the_method(
+    adapter, method, sent, server
+):
     """A POST through a proxy that resets arrives once."""
     server.script("/", "reset")
     proxied = {
         Session: lambda: Session(NOW),
         bridged: lambda: urllib3.ProxyManager(server.url, retries=forbear.urllib3.Retry(NOW)),
-        forbear.urllib3.RetryPoolManager: lambda: forbear.urllib3.RetryProxyManager(NOW, proxy_url=server.url),
+        forbear.urllib3.RetryPoolManager: lambda: forbear.urllib3.RetryProxyManager(
+            NOW, proxy_url=server.url
+        ),
     }[adapter]
     with proxied() as client:
         if adapter is Session:
             client.session.proxies = {"http": server.url}
         with pytest.raises((requests.RequestException, urllib3.exceptions.HTTPError)):
-            client.request(method, "http://api.example.com/", body=b"order" if method == "POST" else None)
+            client.request(
+                method, "http://api.example.com/", body=b"order" if method == "POST" else None
+            )
     assert len(server.requests()) == sent
 
 
@@ -470,7 +547,9 @@ def test_pitfall_25_the_first_retry_waits_too(adapter, server):
     """The schedule begins with its first step."""
     clock = FakeClock()
     server.script("/", 503, 503, 200)
-    with adapter(RetryPolicy(backoff=forbear.Exponential(base=1, jitter="none")), clock=clock) as client:
+    with adapter(
+        RetryPolicy(backoff=forbear.Exponential(base=1, jitter="none")), clock=clock
+    ) as client:
         assert client.request("GET", server.url).status == 200
     assert clock.sleeps == [1, 2]
 
@@ -489,7 +568,10 @@ def test_pitfall_26_a_retry_after_above_the_maximum_is_not_shortened(adapter, se
 def test_pitfall_27_the_last_error_tells_the_history(adapter, server):
     """Of each attempt: by record_of, and as a note in the traceback."""
     server.script("/", 503, "reset")
-    with adapter(NOW) as client, pytest.raises((requests.ConnectionError, urllib3.exceptions.MaxRetryError)) as caught:
+    with (
+        adapter(NOW) as client,
+        pytest.raises((requests.ConnectionError, urllib3.exceptions.MaxRetryError)) as caught,
+    ):
         client.request("GET", server.url)
     assert len(forbear.record_of(caught.value).attempts) == 4
     assert forbear.record_of(caught.value).reasons[0] == "503"
@@ -515,7 +597,9 @@ def test_pitfall_28_raise_or_return_is_one_rule(adapter, ending, server):
 
 @pytest.mark.parametrize("step", [404, 503])
 def test_pitfall_29_a_falsy_response_is_a_response(step, server):
-    """bool(requests.Response) is False from 400 on: it is handed over, flagged and discarded all the same."""
+    """bool(requests.Response) is False from 400 on: it is handed over, flagged and discarded all
+    the same.
+    """
     server.script("/", step)
     with Session(NOW.replace(max_attempts=2), retry_if=lambda response: response is None) as client:
         response = client.request("GET", server.url)
@@ -540,9 +624,15 @@ def test_pitfall_30_a_truncated_answer_is_retried_by_both(adapter, server):
 @pytest.mark.parametrize("step", ["503;body=10", "503;body=200000", "503;body=64;drip=300"])
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_pitfall_31_a_pool_of_one_that_blocks_does_not_deadlock(name, step, server):
-    """The connection of a failed answer is back, or closed, before the next attempt asks for one."""
+    """The connection of a failed answer is back, or closed, before the next attempt asks for
+    one.
+    """
     server.script("/", step, 200)
-    sizes = {"maxsize": 1, "block": True} if name == "urllib3" else {"pool_maxsize": 1, "pool_block": True}
+    sizes = (
+        {"maxsize": 1, "block": True}
+        if name == "urllib3"
+        else {"pool_maxsize": 1, "pool_block": True}
+    )
     statuses = []
 
     def call():
@@ -560,7 +650,9 @@ def test_pitfall_31_a_pool_of_one_that_blocks_does_not_deadlock(name, step, serv
 
 @pytest.mark.parametrize(("headers", "attempts"), [({}, 1), ({"Idempotency-Key": "order-1"}, 4)])
 def test_pitfall_65_a_conflict_is_repeated_for_a_key_only(lane, headers, attempts, server):
-    """409 says "in flight, come back" only to a request that can be recognised; else it is a final answer."""
+    """409 says "in flight, come back" only to a request that can be recognised; else it is a final
+    answer.
+    """
     server.script("/", 409)
     _, response = lane.calls(
         ("POST", server.url, {"content": b"x", "headers": headers}),
@@ -593,7 +685,10 @@ def test_pitfall_66_a_wait_that_the_deadline_would_end_takes_no_token(lane, serv
     clock = FakeClock()
     server.script("/", 503)
     (response,) = lane.calls(
-        ("GET", server.url), policy=RetryPolicy(backoff=Fixed(3), total_timeout=2), budget=budget, clock=clock
+        ("GET", server.url),
+        policy=RetryPolicy(backoff=Fixed(3), total_timeout=2),
+        budget=budget,
+        clock=clock,
     )
     assert (response.status_code, clock.sleeps) == (503, [])
     assert budget.tokens(server.url, clock.monotonic()) == 20
@@ -616,10 +711,14 @@ def test_pitfall_69_a_step_of_the_wall_clock_during_a_wait_changes_nothing(lane,
 
 @pytest.mark.parametrize("off", [-3600, 0, 3600])
 def test_pitfall_69_a_date_is_measured_by_the_servers_own_clock(lane, off, server):
-    """Retry-After as a date, 5 s after the answer's Date: 5 s, however wrong our clock (RFC 9110 section 10.2.3)."""
+    """Retry-After as a date, 5 s after the answer's Date: 5 s, however wrong our clock (RFC 9110
+    section 10.2.3).
+    """
     clock = FakeClock()
     utc = clock.time() + off
-    dates = f"header=Date:{formatdate(utc, usegmt=True)};retry-after={formatdate(utc + 5, usegmt=True)}"
+    dates = (
+        f"header=Date:{formatdate(utc, usegmt=True)};retry-after={formatdate(utc + 5, usegmt=True)}"
+    )
     server.script("/", f"503;{dates}", 200)
     (response,) = lane.calls(("GET", server.url), clock=clock)
     assert response.status_code == 200
@@ -647,7 +746,9 @@ def test_pitfall_71_retry_after_twice_neither_raises_nor_shortens(lane, step, sl
 
 
 def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(lane, server):
-    """extensions={"trace": …}: the events of a retried call are those of two requests of the bare library."""
+    """extensions={"trace": …}: the events of a retried call are those of two requests of the bare
+    library.
+    """
     server.script("/", "503;close=1", "200;close=1", "503;close=1", "200;close=1")
 
     def traced(*requests, bare=False):
@@ -669,12 +770,18 @@ def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(lane, server):
 
 
 def test_pitfall_73_the_response_is_that_of_the_last_attempt(sync_lane, server):
-    """Its history, version and network stream are the last attempt's; the failed ones are closed already."""
+    """Its history, version and network stream are the last attempt's; the failed ones are closed
+    already.
+    """
     server.script("/", "503;close=1", "503;close=1", "200;body=500000")
     transport = sync_lane.transport()
     with sync_lane.library.Client(transport=transport, trust_env=False) as client:
         with client.stream("GET", server.url) as response:
-            assert (response.status_code, response.history, response.http_version) == (200, [], "HTTP/1.1")
+            assert (response.status_code, response.history, response.http_version) == (
+                200,
+                [],
+                "HTTP/1.1",
+            )
             assert server.requests()[-1].connection == 3
             until = time.monotonic() + 1
             while server.open_connections > 1 and time.monotonic() < until:
@@ -750,13 +857,17 @@ def numbers_tested() -> set[str]:
     found = set()
     for file in Path(__file__).parent.rglob("test_*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_pitfall_"):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+                "test_pitfall_"
+            ):
                 found.add(node.name.split("_")[2].lstrip("0"))
     return found
 
 
 def test_every_pitfall_has_its_test():
-    """The numbers tested and those that belong to parts not yet built are exactly the required ones."""
+    """The numbers tested and those that belong to parts not yet built are exactly the required
+    ones.
+    """
     tested = numbers_tested()
     assert tested | NOT_YET.keys() == REQUIRED
     assert tested & NOT_YET.keys() == set()
@@ -765,7 +876,9 @@ def test_every_pitfall_has_its_test():
 
 @pytest.mark.parametrize("library", [httpx, httpx2])
 def test_what_is_not_yet_built_is_not_offered(library):
-    """An option whose part is missing is absent, not ignored; when it comes, its pitfall leaves NOT_YET."""
+    """An option whose part is missing is absent, not ignored; when it comes, its pitfall leaves
+    NOT_YET.
+    """
     ours = importlib.import_module(f"forbear.{library.__name__}")
     for option in ("hedge",):
         with pytest.raises(TypeError, match=option):

@@ -1,4 +1,6 @@
-"""The public surface: which names there are, that each explains itself, and what errors derive from."""
+"""The public surface: which names there are, that each explains itself, and what errors derive
+from.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,16 @@ MODULES: dict[str, set[str]] = {
     "forbear.idempotency": {"serialize", "parse", "generate"},
     "forbear.redis": {"RedisBudget"},
     "forbear.requests": {"RetryAdapter", "mount", "classify"} | ADAPTER_ERRORS,
-    "forbear.urllib3": {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ADAPTER_ERRORS,
+    "forbear.urllib3": {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"}
+    | ADAPTER_ERRORS,
     "forbear.telemetry.assets": {"read", "write"},
-    "forbear.telemetry.otel": {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"},
+    "forbear.telemetry.otel": {
+        "Metrics",
+        "Spans",
+        "async_request_hook",
+        "request_hook",
+        "response_hook",
+    },
     "forbear.telemetry.prometheus": {"Metrics"},
     "forbear.pytest_plugin": {"forbear_clock", "forbear_events", "forbear_fast", "forbear_server"},
     "forbear.testing": {
@@ -58,7 +67,9 @@ MODULES: dict[str, set[str]] = {
 
 def public() -> list[Any]:
     return [
-        pytest.param(module, name, id=f"{module}.{name}") for module, names in MODULES.items() for name in sorted(names)
+        pytest.param(module, name, id=f"{module}.{name}")
+        for module, names in MODULES.items()
+        for name in sorted(names)
     ]
 
 
@@ -86,7 +97,9 @@ def test_type_checkers_see_what_runs() -> None:
     (block,) = [
         node
         for node in front_door().body
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
     ]
     seen: dict[str, str] = {}
     for node in block.body:
@@ -132,7 +145,9 @@ def test_every_public_object_explains_itself(module: str, name: str) -> None:
     assert text.strip()[0].isupper() or text.strip()[0] in "`*"
     first = text.strip().split("\n\n")[0]
     assert first.rstrip().endswith((".", ":")), first
-    assert not text.startswith(f"{name}("), "the generated docstring of a dataclass explains nothing"
+    assert not text.startswith(f"{name}("), (
+        "the generated docstring of a dataclass explains nothing"
+    )
 
 
 def own_methods() -> list[Any]:
@@ -142,12 +157,15 @@ def own_methods() -> list[Any]:
             value = getattr(importlib.import_module(module), name)
             if inspect.isclass(value):
                 for method, member in vars(value).items():
-                    if not method.startswith("_") and (inspect.isfunction(member) or isinstance(member, staticmethod)):
+                    if not method.startswith("_") and (
+                        inspect.isfunction(member) or isinstance(member, staticmethod)
+                    ):
                         found[f"{module}.{name}.{method}"] = member
     return [pytest.param(member, id=name) for name, member in found.items()]
 
 
-# What is said once at the Protocol or the base class is not said again; a record's fields are in its docstring.
+# What is said once at the Protocol or the base class is not said again; a record's fields are in
+# its docstring.
 SAID_ELSEWHERE = {
     "acquire_initial_token", "refresh_token", "record_success", "release",  # RetryStrategy
     "begin", "admit", "observe",  # AttemptWatcher
@@ -164,7 +182,11 @@ def test_every_public_method_explains_itself(method: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [case for case in public() if inspect.isclass(getattr(importlib.import_module(case.values[0]), case.values[1]))],
+    [
+        case
+        for case in public()
+        if inspect.isclass(getattr(importlib.import_module(case.values[0]), case.values[1]))
+    ],
 )
 def test_options_are_described(module: str, name: str) -> None:
     """Every parameter of a public class is named in its docstring."""
@@ -199,13 +221,19 @@ ERRORS: list[Any] = [
     pytest.param(forbear.CircuitOpenError, (forbear.ForbearError,), id="CircuitOpenError"),
     pytest.param(forbear.DeadlineExceeded, (forbear.ForbearError,), id="DeadlineExceeded"),
     pytest.param(
-        forbear.httpx.CircuitOpenError, (forbear.CircuitOpenError, httpx.TransportError), id="httpx CircuitOpenError"
+        forbear.httpx.CircuitOpenError,
+        (forbear.CircuitOpenError, httpx.TransportError),
+        id="httpx CircuitOpenError",
     ),
     pytest.param(
-        forbear.httpx.DeadlineExceeded, (forbear.DeadlineExceeded, httpx.TimeoutException), id="httpx DeadlineExceeded"
+        forbear.httpx.DeadlineExceeded,
+        (forbear.DeadlineExceeded, httpx.TimeoutException),
+        id="httpx DeadlineExceeded",
     ),
     pytest.param(
-        forbear.httpx2.CircuitOpenError, (forbear.CircuitOpenError, httpx2.TransportError), id="httpx2 CircuitOpenError"
+        forbear.httpx2.CircuitOpenError,
+        (forbear.CircuitOpenError, httpx2.TransportError),
+        id="httpx2 CircuitOpenError",
     ),
     pytest.param(
         forbear.httpx2.DeadlineExceeded,
@@ -216,8 +244,12 @@ ERRORS: list[Any] = [
 
 
 @pytest.mark.parametrize(("cls", "bases"), ERRORS)
-def test_errors_derive_from_their_family_and_never_from_oserror(cls: type[Exception], bases: tuple[type, ...]) -> None:
-    """``except httpx.TimeoutException`` catches ours; ``except OSError`` and ``except TimeoutError`` do not."""
+def test_errors_derive_from_their_family_and_never_from_oserror(
+    cls: type[Exception], bases: tuple[type, ...]
+) -> None:
+    """``except httpx.TimeoutException`` catches ours; ``except OSError`` and ``except
+    TimeoutError`` do not.
+    """
     for base in bases:
         assert issubclass(cls, base)
     assert issubclass(cls, forbear.ForbearError)
@@ -241,7 +273,13 @@ def test_errors_take_a_message_a_reason_and_a_time(cls: Any, bases: Any) -> None
 
 @pytest.mark.parametrize(
     "twin_of",
-    [copy.copy, *(lambda error, n=n: pickle.loads(pickle.dumps(error, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1))],
+    [
+        copy.copy,
+        *(
+            lambda error, n=n: pickle.loads(pickle.dumps(error, n))
+            for n in range(pickle.HIGHEST_PROTOCOL + 1)
+        ),
+    ],
     ids=["copy", *(f"pickle{n}" for n in range(pickle.HIGHEST_PROTOCOL + 1))],
 )
 @pytest.mark.parametrize(("cls", "bases"), ERRORS)
@@ -269,7 +307,10 @@ def test_a_refusal_sends_once_unless_it_says_otherwise() -> None:
 
 @pytest.mark.parametrize(
     ("module", "adapter"),
-    [pytest.param(httpx, forbear.httpx, id="httpx"), pytest.param(httpx2, forbear.httpx2, id="httpx2")],
+    [
+        pytest.param(httpx, forbear.httpx, id="httpx"),
+        pytest.param(httpx2, forbear.httpx2, id="httpx2"),
+    ],
 )
 def test_an_error_that_a_transport_raised_pickles(module: Any, adapter: Any) -> None:
     """With the request that the client put on it, and with the story."""

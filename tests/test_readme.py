@@ -1,7 +1,9 @@
-"""What the README shows is true: its blocks run, its tables are the library's, its output is the command's.
+"""What the README shows is true: its blocks run, its tables are the library's, its output is the
+command's.
 
-Nothing leaves this machine and nothing sleeps: the clients' own transports are answered here, and every
-request is dropped the first time it comes, so that a block which shows a retry really makes one.
+Nothing leaves this machine and nothing sleeps: the clients' own transports are answered here, and
+every request is dropped the first time it comes, so that a block which shows a retry really makes
+one.
 """
 
 import io
@@ -39,9 +41,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 ORDERS = "https://api.example.com/orders"
 TWICE = [f"GET {ORDERS}"] * 2
 
-# For each Python block, by its heading: what goes over the wire, what is printed, and the wait before each
-# retry (a list where they differ): half of the backoff's base, or what the block's own strategy says. A block
-# that is not in here has not been thought about.
+# For each Python block, by its heading: what goes over the wire, what is printed, and the wait
+# before each retry (a list where they differ): half of the backoff's base, or what the block's own
+# strategy says. A block that is not in here has not been thought about.
 BLOCKS = [
     ("forbear", TWICE, [], 2.0),
     ("forbear", ["GET https://api.openai.com/v1/models"] * 2, ["[]"], 2.0),
@@ -51,14 +53,30 @@ BLOCKS = [
     ("POSTs and idempotency keys", [f"POST {ORDERS}"] * 2, [], 2.0),
     ("POSTs and idempotency keys", ["POST https://api.stripe.com/v1/charges"] * 2, [], 2.0),
     ("Deadlines", TWICE + ["GET https://api.example.com/customers"] * 2, [], 2.0),
-    # The second request's statuses say nothing of dropped connections: those are sent again all the same.
-    ("Per request and per context", TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2, [], 2.0),
-    ("Per request and per context", [f"GET {ORDERS}/{n}" for n in range(3) for _ in (1, 2)], ["3"], 2.0),
+    # The second request's statuses say nothing of dropped connections: those are sent again all the
+    # same.
+    (
+        "Per request and per context",
+        TWICE + [f"GET {ORDERS}/1"] * 2 + [f"GET {ORDERS}/2"] * 2,
+        [],
+        2.0,
+    ),
+    (
+        "Per request and per context",
+        [f"GET {ORDERS}/{n}" for n in range(3) for _ in (1, 2)],
+        ["3"],
+        2.0,
+    ),
     ("Response bodies", ["GET https://api.example.com/dataset.tar"] * 2, ["()"], 0.1),
     ("Keeping the client's settings", [], [], 2.0),
     ("requests", TWICE + [f"GET {ORDERS}/1"] * 2, [], 2.0),
     ("urllib3", TWICE, ["200"], 2.0),
-    ("With SDKs", None, [], 0.0),  # a file of tests for openai; tests/sdk runs it, where the SDKs are
+    (
+        "With SDKs",
+        None,
+        [],
+        0.0,
+    ),  # a file of tests for openai; tests/sdk runs it, where the SDKs are
     ("With SDKs", None, [], 0.0),  # and for stripe
     (
         "Which settings for which service",
@@ -77,7 +95,11 @@ BLOCKS = [
     ("A circuit breaker and cooldown", TWICE, ["<CircuitBreaker closed>"], 2.0),
     (
         "Several servers",
-        [f"GET {ORDERS}", "GET https://standby.example.com/orders", f"GET {ORDERS}"],  # the first ones are dropped
+        [
+            f"GET {ORDERS}",
+            "GET https://standby.example.com/orders",
+            f"GET {ORDERS}",
+        ],  # the first ones are dropped
         [],
         [2.0, 3.5],
     ),
@@ -108,7 +130,9 @@ def blocks(language):
                 opened = line.removeprefix("```"), number
                 continue
             if opened[0] == language:
-                found.append((heading, "\n".join([*lines[opened[1] : number - 1], ""]), opened[1] + 1))
+                found.append(
+                    (heading, "\n".join([*lines[opened[1] : number - 1], ""]), opened[1] + 1)
+                )
             opened = None
         elif opened is None and line.startswith("#"):
             heading = line.lstrip("#").strip()
@@ -129,7 +153,9 @@ def table(first_cell):
 
 @pytest.fixture
 def wire(monkeypatch):
-    """Every request that a client's own transport would have sent; the first of its kind is dropped."""
+    """Every request that a client's own transport would have sent; the first of its kind is
+    dropped.
+    """
     arrived = []
 
     def answer(library, request):
@@ -139,7 +165,14 @@ def wire(monkeypatch):
             raise library.ReadError("the server closed the connection")
         # What the SDKs expect of a list; others do not look.
         return library.Response(
-            200, json={"object": "list", "data": [], "has_more": False, "first_id": None, "last_id": None}
+            200,
+            json={
+                "object": "list",
+                "data": [],
+                "has_more": False,
+                "first_id": None,
+                "last_id": None,
+            },
         )
 
     for library in (httpx, httpx2):
@@ -158,7 +191,9 @@ def wire(monkeypatch):
         arrived.append(line)
         if arrived.count(line) == 1:
             raise ConnectionResetError(104, "the server closed the connection")
-        return urllib3.HTTPResponse(io.BytesIO(b"{}"), status=200, preload_content=False, request_method=method)
+        return urllib3.HTTPResponse(
+            io.BytesIO(b"{}"), status=200, preload_content=False, request_method=method
+        )
 
     monkeypatch.setattr(HTTPConnectionPool, "_make_request", make_request)
     # A Redis that lends eleven tokens, whatever it is told; tests/real asks a real one.
@@ -174,7 +209,11 @@ def clock(monkeypatch):
         for transport in (module.RetryTransport, module.AsyncRetryTransport):
             still = partialmethod(transport.__init__, clock=clock, random=lambda: 0.5)
             monkeypatch.setattr(transport, "__init__", still)
-    of_urllib3 = (forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager, forbear.urllib3.Retry)
+    of_urllib3 = (
+        forbear.requests.RetryAdapter,
+        forbear.urllib3.RetryPoolManager,
+        forbear.urllib3.Retry,
+    )
     for retrying in of_urllib3:
         still = partialmethod(retrying.__init__, clock=clock, random=lambda: 0.5)
         monkeypatch.setattr(retrying, "__init__", still)
@@ -211,7 +250,9 @@ def test_a_block_runs_as_it_stands(number, requests, printed, wait, wire, clock,
     assert out.getvalue().splitlines() == printed
     for text in printed:
         assert f"# {text}\n" in source or text == "[]", text
-    assert clock.sleeps == (wait if isinstance(wait, list) else [wait] * (len(requests) - len(set(requests))))
+    assert clock.sleeps == (
+        wait if isinstance(wait, list) else [wait] * (len(requests) - len(set(requests)))
+    )
 
 
 def test_the_tests_pass(run_readme_tests):
@@ -222,8 +263,14 @@ def test_the_tests_pass(run_readme_tests):
 
 @pytest.mark.parametrize("framework", ["fastapi", "flask"])
 def test_the_services_do_what_is_said(framework, wire, clock):
-    """A dropped request is sent again, unless it was asked for by a retry; then once, and announced further down."""
-    (source,) = [text for heading, text, _ in blocks("python") if heading == "Between services" and framework in text]
+    """A dropped request is sent again, unless it was asked for by a retry; then once, and announced
+    further down.
+    """
+    (source,) = [
+        text
+        for heading, text, _ in blocks("python")
+        if heading == "Between services" and framework in text
+    ]
     names = {"__name__": "readme"}
     exec(source, names)
     if framework == "flask":
@@ -239,7 +286,9 @@ def test_the_services_do_what_is_said(framework, wire, clock):
 
 
 def test_the_schedule_is_the_default_policys():
-    """Decorrelated from 1 s: from 1 to 3 × the last one; its mean from the last one's, since that is linear."""
+    """Decorrelated from 1 s: from 1 to 3 × the last one; its mean from the last one's, since that
+    is linear.
+    """
     _, rows = table("before attempt")
     longest = mean = 1.0
     mean_so_far = worst_so_far = 0.0
@@ -251,9 +300,16 @@ def test_the_schedule_is_the_default_policys():
         worst_so_far += longest
         assert attempt == str(number)
         assert wait == f"1 to {longest:g} s"
-        assert (told_mean, mean_sum, worst_sum) == (f"{mean:g} s", f"{mean_so_far:g} s", f"{worst_so_far:g} s")
+        assert (told_mean, mean_sum, worst_sum) == (
+            f"{mean:g} s",
+            f"{mean_so_far:g} s",
+            f"{worst_so_far:g} s",
+        )
         delay = RetryPolicy().backoff.delay
-        assert (delay(number, last, lambda: 0.0), delay(number, last, lambda: 1.0)) == (least, longest)
+        assert (delay(number, last, lambda: 0.0), delay(number, last, lambda: 1.0)) == (
+            least,
+            longest,
+        )
 
 
 def test_the_presets_are_as_the_table_says():
@@ -286,18 +342,31 @@ HAPPENED = {
     "408": [408, 425, 429, 500, 502, 503, 504],
     "409": [409],
     "any other status": [400, 401, 403, 404, 410, 422, 501, 505, 520, 529],
-    "`x-should-retry: true`": [(400, {"x-should-retry": "true"}), (501, {"x-should-retry": "true"})],
-    "the server says no": [(503, {"x-should-retry": "false"}), (503, {"grpc-retry-pushback-ms": "-1"})],
+    "`x-should-retry: true`": [
+        (400, {"x-should-retry": "true"}),
+        (501, {"x-should-retry": "true"}),
+    ],
+    "the server says no": [
+        (503, {"x-should-retry": "false"}),
+        (503, {"grpc-retry-pushback-ms": "-1"}),
+    ],
     "`Idempotent-Replayed: true`": [(503, {"Idempotent-Replayed": "true"})],
     "nothing was sent": ["connect_error", "connect_timeout"],
     "reset": ["read_error", "disconnect", "read_timeout", "write_timeout", "write_error"],
-    "bad certificate": [certificate_error, unsupported, "pool_timeout", ZeroDivisionError("unknown")],
+    "bad certificate": [
+        certificate_error,
+        unsupported,
+        "pool_timeout",
+        ZeroDivisionError("unknown"),
+    ],
     "a body": [],  # below
 }
 COLUMNS = [
     pytest.param(1, {"method": "GET"}, id="safe"),
     pytest.param(2, {"method": "POST"}, id="POST"),
-    pytest.param(3, {"method": "POST", "headers": {"Idempotency-Key": "k-1"}}, id="POST with a key"),
+    pytest.param(
+        3, {"method": "POST", "headers": {"Idempotency-Key": "k-1"}}, id="POST with a key"
+    ),
     pytest.param(3, {"method": "GET", "headers": {"Idempotency-Key": "k-1"}}, id="GET with a key"),
 ]
 
@@ -317,7 +386,9 @@ def attempts(step, **request):
 @pytest.mark.parametrize(("column", "request_"), COLUMNS)
 @pytest.mark.parametrize("row", [row for row in HAPPENED if row != "a body"])
 def test_what_is_retried_is_what_the_table_says(row, column, request_):
-    """ "again" is four requests in all; "returned" and "raised" is one, and what the caller gets."""
+    """ "again" is four requests in all; "returned" and "raised" is one, and what the caller
+    gets.
+    """
     head, rows = table("what happened")
     assert set(head[1].split()) == RetryPolicy().methods
     (cells,) = [cells for cells in rows if cells[0].startswith(row)]
@@ -353,7 +424,9 @@ def test_the_budget_has_the_numbers_that_are_told():
 
 @pytest.mark.parametrize(("headers", "times"), [({}, 1), ({"Retry-After": "1"}, 4)])
 def test_retries_stay_below_the_share_of_the_first_screen(headers, times):
-    """1,000 calls in one instant of an outage: 7 tokens and a tenth each, 107 retries at 1; at a quarter 428."""
+    """1,000 calls in one instant of an outage: 7 tokens and a tenth each, 107 retries at 1; at a
+    quarter 428.
+    """
 
     class Instant(FakeClock):
         def sleep(self, seconds):
@@ -405,7 +478,11 @@ def test_the_demo_prints_what_is_shown():
 
 
 def test_the_note_on_an_exception_is_as_shown(wire, clock):
-    (shown,) = [text for heading, text, _ in blocks("text") if heading == "Seeing it" and "forbear: " in text]
+    (shown,) = [
+        text
+        for heading, text, _ in blocks("text")
+        if heading == "Seeing it" and "forbear: " in text
+    ]
     with httpx.Client(transport=forbear.httpx.RetryTransport(httpx.HTTPTransport())) as client:
         with pytest.raises(httpx.ReadError) as caught:
             client.post(ORDERS)
@@ -462,23 +539,40 @@ HEADINGS = [line.lstrip("#").strip() for line in README.splitlines() if line.sta
 @pytest.mark.parametrize("anchor", sorted(set(re.findall(r"\]\(#([^)]+)\)", README))))
 def test_a_link_within_the_page_leads_to_a_heading(anchor):
     """As GitHub names headings: lower case, no punctuation, a hyphen for each space."""
-    assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADINGS}
+    assert anchor in {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADINGS
+    }
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"\[read\]\[([^\]]+)\]", README))))
 def test_a_source_is_given(name):
     """A claim about another library names a file at a version or commit, and the lines."""
     (target,) = re.findall(rf"^\[{re.escape(name)}\]: (\S+)$", README, re.MULTILINE)
-    assert re.fullmatch(r"https://github\.com/[\w-]+/[\w-]+/blob/([0-9a-f]{7}|[\d.]+)/\S+\.py#L\d+(-L\d+)?", target)
+    assert re.fullmatch(
+        r"https://github\.com/[\w-]+/[\w-]+/blob/([0-9a-f]{7}|[\d.]+)/\S+\.py#L\d+(-L\d+)?", target
+    )
 
 
 def test_every_section_of_the_first_screen_is_said():
-    """The four clients, the way in for SDKs, and what is not there yet before anybody looks for it."""
+    """The four clients, the way in for SDKs, and what is not there yet before anybody looks for
+    it.
+    """
     first_screen = README.partition("## ")[0]
-    for words in ("httpx2", "openai", "requests", "urllib3", "github.Github(retry=Retry())", "aiohttp is not in 0.1"):
+    for words in (
+        "httpx2",
+        "openai",
+        "requests",
+        "urllib3",
+        "github.Github(retry=Retry())",
+        "aiohttp is not in 0.1",
+    ):
         assert words in first_screen
     four = [text for heading, text, _ in blocks("python") if heading == "forbear"]
-    imports = ["from forbear.httpx import", "from forbear.httpx2 import", "from forbear.requests import"]
+    imports = [
+        "from forbear.httpx import",
+        "from forbear.httpx2 import",
+        "from forbear.requests import",
+    ]
     imports.append("from forbear.urllib3 import")
     assert len(four) == len(imports)
     for text, line in zip(four, imports, strict=True):
@@ -499,11 +593,15 @@ def test_every_sdk_of_the_table_is_tested():
     """Its row is backed by a file in tests/sdk, and every such file has a row."""
     _, rows = table("SDK")
     named = {re.sub(r" \d.*", "", cells[0]).lower().replace("-", "_") for cells in rows}
-    assert named == {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "sdk").glob("test_*.py")}
+    assert named == {
+        path.stem.removeprefix("test_") for path in (ROOT / "tests" / "sdk").glob("test_*.py")
+    }
 
 
 def test_the_tuning_table_names_what_ships():
-    """Alerts and recorded series stand in the rules; metrics in the table that both exporters are made from."""
+    """Alerts and recorded series stand in the rules; metrics in the table that both exporters are
+    made from.
+    """
     section = README.partition("### Tuning")[2].partition("\n## ")[0]
     rules = assets.read(assets.RULES)
     for alert in re.findall(r"`(Forbear\w+)`", section):

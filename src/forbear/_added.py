@@ -1,4 +1,6 @@
-"""Added headers: what forbear puts on a request, always on a copy of it, and on the last answer. Floor: acts."""
+"""Added headers: what forbear puts on a request, always on a copy of it, and on the last answer.
+Floor: acts.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ def new_key(keys: IdempotencyKeys, utc_now: float) -> tuple[tuple[str, str], ...
     """The header lines of a fresh key, the same for all attempts of a call."""
     from .idempotency import generate, serialize
 
-    line = keys.header, serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
+    line = (
+        keys.header,
+        serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile),
+    )
     if keys.header.lower() != "repeatability-request-id":
         return (line,)
-    # OASIS Repeatable Requests 1.0 section 4: both are mandatory, and this stays that of the first attempt.
+    # OASIS Repeatable Requests 1.0 section 4: both are mandatory, and this stays that of the first
+    # attempt.
     from email.utils import formatdate
 
     return line, ("Repeatability-First-Sent", formatdate(utc_now, usegmt=True))

@@ -1,7 +1,8 @@
 """Bodies: how often a request body was read, and whether it can be read again. Floor: acts.
 
-Decided before the first byte goes out. Each reading of a body that only looks replayable is compared with
-what was sent of it before, so that a server never takes another body for the same one.
+Decided before the first byte goes out. Each reading of a body that only looks replayable is
+compared with what was sent of it before, so that a server never takes another body for the same
+one.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ class Readings:
         self._readings = 0
         self.error: BaseException | None = None
         self._replayable = replayable
-        # The first reading of a one-shot body, as far as it went; None: not kept, or it did not fit.
+        # The first reading of a one-shot body, as far as it went; None: not kept, or it did not
+        # fit.
         self._buffer: list[bytes] | None = [] if buffer_limit and not replayable else None
         self._room = buffer_limit
         self._rest: Any = None  # where that reading goes on
-        # A body may look replayable and still drain one source. So each reading is compared with the
-        # longest one before, in bytes and, where it comes from code of the user's, by checksum.
+        # A body may look replayable and still drain one source. So each reading is compared with
+        # the longest one before, in bytes and, where it comes from code of the user's, by checksum.
         self._doubted = doubted
         self._length = self._sum = 0
         self._known_length = self._known_sum = 0
@@ -80,14 +82,19 @@ class Readings:
             if self._doubted:
                 # Compared before the byte that could complete it for the server goes out.
                 if self._length < self._known_length <= end:
-                    self._check(crc32(chunk[: self._known_length - self._length], self._sum) == self._known_sum)
+                    self._check(
+                        crc32(chunk[: self._known_length - self._length], self._sum)
+                        == self._known_sum
+                    )
                 self._sum = crc32(chunk, self._sum)
             self._length = end
 
     def _finish(self) -> None:
         """A whole body has been produced; raised here, the server does not see its end."""
         if self._replayable:
-            self._check(self._length >= self._known_length and self._whole_length in (None, self._length))
+            self._check(
+                self._length >= self._known_length and self._whole_length in (None, self._length)
+            )
             self._whole_length = self._length
 
     def _check(self, same: bool) -> None:
@@ -102,8 +109,12 @@ class Readings:
 
 
 def is_file(source: Any) -> bool:
-    """Anything with a position: reading it moves that, so a second pass would begin where the first ended."""
-    return source is not None and any(hasattr(source, name) for name in ("read", "aread", "readline"))
+    """Anything with a position: reading it moves that, so a second pass would begin where the first
+    ended.
+    """
+    return source is not None and any(
+        hasattr(source, name) for name in ("read", "aread", "readline")
+    )
 
 
 def is_seekable(file: Any) -> bool:
@@ -121,7 +132,8 @@ def is_seekable(file: Any) -> bool:
 
 
 def is_reiterable(source: Any) -> bool:
-    """Does each pass begin anew? An iterator does not, nor an object that hands out a kept iterator.
+    """Does each pass begin anew? An iterator does not, nor an object that hands out a kept
+    iterator.
 
     A stream class of the user's is meant to be read once.
     """

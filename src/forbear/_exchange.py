@@ -1,7 +1,7 @@
 """Exchange: one call's I/O, the part that does not depend on the library. Floor: acts.
 
-drive.py drives it; an adapter adds how its library sends, discards and hands over. Made only for calls
-that do not simply succeed at once, and for those that something special concerns.
+drive.py drives it; an adapter adds how its library sends, discards and hands over. Made only for
+calls that do not simply succeed at once, and for those that something special concerns.
 """
 
 from __future__ import annotations
@@ -60,11 +60,14 @@ class CallExchange:
     generated_key: tuple[tuple[str, str], ...] = ()
     last_error: Exception | None = None
     has_told_end = False
-    callers_own: list[str] | None = None  # of the headers that tell of an attempt, those the caller wrote
+    callers_own: list[str] | None = (
+        None  # of the headers that tell of an attempt, those the caller wrote
+    )
     # The outcome of an attempt that went through the door, until the drive asks for it.
     first_response: Any = None
     first_error: Exception | None = None
-    # What broke the body of the answer of the last attempt: while it was read here, or after it was handed over.
+    # What broke the body of the answer of the last attempt: while it was read here, or after it was
+    # handed over.
     body_error: Exception | None = None
     # A download that the caller has ``received`` so much of and that is being resumed.
     download: Download | None = None
@@ -90,7 +93,9 @@ class CallExchange:
             facts,
             played._strategy,
             now=started_at,
-            key_lifetime=86_400.0 if transport._idempotency is None else transport._idempotency.lifetime,
+            key_lifetime=86_400.0
+            if transport._idempotency is None
+            else transport._idempotency.lifetime,
         )
         if terms is not None:
             self.call.most_attempts = terms.most_attempts
@@ -117,9 +122,13 @@ class CallExchange:
         strategy = transport._strategy
         if policy is not transport._policy:
             if transport._made_strategy:
-                call.strategy = strategy.unguarded(policy) if policy is OFF else strategy.with_policy(policy)
+                call.strategy = (
+                    strategy.unguarded(policy) if policy is OFF else strategy.with_policy(policy)
+                )
             elif policy is OFF or policy.max_attempts != transport._policy.max_attempts:
-                call.most_attempts = policy.max_attempts  # said for this call: no strategy of the user's exceeds it
+                call.most_attempts = (
+                    policy.max_attempts
+                )  # said for this call: no strategy of the user's exceeds it
         self._set_deadline(policy, now)
         if scope is not None:
             call.deadline_at = min(call.deadline_at, scope.deadline_on(transport._clock, now))
@@ -135,8 +144,12 @@ class CallExchange:
         if policy.total_timeout is not None:
             self.call.deadline_at = now + policy.total_timeout
 
-    def _added_headers(self, carried_key: tuple[tuple[str, str], ...] = ()) -> list[tuple[str, str]]:
-        """What forbear itself puts on the request: ``From``, and a key unless an earlier hop has made it."""
+    def _added_headers(
+        self, carried_key: tuple[tuple[str, str], ...] = ()
+    ) -> list[tuple[str, str]]:
+        """What forbear itself puts on the request: ``From``, and a key unless an earlier hop has
+        made it.
+        """
         transport, call = self.transport, self.call
         added: list[tuple[str, str]] = []
         if call.policy is OFF:
@@ -184,7 +197,9 @@ class CallExchange:
         if call.policy is not OFF:
             self.transport._notices.refused(call, self.transport._now(), self._listeners())
         if refused.reason is Reason.DEADLINE:
-            return self._deadline_exceeded("the strategy's wait would end after the deadline", seconds)
+            return self._deadline_exceeded(
+                "the strategy's wait would end after the deadline", seconds
+            )
         error: Exception = self._told(
             self.transport._library.circuit_open_error(
                 f"{call.facts.origin} is not sent to now: {refused.reason.value}{again}",
@@ -225,9 +240,13 @@ class CallExchange:
         else:
             failure = self._failure_of(error)
             if error is self.body_error:
-                failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=self.progressed)
+                failure = Failure(
+                    failure.kind, Phase.ANSWERED, error=failure.error, progress=self.progressed
+                )
         self._look_after(failure, error)
-        if isinstance(error, CutOff) or (self.timeouts is not None and self.timeouts.cut_short(failure.kind, now)):
+        if isinstance(error, CutOff) or (
+            self.timeouts is not None and self.timeouts.cut_short(failure.kind, now)
+        ):
             verdict = call.cut_off(failure, now)
         else:
             verdict = call.after_error(
@@ -235,7 +254,8 @@ class CallExchange:
                 now,
                 body_ready=self.body is None or self.body.ready,
                 # Nobody above repeats what came of a body: asking for the rest multiplies nothing.
-                nested=is_nested(getattr(error, RECORD, None)) or (self._sends_once() and not failure.progress),
+                nested=is_nested(getattr(error, RECORD, None))
+                or (self._sends_once() and not failure.progress),
             )
         if type(verdict) is not Renew:
             self._tell_failure(verdict, now)
@@ -263,7 +283,9 @@ class CallExchange:
         return self.call.deadline_at - now
 
     def renew(self) -> None:
-        """Let the strategy borrow; in whatever thread. If it cannot, it decides from what it has."""
+        """Let the strategy borrow; in whatever thread. If it cannot, it decides from what it
+        has.
+        """
         strategy: Any = self.call.strategy
         try:
             strategy.renew(self.call.scope())
@@ -311,7 +333,9 @@ class CallExchange:
         return self.scope is not None and self.scope.sends_once()
 
     def _tell_incoming(self, verdict: GiveUp) -> None:
-        """Whoever repeats the request that is being answered would repeat all that was tried here."""
+        """Whoever repeats the request that is being answered would repeat all that was tried
+        here.
+        """
         incoming = None if self.scope is None else self.scope.incoming
         if incoming is not None and ends_outer_loops(len(self.call.trail.entries), verdict.reason):
             incoming.gave_up = True
@@ -329,7 +353,9 @@ class CallExchange:
         raise AssertionError("each library has its own")
 
     def _said(self, attempt: int) -> list[tuple[str, str]]:
-        """What is told of the attempt that is being sent: its number, and the time that is left for it."""
+        """What is told of the attempt that is being sent: its number, and the time that is left for
+        it.
+        """
         transport, call = self.transport, self.call
         incoming = None if self.scope is None else self.scope.incoming
         said: list[tuple[str, str]] = []
@@ -352,10 +378,13 @@ class CallExchange:
 
     # A body that broke off after it was handed over.
 
-    def resume(self, download: Download, error: Exception, received: int, *, progressed: bool) -> None:
+    def resume(
+        self, download: Download, error: Exception, received: int, *, progressed: bool
+    ) -> None:
         """Get ready to ask for the rest of a body; then drive this exchange again.
 
-        What limited the call until its answer was handed over limits it no longer, ``forbear.deadline`` does.
+        What limited the call until its answer was handed over limits it no longer,
+        ``forbear.deadline`` does.
 
         Args:
             download: What the answer was the beginning of.
@@ -368,7 +397,9 @@ class CallExchange:
         self.broke_at = call.trail.broke_at = len(call.trail.entries)
         self.has_told_end = False  # that of the call was; now that of the resuming
         now = transport._now()
-        call.deadline_at = inf if self.scope is None else self.scope.deadline_on(transport._clock, now)
+        call.deadline_at = (
+            inf if self.scope is None else self.scope.deadline_on(transport._clock, now)
+        )
         self.initial_delay = 0.0
         self.download, self.received, self.progressed = download, received, progressed
         self.first_error = self.body_error = error
@@ -412,7 +443,11 @@ class CallExchange:
 
     def _stop_outer(self, headers: Any) -> None:
         """Tell an SDK above, in its own words, not to begin anew with what was given up on."""
-        if self.transport._stop_outer_retries and self.call.refusal is not None and self.call.policy is not OFF:
+        if (
+            self.transport._stop_outer_retries
+            and self.call.refusal is not None
+            and self.call.policy is not OFF
+        ):
             for name in STOPPING:
                 headers[name] = "false"
 
@@ -480,7 +515,8 @@ class CallExchange:
             self.transport._notices.strategy_failed(call)
 
     def woken(self) -> Any:
-        """The transport was closed during a wait: the last error, or what is left of the last answer.
+        """The transport was closed during a wait: the last error, or what is left of the last
+        answer.
 
         Its body and headers were let go of before the wait; its status is known.
 
@@ -518,9 +554,11 @@ def is_nested(trail: Any) -> bool:
 def bare(error: Exception) -> Exception:
     """The error without the frames that it and its causes came through.
 
-    They hold the exchange, which holds the error, and in urllib3 and httpcore the pool with its sockets:
-    none of that shall wait for the garbage collector because a call went well in the end. An error that is
-    still being handled further out, by whoever made the call meanwhile, is a context too: it is left alone.
+    They hold the exchange, which holds the error, and in urllib3 and httpcore the pool with its
+    sockets: none of that shall wait for the garbage collector because a call went well in the end.
+        An error that is
+    still being handled further out, by whoever made the call meanwhile, is a context too: it is
+        left alone.
     """
     error.__traceback__ = None
     handling: set[FrameType] = set()
@@ -533,7 +571,11 @@ def bare(error: Exception) -> Exception:
         if not chain:
             break
         one = chain.pop()
-        if one is not None and one.__traceback__ is not None and one.__traceback__.tb_frame not in handling:
+        if (
+            one is not None
+            and one.__traceback__ is not None
+            and one.__traceback__.tb_frame not in handling
+        ):
             one.__traceback__ = None
             chain += one.__cause__, one.__context__
     return error

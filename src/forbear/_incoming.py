@@ -1,7 +1,8 @@
-"""Incoming: what a request to this program says of itself, and what its answer says to those above. Floor: acts.
+"""Incoming: what a request to this program says of itself, and what its answer says to those above.
+Floor: acts.
 
-The part of RetryContextMiddleware that ASGI and WSGI share. What it reads can be written by anybody who sends a
-request; all it can do is to make the calls for that one request fewer and shorter.
+The part of RetryContextMiddleware that ASGI and WSGI share. What it reads can be written by anybody
+who sends a request; all it can do is to make the calls for that one request fewer and shorter.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MARGIN", "STOP", "RetryContext"]
 
-# Seconds kept for the way back: two round trips between data centres of a region and a handler's rendering.
+# Seconds kept for the way back: two round trips between data centres of a region and a handler's
+# rendering.
 MARGIN = 0.05
 STOP = "x-should-retry"
 # What somebody above might send again; a 404 or 401 ends every loop by itself.
@@ -29,7 +31,12 @@ class RetryContext:
     """How one application reads its requests and marks its answers."""
 
     def __init__(
-        self, app: object, margin: float, announce_deadline: bool, stop_outer_retries: bool, clock: Clock | None
+        self,
+        app: object,
+        margin: float,
+        announce_deadline: bool,
+        stop_outer_retries: bool,
+        clock: Clock | None,
     ) -> None:
         if not callable(app):
             raise TypeError(f"RetryContextMiddleware goes around an application, got {shown(app)}")
@@ -47,4 +54,6 @@ class RetryContext:
 
     def _is_marked(self, incoming: Incoming, status: int) -> bool:
         """Is this the failed answer to a request for which a call was given up on?"""
-        return self._stop_outer_retries and incoming.gave_up and (status >= 500 or status in REPEATED)
+        return (
+            self._stop_outer_retries and incoming.gave_up and (status >= 500 or status in REPEATED)
+        )

@@ -1,8 +1,10 @@
-"""Rehearsal: what a test makes of calls: no time for waits, fewer attempts, another clock. Floor: acts.
+"""Rehearsal: what a test makes of calls: no time for waits, fewer attempts, another clock. Floor:
+acts.
 
-Made by forbear.testing and by nothing else. Asked once per call, when the call has failed or something special
-concerns it; what is answered then holds until the call ends, so no call is left between two clocks. A transport is
-never changed: one that was built before a rehearsal plays in it, one that was built in it is untouched after it.
+Made by forbear.testing and by nothing else. Asked once per call, when the call has failed or
+something special concerns it; what is answered then holds until the call ends, so no call is left
+between two clocks. A transport is never changed: one that was built before a rehearsal plays in it,
+one that was built in it is untouched after it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ON", "Rehearsal", "Terms", "clock_here", "in_force"]
 
-# The rehearsals that are on, in the order they began. A dict, because taking one out is one step for all threads.
+# The rehearsals that are on, in the order they began. A dict, because taking one out is one step
+# for all threads.
 ON: dict[Rehearsal, None] = {}
 AROUND: ContextVar[Rehearsal | None] = ContextVar("forbear_rehearsal", default=None)
 
@@ -31,9 +34,9 @@ AROUND: ContextVar[Rehearsal | None] = ContextVar("forbear_rehearsal", default=N
 class Rehearsal:
     """Rules for calls, from ``begin`` to ``end``.
 
-    Begun in a task of asyncio or trio, it holds for this task, for those that it starts, and for what runs in other
-    threads, of which nobody can say whose work they do. Begun anywhere else, as in a fixture, it holds for the
-    whole process.
+    Begun in a task of asyncio or trio, it holds for this task, for those that it starts, and for
+    what runs in other threads, of which nobody can say whose work they do. Begun anywhere else, as
+    in a fixture, it holds for the whole process.
 
     Args:
         clock: In place of the system's; transports with a clock of their own keep it.
@@ -110,7 +113,9 @@ class Terms:
         self.random: Callable[[], float] | None = None
         for one in rehearsals:
             if one.clock is not None and (self.clock is None or one.clock is not SKIPPING):
-                self.clock = one.clock  # the innermost that a test reads; on it waits take no time either
+                self.clock = (
+                    one.clock
+                )  # the innermost that a test reads; on it waits take no time either
             self.random = one.random or self.random
         self.most_attempts = min(one.most_attempts for one in rehearsals)
         self.listeners = tuple(one.listener for one in rehearsals if one.listener is not None)

@@ -1,8 +1,9 @@
-"""Retrying: what every transport and adapter has: its options, and which policy holds for a call. Floor: acts.
+"""Retrying: what every transport and adapter has: its options, and which policy holds for a call.
+Floor: acts.
 
-Only what a signature needs is imported at the top. The rest, which a first attempt that succeeds never
-uses, is loaded when the first transport is made: not with the import, which is on everybody's start-up
-path, and not with the first failure, which may be that no file can be opened any more.
+Only what a signature needs is imported at the top. The rest, which a first attempt that succeeds
+never uses, is loaded when the first transport is made: not with the import, which is on everybody's
+start-up path, and not with the first failure, which may be that no file can be opened any more.
 """
 
 from __future__ import annotations
@@ -110,24 +111,39 @@ class Retrying:
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
         if strategy is not None and budget is not OWN_BUDGET:
-            raise ValueError("give strategy= or budget=, not both: a strategy brings its own budget")
+            raise ValueError(
+                "give strategy= or budget=, not both: a strategy brings its own budget"
+            )
         for option, given in (
             ("breaker", breaker is not None),
             ("cooldown", cooldown != "off"),
             ("origins", origins is not None),
         ):
             if strategy is not None and given:
-                raise ValueError(f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself")
+                raise ValueError(
+                    f"give strategy= or {option}=, not both: StandardStrategy takes {option}= itself"
+                )
         if breaker is not None and not isinstance(breaker, CircuitBreaker):
-            raise TypeError(f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}")
+            raise TypeError(
+                f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}"
+            )
         if origins is not None and not hasattr(origins, "covers"):
-            raise TypeError(f'origins must be Origins(["https://a", "https://b"]), or None, got {shown(origins)}')
+            raise TypeError(
+                f'origins must be Origins(["https://a", "https://b"]), or None, got {shown(origins)}'
+            )
         if budget is OWN_BUDGET:
             budget = RetryBudget()
         elif budget is not None:
             check_budget(budget)
         if strategy is not None:
-            check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
+            check_has(
+                "strategy",
+                strategy,
+                "acquire_initial_token",
+                "refresh_token",
+                "record_success",
+                "release",
+            )
             check_quiet(strategy)
         if clock is not None:
             check_has("clock", clock, "monotonic", "time", "sleep", "asleep")
@@ -137,10 +153,14 @@ class Retrying:
             if hook is not None and not callable(hook):
                 raise TypeError(f"{option} must be a function, got {shown(hook)}")
         if callable(on_event):
-            raise TypeError(f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]")
+            raise TypeError(
+                f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]"
+            )
         for option, octets in (("body_buffer", body_buffer), ("prefetch", prefetch)):
             if isinstance(octets, bool) or not isinstance(octets, int) or octets < 0:
-                raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(octets)}")
+                raise ValueError(
+                    f"{option} must be a number of bytes, 0 for none, got {shown(octets)}"
+                )
         for option, switch in (
             ("resume", resume),
             ("announce_attempts", announce_attempts),
@@ -153,7 +173,14 @@ class Retrying:
         self._sleeper = Sleeper(self._clock)
         self._made_strategy = strategy is None
         self._strategy: RetryStrategy = (
-            StandardStrategy(policy, budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, random=random)
+            StandardStrategy(
+                policy,
+                budget=budget,
+                breaker=breaker,
+                cooldown=cooldown,
+                origins=origins,
+                random=random,
+            )
             if strategy is None
             else strategy
         )
@@ -173,7 +200,8 @@ class Retrying:
         self._announce_attempts = announce_attempts
         self._stop_outer_retries = stop_outer_retries
         self._contact = None if contact is None else _checked_contact(contact)
-        # One look instead of many. Special: something of this transport concerns every first attempt.
+        # One look instead of many. Special: something of this transport concerns every first
+        # attempt.
         self._special = (
             policy.total_timeout is not None
             or policy.attempt_timeout is not None
@@ -181,11 +209,14 @@ class Retrying:
             or contact is not None
             or (idempotency is not None and idempotency.generate)
         )
-        # Its ``gauge`` says whether a first attempt may go straight through: two plain attributes, no property.
+        # Its ``gauge`` says whether a first attempt may go straight through: two plain attributes,
+        # no property.
         self._signal: Any = self._strategy
         if self._special or self._notices.hears_calls:
             self._signal = Signal(never_quiet(getattr(self._strategy, "gauge", None)))
-        elif not hasattr(type(getattr(self._strategy, "gauge", None)), "quiet"):  # its class: reading may count a call
+        elif not hasattr(
+            type(getattr(self._strategy, "gauge", None)), "quiet"
+        ):  # its class: reading may count a call
             self._signal = Signal(ForeignGauge(self._strategy, self._notices))
 
     def __repr__(self) -> str:
@@ -215,9 +246,13 @@ def check_has(option: str, value: object, *methods: str) -> None:
 
 
 def check_budget(budget: object) -> None:
-    methods = all(callable(getattr(budget, method, None)) for method in ("deposit", "spend", "refund"))
+    methods = all(
+        callable(getattr(budget, method, None)) for method in ("deposit", "spend", "refund")
+    )
     if not (methods and hasattr(budget, "hinted_cost")):
-        raise TypeError(f"budget must be a RetryBudget or a RedisBudget, or None for no limit, got {shown(budget)}")
+        raise TypeError(
+            f"budget must be a RetryBudget or a RedisBudget, or None for no limit, got {shown(budget)}"
+        )
 
 
 def check_quiet(strategy: Any) -> None:
@@ -233,7 +268,9 @@ def check_quiet(strategy: Any) -> None:
 
 
 class ForeignGauge:
-    """The gauge of a strategy of a user's own, whose ``quiet`` may fail: then every call asks its methods."""
+    """The gauge of a strategy of a user's own, whose ``quiet`` may fail: then every call asks its
+    methods.
+    """
 
     __slots__ = ("_notices", "_strategy")
 
@@ -251,7 +288,9 @@ class ForeignGauge:
 
 
 class Signal:
-    """Has the gauge of a strategy that has none itself, or of a transport whose every call is special."""
+    """Has the gauge of a strategy that has none itself, or of a transport whose every call is
+    special.
+    """
 
     __slots__ = ("gauge",)
 
@@ -264,9 +303,13 @@ def _checked_contact(contact: str) -> str:
     try:
         from email_validator import EmailNotValidError, validate_email
     except ImportError:
-        raise ImportError("contact= needs email-validator: pip install 'forbear[contact]'") from None
+        raise ImportError(
+            "contact= needs email-validator: pip install 'forbear[contact]'"
+        ) from None
     try:
-        found = validate_email(contact, check_deliverability=False, allow_smtputf8=False, strict=True)
+        found = validate_email(
+            contact, check_deliverability=False, allow_smtputf8=False, strict=True
+        )
     except EmailNotValidError as error:
         raise ValueError(
             f"contact must be one e-mail address such as 'ops@example.com', got {shown(contact)}: {error}"

@@ -1,7 +1,7 @@
 """Understudy: stands in for a transport during one call of a rehearsal. Floor: acts.
 
-It is the transport in all but clock, schedule and number of attempts, and is gone with the call: what belongs to the
-transport (pools, budget, breaker, listeners) is the transport's own.
+It is the transport in all but clock, schedule and number of attempts, and is gone with the call:
+what belongs to the transport (pools, budget, breaker, listeners) is the transport's own.
 """
 
 from __future__ import annotations

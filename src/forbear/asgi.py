@@ -1,4 +1,5 @@
-"""forbear for ASGI: ``RetryContextMiddleware``, so that retries do not multiply from service to service. Floor: acts.
+"""forbear for ASGI: ``RetryContextMiddleware``, so that retries do not multiply from service to
+service. Floor: acts.
 
 Pure ASGI: works around any application, and needs no framework.
 """
@@ -27,30 +28,38 @@ __all__ = ["RetryContextMiddleware"]
 
 
 class RetryContextMiddleware:
-    """Keep the calls made for a request from multiplying the retries of whoever sent it. Thread-safe.
+    """Keep the calls made for a request from multiplying the retries of whoever sent it.
+    Thread-safe.
 
-    ``app.add_middleware(RetryContextMiddleware)`` (Starlette, FastAPI), or ``RetryContextMiddleware(app)`` around any
-    ASGI application. It concerns ``http`` and ``websocket``, and every client of forbear that is called in the
-    context of the request: its task, those started by it, ``asyncio.to_thread``.
+    ``app.add_middleware(RetryContextMiddleware)`` (Starlette, FastAPI), or
+    ``RetryContextMiddleware(app)`` around any ASGI application. It concerns ``http`` and
+    ``websocket``, and every client of forbear that is called in the context of the request: its
+    task, those started by it, ``asyncio.to_thread``.
 
-    - A request that is itself a retry, by ``x-envoy-attempt-count``, ``amz-sdk-request``, ``x-stainless-retry-count``,
-      ``grpc-previous-rpc-attempts`` or forbear's ``Retry-Attempt``: the calls made for it are sent once only, whatever
-      their policy says, also in its background tasks.
-    - ``x-envoy-expected-rq-timeout-ms`` and ``grpc-timeout``: the calls made for it end before the sender stops
-      waiting, as in ``forbear.deadline``. Until the last byte of the answer is sent: background tasks have no deadline.
-    - A failed answer (500 and above, 408, 409, 425, 429) after a call that was retried in vain, or that may not be
-      repeated for the server's sake, is marked ``x-should-retry: false``, unless it says something itself. forbear and
-      some SDKs obey that.
+    - A request that is itself a retry, by ``x-envoy-attempt-count``, ``amz-sdk-request``,
+      ``x-stainless-retry-count``, ``grpc-previous-rpc-attempts`` or forbear's ``Retry-Attempt``:
+      the calls made for it are sent once only, whatever their policy says, also in its background
+      tasks.
+    - ``x-envoy-expected-rq-timeout-ms`` and ``grpc-timeout``: the calls made for it end before the
+      sender stops waiting, as in ``forbear.deadline``. Until the last byte of the answer is sent:
+      background tasks have no deadline.
+    - A failed answer (500 and above, 408, 409, 425, 429) after a call that was retried in vain, or
+      that may not be repeated for the server's sake, is marked ``x-should-retry: false``, unless it
+      says something itself. forbear and some SDKs obey that.
 
-    A header that cannot be read is as if it were absent. For a websocket all this ends when it is accepted.
+    A header that cannot be read is as if it were absent. For a websocket all this ends when it is
+    accepted.
 
     Args:
         app: The ASGI application.
-        margin: Seconds taken off the incoming deadline for the way back; never more than half of it.
-        announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each attempt made for a
-            request that has a deadline (its own, or one of ``forbear.deadline``), unless the caller has written it.
+        margin: Seconds taken off the incoming deadline for the way back; never more than half of
+            it.
+        announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each
+            attempt made for a request that has a deadline (its own, or one of
+            ``forbear.deadline``), unless the caller has written it.
         stop_outer_retries: Mark failed answers.
-        clock: Where time comes from; a test passes forbear.testing.FakeClock(), as to its transports.
+        clock: Where time comes from; a test passes forbear.testing.FakeClock(), as to its
+            transports.
 
     Raises:
         TypeError: An option is of the wrong type.

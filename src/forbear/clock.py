@@ -1,8 +1,8 @@
 """Clock: the only place that reads time and sleeps. Floor: acts.
 
-A clock has ``monotonic()``, ``time()``, ``sleep(seconds)`` and ``async asleep(seconds)``; tests pass
-``forbear.testing.FakeClock``. Functions of ``time`` are looked up when they are called, so that
-gevent's replacements take effect.
+A clock has ``monotonic()``, ``time()``, ``sleep(seconds)`` and ``async asleep(seconds)``; tests
+pass ``forbear.testing.FakeClock``. Functions of ``time`` are looked up when they are called, so
+that gevent's replacements take effect.
 """
 
 from __future__ import annotations
@@ -61,9 +61,11 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 
 class SkippingClock:
-    """The system's clock, plus what the code that asks has skipped: a wait takes no time, and yet it is over.
+    """The system's clock, plus what the code that asks has skipped: a wait takes no time, and yet
+    it is over.
 
-    Each task and thread skips by itself, as each would have waited by itself: ten calls at once that wait a second
+    Each task and thread skips by itself, as each would have waited by itself: ten calls at once
+        that wait a second
     each leave all of them one second later.
     """
 
@@ -71,7 +73,9 @@ class SkippingClock:
         return SYSTEM_CLOCK.monotonic() + SKIPPED.get()
 
     def time(self) -> float:
-        return SYSTEM_CLOCK.time()  # a server's dates are compared with it, and the server skips nothing
+        return (
+            SYSTEM_CLOCK.time()
+        )  # a server's dates are compared with it, and the server skips nothing
 
     def sleep(self, seconds: float) -> None:
         SKIPPED.set(SKIPPED.get() + seconds)
@@ -80,22 +84,26 @@ class SkippingClock:
         import anyio.lowlevel
 
         self.sleep(seconds)
-        await anyio.lowlevel.checkpoint()  # others run, and a cancellation arrives, as in a real sleep
+        await (
+            anyio.lowlevel.checkpoint()
+        )  # others run, and a cancellation arrives, as in a real sleep
 
     def __repr__(self) -> str:
         return "<SkippingClock>"
 
 
 SKIPPING: Clock = SkippingClock()
-SKIPPED: ContextVar[float] = ContextVar("forbear_skipped", default=0.0)  # for tests, see _rehearsal.py
+SKIPPED: ContextVar[float] = ContextVar(
+    "forbear_skipped", default=0.0
+)  # for tests, see _rehearsal.py
 
 
 class Sleeper:
     """Sleeps on a clock until the time is over or ``close`` is called, from any thread.
 
-    ``close`` ends the waits of calls that had begun by then, whether they sleep already or not; later
-    calls are not concerned. A clock that a user injected sleeps by itself and is not woken: it is a
-    test's.
+    ``close`` ends the waits of calls that had begun by then, whether they sleep already or not;
+    later calls are not concerned. A clock that a user injected sleeps by itself and is not woken:
+    it is a test's.
     """
 
     __slots__ = ("_asleep", "_clock", "_closed_at", "_event", "_naps")
@@ -108,7 +116,9 @@ class Sleeper:
         self._naps: dict[Any, Any] = {}  # what asynchronous callers await -> what ends it
 
     def sleep(self, seconds: float, *, since: float) -> bool:
-        """Sleep; False if ``close`` was called after the instant ``since``, at which the call began."""
+        """Sleep; False if ``close`` was called after the instant ``since``, at which the call
+        began.
+        """
         event = self._event
         if self._closed_at > since:
             return False
@@ -128,9 +138,11 @@ class Sleeper:
         return len(self._asleep) + len(self._naps)
 
     def lie_down(self, seconds: float, *, since: float) -> Awaitable[bool]:
-        """Begin a sleep of asynchronous code and return what to await; its result is as of ``sleep``.
+        """Begin a sleep of asynchronous code and return what to await; its result is as of
+        ``sleep``.
 
-        Not a coroutine function, and on asyncio a bare future: a waiting call holds 250 bytes less than
+        Not a coroutine function, and on asyncio a bare future: a waiting call holds 250 bytes less
+            than
         with one more frame, and a third of the memory and time of a cancel scope.
         """
         if self._clock is SYSTEM_CLOCK and (loop := asyncio_loop()) is not None:
@@ -157,7 +169,9 @@ class Sleeper:
         import anyio
 
         event = anyio.Event()
-        self._naps[event] = sys.modules["trio"].lowlevel.current_trio_token()  # close may come from another thread
+        self._naps[event] = sys.modules[
+            "trio"
+        ].lowlevel.current_trio_token()  # close may come from another thread
         try:
             if self._closed_at <= since:
                 with anyio.move_on_after(seconds):

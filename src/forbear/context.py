@@ -1,8 +1,8 @@
-"""Context: what holds for every call made inside a block: deadline, overridden fields, listeners, and the request
-that is being answered. Floor: acts.
+"""Context: what holds for every call made inside a block: deadline, overridden fields, listeners,
+and the request that is being answered. Floor: acts.
 
-All of it lives in one ContextVar, which follows tasks, ``asyncio.to_thread`` and anyio's threads, but
-not a bare ``ThreadPoolExecutor``: enter the block inside the function you submit.
+All of it lives in one ContextVar, which follows tasks, ``asyncio.to_thread`` and anyio's threads,
+but not a bare ``ThreadPoolExecutor``: enter the block inside the function you submit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Incoming:
-    """The request that this program is answering: what it asks of the calls made for it, and what came of them.
+    """The request that this program is answering: what it asks of the calls made for it, and what
+    came of them.
 
-    One object for all contexts that descend from the request's, on any thread: each attribute is only ever assigned.
+    One object for all contexts that descend from the request's, on any thread: each attribute is
+    only ever assigned.
 
     Attributes:
-        retries: How often it was sent before. Unless 0, the calls made for it are sent once only: whoever sent it
-            repeats it as a whole.
+        retries: How often it was sent before. Unless 0, the calls made for it are sent once only:
+            whoever sent it repeats it as a whole.
         deadline_at: Until when its sender waits, on ``clock``; infinite once it is answered.
         announces_deadline: Calls made for it tell their server how much time is left.
         gave_up: A call made for it was given up on in a way that should stop those above too.
@@ -42,7 +44,9 @@ class Incoming:
 
     __slots__ = ("announces_deadline", "clock", "deadline_at", "gave_up", "retries")
 
-    def __init__(self, retries: int, deadline_at: float, clock: Clock, announces_deadline: bool) -> None:
+    def __init__(
+        self, retries: int, deadline_at: float, clock: Clock, announces_deadline: bool
+    ) -> None:
         self.retries = retries
         self.deadline_at = deadline_at
         self.clock = clock
@@ -53,7 +57,16 @@ class Incoming:
 class Scope:
     """What the enclosing blocks say together. Never changed after it was made."""
 
-    __slots__ = ("_merged", "asks_nothing", "clock", "deadline_at", "fields", "incoming", "listeners", "outer")
+    __slots__ = (
+        "_merged",
+        "asks_nothing",
+        "clock",
+        "deadline_at",
+        "fields",
+        "incoming",
+        "listeners",
+        "outer",
+    )
 
     def __init__(
         self,
@@ -64,12 +77,14 @@ class Scope:
         incoming: Incoming | None = None,
     ) -> None:
         self.fields = fields
-        self.deadline_at = deadline_at  # on ``clock``; of the blocks, the incoming request has its own
+        self.deadline_at = (
+            deadline_at  # on ``clock``; of the blocks, the incoming request has its own
+        )
         self.clock = clock
         self.listeners = listeners
         self.incoming = incoming
-        # Nothing concerns a first attempt: a request is being answered that is no retry and has no deadline. Listeners
-        # hear of failures only.
+        # Nothing concerns a first attempt: a request is being answered that is no retry and has no
+        # deadline. Listeners hear of failures only.
         self.asks_nothing = not (fields or self.has_deadline() or self.sends_once())
         self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
         self.outer: Scope | None = None
@@ -92,7 +107,9 @@ class Scope:
         return min(ends_at, moved(incoming.deadline_at, incoming.clock, clock, now))
 
     def has_deadline(self) -> bool:
-        return self.deadline_at != inf or (self.incoming is not None and self.incoming.deadline_at != inf)
+        return self.deadline_at != inf or (
+            self.incoming is not None and self.incoming.deadline_at != inf
+        )
 
     def sends_once(self) -> bool:
         """Is what is being answered itself a retry?"""
@@ -110,14 +127,18 @@ CURRENT: ContextVar[Scope | None] = ContextVar("forbear", default=None)
 
 
 def listeners_here() -> tuple[Callable[[Event], object], ...]:
-    """Who is told of what happens here beside the transport's own: those of blocks, and of tests."""
+    """Who is told of what happens here beside the transport's own: those of blocks, and of
+    tests.
+    """
     scope, terms = CURRENT.get(), in_force()
     listeners = () if scope is None else scope.listeners
     return listeners if terms is None else listeners + terms.listeners
 
 
 class Block:
-    """A ``with`` block, sync or async code, that is a decorator too. Any number of tasks may be in one."""
+    """A ``with`` block, sync or async code, that is a decorator too. Any number of tasks may be in
+    one.
+    """
 
     __slots__ = ()
 
@@ -145,7 +166,9 @@ class Block:
         from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 
         if isgeneratorfunction(function) or isasyncgenfunction(function):
-            raise TypeError("a generator outlives the call that makes it; use the with block inside it instead")
+            raise TypeError(
+                "a generator outlives the call that makes it; use the with block inside it instead"
+            )
         if iscoroutinefunction(function):
 
             @wraps(function)
@@ -164,7 +187,9 @@ class Block:
 
 
 class Answering(Block):
-    """Around the work for one incoming request; the middlewares of asgi.py and wsgi.py are made of it."""
+    """Around the work for one incoming request; the middlewares of asgi.py and wsgi.py are made of
+    it.
+    """
 
     __slots__ = ("_incoming",)
 
@@ -243,8 +268,8 @@ class Listening(Block):
 def override(**fields: Any) -> Override:
     """Change fields of the policy for every call made inside the block, whatever the client.
 
-    ``with override(max_attempts=2): …``, also in async code, or as a decorator. Inner fields win over
-    outer ones, field by field; a request's own ``extensions={"forbear": …}`` wins over both.
+    ``with override(max_attempts=2): …``, also in async code, or as a decorator. Inner fields win
+    over outer ones, field by field; a request's own ``extensions={"forbear": …}`` wins over both.
 
     Args:
         **fields: Fields of ``RetryPolicy``.
@@ -260,7 +285,8 @@ def override(**fields: Any) -> Override:
 def deadline(seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
     """Let every call made inside the block share these seconds: attempts, waits, bodies.
 
-    Nested blocks: the earlier deadline holds; it is never lengthened. A call that begins after it sends
+    Nested blocks: the earlier deadline holds; it is never lengthened. A call that begins after it
+        sends
     nothing and raises its library's ``DeadlineExceeded``.
 
     Args:

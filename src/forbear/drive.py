@@ -1,7 +1,7 @@
 """Drive: carry out verdicts. Ask to send, send, judge, renew, discard, sleep. Floor: acts.
 
-Two loops over the same decisions, one above the other; a change in one belongs in the other. Every rule
-is in core/call.py. What the loops need of an HTTP library is an ``Exchange``, one per call.
+Two loops over the same decisions, one above the other; a change in one belongs in the other. Every
+rule is in core/call.py. What the loops need of an HTTP library is an ``Exchange``, one per call.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ class Judging(Protocol):
 
     call: Call
     sleeper: Sleeper
-    initial_delay: float  # seconds that the strategy wants before the first attempt, nearly always 0
+    initial_delay: (
+        float  # seconds that the strategy wants before the first attempt, nearly always 0
+    )
 
     def admit(self) -> float:
-        """Seconds to wait before sending after all, 0: send now; raise the library's refusal: do not."""
+        """Seconds to wait before sending after all, 0: send now; raise the library's refusal: do
+        not.
+        """
         ...
 
     def judge_response(self, response: Any) -> Verdict: ...
@@ -45,7 +49,9 @@ class Judging(Protocol):
         ...
 
     def surrender(self, error: Exception) -> None:
-        """Attach the story to the error that is about to be raised, or raise another one from it."""
+        """Attach the story to the error that is about to be raised, or raise another one from
+        it.
+        """
         ...
 
     def release(self) -> None:
@@ -155,11 +161,14 @@ def renewed(exchange: Exchange, error: Exception | None, response: Any = None) -
     return exchange.judge_renewed(error)
 
 
-async def arenewed(exchange: AsyncExchange, error: Exception | None, response: Any = None) -> Verdict:
-    """Renew in a thread, one call after the other, since who comes later may find it done; then judge on.
+async def arenewed(
+    exchange: AsyncExchange, error: Exception | None, response: Any = None
+) -> Verdict:
+    """Renew in a thread, one call after the other, since who comes later may find it done; then
+    judge on.
 
-    The threads are not those of the application, which may all be busy. A call that is cancelled, or whose
-    deadline comes, does not wait for its thread.
+    The threads are not those of the application, which may all be busy. A call that is cancelled,
+    or whose deadline comes, does not wait for its thread.
     """
     import anyio.lowlevel
     import anyio.to_thread
@@ -173,7 +182,9 @@ async def arenewed(exchange: AsyncExchange, error: Exception | None, response: A
         with anyio.move_on_after(exchange.time_left()):
             async with turn:
                 if exchange.needs_renewal():
-                    await anyio.to_thread.run_sync(exchange.renew, limiter=threads, abandon_on_cancel=True)
+                    await anyio.to_thread.run_sync(
+                        exchange.renew, limiter=threads, abandon_on_cancel=True
+                    )
     except BaseException:
         if response is not None:
             with anyio.CancelScope(shield=True):
@@ -182,5 +193,7 @@ async def arenewed(exchange: AsyncExchange, error: Exception | None, response: A
     return exchange.judge_renewed(error)
 
 
-RENEWING = 8  # threads per event loop: one at work, the others of calls that did not wait for its end
+RENEWING = (
+    8  # threads per event loop: one at work, the others of calls that did not wait for its end
+)
 turns: Any = None  # per event loop: a lock and a limiter

@@ -41,7 +41,9 @@ class ForbearError(Exception):
 
 
 class CircuitOpenError(ForbearError):
-    """The breaker of this origin is open, or the origin asked to be left alone: nothing (more) was sent."""
+    """The breaker of this origin is open, or the origin asked to be left alone: nothing (more) was
+    sent.
+    """
 
 
 class DeadlineExceeded(ForbearError):
@@ -58,7 +60,9 @@ class RetryRefused(ForbearError):
         retry_after: Seconds after which another try may make sense.
     """
 
-    def __init__(self, reason: Reason, *, send: bool = True, retry_after: float | None = None) -> None:
+    def __init__(
+        self, reason: Reason, *, send: bool = True, retry_after: float | None = None
+    ) -> None:
         super().__init__(f"refused: {reason.value}", reason=reason, retry_after=retry_after)
         self.send = send
 

@@ -1,4 +1,5 @@
-"""Idempotency keys for your own requests: write, read and invent them. Floor: acts (it draws randomness).
+"""Idempotency keys for your own requests: write, read and invent them. Floor: acts (it draws
+randomness).
 
 The rules are those of core/keys.py, which this module opens to users and to which it adds
 ``generate``. A key that you put on a request is used for every attempt of that call:
@@ -18,8 +19,8 @@ def generate(*, profile: str = "generic") -> str:
     """Return a new random key that is acceptable to the vendor of ``profile``.
 
     A version 4 UUID in lower-case hyphenated form (draft-ietf-httpapi-idempotency-key-header §2.2
-    recommends a UUID); for ``"amazon-pay"``, which allows 32 characters, its digits without hyphens.
-    Draws from the operating system, so children of a fork do not repeat each other's keys.
+    recommends a UUID); for ``"amazon-pay"``, which allows 32 characters, its digits without
+    hyphens. Draws from the operating system, so children of a fork do not repeat each other's keys.
 
     Args:
         profile: ``"generic"`` or the vendor's name, as for ``serialize``.
@@ -27,7 +28,9 @@ def generate(*, profile: str = "generic") -> str:
     Raises:
         ValueError: The profile is unknown.
     """
-    from uuid import uuid4  # only here: importing it takes milliseconds, and most programs never get here
+    from uuid import (
+        uuid4,
+    )  # only here: importing it takes milliseconds, and most programs never get here
 
     key = str(uuid4())
     if profile == "amazon-pay":

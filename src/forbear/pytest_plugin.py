@@ -1,7 +1,8 @@
-"""Fixtures for tests of code that retries; pytest finds them once forbear is installed. Floor: acts.
+"""Fixtures for tests of code that retries; pytest finds them once forbear is installed. Floor:
+acts.
 
-``forbear_fast`` for every test, in the configuration of pytest: ``usefixtures = ["forbear_fast"]``. What a fixture
-needs is loaded when a test asks for it, and no HTTP client ever is.
+``forbear_fast`` for every test, in the configuration of pytest: ``usefixtures = ["forbear_fast"]``.
+What a fixture needs is loaded when a test asks for it, and no HTTP client ever is.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ __all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
 
 @pytest.fixture
 def forbear_clock() -> Iterator[FakeClock]:
-    """The time of all transports in this test: waits return at once, advance it, and are kept in `.sleeps`.
+    """The time of all transports in this test: waits return at once, advance it, and are kept in
+    `.sleeps`.
 
-    A forbear.testing.FakeClock. Transports need not be given it, nor be built in the test; those with a clock
-    of their own keep that. Random parts of waits are drawn as 0.5, so that `forbear_clock.sleeps == [0.25, 0.5]`
-    can be written; `forbear_clock.advance(30)` lets time pass, for example until a breaker lets a probe through.
+    A forbear.testing.FakeClock. Transports need not be given it, nor be built in the test; those
+    with a clock of their own keep that. Random parts of waits are drawn as 0.5, so that
+    `forbear_clock.sleeps == [0.25, 0.5]` can be written; `forbear_clock.advance(30)` lets time
+    pass, for example until a breaker lets a probe through.
     """
     from .clock import SYSTEM_CLOCK
     from .testing.clock import FakeClock
     from .testing.rehearsing import Rehearsing
 
-    # What a client of the whole session remembers (a breaker's time, say) is by one count before and after the test.
+    # What a client of the whole session remembers (a breaker's time, say) is by one count before
+    # and after the test.
     clock = FakeClock(monotonic=SYSTEM_CLOCK.monotonic())
     with Rehearsing(clock=clock, random=lambda: 0.5):
         yield clock
@@ -53,9 +57,11 @@ def forbear_events() -> Iterator[RecordedEvents]:
 
 @pytest.fixture
 def forbear_fast() -> Iterator[None]:
-    """Waits between attempts take no time in this test; what is retried and recorded is as in production.
+    """Waits between attempts take no time in this test; what is retried and recorded is as in
+    production.
 
-    For every test: `usefixtures = ["forbear_fast"]` in the configuration of pytest. In a test that has
+    For every test: `usefixtures = ["forbear_fast"]` in the configuration of pytest. In a test that
+        has
     `forbear_clock` too, that clock holds.
     """
     from .testing.rehearsing import fast
@@ -66,10 +72,12 @@ def forbear_fast() -> Iterator[None]:
 
 @pytest.fixture
 def forbear_server() -> Iterator[FaultServer]:
-    """A real server on 127.0.0.1 that fails by script, with a ledger of what arrived; stopped after the test.
+    """A real server on 127.0.0.1 that fails by script, with a ledger of what arrived; stopped after
+    the test.
 
-    A forbear.testing.FaultServer: `forbear_server.script("/orders", "503;retry-after=1", "reset", 200)`, then send
-    to `forbear_server.url + "/orders"` and ask `.requests("/orders")` and `.executed("/orders")`.
+    A forbear.testing.FaultServer: `forbear_server.script("/orders", "503;retry-after=1", "reset",
+    200)`, then send to `forbear_server.url + "/orders"` and ask `.requests("/orders")` and
+    `.executed("/orders")`.
     """
     from .testing.server import FaultServer
 

@@ -1,6 +1,8 @@
-"""forbear for a fleet: ``RedisBudget``, one allowance for retries for all processes on all hosts. Floor: acts.
+"""forbear for a fleet: ``RedisBudget``, one allowance for retries for all processes on all hosts.
+Floor: acts.
 
-What is decided, and what is remembered, is in shared/lease.py; here is the round trip, and what happens when it fails.
+What is decided, and what is remembered, is in shared/lease.py; here is the round trip, and what
+happens when it fails.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ __all__ = ["RedisBudget"]
 
 logger = logging.getLogger("forbear.redis")
 
-LEASE_SECONDS = 10.0  # a few waits between attempts: long enough to be spent, short enough for a dead process
+LEASE_SECONDS = (
+    10.0  # a few waits between attempts: long enough to be spent, short enough for a dead process
+)
 REFUSED_SECONDS = 0.5  # to twice that, so that an outage does not hammer Redis
 LOST_SECONDS = 1.0  # half to one and a half times that, growing to eight times
 
-# Atomic, and one key: any node of a cluster that has it will do. Times are the server's, in milliseconds. A key
-# that is not there is a full bucket. ``lent`` are the tokens of running leases by when they end, to the second,
-# without the first token of each, which is spent at once by whoever asks.
+# Atomic, and one key: any node of a cluster that has it will do. Times are the server's, in
+# milliseconds. A key that is not there is a full bucket. ``lent`` are the tokens of running leases
+# by when they end, to the second, without the first token of each, which is spent at once by
+# whoever asks.
 SCRIPT = """
 local floor, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local deposit, elapsed = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -95,57 +100,65 @@ return {lend, ends_at}
 class RedisBudget(LeasedBudget):
     """One allowance for the retries of a whole fleet, kept on Redis. Thread-safe and fork-safe.
 
-    ``RetryTransport(budget=RedisBudget("redis://cache:6379", name="orders"))``, and so with every adapter, sync and
-    async. Needs Redis 6.2 or newer, or Valkey. All processes that give the same ``name`` on the same Redis share; they
-    should give the same numbers too. One object may serve many transports.
+    ``RetryTransport(budget=RedisBudget("redis://cache:6379", name="orders"))``, and so with every
+    adapter, sync and async. Needs Redis 6.2 or newer, or Valkey. All processes that give the same
+    ``name`` on the same Redis share; they should give the same numbers too. One object may serve
+    many transports.
 
-    A process borrows a *lease*: one token for the retry at hand and a tenth of what is there. It asks only when
-    it wants to retry and has nothing left, in one round trip that also reports its calls; never for a call that
-    succeeds. What it was refused it does not ask for again for 0.5 to 1 s. A lease ends after 10 s, and what it
-    held returns, so a process that dies takes nothing along.
+    A process borrows a *lease*: one token for the retry at hand and a tenth of what is there. It
+    asks only when it wants to retry and has nothing left, in one round trip that also reports its
+    calls; never for a call that succeeds. What it was refused it does not ask for again for 0.5 to
+    1 s. A lease ends after 10 s, and what it held returns, so a process that dies takes nothing
+    along.
 
     Fleet-wide, per scope, counted from any instant at which the bucket is full::
 
         retries ≤ ratio × calls + floor_per_second × seconds + burst + slack
 
-    A retry that the server itself scheduled counts as ``hinted_cost``. The slack is the sum of what follows; 50
-    processes in a total outage, 75,000 calls, showed none of it:
+    A retry that the server itself scheduled counts as ``hinted_cost``. The slack is the sum of what
+    follows; 50 processes in a total outage, 75,000 calls, showed none of it:
 
-    - (lease - 1) ≤ ``burst / 10`` for each process that had spent its lease and then died, lost Redis or had nothing
-      more to retry: these tokens return as if they were left. Whoever comes back pays them back first.
+    - (lease - 1) ≤ ``burst / 10`` for each process that had spent its lease and then died, lost
+      Redis or had nothing more to retry: these tokens return as if they were left. Whoever comes
+          back pays them back first.
     - ``ratio`` for each call that was on its way when the trouble began: it may be counted twice.
     - What ``fallback`` allows, in each process, while it has lost Redis.
     - ``burst`` each time Redis forgets: restarted without its data, failed over, evicted.
 
-    Calls made while nothing is wrong are counted without asking where they went, and reported for the origin that
-    needs tokens first.
+    Calls made while nothing is wrong are counted without asking where they went, and reported for
+    the origin that needs tokens first.
 
-    Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` is asked from then on, at once
-    and without a wait, until Redis is found again. It is looked for when a retry is wanted, in the background,
-    every second or so, later every eight. The logger ``forbear.redis`` says so once: ERROR when it is lost, INFO when
-    it is back. No call waits longer than ``connect_timeout + command_timeout`` together, each time Redis is lost,
+    Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` is asked from then
+    on, at once and without a wait, until Redis is found again. It is looked for when a retry is
+    wanted, in the background, every second or so, later every eight. The logger ``forbear.redis``
+    says so once: ERROR when it is lost, INFO when it is back. No call waits longer than
+        ``connect_timeout + command_timeout`` together, each time Redis is lost,
     whatever the client does.
 
-    A round trip costs the retry 0.15 to 0.3 ms on loopback, of which the script takes Redis 27 µs. A call that succeeds
-    pays 40 ns for being counted; for 10 s after each round trip, as much as with a ``RetryBudget`` that is not full
-    (1.5 µs with httpx). A thousand processes that are refused ask Redis some 1,300 times a second.
+    A round trip costs the retry 0.15 to 0.3 ms on loopback, of which the script takes Redis 27 µs.
+    A call that succeeds pays 40 ns for being counted; for 10 s after each round trip, as much as
+    with a ``RetryBudget`` that is not full (1.5 µs with httpx). A thousand processes that are
+    refused ask Redis some 1,300 times a second.
 
     Attributes:
         is_lost: Redis could not be reached the last time; ``fallback`` stands in.
 
     Args:
-        url_or_client: ``redis://``, ``rediss://`` or ``unix://``, or a synchronous client of redis-py: ``redis.Redis``,
-            ``redis.RedisCluster``, what a ``Sentinel`` gives out. Give a client short timeouts and no
-            retries of its own; one that is made from a URL has them. A client must be fork-safe where
-            you fork; redis.Redis is unless another thread is just using it.
+        url_or_client: ``redis://``, ``rediss://`` or ``unix://``, or a synchronous client of
+            redis-py: ``redis.Redis``, ``redis.RedisCluster``, what a ``Sentinel`` gives out. Give a
+            client short timeouts and no retries of its own; one that is made from a URL has them. A
+            client must be fork-safe where you fork; redis.Redis is unless another thread is just
+            using it.
         name: Of the allowance. The key on Redis is ``forbear:name:origin``.
-        ratio: Tokens that each call deposits; 0.1 lets the retries of the fleet be a tenth of its traffic.
+        ratio: Tokens that each call deposits; 0.1 lets the retries of the fleet be a tenth of its
+            traffic.
         floor_per_second: Tokens per second for the whole fleet, whatever its traffic.
         burst: Most tokens a bucket holds, and what it starts with. At least 1.
-        hinted_cost: Tokens for a retry that the server itself scheduled. From 0 to 1; any other retry costs 1.
+        hinted_cost: Tokens for a retry that the server itself scheduled. From 0 to 1; any other
+            retry costs 1.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins.
-        fallback: Asked while Redis is lost. If not given, a RetryBudget with the same ratio, one token in ten seconds
-            and a burst of 5: every process of the fleet has one.
+        fallback: Asked while Redis is lost. If not given, a RetryBudget with the same ratio, one
+            token in ten seconds and a burst of 5: every process of the fleet has one.
         connect_timeout: Seconds.
         command_timeout: Seconds.
         random: Like random.random; spreads what a fleet would otherwise do in step.
@@ -184,7 +197,9 @@ class RedisBudget(LeasedBudget):
             if value < least:
                 raise ValueError(f"{option} must be at least {least}, got {shown(value)}")
         if hinted_cost > 1:
-            raise ValueError(f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1")
+            raise ValueError(
+                f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
+            )
         a_choice("scope", scope, ("origin", "transport"))
         a_duration("connect_timeout", connect_timeout, zero=False)
         a_duration("command_timeout", command_timeout, zero=False)
@@ -197,7 +212,9 @@ class RedisBudget(LeasedBudget):
         super().__init__(
             hinted_cost=hinted_cost,
             scope=scope,
-            fallback=RetryBudget(ratio, 0.1, 5, hinted_cost, scope) if fallback is None else fallback,
+            fallback=RetryBudget(ratio, 0.1, 5, hinted_cost, scope)
+            if fallback is None
+            else fallback,
         )
         self.name = name
         self.ratio = ratio
@@ -217,7 +234,9 @@ class RedisBudget(LeasedBudget):
         target = self._target
         if not isinstance(target, str):
             if not callable(getattr(target, "eval", None)):
-                raise TypeError(f"url_or_client must be a URL or a client of redis-py, got a {type(target).__name__}")
+                raise TypeError(
+                    f"url_or_client must be a URL or a client of redis-py, got a {type(target).__name__}"
+                )
             if hasattr(target, "__aenter__"):
                 raise TypeError(
                     "the client must be synchronous, redis.Redis and not redis.asyncio.Redis: it serves every event"
@@ -229,7 +248,8 @@ class RedisBudget(LeasedBudget):
                 target,
                 socket_connect_timeout=self.connect_timeout,
                 socket_timeout=self.command_timeout,
-                # Never twice: a report that did arrive would count twice. And the caller is waiting.
+                # Never twice: a report that did arrive would count twice. And the caller is
+                # waiting.
                 retry=Retry(NoBackoff(), 0),
             )
         except Exception:  # its text may hold parts of the password
@@ -243,10 +263,11 @@ class RedisBudget(LeasedBudget):
         self._flights_lock = threading.Lock()
 
     def renew(self, scope: str) -> None:
-        """Fetch a lease, or wait for the one that another thread is fetching; then fetch another if that was too small.
+        """Fetch a lease, or wait for the one that another thread is fetching; then fetch another if
+        that was too small.
 
-        Called by the driver when ``needs_renewal`` says so; blocks for ``connect_timeout + command_timeout`` at
-        most, not at all while Redis is lost. Never raises.
+        Called by the driver when ``needs_renewal`` says so; blocks for ``connect_timeout +
+        command_timeout`` at most, not at all while Redis is lost. Never raises.
         """
         scope = self._scope_of(scope)
         now = SYSTEM_CLOCK.monotonic()
@@ -262,7 +283,9 @@ class RedisBudget(LeasedBudget):
                     borrowed = self.borrow(scope, wanted, LOST_SECONDS * (0.5 + self._random()))
                     if borrowed is None:
                         return
-                    flight = self._flights[scope] = Flight(scope, *borrowed, wanted, now + self._longest)
+                    flight = self._flights[scope] = Flight(
+                        scope, *borrowed, wanted, now + self._longest
+                    )
                 flight.passengers += 1
             if is_own:
                 self._start(flight)
@@ -278,10 +301,12 @@ class RedisBudget(LeasedBudget):
             now = SYSTEM_CLOCK.monotonic()
 
     def _start(self, flight: Flight) -> None:
-        # In a thread of its own, because no option bounds all of what a client may do: resolve a name, follow a
-        # cluster's redirections, try again.
+        # In a thread of its own, because no option bounds all of what a client may do: resolve a
+        # name, follow a cluster's redirections, try again.
         try:
-            threading.Thread(target=self._fly, args=(flight,), name="forbear-lease", daemon=True).start()
+            threading.Thread(
+                target=self._fly, args=(flight,), name="forbear-lease", daemon=True
+            ).start()
         except RuntimeError as error:  # no more threads, or the interpreter is about to end
             self._lose(flight.now, type(error).__name__)
             self._end(flight)
@@ -358,7 +383,8 @@ class RedisBudget(LeasedBudget):
     def _forked(self) -> None:
         super()._forked()
         if isinstance(self._target, str):
-            # Kept, since closing it may wait for a lock that a thread of the parent held at the fork.
+            # Kept, since closing it may wait for a lock that a thread of the parent held at the
+            # fork.
             self._of_parents.append(self._client)
             self._client = self._connected()
         self._land()

@@ -50,12 +50,22 @@ __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "
 current = CURRENT.get
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # What callers look at, and change, on the adapter of a session.
-POOLS = ("max_retries", "config", "poolmanager", "proxy_manager", "_pool_connections", "_pool_maxsize", "_pool_block")
+POOLS = (
+    "max_retries",
+    "config",
+    "poolmanager",
+    "proxy_manager",
+    "_pool_connections",
+    "_pool_maxsize",
+    "_pool_block",
+)
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
 class CircuitOpenError(errors.CircuitOpenError, requests.RequestException):
-    """Nothing was sent: a strategy refuses this origin now. Also a ``requests.RequestException``."""
+    """Nothing was sent: a strategy refuses this origin now. Also a
+    ``requests.RequestException``.
+    """
 
     def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
         requests.RequestException.__init__(self, message)
@@ -84,37 +94,42 @@ class RequestsDialect(Dialect):
 class RetryAdapter(Retrying, HTTPAdapter):
     """An HTTPAdapter that sends again what may be sent again. Thread-safe; pickles.
 
-    ``session.mount("https://", RetryAdapter(policy))``, or ``mount(session)`` around what is mounted already.
-    Cooperates with other adapters by inheritance (each attempt goes through ``super().send``, and options that
-    are not listed go to ``super().__init__``) and, by ``inner``, around them. With ``stream=False`` the body is
-    read inside: a truncated answer is a failure like any other, for requests that are safe to repeat.
+    ``session.mount("https://", RetryAdapter(policy))``, or ``mount(session)`` around what is
+    mounted already. Cooperates with other adapters by inheritance (each attempt goes through
+    ``super().send``, and options that are not listed go to ``super().__init__``) and, by ``inner``,
+    around them. With ``stream=False`` the body is read inside: a truncated answer is a failure like
+    any other, for requests that are safe to repeat.
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
-        inner: An adapter that sends in place of this one. Its own retries are set to 0 with a warning; its
-            ``poolmanager``, ``proxy_manager``, ``max_retries`` and whatever else it has are those of this one.
+        inner: An adapter that sends in place of this one. Its own retries are set to 0 with a
+            warning; its ``poolmanager``, ``proxy_manager``, ``max_retries`` and whatever else it
+            has are those of this one.
         pool_connections: As of HTTPAdapter.
         pool_maxsize: As of HTTPAdapter.
         pool_block: As of HTTPAdapter.
-        budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
-            RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
+        budget: Allowance that keeps retries a small share of traffic; one of its own if not given,
+            a RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
         breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
             CircuitOpenError; one object may serve several clients. None: none.
-        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429
-            for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
-            attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
-            or their deadline; "off".
+        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503;
+            of a 429 for calls with the same Authorization or x-api-key). "retries": retries wait;
+            "all": first attempts too, or are refused at once if they would wait longer than
+            ``policy.max_retry_after`` or their deadline; "off".
         origins: Origins: servers that can stand in for each other, to which retries go in turn.
         strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins.
-        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
+        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key
+            headers.
         retry_if: Called with each response; True makes it a failure like 503. It may only widen.
         before_attempt: Called with (prepared request, attempt) before each re-send, on a copy.
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
-        resume: With ``stream=True``, ask for the rest of a body that breaks, where the server has promised that it
-            stays the same (a strong ETag, or a Last-Modified of long ago), and go on with it.
+        resume: With ``stream=True``, ask for the rest of a body that breaks, where the server has
+            promised that it stays the same (a strong ETag, or a Last-Modified of long ago), and go
+            on with it.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
-        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
+        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the
+            request has that header.
         stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
             ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
         name: Name of this client in events and logs.
@@ -123,7 +138,8 @@ class RetryAdapter(Retrying, HTTPAdapter):
         **cooperative: Options of the adapters this one is combined with by inheritance.
 
     Raises:
-        TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces, or ``prefetch``.
+        TypeError: An option is of the wrong type, or is ``max_retries``, which the policy replaces,
+            or ``prefetch``.
         ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
             ``breaker``, ``cooldown`` or ``origins``.
     """
@@ -160,7 +176,9 @@ class RetryAdapter(Retrying, HTTPAdapter):
         **cooperative: Any,
     ) -> None:
         if "max_retries" in cooperative:
-            raise TypeError("RetryAdapter takes no max_retries: give RetryPolicy(max_attempts=max_retries + 1)")
+            raise TypeError(
+                "RetryAdapter takes no max_retries: give RetryPolicy(max_attempts=max_retries + 1)"
+            )
         if "prefetch" in cooperative:
             raise TypeError(
                 "RetryAdapter takes no prefetch: what is not streamed is read inside anyway, whatever its size"
@@ -194,7 +212,10 @@ class RetryAdapter(Retrying, HTTPAdapter):
         if inner is not None:
             take_over_retries(inner)
         super().__init__(
-            pool_connections=pool_connections, pool_maxsize=pool_maxsize, pool_block=pool_block, **cooperative
+            pool_connections=pool_connections,
+            pool_maxsize=pool_maxsize,
+            pool_block=pool_block,
+            **cooperative,
         )
         if inner is not None:
             self._stand_for(inner)
@@ -211,19 +232,26 @@ class RetryAdapter(Retrying, HTTPAdapter):
             self._stand_for(state["_inner"])
 
     def _stand_for(self, inner: BaseAdapter) -> None:
-        """Be the inner adapter to whoever looks at the pools of this one, or at anything else that it has."""
+        """Be the inner adapter to whoever looks at the pools of this one, or at anything else that
+        it has.
+        """
         self._inner = inner
         for name in POOLS:
             if hasattr(inner, name):
                 vars(self).pop(name, None)  # and __getattr__ finds it
-        for manager in (getattr(inner, "poolmanager", None), *getattr(inner, "proxy_manager", {}).values()):
+        for manager in (
+            getattr(inner, "poolmanager", None),
+            *getattr(inner, "proxy_manager", {}).values(),
+        ):
             bound_queues(manager)
 
     if not TYPE_CHECKING:  # a checker shall go on finding mistakes in names
 
         def __getattr__(self, name: str) -> Any:
             if self._inner is None or name.startswith("__"):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                )
             return getattr(self._inner, name)
 
     def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
@@ -252,39 +280,63 @@ class RetryAdapter(Retrying, HTTPAdapter):
         cert: Any = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Send a prepared request, again where that is allowed and useful; arguments as of HTTPAdapter."""
+        """Send a prepared request, again where that is allowed and useful; arguments as of
+        HTTPAdapter.
+        """
         started_at = self._now()
         scope = current()
-        if self._signal.gauge.quiet and (scope is None or scope.asks_nothing) and is_plain(request.body):
+        if (
+            self._signal.gauge.quiet
+            and (scope is None or scope.asks_nothing)
+            and is_plain(request.body)
+        ):
             try:
                 response = self._attempt(request, stream, timeout, verify, cert, proxies)
             except Exception as error:
-                exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
+                exchange = AdapterExchange(
+                    self, request, (stream, timeout, verify, cert, proxies), started_at
+                )
                 exchange.first_error = error
             else:
                 if response.status_code < 300:
                     if stream and self._resume and is_promising(response.raw):
                         arguments = (stream, timeout, verify, cert, proxies)
-                        splice(response.raw, (AdapterExchange, self, request, arguments, started_at))
+                        splice(
+                            response.raw, (AdapterExchange, self, request, arguments, started_at)
+                        )
                     return response
-                exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
+                exchange = AdapterExchange(
+                    self, request, (stream, timeout, verify, cert, proxies), started_at
+                )
                 exchange.first_response = response
                 del response  # the drive lets go of it before it waits
             exchange.call.sent(None)
         else:
-            exchange = AdapterExchange(self, request, (stream, timeout, verify, cert, proxies), started_at)
+            exchange = AdapterExchange(
+                self, request, (stream, timeout, verify, cert, proxies), started_at
+            )
             exchange.prepare()
         found: requests.Response = exchange.run()
         return found
 
     @redacted
     def _attempt(
-        self, request: requests.PreparedRequest, stream: bool, timeout: Any, verify: Any, cert: Any, proxies: Any
+        self,
+        request: requests.PreparedRequest,
+        stream: bool,
+        timeout: Any,
+        verify: Any,
+        cert: Any,
+        proxies: Any,
     ) -> requests.Response:
-        """Send once. A body that the session would read anyway is read here, unless the answer may be refused."""
+        """Send once. A body that the session would read anyway is read here, unless the answer may
+        be refused.
+        """
         # By name, as a session does: adapters may take nothing else.
         if self._inner is None:
-            response = super().send(request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
+            response = super().send(
+                request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
+            )
         else:
             response = self._inner.send(
                 request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
@@ -318,7 +370,11 @@ class AdapterExchange(Exchange):
     said_here: Sequence[str] = ()  # headers that tell of the attempt sent last alone
 
     def __init__(
-        self, adapter: RetryAdapter, request: requests.PreparedRequest, arguments: tuple[Any, ...], started_at: float
+        self,
+        adapter: RetryAdapter,
+        request: requests.PreparedRequest,
+        arguments: tuple[Any, ...],
+        started_at: float,
     ) -> None:
         self.request = self.outgoing = self.pristine = request
         self.stream, self.timeout, *self.rest = arguments
@@ -326,7 +382,11 @@ class AdapterExchange(Exchange):
         super().__init__(
             adapter,
             AdapterFacts(
-                request.method or "GET", origin_of(request.url or ""), request.headers, adapter._key_names, request
+                request.method or "GET",
+                origin_of(request.url or ""),
+                request.headers,
+                adapter._key_names,
+                request,
             ),
             request.body,
             position if isinstance(position, int) else None,
@@ -351,7 +411,9 @@ class AdapterExchange(Exchange):
         scheme, _, netloc = origin.partition("://")
         user, at, _ = parts.netloc.rpartition("@")
         port = f":{DEFAULT_PORTS[scheme]}"
-        copied.url = parts._replace(scheme=scheme, netloc=user + at + netloc.removesuffix(port)).geturl()
+        copied.url = parts._replace(
+            scheme=scheme, netloc=user + at + netloc.removesuffix(port)
+        ).geturl()
         self.pristine = self.outgoing = copied
         self.call.facts.headers = copied.headers
 
@@ -372,7 +434,9 @@ class AdapterExchange(Exchange):
         try:
             self._begin_attempt()
             if self.timeouts is None:
-                response = self.transport._attempt(self.outgoing, self.stream, self.timeout, *self.rest)
+                response = self.transport._attempt(
+                    self.outgoing, self.stream, self.timeout, *self.rest
+                )
             else:
                 response = self._attempt_before()
             if self.download is not None:
@@ -429,7 +493,9 @@ class AdapterExchange(Exchange):
                 self._read(response)
             except Exception as error:
                 self._failed_at_last(error)
-                if not (response.is_redirect and isinstance(error, UNREADABLE)):  # the session does without it
+                if not (
+                    response.is_redirect and isinstance(error, UNREADABLE)
+                ):  # the session does without it
                     raise
         elif self.timeouts is not None:
             stream_freely(response.raw, as_timeout(self.timeout))
@@ -453,7 +519,9 @@ class AdapterExchange(Exchange):
         return failed
 
     def _closed_error(self) -> Exception:
-        return requests.ConnectionError("The adapter was closed before the request was sent.", request=self.request)
+        return requests.ConnectionError(
+            "The adapter was closed before the request was sent.", request=self.request
+        )
 
     def _bare_response(self, status: int, trail: Trail) -> Any:
         response = requests.Response()
@@ -465,7 +533,9 @@ class AdapterExchange(Exchange):
         return response
 
 
-def mount(session: requests.Session, policy: RetryPolicy | None = None, **options: Unpack[Options]) -> requests.Session:
+def mount(
+    session: requests.Session, policy: RetryPolicy | None = None, **options: Unpack[Options]
+) -> requests.Session:
     """Make a session retry, around whatever adapters are mounted; return it.
 
     All its adapters share one budget and breaker. Options as of RetryAdapter.
@@ -477,7 +547,9 @@ def mount(session: requests.Session, policy: RetryPolicy | None = None, **option
     if not isinstance(session, requests.Session):
         raise TypeError(f"mount takes a requests.Session, got {shown(session)}")
     if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
-        raise ValueError("an adapter of this session retries already; mount other adapters first to change its policy")
+        raise ValueError(
+            "an adapter of this session retries already; mount other adapters first to change its policy"
+        )
     named: dict[str, Any] = dict(options)
     if policy is not None:
         named["policy"] = policy
@@ -505,7 +577,9 @@ def take_over_retries(inner: BaseAdapter) -> None:
 
 
 def is_read_here(response: requests.Response, policy: RetryPolicy) -> bool:
-    """May the body be part of the attempt? A session follows a redirect whose body cannot be read."""
+    """May the body be part of the attempt? A session follows a redirect whose body cannot be
+    read.
+    """
     status = response.status_code
     return (status < 400 or status not in policy.statuses) and not response.is_redirect
 

@@ -1,7 +1,7 @@
 """forbear for urllib3: ``RetryPoolManager``, ``RetryProxyManager`` and ``Retry``. Floor: acts.
 
-The managers are urllib3's own with pools that retry, so redirects stay urllib3's: each hop is a call. ``Retry``
-is for libraries that take nothing else, and stricter; see its docstring.
+The managers are urllib3's own with pools that retry, so redirects stay urllib3's: each hop is a
+call. ``Retry`` is for libraries that take nothing else, and stricter; see its docstring.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ current = CURRENT.get
 
 
 class CircuitOpenError(errors.CircuitOpenError, exceptions.HTTPError):
-    """Nothing was sent: a strategy refuses this origin now. Also a ``urllib3.exceptions.HTTPError``."""
+    """Nothing was sent: a strategy refuses this origin now. Also a
+    ``urllib3.exceptions.HTTPError``.
+    """
 
     def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
         errors.ForbearError.__init__(self, message, reason=reason, retry_after=retry_after)
@@ -103,7 +105,10 @@ class Wiring(Retrying):
         self._equip(policy, **options)
         redact_queries()
         self._has_warned = False
-        self._latest: tuple[Any, Any] = (..., None)  # most calls give no Retry: made for the one of their pool
+        self._latest: tuple[Any, Any] = (
+            ...,
+            None,
+        )  # most calls give no Retry: made for the one of their pool
 
     def redirects(self, retries: Any, redirect: bool, default: Any) -> Urllib3Retry:
         """The part of a Retry that is not ours to decide.
@@ -124,7 +129,9 @@ class Wiring(Retrying):
             )
         made = RedirectsOnly(
             total=given.total if given.redirect is None or given.redirect is True else None,
-            connect=False if given.connect is False else 0,  # False: the error itself, without MaxRetryError
+            connect=False
+            if given.connect is False
+            else 0,  # False: the error itself, without MaxRetryError
             read=False if given.read is False else 0,
             status=0,
             other=0,
@@ -144,7 +151,13 @@ class RetryingPool:
     wiring: Wiring
 
     def urlopen(
-        self, method: str, url: str, body: Any = None, headers: Any = None, retries: Any = None, **named: Any
+        self,
+        method: str,
+        url: str,
+        body: Any = None,
+        headers: Any = None,
+        retries: Any = None,
+        **named: Any,
     ) -> BaseHTTPResponse:
         """As of ``HTTPConnectionPool.urlopen``; ``retries=False`` sends once."""
         wiring = self.wiring
@@ -153,7 +166,9 @@ class RetryingPool:
             named["body_pos"] = None  # after a 303; urllib3 before 2.8 forgets to
         started_at = wiring._now()
         if retries is False:
-            exchange = PoolExchange(pool, (method, url, body, headers, {**named, "retries": False}), started_at)
+            exchange = PoolExchange(
+                pool, (method, url, body, headers, {**named, "retries": False}), started_at
+            )
             exchange.prepare(False)
             return exchange.run()  # type: ignore[no-any-return]
         default, redirects = wiring._latest
@@ -161,7 +176,11 @@ class RetryingPool:
             redirects = wiring.redirects(retries, named.get("redirect", True), pool.retries)
         named["retries"] = redirects
         scope = current()
-        if wiring._signal.gauge.quiet and (scope is None or scope.asks_nothing) and (body is None or is_plain(body)):
+        if (
+            wiring._signal.gauge.quiet
+            and (scope is None or scope.asks_nothing)
+            and (body is None or is_plain(body))
+        ):
             try:
                 response = self.attempt(method, url, body, headers, named)
             except Exception as error:
@@ -169,8 +188,15 @@ class RetryingPool:
                 exchange.first_error = error
             else:
                 if response.status < 300:
-                    if wiring._resume and not named.get("preload_content", True) and is_promising(response):
-                        splice(response, (PoolExchange, pool, (method, url, body, headers, named), started_at))
+                    if (
+                        wiring._resume
+                        and not named.get("preload_content", True)
+                        and is_promising(response)
+                    ):
+                        splice(
+                            response,
+                            (PoolExchange, pool, (method, url, body, headers, named), started_at),
+                        )
                     return response
                 exchange = PoolExchange(pool, (method, url, body, headers, named), started_at)
                 exchange.first_response = response
@@ -183,9 +209,17 @@ class RetryingPool:
 
     @redacted
     def attempt(
-        self, method: str, url: str, body: Any, headers: Any, named: dict[str, Any], timeouts: Timeouts | None = None
+        self,
+        method: str,
+        url: str,
+        body: Any,
+        headers: Any,
+        named: dict[str, Any],
+        timeouts: Timeouts | None = None,
     ) -> BaseHTTPResponse:
-        """Send once. urllib3 would preload without a bound, so it is done here, unless the answer may be refused."""
+        """Send once. urllib3 would preload without a bound, so it is done here, unless the answer
+        may be refused.
+        """
         send: Any = super().urlopen  # type: ignore[misc]  # of the pool it is mixed into
         if not named.get("preload_content", True):
             return send(method, url, body, headers, **named)  # type: ignore[no-any-return]
@@ -197,25 +231,39 @@ class RetryingPool:
         return response
 
     def preload(
-        self, response: Any, method: str, url: str, named: Mapping[str, Any], timeouts: Timeouts | None
+        self,
+        response: Any,
+        method: str,
+        url: str,
+        named: Mapping[str, Any],
+        timeouts: Timeouts | None,
     ) -> None:
-        """Leave the response as ``preload_content=True`` does: read, its connection back in the pool or kept."""
+        """Leave the response as ``preload_content=True`` does: read, its connection back in the
+        pool or kept.
+        """
         left = None if timeouts is None else timeouts.left()
         if left is not None:
             stream_within(response, left)
         retries, releases = named["retries"], named.get("release_conn")
         kept = None
         if releases is not None and not releases:
-            kept, response._connection = response._connection, None  # the end of the body would give it back
+            kept, response._connection = (
+                response._connection,
+                None,
+            )  # the end of the body would give it back
         try:
             _ = response.data
         except BaseException as error:
             if kept is not None:
                 response._connection, kept = kept, None
             response.close()
-            if retries and isinstance(error, (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)):
+            if retries and isinstance(
+                error, (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)
+            ):
                 # Raises what urllib3 would have raised: for most methods a MaxRetryError around it.
-                retries.increment(method, url, error=error, _pool=self, _stacktrace=error.__traceback__)
+                retries.increment(
+                    method, url, error=error, _pool=self, _stacktrace=error.__traceback__
+                )
             raise
         finally:
             if kept is None:
@@ -245,7 +293,13 @@ class PoolExchange(Exchange):
         body_pos = self.named.get("body_pos")
         super().__init__(
             wiring,
-            PoolFacts(self.method.upper(), origin_of(self.url, pool), self.headers, wiring._key_names, self.url),
+            PoolFacts(
+                self.method.upper(),
+                origin_of(self.url, pool),
+                self.headers,
+                wiring._key_names,
+                self.url,
+            ),
             self.payload,
             body_pos if isinstance(body_pos, int) else None,
             started_at,
@@ -266,19 +320,26 @@ class PoolExchange(Exchange):
         super()._prepare_attempts(policy)
         body, is_hop = self.body, bool(getattr(self.named["retries"], "history", None))
         if is_hop and body is not None and not body.replayable and not self.is_body_used:
-            raise exceptions.ProtocolError("The body was sent before the redirect and cannot be sent again.")
+            raise exceptions.ProtocolError(
+                "The body was sent before the redirect and cannot be sent again."
+            )
 
     def _go_to(self, origin: str) -> None:
         manager, path = self.transport.manager, self.call.facts.path_and_query()
         if not self.url.startswith("/"):
-            # What goes to a forward proxy has the Host of its URL; one that names something else is the caller's own.
+            # What goes to a forward proxy has the Host of its URL; one that names something else is
+            # the caller's own.
             headers = urllib3.HTTPHeaderDict(self.pristine)
             if headers.get("Host") == parse_url(self.url).netloc:
                 headers.discard("Host")  # from here on http.client writes it
             self.pristine = self.headers = self.call.facts.headers = headers
         self.pool = manager.connection_from_url(origin)
         is_absolute = manager._proxy_requires_url_absolute_form(parse_url(origin))
-        self.url = origin.removesuffix(f":{DEFAULT_PORTS[self.pool.scheme]}") + path if is_absolute else path
+        self.url = (
+            origin.removesuffix(f":{DEFAULT_PORTS[self.pool.scheme]}") + path
+            if is_absolute
+            else path
+        )
 
     def _refresh(self, said: Iterable[tuple[str, str]]) -> None:
         self.headers = urllib3.HTTPHeaderDict(self.pristine)
@@ -300,8 +361,13 @@ class PoolExchange(Exchange):
             if self.timeouts is not None:
                 named = {**named, **self._clamped(named)}
             if self.download is not None:
-                named = {**named, "redirect": False}  # a rest from elsewhere is that of something else
-            response = self.pool.attempt(self.method, self.url, self.payload, self.headers, named, self.timeouts)
+                named = {
+                    **named,
+                    "redirect": False,
+                }  # a rest from elsewhere is that of something else
+            response = self.pool.attempt(
+                self.method, self.url, self.payload, self.headers, named, self.timeouts
+            )
             if self.download is not None:
                 self._whole_head(response)
             return response
@@ -326,7 +392,9 @@ class PoolExchange(Exchange):
         status = response.status
         if status < 400 and self.transport._retry_if is None:
             return self.call.after_response(status, (), self.transport._now(), utc_now=0.0)
-        return self._judge(response, status, list(response.headers.items()), getattr(response, RECORD, None))
+        return self._judge(
+            response, status, list(response.headers.items()), getattr(response, RECORD, None)
+        )
 
     def _own_timeout(self) -> Timeout:
         return self._configured(self.named)
@@ -361,10 +429,14 @@ class PoolExchange(Exchange):
         return response
 
     def _closed_error(self) -> Exception:
-        return exceptions.ClosedPoolError(self.pool, "The pool manager was cleared before the request was sent.")
+        return exceptions.ClosedPoolError(
+            self.pool, "The pool manager was cleared before the request was sent."
+        )
 
     def _bare_response(self, status: int, trail: Trail) -> Any:
-        response = urllib3.HTTPResponse(b"", status=status, request_method=self.method, request_url=self.url)
+        response = urllib3.HTTPResponse(
+            b"", status=status, request_method=self.method, request_url=self.url
+        )
         setattr(response, RECORD, trail)
         return response
 
@@ -381,32 +453,37 @@ class SentRequest:
 class RetryPoolManager(urllib3.PoolManager):
     """A PoolManager that sends again what may be sent again. Thread-safe.
 
-    ``RetryPoolManager(policy).request("GET", url)``. Redirects stay urllib3's, with its ``redirect=`` and
-    ``retries=`` meanings: a ``retries=`` of a request counts redirects only, and ``retries=False`` sends once.
+    ``RetryPoolManager(policy).request("GET", url)``. Redirects stay urllib3's, with its
+    ``redirect=`` and ``retries=`` meanings: a ``retries=`` of a request counts redirects only, and
+    ``retries=False`` sends once.
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
         num_pools: As of PoolManager.
         headers: As of PoolManager.
-        budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
-            RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
+        budget: Allowance that keeps retries a small share of traffic; one of its own if not given,
+            a RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
         breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
             CircuitOpenError; one object may serve several clients. None: none.
-        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a 429
-            for calls with the same Authorization or x-api-key). "retries": retries wait; "all": first
-            attempts too, or are refused at once if they would wait longer than ``policy.max_retry_after``
-            or their deadline; "off".
+        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503;
+            of a 429 for calls with the same Authorization or x-api-key). "retries": retries wait;
+            "all": first attempts too, or are refused at once if they would wait longer than
+            ``policy.max_retry_after`` or their deadline; "off".
         origins: Origins: servers that can stand in for each other, to which retries go in turn.
         strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins.
-        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
+        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key
+            headers.
         retry_if: Called with each response; True makes it a failure like 503. It may only widen.
-        before_attempt: Called with (request, attempt) before each re-send; ``request.headers`` may be changed.
+        before_attempt: Called with (request, attempt) before each re-send; ``request.headers`` may
+            be changed.
         on_event: Callables that are told what happens, see forbear.core.events.
         body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
-        resume: With ``preload_content=False``, ask for the rest of a body that breaks, where the server has promised
-            that it stays the same (a strong ETag, or a Last-Modified of long ago), and go on with it.
+        resume: With ``preload_content=False``, ask for the rest of a body that breaks, where the
+            server has promised that it stays the same (a strong ETag, or a Last-Modified of long
+            ago), and go on with it.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
-        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request has that header.
+        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the
+            request has that header.
         stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
             ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
         name: Name of this client in events and logs.
@@ -473,11 +550,15 @@ class RetryPoolManager(urllib3.PoolManager):
             },
         )
         if origins is not None:
-            self._wiring.manager = self  # a cycle, since its pools hold the wiring: they may be all that is kept of it
+            self._wiring.manager = (
+                self  # a cycle, since its pools hold the wiring: they may be all that is kept of it
+            )
         self._start(num_pools, headers, connection_pool_kw)
         self.pool_classes_by_scheme = {"http": RetryingHTTPPool, "https": RetryingHTTPSPool}
 
-    def _start(self, num_pools: int, headers: Mapping[str, str] | None, connection_pool_kw: dict[str, Any]) -> None:
+    def _start(
+        self, num_pools: int, headers: Mapping[str, str] | None, connection_pool_kw: dict[str, Any]
+    ) -> None:
         urllib3.PoolManager.__init__(self, num_pools, headers, **connection_pool_kw)
 
     @redacted
@@ -508,7 +589,13 @@ class RetryProxyManager(RetryPoolManager, urllib3.ProxyManager):
     Options as of RetryPoolManager and ``urllib3.ProxyManager``.
     """
 
-    def _start(self, num_pools: int, headers: Mapping[str, str] | None, connection_pool_kw: dict[str, Any]) -> None:
+    def _start(
+        self, num_pools: int, headers: Mapping[str, str] | None, connection_pool_kw: dict[str, Any]
+    ) -> None:
         if "proxy_url" not in connection_pool_kw:
-            raise TypeError("RetryProxyManager needs proxy_url='http://…'; without a proxy use RetryPoolManager")
-        urllib3.ProxyManager.__init__(self, num_pools=num_pools, headers=headers, **connection_pool_kw)
+            raise TypeError(
+                "RetryProxyManager needs proxy_url='http://…'; without a proxy use RetryPoolManager"
+            )
+        urllib3.ProxyManager.__init__(
+            self, num_pools=num_pools, headers=headers, **connection_pool_kw
+        )

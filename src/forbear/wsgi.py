@@ -1,4 +1,5 @@
-"""forbear for WSGI: ``RetryContextMiddleware``, so that retries do not multiply from service to service. Floor: acts.
+"""forbear for WSGI: ``RetryContextMiddleware``, so that retries do not multiply from service to
+service. Floor: acts.
 
 Pure WSGI (PEP 3333): works around any application, and needs no framework.
 """
@@ -28,18 +29,22 @@ NAMES = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in (*COUNTERS, 
 
 
 class RetryContextMiddleware:
-    """Keep the calls made for a request from multiplying the retries of whoever sent it. Thread-safe.
+    """Keep the calls made for a request from multiplying the retries of whoever sent it.
+    Thread-safe.
 
-    ``app.wsgi_app = RetryContextMiddleware(app.wsgi_app)`` (Flask), or ``RetryContextMiddleware(app)`` around any WSGI
-    application. What it does is described at ``forbear.asgi.RetryContextMiddleware``. It holds while the application
-    runs, while its answer is iterated, on whatever thread, and in ``close()``; the deadline ends with the last piece of
+    ``app.wsgi_app = RetryContextMiddleware(app.wsgi_app)`` (Flask), or
+    ``RetryContextMiddleware(app)`` around any WSGI application. What it does is described at
+    ``forbear.asgi.RetryContextMiddleware``. It holds while the application runs, while its answer
+    is iterated, on whatever thread, and in ``close()``; the deadline ends with the last piece of
     the answer. A bare ThreadPoolExecutor does not inherit it.
 
     Args:
         app: The WSGI application.
-        margin: Seconds taken off the incoming deadline for the way back; never more than half of it.
-        announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each attempt made for a
-            request that has a deadline (its own, or one of ``forbear.deadline``), unless the caller has written it.
+        margin: Seconds taken off the incoming deadline for the way back; never more than half of
+            it.
+        announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each
+            attempt made for a request that has a deadline (its own, or one of
+            ``forbear.deadline``), unless the caller has written it.
         stop_outer_retries: Mark failed answers.
         clock: Where time comes from; a test passes forbear.testing.FakeClock(), as to its adapters.
 
@@ -67,9 +72,12 @@ class RetryContextMiddleware:
         try:
             body = answer.step(self.app, environ, answer.start)
         except BaseException:
-            incoming.deadline_at = inf  # nothing is left that could be closed; threads may outlive the request
+            incoming.deadline_at = (
+                inf  # nothing is left that could be closed; threads may outlive the request
+            )
             raise
-        # Nothing of the application runs while these are sent, and servers have quicker ways for them.
+        # Nothing of the application runs while these are sent, and servers have quicker ways for
+        # them.
         wrapper = environ.get("wsgi.file_wrapper")
         if type(body) in (list, tuple) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
             incoming.deadline_at = inf
@@ -81,17 +89,21 @@ class RetryContextMiddleware:
 class Answer:
     """One request's answer: runs each step of the application in the request's context.
 
-    The server's thread may do other work between two pieces, and another thread may ask for the next one.
+    The server's thread may do other work between two pieces, and another thread may ask for the
+    next one.
     """
 
     body: Iterable[bytes] = ()
     _pieces: Iterator[bytes] | None = None
 
-    def __init__(self, context: RetryContext, incoming: Incoming, start_response: StartResponse) -> None:
+    def __init__(
+        self, context: RetryContext, incoming: Incoming, start_response: StartResponse
+    ) -> None:
         self._context = context
         self._incoming = incoming
         self._start_response = start_response
-        # What the application's last step left behind: a generator may be in the middle of a block of its own.
+        # What the application's last step left behind: a generator may be in the middle of a block
+        # of its own.
         self._left: Scope | None = Answering(incoming)._inside(CURRENT.get())
 
     def step(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -103,10 +115,16 @@ class Answer:
             self._left = CURRENT.get()
             CURRENT.set(around)
 
-    def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
+    def start(
+        self, status: str, headers: list[tuple[str, str]], *exc_info: Any
+    ) -> Callable[[bytes], object]:
         """The ``start_response`` that the application is given."""
         code = status[:3]
-        if code.isascii() and code.isdigit() and self._context._is_marked(self._incoming, int(code)):
+        if (
+            code.isascii()
+            and code.isdigit()
+            and self._context._is_marked(self._incoming, int(code))
+        ):
             headers = with_mark(headers)
         return self._start_response(status, headers, *exc_info)
 
@@ -122,14 +140,18 @@ class Answer:
         return next(self._pieces)
 
     def close(self) -> None:
-        self._incoming.deadline_at = inf  # PEP 3333: called in any case, when the last piece is sent or nobody wants it
+        self._incoming.deadline_at = (
+            inf  # PEP 3333: called in any case, when the last piece is sent or nobody wants it
+        )
         close = getattr(self.body, "close", None)
         if close is not None:
             self.step(close)
 
 
 def lines_of(environ: WSGIEnvironment) -> list[tuple[str, str]]:
-    return [(name, environ[key]) for name, key in NAMES.items() if isinstance(environ.get(key), str)]
+    return [
+        (name, environ[key]) for name, key in NAMES.items() if isinstance(environ.get(key), str)
+    ]
 
 
 def with_mark(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -2,10 +2,11 @@
 
 A test asks for ``adapter`` and speaks its few words; ``async def`` throughout, since a synchronous
 client's calls are made directly in the test's own thread and never suspend. The words that every
-library can be taught are ``client``, ``call``, ``open``, ``read``, ``close``, ``shut``, ``retrying``,
-``together``, ``watched``, ``header``, ``status``, ``reading_for``, ``pool_of``, ``is_idle`` and the names of
-exceptions; the rest belongs to the httpx family, whose tests say so with
-``pytest.mark.adapters("httpx-family")``. A further library is a further class here and a line in ``ADAPTERS``.
+library can be taught are ``client``, ``call``, ``open``, ``read``, ``close``, ``shut``,
+``retrying``, ``together``, ``watched``, ``header``, ``status``, ``reading_for``, ``pool_of``,
+``is_idle`` and the names of exceptions; the rest belongs to the httpx family, whose tests say so
+with ``pytest.mark.adapters("httpx-family")``. A further library is a further class here and a line
+in ``ADAPTERS``.
 
 Where the libraries rightly differ, a test asks for one of these words by that mark:
 
@@ -18,10 +19,11 @@ Where the libraries rightly differ, a test asks for one of these words by that m
 | stacks | httpx, httpx2, requests | a pool manager has no inner one |
 | pickles | httpx, httpx2, requests | urllib3's own errors forget the error inside them |
 
-And beside the words: urllib3 puts MaxRetryError around whatever failed before the body, so its errors of the
-wire all have that name; requests says ConnectionError for a body that comes too slowly; what an iterator of the
-caller's raises in the middle of an upload comes back as it is from the httpx family, and from the others as the
-bare library hands it over. Where urllib3 makes cyclic garbage itself, ours is compared with its own.
+And beside the words: urllib3 puts MaxRetryError around whatever failed before the body, so its
+errors of the wire all have that name; requests says ConnectionError for a body that comes too
+slowly; what an iterator of the caller's raises in the middle of an upload comes back as it is from
+the httpx family, and from the others as the bare library hands it over. Where urllib3 makes cyclic
+garbage itself, ours is compared with its own.
 """
 
 from __future__ import annotations
@@ -154,7 +156,9 @@ class HttpxAdapter:
         await self.close(client._transport)
 
     def patch(self, monkeypatch, answer):
-        """Replace the library's own sending, as mocks and instrumentation do: ``answer()`` is a status."""
+        """Replace the library's own sending, as mocks and instrumentation do: ``answer()`` is a
+        status.
+        """
         if self.is_async:
 
             async def patched(transport, request):
@@ -209,11 +213,17 @@ class HttpxAdapter:
             limiter = anyio.CapacityLimiter(count)
             async with anyio.create_task_group() as group:
                 for n in range(count):
-                    group.start_soon(lambda n=n: anyio.to_thread.run_sync(in_thread, n, limiter=limiter))
+                    group.start_soon(
+                        lambda n=n: anyio.to_thread.run_sync(in_thread, n, limiter=limiter)
+                    )
 
     def header(self, request, name):
         """All values of a header, of a request as an inner transport saw it."""
-        return [value.decode() for found, value in request.headers.raw if found.lower() == name.lower().encode()]
+        return [
+            value.decode()
+            for found, value in request.headers.raw
+            if found.lower() == name.lower().encode()
+        ]
 
     def header_names(self, request):
         return [name.decode().lower() for name, _ in request.headers.raw]
@@ -267,7 +277,9 @@ class HttpxAdapter:
         return await response.aread() if self.is_async else response.read()
 
     def watched(self, steps):
-        """A scripted inner transport whose responses have live bodies, and note when they are closed."""
+        """A scripted inner transport whose responses have live bodies, and note when they are
+        closed.
+        """
         return Watched(self.library, steps)
 
     def __repr__(self):
@@ -286,7 +298,9 @@ class Watched:
         self._script = ScriptedTransport(steps)
         self._library = library
         self.closings = []
-        self._stream = type("WatchedStream", (WatchedBody, library.SyncByteStream, library.AsyncByteStream), {})
+        self._stream = type(
+            "WatchedStream", (WatchedBody, library.SyncByteStream, library.AsyncByteStream), {}
+        )
 
     @property
     def requests(self):
@@ -378,7 +392,9 @@ class SyncAdapter:
 
     def secret_error(self, text):
         """What requests raises; a ScriptedPool takes out what urllib3 raised."""
-        return requests.ConnectionError(urllib3.exceptions.ProtocolError(text, ConnectionResetError(104, text)))
+        return requests.ConnectionError(
+            urllib3.exceptions.ProtocolError(text, ConnectionResetError(104, text))
+        )
 
     def reading_for(self, seconds):
         return {"timeout": urllib3.Timeout(connect=5, read=seconds)}
@@ -387,7 +403,11 @@ class SyncAdapter:
         return WatchedAdapter(steps)
 
     def header(self, request, name):
-        return [as_text(value) for found, value in request.headers.items() if as_text(found).lower() == name.lower()]
+        return [
+            as_text(value)
+            for found, value in request.headers.items()
+            if as_text(found).lower() == name.lower()
+        ]
 
     def header_names(self, request):
         return [as_text(name).lower() for name in request.headers]
@@ -412,7 +432,9 @@ class RequestsAdapter(SyncAdapter):
     body_timeout = requests.ConnectionError
     cut_error = requests.exceptions.ChunkedEncodingError
     base_class = requests.adapters.HTTPAdapter
-    wire_errors = {fault: {"ConnectionError"} for fault in ("reset", "close", "garbage")} | {"hang": {"ReadTimeout"}}
+    wire_errors = {fault: {"ConnectionError"} for fault in ("reset", "close", "garbage")} | {
+        "hang": {"ReadTimeout"}
+    }
 
     def bare_client(self, inner, options, **settings):
         return RequestsClient(self.transport(inner, **options), **settings)
@@ -473,7 +495,9 @@ class Urllib3Adapter(SyncAdapter):
     forbear = forbear.urllib3
     transport_error = urllib3.exceptions.HTTPError
     timeout_error = urllib3.exceptions.TimeoutError
-    status_error = connect_error = disconnect_error = read_timeout = urllib3.exceptions.MaxRetryError
+    status_error = connect_error = disconnect_error = read_timeout = (
+        urllib3.exceptions.MaxRetryError
+    )
     body_timeout = urllib3.exceptions.ReadTimeoutError
     cut_error = urllib3.exceptions.ProtocolError
     base_class = urllib3.PoolManager
@@ -483,7 +507,9 @@ class Urllib3Adapter(SyncAdapter):
         manager = RetryPoolManager(**{"timeout": 5, **settings}, **options)
         if inner is not None:
             manager.pool_classes_by_scheme = {
-                scheme: type("ScriptedPool", (retrying, ScriptedPool, pool), {"script": scripted(inner)})
+                scheme: type(
+                    "ScriptedPool", (retrying, ScriptedPool, pool), {"script": scripted(inner)}
+                )
                 for scheme, kind in manager.pool_classes_by_scheme.items()
                 for retrying, pool in [kind.__bases__]
             }
@@ -552,11 +578,17 @@ class Urllib3Response:
 
 
 class ScriptedPool:
-    """Stands where urllib3 sends, between what retries and what is a pool, and answers by a script."""
+    """Stands where urllib3 sends, between what retries and what is a pool, and answers by a
+    script.
+    """
 
     def urlopen(self, method, url, body=None, headers=None, **named):
         request = SimpleNamespace(
-            method=method, url=f"{self.scheme}://{self.host}{url}", headers=headers, body=body, _cookies=None
+            method=method,
+            url=f"{self.scheme}://{self.host}{url}",
+            headers=headers,
+            body=body,
+            _cookies=None,
         )
         try:
             return self.script.send(request, stream=True).raw
@@ -607,24 +639,37 @@ def as_text(value):
 
 
 ADAPTERS = [
-    *[HttpxAdapter(name, colour) for name in ("httpx", "httpx2") for colour in ("sync", "asyncio", "trio")],
+    *[
+        HttpxAdapter(name, colour)
+        for name in ("httpx", "httpx2")
+        for colour in ("sync", "asyncio", "trio")
+    ],
     RequestsAdapter(),
     Urllib3Adapter(),
 ]
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "adapters(*words): run only over the adapters that have all these words")
-    # httpcore under trio, by itself, when a peer resets while a body goes out: the library's to close.
-    config.addinivalue_line("filterwarnings", "ignore:Async generator 'httpx2?._content:ResourceWarning")
+    config.addinivalue_line(
+        "markers", "adapters(*words): run only over the adapters that have all these words"
+    )
+    # httpcore under trio, by itself, when a peer resets while a body goes out: the library's to
+    # close.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Async generator 'httpx2?._content:ResourceWarning"
+    )
 
 
 def pytest_generate_tests(metafunc):
     if "adapter" in metafunc.fixturenames:
-        words = {word for mark in metafunc.definition.iter_markers("adapters") for word in mark.args}
+        words = {
+            word for mark in metafunc.definition.iter_markers("adapters") for word in mark.args
+        }
         chosen = [adapter for adapter in ADAPTERS if words <= adapter.words]
         assert chosen, f"no adapter has the words {words}"
-        metafunc.parametrize("adapter", chosen, ids=[repr(each)[1:-1].replace(" ", "-") for each in chosen])
+        metafunc.parametrize(
+            "adapter", chosen, ids=[repr(each)[1:-1].replace(" ", "-") for each in chosen]
+        )
 
 
 @pytest.fixture
@@ -659,7 +704,9 @@ def quick():
 
 @pytest.fixture
 def quickest():
-    """Seconds of the quickest of up to ten runs, so that a bound says nothing of how busy a machine is."""
+    """Seconds of the quickest of up to ten runs, so that a bound says nothing of how busy a machine
+    is.
+    """
 
     async def measure(run, *, bound):
         least = float("inf")

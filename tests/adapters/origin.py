@@ -1,7 +1,7 @@
 """An origin of one representation, over a real socket, whose every answer is scripted to the byte.
 
-FaultServer answers every request as its step says; here an answer depends on the range that was asked for, and
-what matters is how it lies about it.
+FaultServer answers every request as its step says; here an answer depends on the range that was
+asked for, and what matters is how it lies about it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Answer:
         if self.chunked:
             lines["Transfer-Encoding"] = "chunked"
             pieces = [part[at : at + 1000] for at in range(0, len(part), 1000)]
-            body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+            body = (
+                b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+            )
         else:
             lines["Content-Length"] = str(len(part))
         for name, value in self.lines.items():
@@ -75,7 +77,9 @@ class Answer:
                 lines.pop(name, None)
             else:
                 lines[name] = value
-        head = f"HTTP/1.1 {status} Made\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        head = f"HTTP/1.1 {status} Made\r\n" + "".join(
+            f"{name}: {value}\r\n" for name, value in lines.items()
+        )
         return (head + "\r\n").encode(), body
 
 
@@ -84,7 +88,8 @@ class Origin:
 
     Attributes:
         requests: Heads as they arrived.
-        connections: How many were accepted; those still ``open`` are the ones that nobody has closed.
+        connections: How many were accepted; those still ``open`` are the ones that nobody has
+            closed.
     """
 
     def __init__(self, content, answers, *, coding=None):

@@ -1,4 +1,6 @@
-"""announce_attempts tells the server which attempt it is; stop_outer_retries tells an SDK above not to begin anew."""
+"""announce_attempts tells the server which attempt it is; stop_outer_retries tells an SDK above not
+to begin anew.
+"""
 
 import httpx
 import pytest
@@ -20,7 +22,8 @@ STOPS = ("x-should-retry", "stripe-should-retry")
 def said(server, name="retry-attempt"):
     """Of each request that arrived: the values of a header."""
     return [
-        [value for found, value in arrival.headers if found.lower() == name] for arrival in server.requests("/thing")
+        [value for found, value in arrival.headers if found.lower() == name]
+        for arrival in server.requests("/thing")
     ]
 
 
@@ -49,7 +52,9 @@ async def test_the_callers_own_header_is_left_alone(adapter, server, quick):
     server.script("/thing", 503, 503, 200)
     options = {"announce_attempts": True, "idempotency": IdempotencyKeys(), **quick}
     async with adapter.client(policy=NOW, **options) as client:
-        await adapter.call(client, "POST", server.url + "/thing", content=b"x", headers={"RETRY-attempt": "mine"})
+        await adapter.call(
+            client, "POST", server.url + "/thing", content=b"x", headers={"RETRY-attempt": "mine"}
+        )
     assert said(server) == [["mine"]] * 3
     assert len({arrival.key for arrival in server.requests()}) == 1
 
@@ -63,7 +68,9 @@ async def test_a_hook_sees_what_is_said(adapter, server, quick):
         request.headers["x-signed"] = str(attempt)
 
     server.script("/thing", 503, 503, 200)
-    async with adapter.client(policy=NOW, announce_attempts=True, before_attempt=hook, **quick) as client:
+    async with adapter.client(
+        policy=NOW, announce_attempts=True, before_attempt=hook, **quick
+    ) as client:
         await adapter.call(client, "GET", server.url + "/thing")
     assert seen == [(2, "2", False), (3, "3", False)]
     assert said(server) == [[], ["2"], ["3"]]
@@ -80,7 +87,9 @@ async def test_a_body_goes_with_what_is_said(adapter, server, quick):
 
 
 async def test_a_total_timeout_goes_with_what_is_said(adapter, server, quick):
-    """The copies keep the clamped timeouts: a call that is no longer waited for stops all the same."""
+    """The copies keep the clamped timeouts: a call that is no longer waited for stops all the
+    same.
+    """
     server.script("/thing", 503, 503, 200)
     policy = NOW.replace(total_timeout=5.0)
     async with adapter.client(policy=policy, announce_attempts=True, **quick) as client:
@@ -108,13 +117,21 @@ async def test_a_request_that_is_off_is_touched_by_nothing(adapter, quick):
         pytest.param("GET", {}, 503, Reason.ATTEMPTS_EXHAUSTED, id="exhausted"),
         pytest.param("POST", {}, 503, Reason.METHOD_NOT_REPLAYABLE, id="no key"),
         pytest.param("POST", {"Idempotency-Key": "k"}, 503, Reason.ATTEMPTS_EXHAUSTED, id="key"),
-        pytest.param("GET", {}, (429, {"Retry-After": "3600"}), Reason.RETRY_AFTER_TOO_LONG, id="too long"),
-        pytest.param("GET", {}, (503, {"x-should-retry": "true"}), Reason.ATTEMPTS_EXHAUSTED, id="yes, but"),
-        pytest.param("GET", {}, (503, {"x-should-retry": "false"}), Reason.SERVER_SAID_NO, id="server's no"),
+        pytest.param(
+            "GET", {}, (429, {"Retry-After": "3600"}), Reason.RETRY_AFTER_TOO_LONG, id="too long"
+        ),
+        pytest.param(
+            "GET", {}, (503, {"x-should-retry": "true"}), Reason.ATTEMPTS_EXHAUSTED, id="yes, but"
+        ),
+        pytest.param(
+            "GET", {}, (503, {"x-should-retry": "false"}), Reason.SERVER_SAID_NO, id="server's no"
+        ),
     ],
 )
 async def test_what_is_given_up_on_says_so(adapter, quick, method, headers, answer, reason):
-    """With a key or not: the last answer carries the two words that SDKs obey, nothing else is changed."""
+    """With a key or not: the last answer carries the two words that SDKs obey, nothing else is
+    changed.
+    """
     status, own = answer if isinstance(answer, tuple) else (answer, {})
     script = [(status, {**own, "X-Own": "kept"})]
     async with adapter.client(script, policy=NOW, stop_outer_retries=True, **quick) as client:
@@ -142,7 +159,9 @@ async def test_nothing_is_marked_unless_asked(adapter, quick):
 
 @pytest.mark.adapters("status-errors")
 async def test_the_status_error_carries_it_too(adapter, quick):
-    """on_exhausted="raise": on the response of the library's own error, which is where an SDK looks."""
+    """on_exhausted="raise": on the response of the library's own error, which is where an SDK
+    looks.
+    """
     options = {"policy": NOW.replace(on_exhausted="raise"), "stop_outer_retries": True, **quick}
     async with adapter.client([503], **options) as client:
         with pytest.raises(adapter.status_error) as caught:
@@ -165,7 +184,9 @@ def test_mount_and_pickles_keep_the_switches():
     import requests
 
     session = mount(requests.Session(), NOW, announce_attempts=True, stop_outer_retries=True)
-    adapter = pickle.loads(pickle.dumps(RetryAdapter(NOW, announce_attempts=True, stop_outer_retries=True)))
+    adapter = pickle.loads(
+        pickle.dumps(RetryAdapter(NOW, announce_attempts=True, stop_outer_retries=True))
+    )
     for found in (session.get_adapter(URL), adapter):
         assert (found._announce_attempts, found._stop_outer_retries) == (True, True)
 
@@ -174,7 +195,10 @@ def test_mount_and_pickles_keep_the_switches():
 async def test_wrap_takes_the_switches(adapter, quick):
     options = {"announce_attempts": True, "stop_outer_retries": True, **quick}
     client = adapter.forbear.wrap(adapter.library.Client(), NOW, **options)
-    assert (client._transport._announce_attempts, client._transport._stop_outer_retries) == (True, True)
+    assert (client._transport._announce_attempts, client._transport._stop_outer_retries) == (
+        True,
+        True,
+    )
     client.close()
 
 
@@ -193,13 +217,19 @@ def test_a_stack_of_two_obeys_the_mark_below():
 
 @pytest.mark.parametrize("auth", ["requests", "httpx"])
 def test_what_an_authentication_sends_next_is_no_retry(server, auth):
-    """The answer to a retry was a challenge: the request that meets it is a first attempt and says nothing."""
-    server.script("/thing", 503, '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"', 200)
+    """The answer to a retry was a challenge: the request that meets it is a first attempt and says
+    nothing.
+    """
+    server.script(
+        "/thing", 503, '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"', 200
+    )
     if auth == "requests":
         with requests.Session() as session:
             session.trust_env = False
             mount(session, NOW, announce_attempts=True)
-            response = session.get(server.url + "/thing", auth=requests.auth.HTTPDigestAuth("user", "secret"))
+            response = session.get(
+                server.url + "/thing", auth=requests.auth.HTTPDigestAuth("user", "secret")
+            )
     else:
         with httpx.Client(transport=RetryTransport(policy=NOW, announce_attempts=True)) as client:
             response = client.get(server.url + "/thing", auth=httpx.DigestAuth("user", "secret"))

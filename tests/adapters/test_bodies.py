@@ -1,7 +1,7 @@
 """Bodies going out: whole on every attempt, or not sent again at all (P2).
 
-Every test meets the real library and the faulting server; its ledger (length, sha256, completeness of
-what arrived) is what counts, not what the client believes.
+Every test meets the real library and the faulting server; its ledger (length, sha256, completeness
+of what arrived) is what counts, not what the client believes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ import forbear.requests
 import forbear.urllib3
 from forbear.testing import FakeClock, FaultServer
 
-# Loopback is plain HTTP: an empty context saves loading the certificates of the world for each client.
+# Loopback is plain HTTP: an empty context saves loading the certificates of the world for each
+# client.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-# httpx abandons the iteration of an async body whose upload fails, and trio warns when it is collected; with
-# the bare library too.
+# httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
+# collected; with the bare library too.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 PAYLOAD = bytes(range(256)) * 700  # 179,200 bytes: three chunks of httpx's 65,536
 
@@ -61,8 +62,12 @@ class Lane:
     def put(self, url: str, **asked: Any) -> Any:
         return self.send("PUT", url, **asked)
 
-    def send(self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any) -> Any:
-        """One request by a fresh client, read to its end; keywords that httpx does not know go to the transport."""
+    def send(
+        self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any
+    ) -> Any:
+        """One request by a fresh client, read to its end; keywords that httpx does not know go to
+        the transport.
+        """
         options = {"clock": FakeClock(), "random": lambda: 0.5, **(options or {})}
         if self.backend is not None:
             return anyio.run(self._asend, method, url, options, asked, backend=self.backend)
@@ -70,19 +75,32 @@ class Lane:
         with self.library.Client(transport=transport, trust_env=False, timeout=5) as client:
             return client.send(self._request(client, method, url, asked))
 
-    async def _asend(self, method: str, url: str, options: dict[str, Any], asked: dict[str, Any]) -> Any:
-        transport = self.ours.AsyncRetryTransport(self.library.AsyncHTTPTransport(verify=NO_TLS), **options)
-        async with self.library.AsyncClient(transport=transport, trust_env=False, timeout=5) as client:
-            asked = {name: await value() if name == "aopen" else value for name, value in asked.items()}
+    async def _asend(
+        self, method: str, url: str, options: dict[str, Any], asked: dict[str, Any]
+    ) -> Any:
+        transport = self.ours.AsyncRetryTransport(
+            self.library.AsyncHTTPTransport(verify=NO_TLS), **options
+        )
+        async with self.library.AsyncClient(
+            transport=transport, trust_env=False, timeout=5
+        ) as client:
+            asked = {
+                name: await value() if name == "aopen" else value for name, value in asked.items()
+            }
             file = asked.pop("aopen", None)
             if file is None:
                 return await client.send(self._request(client, method, url, asked))
             async with file:
-                return await client.send(self._request(client, method, url, {**asked, "content": file}))
+                return await client.send(
+                    self._request(client, method, url, {**asked, "content": file})
+                )
 
     def _request(self, client: Any, method: str, url: str, asked: dict[str, Any]) -> Any:
         if "stream" in asked:
-            headers = {"Host": self.library.URL(url).netloc.decode(), "Transfer-Encoding": "chunked"}
+            headers = {
+                "Host": self.library.URL(url).netloc.decode(),
+                "Transfer-Encoding": "chunked",
+            }
             return self.library.Request(method, url, headers=headers, **asked)
         return client.build_request(method, url, **asked)
 
@@ -91,7 +109,9 @@ class RequestsLane(Lane):
     transport_error = requests.RequestException
     disconnected = (requests.ConnectionError, "Remote end closed connection without response")
 
-    def send(self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any) -> Any:
+    def send(
+        self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any
+    ) -> Any:
         options = {"clock": FakeClock(), "random": lambda: 0.5, **(options or {})}
         if "content" in asked:
             asked["data"] = asked.pop("content")
@@ -103,9 +123,14 @@ class RequestsLane(Lane):
 
 class Urllib3Lane(Lane):
     transport_error = urllib3.exceptions.HTTPError
-    disconnected = (urllib3.exceptions.MaxRetryError, "Remote end closed connection without response")
+    disconnected = (
+        urllib3.exceptions.MaxRetryError,
+        "Remote end closed connection without response",
+    )
 
-    def send(self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any) -> Any:
+    def send(
+        self, method: str, url: str, *, options: dict[str, Any] | None = None, **asked: Any
+    ) -> Any:
         options = {"clock": FakeClock(), "random": lambda: 0.5, **(options or {})}
         if "content" in asked:
             asked["body"] = asked.pop("content")
@@ -147,7 +172,10 @@ def digest(body: bytes) -> str:
 
 
 def seen(server: FaultServer, path: str) -> list[tuple[int, str, bool]]:
-    return [(arrival.body_bytes, arrival.sha256, arrival.body_complete) for arrival in server.requests(path)]
+    return [
+        (arrival.body_bytes, arrival.sha256, arrival.body_complete)
+        for arrival in server.requests(path)
+    ]
 
 
 def complete(server: FaultServer, path: str) -> list[str]:
@@ -217,7 +245,10 @@ EITHER_COLOUR = {
     "json": (lambda _: {"json": [17]}, b"[17]"),  # httpx 0.27 puts spaces into anything longer
     "data": (lambda _: {"data": {"a": "1", "b": "x y"}}, b"a=1&b=x+y"),
     "nothing": (lambda _: {}, b""),
-    "multipart of bytes": (lambda _: {"files": {"f": ("a.bin", PAYLOAD)}, "headers": FORM}, multipart(PAYLOAD)),
+    "multipart of bytes": (
+        lambda _: {"files": {"f": ("a.bin", PAYLOAD)}, "headers": FORM},
+        multipart(PAYLOAD),
+    ),
     "multipart of a BytesIO": (
         lambda _: {"files": {"f": ("a.bin", io.BytesIO(PAYLOAD))}, "headers": FORM},
         multipart(PAYLOAD),
@@ -236,7 +267,9 @@ EITHER_COLOUR = {
             "files": [("f", ("a.bin", b"first")), ("f", file_of(tmp))],
             "headers": FORM,
         },
-        DATA_PART + multipart(b"first").removesuffix(b"--frontier--\r\n") + multipart(PAYLOAD, filename="upload.bin"),
+        DATA_PART
+        + multipart(b"first").removesuffix(b"--frontier--\r\n")
+        + multipart(PAYLOAD, filename="upload.bin"),
     ),
 }
 SYNC_ONLY = {
@@ -266,16 +299,22 @@ ASYNC_ONLY = {
     "anyio file part-way read": (lambda tmp: afile(tmp, at=100_001), PAYLOAD[100_001:]),
     "class with an async generator": (lambda _: {"content": AnewAsync()}, PAYLOAD),
 }
-# A list means form fields to requests, which reads the files of a form itself; to urllib3 a form is bytes.
+# A list means form fields to requests, which reads the files of a form itself; to urllib3 a form is
+# bytes.
 BY_OTHERS = {
     **{name: EITHER_COLOUR[name] for name in ("bytes", "str", "json", "nothing")},
     **SYNC_ONLY,
     "bytearray": (lambda _: {"content": bytearray(PAYLOAD)}, PAYLOAD),
     "file part-way read": (lambda tmp: {"content": file_of(tmp, at=100_001)}, PAYLOAD[100_001:]),
 }
-BY_REQUESTS = {name: case for name, case in BY_OTHERS.items() if name not in ("list", "tuple", "bytearray")}
+BY_REQUESTS = {
+    name: case for name, case in BY_OTHERS.items() if name not in ("list", "tuple", "bytearray")
+}
 BY_REQUESTS["data"] = EITHER_COLOUR["data"]
-BY_REQUESTS["str"] = (lambda _: {"content": "plain"}, b"plain")  # before 2.32 it counted characters for a length
+BY_REQUESTS["str"] = (
+    lambda _: {"content": "plain"},
+    b"plain",
+)  # before 2.32 it counted characters for a length
 
 
 def replayable_of(lane):
@@ -292,16 +331,24 @@ REPLAYABLE = [
 
 
 @pytest.mark.parametrize(("lane", "make", "expected"), REPLAYABLE)
-def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(lane, make, expected, server, path, tmp_path):
-    """Throttled, dropped after reading, then answered: three attempts, the same bytes three times."""
+def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
+    lane, make, expected, server, path, tmp_path
+):
+    """Throttled, dropped after reading, then answered: three attempts, the same bytes three
+    times.
+    """
     server.script(path, 503, "close", 200)
     assert lane.put(server.url + path, **make(tmp_path)).status_code == 200
     assert seen(server, path) == [(len(expected), digest(expected), True)] * 3
 
 
 @pytest.mark.parametrize(("lane", "make", "expected"), REPLAYABLE)
-def test_a_body_whose_upload_was_cut_arrives_whole_on_the_next_attempt(lane, make, expected, server, path, tmp_path):
-    """The server resets while the body is on its way: the next attempt begins at the first byte again."""
+def test_a_body_whose_upload_was_cut_arrives_whole_on_the_next_attempt(
+    lane, make, expected, server, path, tmp_path
+):
+    """The server resets while the body is on its way: the next attempt begins at the first byte
+    again.
+    """
     server.script(path, "reset-head", "early:503:1", 200)
     assert lane.put(server.url + path, **make(tmp_path)).status_code == 200
     assert len(seen(server, path)) == 3
@@ -311,22 +358,31 @@ def test_a_body_whose_upload_was_cut_arrives_whole_on_the_next_attempt(lane, mak
 
 
 def declares_the_rest(library, tmp_path) -> bool:
-    """httpx2 learnt it between 2.12 and 2.16; httpx declares the whole file's length and cannot keep it."""
+    """httpx2 learnt it between 2.12 and 2.16; httpx declares the whole file's length and cannot
+    keep it.
+    """
     request = library.Request("PUT", "http://a/", content=file_of(tmp_path, at=7))
     return request.headers["content-length"] == str(len(PAYLOAD) - 7)
 
 
 @pytest.mark.parametrize("lane", SYNC)
 @pytest.mark.parametrize("at", [1, 65_536, len(PAYLOAD) - 1])
-def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_without_us(lane, at, server, path, tmp_path):
-    """On the retry too, not from its beginning; a library that fails on it fails unchanged, once."""
+def test_a_file_read_part_way_is_sent_from_where_it_stood_or_fails_as_without_us(
+    lane, at, server, path, tmp_path
+):
+    """On the retry too, not from its beginning; a library that fails on it fails unchanged,
+    once.
+    """
     if declares_the_rest(lane.library, tmp_path):
         server.script(path, 503, "close", 200)
         assert lane.put(server.url + path, content=file_of(tmp_path, at=at)).status_code == 200
         assert seen(server, path) == [(len(PAYLOAD) - at, digest(PAYLOAD[at:]), True)] * 3
         return
     server.script(path, 200)
-    with lane.library.Client(trust_env=False, verify=NO_TLS) as bare, pytest.raises(Exception) as plain:
+    with (
+        lane.library.Client(trust_env=False, verify=NO_TLS) as bare,
+        pytest.raises(Exception) as plain,
+    ):
         bare.put(server.url + path, content=file_of(tmp_path, at=at))
     with pytest.raises(type(plain.value)) as ours:
         lane.put(server.url + path, content=file_of(tmp_path, at=at))
@@ -443,7 +499,10 @@ ONE_SHOT_SYNC = {
     "generator": (lambda _: {"content": generator(pieces())}, PAYLOAD),
     "iterator": (lambda _: {"content": iter(pieces())}, PAYLOAD),
     "map": (lambda _: {"content": map(bytes, pieces())}, PAYLOAD),
-    "itertools.chain": (lambda _: {"content": itertools.chain([b"head"], generator(pieces()))}, b"head" + PAYLOAD),
+    "itertools.chain": (
+        lambda _: {"content": itertools.chain([b"head"], generator(pieces()))},
+        b"head" + PAYLOAD,
+    ),
     "kept iterator": (lambda _: {"content": HandsOutTheSame(pieces())}, PAYLOAD),
     "unseekable file": (lambda _: {"content": Unseekable()}, PAYLOAD),
     "iterable with readline only": (lambda _: {"content": ReadsLines()}, PAYLOAD),
@@ -454,11 +513,19 @@ ONE_SHOT_SYNC = {
     "own stream as content": (lambda lib: {"content": own_stream(lib, pieces())}, SWAPPED),
     "own stream": (lambda lib: {"stream": own_stream(lib, pieces())}, SWAPPED),
     "own stream over a file": (
-        lambda lib: {"stream": own_stream(lib, pieces(), _stream=io.BytesIO(b"raw, not what is sent"))},
+        lambda lib: {
+            "stream": own_stream(lib, pieces(), _stream=io.BytesIO(b"raw, not what is sent"))
+        },
         SWAPPED,
     ),
-    "own stream over a list": (lambda lib: {"stream": own_stream(lib, pieces(), _stream=[b"raw"])}, SWAPPED),
-    "own stream with fields": (lambda lib: {"stream": own_stream(lib, pieces(), fields={"a": "1"})}, SWAPPED),
+    "own stream over a list": (
+        lambda lib: {"stream": own_stream(lib, pieces(), _stream=[b"raw"])},
+        SWAPPED,
+    ),
+    "own stream with fields": (
+        lambda lib: {"stream": own_stream(lib, pieces(), fields={"a": "1"})},
+        SWAPPED,
+    ),
 }
 ONE_SHOT_ASYNC = {
     "async generator": (lambda _: {"content": agenerator(pieces())}, PAYLOAD),
@@ -467,14 +534,29 @@ ONE_SHOT_ASYNC = {
     "multipart of an unseekable file": ONE_SHOT_SYNC["multipart of an unseekable file"],
     "own stream as content": (lambda lib: {"content": own_async_stream(lib, pieces())}, SWAPPED),
     "own stream": (lambda lib: {"stream": own_async_stream(lib, pieces())}, SWAPPED),
-    "own stream over a list": (lambda lib: {"stream": own_async_stream(lib, pieces(), _stream=[b"raw"])}, SWAPPED),
-    "own stream with fields": (lambda lib: {"stream": own_async_stream(lib, pieces(), fields={"a": "1"})}, SWAPPED),
+    "own stream over a list": (
+        lambda lib: {"stream": own_async_stream(lib, pieces(), _stream=[b"raw"])},
+        SWAPPED,
+    ),
+    "own stream with fields": (
+        lambda lib: {"stream": own_async_stream(lib, pieces(), fields={"a": "1"})},
+        SWAPPED,
+    ),
 }
-NOT_OF_HTTPX = {name: case for name, case in ONE_SHOT_SYNC.items() if not name.startswith(("own stream", "multipart"))}
-ENCODED = multipart(b"value").replace(b'; filename="a.bin"\r\nContent-Type: application/octet-stream', b"")
+NOT_OF_HTTPX = {
+    name: case
+    for name, case in ONE_SHOT_SYNC.items()
+    if not name.startswith(("own stream", "multipart"))
+}
+ENCODED = multipart(b"value").replace(
+    b'; filename="a.bin"\r\nContent-Type: application/octet-stream', b""
+)
 ONE_SHOT_REQUESTS = {
     **NOT_OF_HTTPX,
-    "multipart encoder": (lambda _: {"content": MultipartEncoder({"f": "value"}, boundary="frontier")}, ENCODED),
+    "multipart encoder": (
+        lambda _: {"content": MultipartEncoder({"f": "value"}, boundary="frontier")},
+        ENCODED,
+    ),
 }
 
 
@@ -492,17 +574,27 @@ ONE_SHOT = [
 
 
 @pytest.mark.parametrize(("lane", "make", "expected"), ONE_SHOT)
-def test_a_consumed_body_gives_the_caller_the_servers_own_answer(lane, make, expected, server, path):
-    """A generator that was read cannot be sent again: the 503 comes back, with its body; never StreamConsumed."""
+def test_a_consumed_body_gives_the_caller_the_servers_own_answer(
+    lane, make, expected, server, path
+):
+    """A generator that was read cannot be sent again: the 503 comes back, with its body; never
+    StreamConsumed.
+    """
     server.script(path, "503;header=X-Which:first;body=11", 200)
     response = lane.put(server.url + path, **make(lane.library))
-    assert (response.status_code, response.headers["x-which"], response.text) == (503, "first", "0123456789a")
+    assert (response.status_code, response.headers["x-which"], response.text) == (
+        503,
+        "first",
+        "0123456789a",
+    )
     assert seen(server, path) == [(len(expected), digest(expected), True)]
     assert forbear.record_of(response).reason == "body-consumed"
 
 
 @pytest.mark.parametrize(("lane", "make", "expected"), ONE_SHOT)
-def test_a_consumed_body_gives_the_caller_the_librarys_own_error(lane, make, expected, server, path):
+def test_a_consumed_body_gives_the_caller_the_librarys_own_error(
+    lane, make, expected, server, path
+):
     """Read and then dropped: the library's own exception, one arrival."""
     server.script(path, "close", 200)
     error, text = lane.disconnected
@@ -523,14 +615,18 @@ def test_an_unread_body_is_sent_after_all_once_the_connection_works(lane, make, 
             if event.name == "retry_scheduled":
                 server.start()
 
-        response = lane.send("POST", server.url + path, options={"on_event": [open_again]}, **make(lane.library))
+        response = lane.send(
+            "POST", server.url + path, options={"on_event": [open_again]}, **make(lane.library)
+        )
         assert response.status_code == 200
         assert seen(server, path) == [(len(expected), digest(expected), True)]
     assert forbear.record_of(response).retries == 1
 
 
 class LooksReiterable:
-    """Each pass has its own generator, and all of them drain one source: the second pass is empty."""
+    """Each pass has its own generator, and all of them drain one source: the second pass is
+    empty.
+    """
 
     def __init__(self, chunks):
         self._source = iter(chunks)
@@ -573,7 +669,9 @@ DISGUISED = [
 
 @pytest.mark.parametrize(("lane", "cls", "prefix"), DISGUISED)
 def test_a_body_that_only_looks_re_iterable_never_arrives_empty(lane, cls, prefix, server, path):
-    """No second body that differs from the first is ever complete, so the server cannot take it for one."""
+    """No second body that differs from the first is ever complete, so the server cannot take it for
+    one.
+    """
     server.script(path, 503, 200)
     with pytest.raises(lane.transport_error, match="cannot be sent again"):
         lane.put(server.url + path, content=cls(pieces()))
@@ -582,8 +680,12 @@ def test_a_body_that_only_looks_re_iterable_never_arrives_empty(lane, cls, prefi
 
 
 @pytest.mark.parametrize(("lane", "cls", "prefix"), DISGUISED)
-def test_a_body_that_only_looks_re_iterable_never_arrives_without_its_beginning(lane, cls, prefix, server, path):
-    """The first pass was cut half-way, the second would go on behind it: the rest must not pass for the whole."""
+def test_a_body_that_only_looks_re_iterable_never_arrives_without_its_beginning(
+    lane, cls, prefix, server, path
+):
+    """The first pass was cut half-way, the second would go on behind it: the rest must not pass for
+    the whole.
+    """
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
     server.script(path, "reset-head;delay=50", 200)  # the body is on its way by then
     with pytest.raises(lane.transport_error):
@@ -592,7 +694,9 @@ def test_a_body_that_only_looks_re_iterable_never_arrives_without_its_beginning(
     assert server.executed(path) == 0
 
 
-@pytest.mark.parametrize("lane", [*SYNC, URLLIB3])  # requests adds Transfer-Encoding to the length it was given
+@pytest.mark.parametrize(
+    "lane", [*SYNC, URLLIB3]
+)  # requests adds Transfer-Encoding to the length it was given
 def test_a_second_pass_of_other_bytes_is_not_completed(lane, server, path):
     """The same length, declared beforehand, other bytes: the last of them is not sent."""
 
@@ -613,7 +717,9 @@ def test_a_second_pass_of_other_bytes_is_not_completed(lane, server, path):
 
 @pytest.mark.parametrize("lane", SYNC + BOTH)
 def test_a_file_that_says_it_can_seek_and_cannot_is_sent_once(lane, server, path):
-    """Some files have tell() and seek() that only raise: they can be sent, and cannot be sent again."""
+    """Some files have tell() and seek() that only raise: they can be sent, and cannot be sent
+    again.
+    """
 
     class Liar(Unseekable):
         def seekable(self):
@@ -626,7 +732,9 @@ def test_a_file_that_says_it_can_seek_and_cannot_is_sent_once(lane, server, path
 
 @pytest.mark.parametrize("lane", ASYNC)
 def test_an_async_file_that_cannot_seek_is_sent_once(lane, server, path):
-    """aiofiles answers seekable() with a coroutine; a pipe then says only in tell() that it has no position."""
+    """aiofiles answers seekable() with a coroutine; a pipe then says only in tell() that it has no
+    position.
+    """
 
     class Pipe:
         def __init__(self):
@@ -656,7 +764,9 @@ def test_an_async_file_that_cannot_seek_is_sent_once(lane, server, path):
 # The buffer.
 
 BUFFERED = [
-    pytest.param(lane.values[0], generator if lane.values[0].backend is None else agenerator, id=lane.id)
+    pytest.param(
+        lane.values[0], generator if lane.values[0].backend is None else agenerator, id=lane.id
+    )
     for lane in LANES
 ]
 BUFFERED_BY_ALL = BUFFERED + [
@@ -670,16 +780,22 @@ BUFFERED_BY_ALL = BUFFERED + [
 def test_a_one_shot_body_that_fits_the_buffer_is_sent_again(lane, one_shot, server, path):
     """body_buffer of exactly its size: replayed, the same bytes on each of three attempts."""
     server.script(path, 503, "close", 200)
-    response = lane.put(server.url + path, content=one_shot(pieces()), options={"body_buffer": len(PAYLOAD)})
+    response = lane.put(
+        server.url + path, content=one_shot(pieces()), options={"body_buffer": len(PAYLOAD)}
+    )
     assert response.status_code == 200
     assert seen(server, path) == [(len(PAYLOAD), digest(PAYLOAD), True)] * 3
 
 
 @pytest.mark.parametrize(("lane", "one_shot"), BUFFERED_BY_ALL)
-def test_a_one_shot_body_one_byte_too_long_for_the_buffer_is_not_sent_again(lane, one_shot, server, path):
+def test_a_one_shot_body_one_byte_too_long_for_the_buffer_is_not_sent_again(
+    lane, one_shot, server, path
+):
     """What does not fit is refused: the caller gets the 503, and the server one whole body."""
     server.script(path, 503, 200)
-    response = lane.put(server.url + path, content=one_shot(pieces()), options={"body_buffer": len(PAYLOAD) - 1})
+    response = lane.put(
+        server.url + path, content=one_shot(pieces()), options={"body_buffer": len(PAYLOAD) - 1}
+    )
     assert response.status_code == 503
     assert forbear.record_of(response).reason == "body-consumed"
     assert seen(server, path) == [(len(PAYLOAD), digest(PAYLOAD), True)]
@@ -687,25 +803,36 @@ def test_a_one_shot_body_one_byte_too_long_for_the_buffer_is_not_sent_again(lane
 
 @pytest.mark.parametrize(("lane", "one_shot"), BUFFERED_BY_ALL)
 def test_a_buffered_body_whose_upload_was_cut_goes_on_from_its_source(lane, one_shot, server, path):
-    """Cut half-way: the next attempt sends what was kept, and then what the generator had not yet given."""
+    """Cut half-way: the next attempt sends what was kept, and then what the generator had not yet
+    given.
+    """
     chunks = numbered(50_000)  # 20 MB: more than the sockets of loopback hold
     server.script(path, "reset-head;delay=50", 200)  # the body is on its way by then
-    response = lane.put(server.url + path, content=one_shot(chunks), options={"body_buffer": 20_000_000})
+    response = lane.put(
+        server.url + path, content=one_shot(chunks), options={"body_buffer": 20_000_000}
+    )
     assert response.status_code == 200
     assert seen(server, path)[1:] == [(20_000_000, digest(b"".join(chunks)), True)]
 
 
 @pytest.mark.parametrize("lane", SYNC + BOTH)
 def test_a_buffered_file_that_cannot_seek_is_sent_again(lane, server, path):
-    """The buffer serves unseekable files as it serves generators, in httpx's multipart and requests' encoder too."""
+    """The buffer serves unseekable files as it serves generators, in httpx's multipart and
+    requests' encoder too.
+    """
     cases = [({"content": Unseekable()}, PAYLOAD)]
     if lane is REQUESTS.values[0]:
         cases.append(({"content": MultipartEncoder({"f": "value"}, boundary="frontier")}, ENCODED))
     elif lane is not URLLIB3.values[0]:
-        cases.append(({"files": {"f": ("a.bin", Unseekable())}, "headers": FORM}, multipart(PAYLOAD)))
+        cases.append(
+            ({"files": {"f": ("a.bin", Unseekable())}, "headers": FORM}, multipart(PAYLOAD))
+        )
     for asked, expected in cases:
         server.script(path, 503, 200)
-        assert lane.put(server.url + path, **asked, options={"body_buffer": 1_000_000}).status_code == 200
+        assert (
+            lane.put(server.url + path, **asked, options={"body_buffer": 1_000_000}).status_code
+            == 200
+        )
         assert seen(server, path)[-2:] == [(len(expected), digest(expected), True)] * 2
 
 
@@ -733,8 +860,12 @@ def test_the_buffer_never_holds_more_than_its_size(lane, server, path):
 @pytest.mark.parametrize(("lane", "one_shot"), BUFFERED)
 @pytest.mark.parametrize("body_buffer", [0, 1_000_000])
 @pytest.mark.parametrize("kind", [KeyError, OSError, "ReadError", "ConnectError"])
-def test_an_error_of_the_callers_own_iterator_comes_back_as_it_is(lane, one_shot, body_buffer, kind, server, path):
-    """It is no fault of the network, even where it is a class of the library's: not retried, not translated."""
+def test_an_error_of_the_callers_own_iterator_comes_back_as_it_is(
+    lane, one_shot, body_buffer, kind, server, path
+):
+    """It is no fault of the network, even where it is a class of the library's: not retried, not
+    translated.
+    """
     kind = getattr(lane.library, kind) if isinstance(kind, str) else kind
     error = kind("while the source was read")
 
@@ -761,7 +892,9 @@ def test_an_error_of_the_callers_own_iterator_comes_back_as_it_is(lane, one_shot
 def test_an_error_of_the_callers_own_iterator_comes_back_as_the_bare_library_gives_it(
     lane, body_buffer, kind, server, path
 ):
-    """requests and urllib3 translate an OSError; it is the caller's all the same, and not retried."""
+    """requests and urllib3 translate an OSError; it is the caller's all the same, and not
+    retried.
+    """
     error = kind("while the source was read")
 
     def failing():
@@ -784,9 +917,13 @@ def test_an_error_of_the_callers_own_iterator_comes_back_as_the_bare_library_giv
 
 @pytest.mark.parametrize("lane", SYNC)
 def test_a_request_sent_twice_by_the_caller_fails_as_in_the_bare_library(lane, server, path):
-    """Sending the same request object again with a spent generator is the caller's mistake, and httpx says so."""
+    """Sending the same request object again with a spent generator is the caller's mistake, and
+    httpx says so.
+    """
     server.script(path, 200)
-    with lane.library.Client(transport=lane.ours.RetryTransport(lane.library.HTTPTransport(verify=NO_TLS))) as client:
+    with lane.library.Client(
+        transport=lane.ours.RetryTransport(lane.library.HTTPTransport(verify=NO_TLS))
+    ) as client:
         request = client.build_request("PUT", server.url + path, content=generator(pieces()))
         assert client.send(request).status_code == 200
         with pytest.raises(lane.library.StreamConsumed):
@@ -808,7 +945,11 @@ OF_OTHERS = {
     "disguised": (lambda: {"content": LooksReiterable(pieces())}, {}, False),
 }
 OF_REQUESTS = OF_OTHERS | {
-    "encoder": (lambda: {"content": MultipartEncoder({"f": "value"}, boundary="frontier")}, {}, False),
+    "encoder": (
+        lambda: {"content": MultipartEncoder({"f": "value"}, boundary="frontier")},
+        {},
+        False,
+    ),
 }
 HOPS = [
     pytest.param(lane.values[0], *case, id=f"{lane.id}-{name}")
@@ -823,13 +964,21 @@ HOPS = [
             "list": (lambda: {"content": pieces()}, {}, True),
             "iterator": (lambda: {"content": iter(pieces())}, {}, False),
             "kept iterator": (lambda: {"content": HandsOutTheSame(pieces())}, {}, False),
-            "buffered": (lambda: {"content": generator(pieces())}, {"body_buffer": len(PAYLOAD)}, True),
+            "buffered": (
+                lambda: {"content": generator(pieces())},
+                {"body_buffer": len(PAYLOAD)},
+                True,
+            ),
         }
         if lane.values[0].backend is None
         else {
             "class": (lambda: {"content": AnewAsync()}, {}, True),
             "iterator": (lambda: {"content": AsyncIterator(pieces())}, {}, False),
-            "buffered": (lambda: {"content": agenerator(pieces())}, {"body_buffer": len(PAYLOAD)}, True),
+            "buffered": (
+                lambda: {"content": agenerator(pieces())},
+                {"body_buffer": len(PAYLOAD)},
+                True,
+            ),
         }
     ).items()
 ]
@@ -837,7 +986,9 @@ HOPS = [
 
 @pytest.mark.parametrize(("lane", "make", "options", "arrives"), HOPS)
 def test_a_body_follows_a_307_whole_or_not_at_all(lane, make, options, arrives, server, path):
-    """A redirected call is one call: the bare library would send an iterator's second pass, which is empty."""
+    """A redirected call is one call: the bare library would send an iterator's second pass, which
+    is empty.
+    """
     server.script(path, "307;executes=0;header=Location:" + path + "-moved")
     server.script(path + "-moved", 503, 200)
     asked = {"options": options, **make()}
@@ -853,14 +1004,20 @@ def test_a_body_follows_a_307_whole_or_not_at_all(lane, make, options, arrives, 
 
 @pytest.mark.parametrize("lane", BOTH)
 def test_what_is_sent_after_a_redirect_is_a_body_of_its_own(lane, server, path, tmp_path):
-    """The same objects again, put elsewhere or changed by their owner: nothing is left of the redirected call."""
+    """The same objects again, put elsewhere or changed by their owner: nothing is left of the
+    redirected call.
+    """
     file, changing = file_of(tmp_path), Changing()
     for body, change in ((file, lambda: file.seek(100)), (changing, changing.change)):
         server.script(path, "307;executes=0;header=Location:" + path + "-moved")
         server.script(path + "-moved", 200)
         first = lane.put(server.url + path, content=body)
         change()
-        assert lane.put(server.url + path + "-moved", content=body).status_code == first.status_code == 200
+        assert (
+            lane.put(server.url + path + "-moved", content=body).status_code
+            == first.status_code
+            == 200
+        )
     assert complete(server, path + "-moved") == [
         *(digest(PAYLOAD), digest(PAYLOAD[100:])),
         *(digest(b"before"), digest(b"after it")),
@@ -879,7 +1036,9 @@ class Changing:
 
 @pytest.mark.parametrize("lane", LANES)
 def test_a_generator_does_not_follow_a_307_with_the_librarys_own_error(lane, server, path):
-    """httpx refuses a second pass over a generator by itself: what users catch stays what it was."""
+    """httpx refuses a second pass over a generator by itself: what users catch stays what it
+    was.
+    """
     server.script(path, "307;executes=0;header=Location:" + path + "-moved")
     made = generator(pieces()) if lane.backend is None else agenerator(pieces())
     with pytest.raises(lane.library.StreamConsumed):
@@ -893,12 +1052,18 @@ def self_following(lane: Lane, url: str, *, options: dict[str, Any], **asked: An
     options = {"clock": FakeClock(), "random": lambda: 0.5, **options}
     if lane.backend is None:
         transport = lane.ours.RetryTransport(lane.library.HTTPTransport(verify=NO_TLS), **options)
-        with lane.library.Client(transport=transport, trust_env=False, follow_redirects=True) as client:
+        with lane.library.Client(
+            transport=transport, trust_env=False, follow_redirects=True
+        ) as client:
             return client.put(url, **asked)
 
     async def follow():
-        transport = lane.ours.AsyncRetryTransport(lane.library.AsyncHTTPTransport(verify=NO_TLS), **options)
-        async with lane.library.AsyncClient(transport=transport, trust_env=False, follow_redirects=True) as client:
+        transport = lane.ours.AsyncRetryTransport(
+            lane.library.AsyncHTTPTransport(verify=NO_TLS), **options
+        )
+        async with lane.library.AsyncClient(
+            transport=transport, trust_env=False, follow_redirects=True
+        ) as client:
             return await client.put(url, **asked)
 
     return anyio.run(follow, backend=lane.backend)
@@ -906,10 +1071,14 @@ def self_following(lane: Lane, url: str, *, options: dict[str, Any], **asked: An
 
 @pytest.mark.parametrize("lane", SYNC)
 def test_a_one_shot_body_through_two_stacked_transports_gives_the_answer(lane, server, path):
-    """The outer guard is no re-iterable body to the inner transport: the 503 comes back, not an error."""
+    """The outer guard is no re-iterable body to the inner transport: the 503 comes back, not an
+    error.
+    """
     server.script(path, "503;body=3", 200)
     inner = lane.ours.RetryTransport(lane.library.HTTPTransport(verify=NO_TLS), clock=FakeClock())
-    with lane.library.Client(transport=lane.ours.RetryTransport(inner, clock=FakeClock())) as client:
+    with lane.library.Client(
+        transport=lane.ours.RetryTransport(inner, clock=FakeClock())
+    ) as client:
         response = client.put(server.url + path, content=generator(pieces()))
     assert (response.status_code, response.text) == (503, "012")
     assert seen(server, path) == [(len(PAYLOAD), digest(PAYLOAD), True)]
@@ -920,14 +1089,18 @@ def test_a_file_through_two_stacked_transports_is_sent_again_once(lane, server, 
     """A replayable body stays replayable below a second transport."""
     server.script(path, 503, 200)
     inner = lane.ours.RetryTransport(lane.library.HTTPTransport(verify=NO_TLS), clock=FakeClock())
-    with lane.library.Client(transport=lane.ours.RetryTransport(inner, clock=FakeClock())) as client:
+    with lane.library.Client(
+        transport=lane.ours.RetryTransport(inner, clock=FakeClock())
+    ) as client:
         assert client.put(server.url + path, content=io.BytesIO(PAYLOAD)).status_code == 200
     assert seen(server, path) == [(len(PAYLOAD), digest(PAYLOAD), True)] * 2
 
 
 @pytest.mark.parametrize("lane", LANES)
 def test_the_callers_request_keeps_its_own_body(lane, server, path):
-    """The guard stands on our copy of the request; the request of the response is the caller's own."""
+    """The guard stands on our copy of the request; the request of the response is the caller's
+    own.
+    """
     server.script(path, 200)
     make = ONE_SHOT_SYNC["generator"] if lane.backend is None else ONE_SHOT_ASYNC["async generator"]
     response = lane.put(server.url + path, **make[0](lane.library))

@@ -1,4 +1,6 @@
-"""breaker=: refused at once in the library's own family, probed by few, and nothing stays taken, on every adapter."""
+"""breaker=: refused at once in the library's own family, probed by few, and nothing stays taken, on
+every adapter.
+"""
 
 import logging
 import pickle
@@ -44,7 +46,9 @@ async def outcome(adapter, client, method="GET", url=URL, **request):
 
 
 async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
-    """In the library's own family, with the time left; nothing is sent, no token taken, and it is on the record."""
+    """In the library's own family, with the time left; nothing is sent, no token taken, and it is
+    on the record.
+    """
     inner, budget = adapter.watched([503]), RetryBudget(ratio=0, floor_per_second=0)
     options = {"policy": ONCE, "breaker": CircuitBreaker(), "budget": budget, **quick}
     async with adapter.client(inner, **options) as client:
@@ -143,7 +147,9 @@ async def test_a_request_that_is_off_is_forwarded_untouched(adapter, quick):
     async with adapter.client([503], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
         await outcome(adapter, client)
         assert await outcome(adapter, client, extensions={"forbear": False}) == 503
-        assert isinstance(await outcome(adapter, client, extensions={"forbear": {}}), adapter.CircuitOpenError)
+        assert isinstance(
+            await outcome(adapter, client, extensions={"forbear": {}}), adapter.CircuitOpenError
+        )
 
 
 async def test_override_does_not_go_around_it(adapter, quick):
@@ -175,7 +181,9 @@ async def test_a_probe_that_fails_opens_it_for_twice_as_long(adapter, quick):
 
 @pytest.mark.parametrize("call", ["plain", "special"])
 async def test_a_retry_takes_its_permit_after_the_wait(adapter, quick, call):
-    """It planned to wait longer than the circuit is open; meanwhile a probe of another call opened it again."""
+    """It planned to wait longer than the circuit is open; meanwhile a probe of another call opened
+    it again.
+    """
     breaker = CircuitBreaker(1, open_for=5.0)
     clock = quick["clock"]
 
@@ -183,12 +191,20 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, quick, call):
         def sleep(self, seconds):
             super().sleep(seconds)
             permit = breaker.admit(ORIGIN, self.monotonic()).permit
-            breaker.record(ORIGIN, failed=True, sent_at=self.monotonic(), now=self.monotonic(), permit=permit)
+            breaker.record(
+                ORIGIN, failed=True, sent_at=self.monotonic(), now=self.monotonic(), permit=permit
+            )
 
     inner, budget = adapter.watched([503, 200]), RetryBudget(ratio=0, floor_per_second=0, burst=20)
     policy = RetryPolicy(backoff=Fixed(7.0), total_timeout=None if call == "plain" else 100.0)
     clock = Interrupted()
-    options = {"policy": policy, "breaker": breaker, "budget": budget, "clock": clock, "random": quick["random"]}
+    options = {
+        "policy": policy,
+        "breaker": breaker,
+        "budget": budget,
+        "clock": clock,
+        "random": quick["random"],
+    }
     with record() as events:
         async with adapter.client(inner, **options) as client:
             error = await outcome(adapter, client)
@@ -207,9 +223,16 @@ async def test_a_refusal_after_an_error_is_raised_from_it(adapter, quick):
 
     def open_again(event):
         if event.name == "retry_scheduled":
-            breaker.record(ORIGIN, failed=True, sent_at=0, now=quick["clock"].monotonic(), hint=60.0)
+            breaker.record(
+                ORIGIN, failed=True, sent_at=0, now=quick["clock"].monotonic(), hint=60.0
+            )
 
-    options = {"policy": RetryPolicy(backoff=Fixed(7.0)), "breaker": breaker, "on_event": [open_again], **quick}
+    options = {
+        "policy": RetryPolicy(backoff=Fixed(7.0)),
+        "breaker": breaker,
+        "on_event": [open_again],
+        **quick,
+    }
     async with adapter.client(["connect_error", 200], **options) as client:
         error = await outcome(adapter, client)
     assert isinstance(error, adapter.CircuitOpenError)
@@ -221,7 +244,13 @@ async def test_a_probe_with_a_failing_hook_or_listener_gives_its_permit_back(ada
         raise ZeroDivisionError
 
     breaker = CircuitBreaker(1)
-    options = {"policy": NOW, "breaker": breaker, "on_event": [broken], "before_attempt": broken, "retry_if": broken}
+    options = {
+        "policy": NOW,
+        "breaker": breaker,
+        "on_event": [broken],
+        "before_attempt": broken,
+        "retry_if": broken,
+    }
     async with adapter.client([503, 200], **options, **quick) as client:
         await outcome(adapter, client)
         quick["clock"].advance(30)
@@ -286,7 +315,9 @@ async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, specia
 
     breaker = CircuitBreaker(1)
     policy = ONCE.replace(total_timeout=1e6) if special else ONCE
-    async with adapter.client([503, interrupted, 200], policy=policy, breaker=breaker, **quick) as client:
+    async with adapter.client(
+        [503, interrupted, 200], policy=policy, breaker=breaker, **quick
+    ) as client:
         await outcome(adapter, client)
         quick["clock"].advance(30)
         with pytest.raises(KeyboardInterrupt):
@@ -310,7 +341,9 @@ async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapt
 
 @pytest.mark.parametrize("probes", [1, 3])
 async def test_a_crowd_half_open(adapter, server, probes):
-    """64 at once over the wire: at most ``probes`` in flight, the others refused in the library's family."""
+    """64 at once over the wire: at most ``probes`` in flight, the others refused in the library's
+    family.
+    """
     server.script("/down", 503)
     server.script("/crowd", "200;delay=30")
     breaker = CircuitBreaker(1, open_for=0.05, probes=probes, successes_to_close=10_000)
@@ -340,7 +373,9 @@ async def test_a_crowd_half_open(adapter, server, probes):
 async def test_observing_refuses_nothing(adapter, quick):
     breaker = CircuitBreaker(2, mode="observe")
     with record() as events:
-        async with adapter.client([503], policy=NOW, breaker=breaker, budget=None, **quick) as client:
+        async with adapter.client(
+            [503], policy=NOW, breaker=breaker, budget=None, **quick
+        ) as client:
             found = [record_of(await adapter.call(client, "GET", URL)).retries for _ in range(3)]
     assert found == [3, 3, 3]
     assert breaker.state(ORIGIN, quick["clock"].monotonic()) == "open"
@@ -351,10 +386,18 @@ async def test_observing_refuses_nothing(adapter, quick):
 
 
 async def test_every_edge_is_told_once(adapter, quick, caplog):
-    """WARNING when it opens, INFO otherwise; refused calls are told to listeners, and fill no log."""
+    """WARNING when it opens, INFO otherwise; refused calls are told to listeners, and fill no
+    log.
+    """
     told = []
     breaker = CircuitBreaker(2)
-    options = {"policy": ONCE, "breaker": breaker, "name": "orders", "on_event": [told.append], **quick}
+    options = {
+        "policy": ONCE,
+        "breaker": breaker,
+        "name": "orders",
+        "on_event": [told.append],
+        **quick,
+    }
     with caplog.at_level(logging.INFO, "forbear"):
         async with adapter.client([503, 503, 200], **options) as client:
             for _ in range(5):
@@ -371,20 +414,30 @@ async def test_every_edge_is_told_once(adapter, quick, caplog):
     assert [(event.reason, event.status, event.refused_delay) for event in refused] == [
         (Reason.CIRCUIT_OPEN, None, 30.0)
     ] * 3
-    logged = [(entry.levelname, entry.getMessage()) for entry in caplog.records if "circuit" in entry.getMessage()]
+    logged = [
+        (entry.levelname, entry.getMessage())
+        for entry in caplog.records
+        if "circuit" in entry.getMessage()
+    ]
     assert logged == [
         ("WARNING", f"circuit of {ORIGIN}: closed to open for 30 s, 2 failures in a row"),
         ("INFO", f"circuit of {ORIGIN}: open to half_open"),
         ("INFO", f"circuit of {ORIGIN}: half_open to closed"),
     ]
-    (opening,) = [entry for entry in caplog.records if entry.levelname == "WARNING" and "circuit" in entry.getMessage()]
+    (opening,) = [
+        entry
+        for entry in caplog.records
+        if entry.levelname == "WARNING" and "circuit" in entry.getMessage()
+    ]
     assert vars(opening)["forbear.event"] == "circuit_transition"
     assert vars(opening)["forbear.to_state"] == "open"
 
 
 async def test_a_rate_is_told_as_a_share(adapter, quick, caplog):
     breaker = CircuitBreaker(None, failure_rate=0.5, minimum_calls=4)
-    async with adapter.client([503, 200, 200, 503], policy=ONCE, breaker=breaker, **quick) as client:
+    async with adapter.client(
+        [503, 200, 200, 503], policy=ONCE, breaker=breaker, **quick
+    ) as client:
         for _ in range(4):
             await outcome(adapter, client)
     assert "closed to open for 30 s, 50% of the calls in the window failed" in caplog.text
@@ -394,7 +447,9 @@ async def test_a_rate_is_told_as_a_share(adapter, quick, caplog):
 
 
 async def test_a_server_that_is_down_is_asked_rarely(adapter, server):
-    """A real outage: 100 calls see five sendings at most, and the server is found again when it is back."""
+    """A real outage: 100 calls see five sendings at most, and the server is found again when it is
+    back.
+    """
     server.script("/down", *["reset"] * 3, *[503] * 200)
     breaker = CircuitBreaker(5, open_for=0.1)
     async with adapter.client(policy=NOW, breaker=breaker, budget=None) as client:
@@ -414,7 +469,9 @@ async def test_a_server_that_is_down_is_asked_rarely(adapter, server):
 async def test_a_server_that_hangs_is_left_alone(adapter, server):
     """Timeouts open it too: the third caller does not wait for one more."""
     server.script("/hang", "hang")
-    client = adapter.client(policy=ONCE, breaker=CircuitBreaker(2), settings=adapter.reading_for(0.05))
+    client = adapter.client(
+        policy=ONCE, breaker=CircuitBreaker(2), settings=adapter.reading_for(0.05)
+    )
     async with client as calls:
         errors = [await outcome(adapter, calls, url=server.url + "/hang") for _ in range(3)]
     assert [isinstance(error, CircuitOpenError) for error in errors] == [False, False, True]
@@ -423,9 +480,13 @@ async def test_a_server_that_hangs_is_left_alone(adapter, server):
 
 async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
     server.script("/hang", "hang")
-    async with adapter.client(policy=ONCE.replace(total_timeout=0.05), breaker=CircuitBreaker(2)) as client:
+    async with adapter.client(
+        policy=ONCE.replace(total_timeout=0.05), breaker=CircuitBreaker(2)
+    ) as client:
         errors = [await outcome(adapter, client, url=server.url + "/hang") for _ in range(3)]
-    assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [adapter.CircuitOpenError]
+    assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [
+        adapter.CircuitOpenError
+    ]
 
 
 async def test_a_redirect_is_no_failure(adapter, server):
@@ -455,13 +516,18 @@ async def test_a_mounted_session_shares_the_breaker_and_pickles(adapter):
     session = forbear.requests.mount(requests.Session(), ONCE, breaker=breaker, cooldown="all")
     assert len({id(each._strategy.breaker) for each in session.adapters.values()}) == 1
     (twin, _) = pickle.loads(pickle.dumps(session)).adapters.values()
-    assert (twin._strategy.breaker.consecutive_failures, twin._strategy.breaker.open_for) == (3, 7.0)
+    assert (twin._strategy.breaker.consecutive_failures, twin._strategy.breaker.open_for) == (
+        3,
+        7.0,
+    )
     assert twin._strategy.cooldown == "all"
 
 
 @pytest.mark.adapters("sync", "urllib3-family")
 async def test_threads_through_one_client_lose_no_permit(adapter):
-    """Half-open, 64 threads, each probe fails or is answered: after it all a call still gets through."""
+    """Half-open, 64 threads, each probe fails or is answered: after it all a call still gets
+    through.
+    """
     lock, in_flight, most = threading.Lock(), 0, 0
 
     def answer(request):
@@ -475,7 +541,9 @@ async def test_threads_through_one_client_lose_no_permit(adapter):
         return 429  # says nothing of the origin: the circuit stays half-open
 
     clock, breaker = FakeClock(), CircuitBreaker(1, probes=4)
-    async with adapter.client([503, *[answer] * 5_000], policy=ONCE, breaker=breaker, clock=clock) as client:
+    async with adapter.client(
+        [503, *[answer] * 5_000], policy=ONCE, breaker=breaker, clock=clock
+    ) as client:
         await outcome(adapter, client)
         clock.advance(30)
 

@@ -1,4 +1,6 @@
-"""P6 under cancellation: whenever a task is cancelled, nothing stays open and nothing stays taken."""
+"""P6 under cancellation: whenever a task is cancelled, nothing stays open and nothing stays
+taken.
+"""
 
 import asyncio
 
@@ -64,11 +66,17 @@ async def cancel_when(event, adapter, client):
     return ended
 
 
-@pytest.mark.parametrize("steps", [[], [503], [503, 502]], ids=["attempt-1", "attempt-2", "attempt-3"])
+@pytest.mark.parametrize(
+    "steps", [[], [503], [503, 502]], ids=["attempt-1", "attempt-2", "attempt-3"]
+)
 async def test_cancelled_while_sending(adapter, budget, steps, clock):
-    """The attempt is over, the failed responses before it are closed; a retry that was sent stays paid for."""
+    """The attempt is over, the failed responses before it are closed; a retry that was sent stays
+    paid for.
+    """
     inner = Stuck(adapter, steps)
-    async with adapter.client(inner, policy=RetryPolicy(backoff=Fixed(0)), budget=budget, clock=clock) as client:
+    async with adapter.client(
+        inner, policy=RetryPolicy(backoff=Fixed(0)), budget=budget, clock=clock
+    ) as client:
         with anyio.fail_after(5):
             assert await cancel_when(inner.reached, adapter, client) == ["cancelled"]
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20 - len(steps)
@@ -142,7 +150,9 @@ async def test_an_inner_transport_that_ignores_timeouts_is_cut_off(adapter, quic
 
 
 async def test_tasks_do_not_share_a_call(adapter, clock):
-    """Many calls at once through one transport each have attempts, waits and records of their own."""
+    """Many calls at once through one transport each have attempts, waits and records of their
+    own.
+    """
     inner = ScriptedTransport([lambda request: 200 if request.extensions["try"].pop() else 503])
 
     records = {}

@@ -16,7 +16,9 @@ LONG = RetryPolicy(backoff=Fixed(30))  # of real time
 
 
 async def close_while_waiting(adapter, client, waiting, calls=1):
-    """Begin calls through the client, close what retries once all of them wait; return how each ended."""
+    """Begin calls through the client, close what retries once all of them wait; return how each
+    ended.
+    """
     ended = []
 
     async def call(n):
@@ -56,7 +58,9 @@ def note_waits(waiting):
 async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapsed):
     """The answer comes back with its status and story; its retry is given back."""
     inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
-    async with adapter.client(inner, policy=LONG, budget=budget, on_event=note_waits(waiting)) as client:
+    async with adapter.client(
+        inner, policy=LONG, budget=budget, on_event=note_waits(waiting)
+    ) as client:
         elapsed()
         (response,) = await close_while_waiting(adapter, client, waiting)
         assert elapsed() < 2
@@ -82,7 +86,9 @@ async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
 async def test_all_waiting_calls_wake(adapter, budget):
     """Twenty calls in a long wait, one close: twenty answers."""
     inner, waiting = adapter.watched([503]), []
-    async with adapter.client(inner, policy=LONG, budget=budget, on_event=note_waits(waiting)) as client:
+    async with adapter.client(
+        inner, policy=LONG, budget=budget, on_event=note_waits(waiting)
+    ) as client:
         ended = await close_while_waiting(adapter, client, waiting, calls=20)
     assert [response.status_code for response in ended] == [503] * 20
     assert inner.closings == [1] * 20
@@ -166,7 +172,9 @@ async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
 
 
 async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
-    """A strategy may ask for a wait first: closed meanwhile, the call has nothing but an error of the library."""
+    """A strategy may ask for a wait first: closed meanwhile, the call has nothing but an error of
+    the library.
+    """
     taken, ended = [], []
 
     class Slow:
@@ -195,7 +203,9 @@ async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
 
 
 async def test_a_transport_that_was_closed_can_be_used_again(adapter, quick):
-    """A close ends the calls that had begun; one that begins later, in a test at the same instant, has its retries."""
+    """A close ends the calls that had begun; one that begins later, in a test at the same instant,
+    has its retries.
+    """
     async with adapter.client([503, 200], **quick) as client:
         await adapter.shut(client)
         response = await adapter.call(client, "GET", URL)
@@ -227,7 +237,9 @@ async def test_an_async_transport_closed_before_the_wait_does_not_wait(adapter, 
 
     def closes(event):
         if event.name == "retry_scheduled":
-            with pytest.raises(StopIteration):  # the scripted inner transport closes without waiting
+            with pytest.raises(
+                StopIteration
+            ):  # the scripted inner transport closes without waiting
                 transport.aclose().send(None)
 
     transport = adapter.transport([503, 200], policy=LONG, on_event=[closes])

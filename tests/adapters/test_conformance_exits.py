@@ -1,7 +1,8 @@
-"""P6: nothing leaks. Every way out of the loop closes failed responses, gives back what was not used, and no more.
+"""P6: nothing leaks. Every way out of the loop closes failed responses, gives back what was not
+used, and no more.
 
-Tokens: a budget of 20 that only a refund refills, so what a call has taken can be read off at its end.
-The ways out by cancellation and by close() are in test_cancellation.py and test_close.py.
+Tokens: a budget of 20 that only a refund refills, so what a call has taken can be read off at its
+end. The ways out by cancellation and by close() are in test_cancellation.py and test_close.py.
 """
 
 import contextlib
@@ -40,7 +41,9 @@ async def test_success_at_once(adapter, quick, budget):
 
 
 async def test_success_after_retries(adapter, quick, budget):
-    """Each retry that was sent is paid for; the failed responses are closed, the last one is the caller's."""
+    """Each retry that was sent is paid for; the failed responses are closed, the last one is the
+    caller's.
+    """
     inner = adapter.watched([503, (502, {}, b"sorry"), (200, {}, b"fine")])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         response = await adapter.open(client, "GET", URL)
@@ -59,7 +62,9 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
     server.script("/thing", step, 200)
     gc.disable()
     try:
-        async with adapter.client(policy=STEADY, settings=adapter.reading_for(0.3), **quick) as client:
+        async with adapter.client(
+            policy=STEADY, settings=adapter.reading_for(0.3), **quick
+        ) as client:
             response = await adapter.call(client, "GET", server.url + "/thing")
             record = record_of(response)
         del client, response
@@ -73,8 +78,12 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
 
 
 @pytest.mark.parametrize("step", ["reset", "garbage"])
-async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(adapter, server, quick, step):
-    """A call that is made, and saved, in an ``except`` block: what is re-raised after it still says where it began."""
+async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(
+    adapter, server, quick, step
+):
+    """A call that is made, and saved, in an ``except`` block: what is re-raised after it still says
+    where it began.
+    """
     server.script("/thing", step, 200)
 
     def begin():
@@ -175,7 +184,10 @@ async def test_the_callers_own_exception(adapter, server, quick, budget, attempt
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         with pytest.raises(OSError) as caught:
             await adapter.call(
-                client, "PUT", server.url + "/thing", content=AsyncBody() if adapter.is_async else Body()
+                client,
+                "PUT",
+                server.url + "/thing",
+                content=AsyncBody() if adapter.is_async else Body(),
             )
         assert all(connection.is_idle() for connection in inner._pool.connections)
     assert caught.value is own
@@ -231,16 +243,25 @@ async def test_what_is_no_exception_is_never_retried(adapter, quick, budget, att
 
 
 async def test_four_attempts_use_one_connection(adapter, server, quick):
-    """A failed response with a small body is read to its end, so that its connection can be used again."""
+    """A failed response with a small body is read to its end, so that its connection can be used
+    again.
+    """
     server.script("/thing", "503", "429;retry-after=0;body=60000", "500;chunked=1", 200)
     async with adapter.client(**quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.status_code == 200
-    assert [(each.connection, each.nth) for each in server.requests()] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [(each.connection, each.nth) for each in server.requests()] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (1, 4),
+    ]
 
 
 @pytest.mark.parametrize(
-    "body", ["body=70000", "body=400000;chunked=1", "body=70000;drip=300"], ids=["length", "chunked", "slow"]
+    "body",
+    ["body=70000", "body=400000;chunked=1", "body=70000;drip=300"],
+    ids=["length", "chunked", "slow"],
 )
 async def test_a_large_failed_body_is_not_read(adapter, server, quickest, body):
     """More than 64 KiB costs more than a new connection: closed instead."""
@@ -281,7 +302,9 @@ async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
         async def handle_async_request(self, request):
             return self.handle_request(request)
 
-    response = await adapter.send(adapter.transport(Inner(), **quick), adapter.library.Request("GET", URL))
+    response = await adapter.send(
+        adapter.transport(Inner(), **quick), adapter.library.Request("GET", URL)
+    )
     assert response.status_code == 200
 
 
@@ -328,11 +351,15 @@ async def test_draining_keeps_the_deadline(adapter, server, quickest):
     ids=["answers", "large-and-reset", "hang", "garbage", "gave-up", "cut", "reset-body"],
 )
 async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, quick, steps):
-    """After any mixture of faults no connection is busy, none is queued for, and closing the client frees them all."""
+    """After any mixture of faults no connection is busy, none is queued for, and closing the client
+    frees them all.
+    """
     server.script("/thing", *steps)
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     inner = adapter.inner()
-    async with adapter.client(inner, settings=adapter.reading_for(0.08) if "hang" in steps else {}, **quick) as client:
+    async with adapter.client(
+        inner, settings=adapter.reading_for(0.08) if "hang" in steps else {}, **quick
+    ) as client:
         for _ in range(3):
             with contextlib.suppress(adapter.transport_error):
                 await adapter.call(client, "GET", server.url + "/thing")

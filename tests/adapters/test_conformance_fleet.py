@@ -1,4 +1,6 @@
-"""P5: retries stay a bounded share of traffic, per process and across everything that shares a budget."""
+"""P5: retries stay a bounded share of traffic, per process and across everything that shares a
+budget.
+"""
 
 import time
 
@@ -12,7 +14,8 @@ URL = "http://api.example.com/thing"
 
 
 async def test_retries_under_a_total_outage_are_a_tenth_of_traffic(adapter, quick):
-    """200 calls that all fail: burst 7, and 0.1 from each call but the first, which finds the bucket full.
+    """200 calls that all fail: burst 7, and 0.1 from each call but the first, which finds the
+    bucket full.
 
     7 + 0.1 × 199 = 26.9 tokens: 26 retries, and not the 600 that max_attempts=4 would allow.
     """
@@ -31,7 +34,9 @@ async def test_retries_under_a_total_outage_are_a_tenth_of_traffic(adapter, quic
 
 
 async def test_an_outage_over_the_wire_stays_within_the_bound(adapter, server):
-    """The server counts at most 1.1 × calls + burst + floor × seconds requests, whatever number runs at once."""
+    """The server counts at most 1.1 × calls + burst + floor × seconds requests, whatever number
+    runs at once.
+    """
     server.script("/thing", 503)
     began = time.monotonic()
     async with adapter.client(policy=RetryPolicy(backoff=Fixed(0.001), max_attempts=10)) as client:
@@ -51,7 +56,10 @@ async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=5)
     options = {"budget": budget, "policy": RetryPolicy(backoff=Fixed(0)), **quick}
     async with adapter.client([503], **options) as one, adapter.client([503], **options) as other:
-        retries = [record_of(await adapter.call(client, "GET", URL)).retries for client in (one, other, one, other)]
+        retries = [
+            record_of(await adapter.call(client, "GET", URL)).retries
+            for client in (one, other, one, other)
+        ]
     assert retries == [3, 2, 0, 0]
 
 
@@ -67,7 +75,9 @@ async def test_a_retry_that_the_server_scheduled_is_cheap(adapter, quick):
     """It costs a quarter of a token: the server knows what it can take."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=2)
     policy = RetryPolicy(max_attempts=100, backoff=Fixed(0))
-    async with adapter.client([(503, {"Retry-After": "1"})], budget=budget, policy=policy, **quick) as client:
+    async with adapter.client(
+        [(503, {"Retry-After": "1"})], budget=budget, policy=policy, **quick
+    ) as client:
         record = record_of(await adapter.call(client, "GET", URL))
     assert record.reason is Reason.BUDGET_EXHAUSTED
     assert record.retries == 8  # 2 / 0.25
@@ -76,9 +86,12 @@ async def test_a_retry_that_the_server_scheduled_is_cheap(adapter, quick):
 async def test_each_origin_has_an_allowance_of_its_own(adapter, quick):
     """One origin's outage does not use up what another may need."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    async with adapter.client([503], budget=budget, policy=RetryPolicy(backoff=Fixed(0)), **quick) as client:
+    async with adapter.client(
+        [503], budget=budget, policy=RetryPolicy(backoff=Fixed(0)), **quick
+    ) as client:
         retries = [
-            record_of(await adapter.call(client, "GET", f"http://{host}.example.com/")).retries for host in "aab"
+            record_of(await adapter.call(client, "GET", f"http://{host}.example.com/")).retries
+            for host in "aab"
         ]
     assert retries == [1, 0, 1]
     assert budget.tokens("http://b.example.com:80", quick["clock"].monotonic()) == 0

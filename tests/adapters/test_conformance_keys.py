@@ -27,7 +27,11 @@ async def test_lifecycle_of_keys(adapter, server, quick, case):
         options = {"idempotency": IdempotencyKeys()} if planned["generate"] else {}
         async with adapter.client(policy=NOW, **options, **quick) as client:
             response = await adapter.call(
-                client, planned["method"], server.url + path, headers=planned["headers"], content=planned["body"]
+                client,
+                planned["method"],
+                server.url + path,
+                headers=planned["headers"],
+                content=planned["body"],
             )
         assert response.status_code == 200
         arrivals = server.requests(path)
@@ -103,12 +107,17 @@ async def check_replaced(adapter, quick, given):
         [("idempotency-key", '"order-17"')],
         [("X-Idempotency-Key", "order-17")],
         [("PayPal-Request-Id", "order-17")],
-        [("Repeatability-Request-ID", "r-1"), ("Repeatability-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")],
+        [
+            ("Repeatability-Request-ID", "r-1"),
+            ("Repeatability-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT"),
+        ],
     ],
     ids=lambda given: given[0][0],
 )
 async def test_a_key_of_the_callers_is_used_untouched(adapter, quick, given):
-    """A recognised key is never replaced or doubled, is the same on every attempt, and makes the POST safe."""
+    """A recognised key is never replaced or doubled, is the same on every attempt, and makes the
+    POST safe.
+    """
     for options in ({"idempotency": IdempotencyKeys()}, {}):
         inner = adapter.watched([503, 503, 200])
         async with adapter.client(inner, policy=NOW, **options, **quick) as client:
@@ -126,15 +135,23 @@ async def test_a_key_of_the_callers_is_used_untouched(adapter, quick, given):
     ("options", "name", "pattern"),
     [
         ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
-        ({"profile": "amazon-pay"}, "Idempotency-Key", "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"),
+        (
+            {"profile": "amazon-pay"},
+            "Idempotency-Key",
+            "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}",
+        ),
         ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
     ],
     ids=["sf-string", "amazon-pay", "custom-header"],
 )
 async def test_style_profile_and_header_of_generated_keys(adapter, quick, options, name, pattern):
-    """The key is written as the vendor wants it, under the name it wants, and it makes the POST safe."""
+    """The key is written as the vendor wants it, under the name it wants, and it makes the POST
+    safe.
+    """
     inner = adapter.watched([503, 200])
-    async with adapter.client(inner, policy=NOW, idempotency=IdempotencyKeys(**options), **quick) as client:
+    async with adapter.client(
+        inner, policy=NOW, idempotency=IdempotencyKeys(**options), **quick
+    ) as client:
         response = await adapter.call(client, "POST", URL)
     assert response.status_code == 200
     first, second = (adapter.header(request, name) for request in inner.requests)
@@ -144,7 +161,9 @@ async def test_style_profile_and_header_of_generated_keys(adapter, quick, option
 
 
 async def test_repeatable_requests_have_both_their_headers(adapter, quick):
-    """OASIS Repeatable Requests 1.0: the id and the instant of the first sending, the same on all attempts."""
+    """OASIS Repeatable Requests 1.0: the id and the instant of the first sending, the same on all
+    attempts.
+    """
     inner = adapter.watched([(503, {"Retry-After": "30"}), 200])
     keys = IdempotencyKeys(header="Repeatability-Request-ID", profile="repeatability")
     async with adapter.client(inner, idempotency=keys, **quick) as client:
@@ -154,11 +173,15 @@ async def test_repeatable_requests_have_both_their_headers(adapter, quick):
     assert ids[0] == ids[1]
     assert UUID4.fullmatch(ids[0][0])
     sent_at = [adapter.header(request, "repeatability-first-sent") for request in inner.requests]
-    assert sent_at == [["Thu, 01 Jan 2026 00:00:00 GMT"]] * 2  # where the clock of these tests begins
+    assert (
+        sent_at == [["Thu, 01 Jan 2026 00:00:00 GMT"]] * 2
+    )  # where the clock of these tests begins
 
 
 async def test_a_further_header_can_be_recognised(adapter, quick):
-    """recognise= names a header whose presence makes a POST safe to repeat; the default does not know it."""
+    """recognise= names a header whose presence makes a POST safe to repeat; the default does not
+    know it.
+    """
     for names, sends in ((("X-Order-Key",), 2), ((), 1)):
         inner = adapter.watched([503, 200])
         keys = IdempotencyKeys(generate=False, recognise=names)
@@ -173,23 +196,37 @@ async def test_generated_keys_are_limited_to_origins(adapter, quick):
     inner = adapter.watched([200])
     keys = IdempotencyKeys(origins={"https://pay.example.com"})
     async with adapter.client(inner, idempotency=keys, **quick) as client:
-        for url in ("https://pay.example.com/", "http://pay.example.com/", "https://pay.example.com:444/"):
+        for url in (
+            "https://pay.example.com/",
+            "http://pay.example.com/",
+            "https://pay.example.com:444/",
+        ):
             await adapter.call(client, "POST", url)
-    assert [len(adapter.header(request, "idempotency-key")) for request in inner.requests] == [1, 0, 0]
+    assert [len(adapter.header(request, "idempotency-key")) for request in inner.requests] == [
+        1,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
-    ("took", "answer"), [(0.0, (503, {"Retry-After": "40"})), (31.0, 503)], ids=["by-the-wait", "by-the-attempt"]
+    ("took", "answer"),
+    [(0.0, (503, {"Retry-After": "40"})), (31.0, 503)],
+    ids=["by-the-wait", "by-the-attempt"],
 )
 async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer):
-    """lifetime= is how long the server remembers: a retry that would come later could execute twice."""
+    """lifetime= is how long the server remembers: a retry that would come later could execute
+    twice.
+    """
     clock = quick["clock"]
 
     def first(request):
         clock.advance(took)
         return answer
 
-    async with adapter.client([first, 200], idempotency=IdempotencyKeys(lifetime=30), **quick) as client:
+    async with adapter.client(
+        [first, 200], idempotency=IdempotencyKeys(lifetime=30), **quick
+    ) as client:
         response = await adapter.call(client, "POST", URL)
     assert response.status_code == 503
     assert record_of(response).reason is Reason.KEY_EXPIRED
@@ -199,7 +236,9 @@ async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer
 @pytest.mark.adapters("httpx-family")
 async def test_a_generated_key_is_not_left_on_the_callers_request(adapter, quick):
     """Generated headers go on a copy."""
-    async with adapter.client([503, 200], policy=NOW, idempotency=IdempotencyKeys(), **quick) as client:
+    async with adapter.client(
+        [503, 200], policy=NOW, idempotency=IdempotencyKeys(), **quick
+    ) as client:
         request = client.build_request("POST", URL, content=b"A")
         before = list(request.headers.raw)
         response = await adapter.send_on(client, request)

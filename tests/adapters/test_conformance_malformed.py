@@ -11,7 +11,8 @@ pytestmark = pytest.mark.anyio
 URL = "http://api.example.com/thing"
 NOW = RetryPolicy(backoff=Fixed(0))
 
-# Values no clock or number can be made of; also those that int(), float(), strip() or isdigit() would take.
+# Values no clock or number can be made of; also those that int(), float(), strip() or isdigit()
+# would take.
 ODD_DELAYS = [
     "",
     " ",
@@ -57,7 +58,9 @@ def octets(headers):
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize("name", HEADERS)
 async def test_odd_hints_never_raise_nor_stall(adapter, quick, name):
-    """Whatever is written there, the call waits for a sensible time or gives up, and returns an answer."""
+    """Whatever is written there, the call waits for a sensible time or gives up, and returns an
+    answer.
+    """
     for value in ODD_DELAYS:
         steps = [(429, octets([(name, value)])), 200]
         async with adapter.client(steps, policy=NOW, **quick) as client:
@@ -96,7 +99,9 @@ async def test_a_huge_delay_is_too_long_not_an_overflow(adapter, quick, value, t
     ids=["malformed-pushback", "huge-pushback", "both"],
 )
 async def test_advice_that_is_malformed_is_a_no(adapter, quick, headers):
-    """gRPC proposal A6: a value that does not parse asks the client not to retry; a no beats a yes."""
+    """gRPC proposal A6: a value that does not parse asks the client not to retry; a no beats a
+    yes.
+    """
     async with adapter.client([(503, headers), 200], **quick) as client:
         response = await adapter.call(client, "GET", URL)
     assert record_of(response).reason is Reason.SERVER_SAID_NO
@@ -125,11 +130,17 @@ async def test_odd_statuses_are_final(adapter, quick):
     ],
 )
 async def test_a_server_that_is_out_of_its_mind(adapter, server, quick, step):
-    """Over the wire: an answer, or an exception of the library; within a second; and the next call works."""
+    """Over the wire: an answer, or an exception of the library; within a second; and the next call
+    works.
+    """
     server.script("/thing", step)
     server.script("/sane", 200)
-    settings = adapter.reading_for(0.1) if "Transfer-Encoding" in step else {}  # waits for the rest of a chunk
-    async with adapter.client(policy=NOW.replace(max_attempts=2), settings=settings, **quick) as client:
+    settings = (
+        adapter.reading_for(0.1) if "Transfer-Encoding" in step else {}
+    )  # waits for the rest of a chunk
+    async with adapter.client(
+        policy=NOW.replace(max_attempts=2), settings=settings, **quick
+    ) as client:
         with contextlib.suppress(adapter.transport_error):
             await adapter.call(client, "GET", server.url + "/thing")
         assert (await adapter.call(client, "GET", server.url + "/sane")).status_code == 200
@@ -152,7 +163,9 @@ async def test_a_redirect_to_nowhere(adapter, server, quick, step):
 @pytest.mark.adapters("httpx-family")
 async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
     """A server cannot write headers into the next attempt through those of its answer."""
-    inner = adapter.watched([(503, {"Idempotency-Key": "theirs", "From": "them", "Authorization": "theirs"}), 200])
+    inner = adapter.watched(
+        [(503, {"Idempotency-Key": "theirs", "From": "them", "Authorization": "theirs"}), 200]
+    )
     options = {"idempotency": IdempotencyKeys(), "policy": NOW}
     async with adapter.client(inner, **options, **quick) as client:
         await adapter.call(client, "POST", URL)

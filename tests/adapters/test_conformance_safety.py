@@ -16,7 +16,8 @@ pytestmark = pytest.mark.anyio
 KEY = {"Idempotency-Key": "order-17"}
 BODY = b"0123456789abcdef" * 1024  # 16 kB
 
-# Each step, and how often the server executes the request when it arrives once. A repetition would find 200.
+# Each step, and how often the server executes the request when it arrives once. A repetition would
+# find 200.
 FAULTS = [
     ("503;executes=1", 1),
     ("503", 0),
@@ -49,7 +50,9 @@ def patience(adapter, fault, seconds=0.25):
 
 
 @pytest.mark.parametrize(("fault", "executed"), FAULTS, ids=[fault for fault, _ in FAULTS])
-async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server, quick, fault, executed):
+async def test_post_without_a_key_is_sent_once_whatever_happens(
+    adapter, server, quick, fault, executed
+):
     """A request that is not safe to repeat is executed at most once by the server."""
     server.script("/orders", fault, 200)
     async with adapter.client(settings=patience(adapter, fault, 0.08), **quick) as client:
@@ -58,7 +61,9 @@ async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server,
         except adapter.transport_error as error:
             outcome = error
     until = time.monotonic() + 2  # a busy server may be late to see what a client has given up
-    while (not server.requests("/orders") or server.executed("/orders") < executed) and time.monotonic() < until:
+    while (
+        not server.requests("/orders") or server.executed("/orders") < executed
+    ) and time.monotonic() < until:
         time.sleep(0.001)
     assert len(server.requests("/orders")) == 1
     assert server.executed("/orders") == executed
@@ -67,7 +72,9 @@ async def test_post_without_a_key_is_sent_once_whatever_happens(adapter, server,
 
 
 @pytest.mark.parametrize("method", ["PATCH", "CONNECT-ISH", "LOCK"])
-async def test_methods_that_are_not_known_to_be_idempotent_are_sent_once(adapter, server, quick, method):
+async def test_methods_that_are_not_known_to_be_idempotent_are_sent_once(
+    adapter, server, quick, method
+):
     """Only the methods that RFC 9110 section 9.2.2 calls idempotent are repeated."""
     server.script("/orders", "reset", 200)
     async with adapter.client(**quick) as client:
@@ -108,19 +115,25 @@ async def test_post_with_a_key_is_saved_and_executed_once(adapter, server, quick
     """A POST that carries an idempotency key succeeds, and its effect happens once."""
     server.script("/orders", fault, 200)
     async with adapter.client(settings=patience(adapter, fault), **quick) as client:
-        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+        response = await adapter.call(
+            client, "POST", server.url + "/orders", content=BODY, headers=KEY
+        )
     assert response.status_code == 200
     assert server.executed("/orders") == 1
     assert [arrival.key for arrival in server.requests("/orders")] == ["order-17"] * arrivals
 
 
 async def test_conflict_with_the_first_request_in_flight_is_waited_out(adapter, server):
-    """409 while the first request with this key is still worked on: wait and repeat, same key, one execution."""
+    """409 while the first request with this key is still worked on: wait and repeat, same key, one
+    execution.
+    """
     server.script("/orders", "200;delay=200")
     async with adapter.client(
         settings=adapter.reading_for(0.06), policy=RetryPolicy(backoff=Fixed(0.05), max_attempts=8)
     ) as client:
-        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+        response = await adapter.call(
+            client, "POST", server.url + "/orders", content=BODY, headers=KEY
+        )
     assert response.status_code == 200
     assert response.headers["Idempotent-Replayed"] == "true"
     assert server.executed("/orders") == 1
@@ -133,7 +146,9 @@ async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, serv
     """K7: after 400, 409 and 422 the same logical request never comes back under another key."""
     server.script("/orders", status)
     async with adapter.client(**quick) as client:
-        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+        response = await adapter.call(
+            client, "POST", server.url + "/orders", content=BODY, headers=KEY
+        )
     assert response.status_code == status
     keys = [arrival.key for arrival in server.requests("/orders")]
     assert keys == ["order-17"] * (4 if status == 409 else 1)
@@ -152,7 +167,9 @@ async def test_replayed_error_is_final(adapter, server, quick):
     """Idempotent-Replayed on an error: the same key would bring the same stored answer again."""
     server.script("/orders", "500;executes=1")
     async with adapter.client(**quick) as client:
-        response = await adapter.call(client, "POST", server.url + "/orders", content=BODY, headers=KEY)
+        response = await adapter.call(
+            client, "POST", server.url + "/orders", content=BODY, headers=KEY
+        )
     assert response.status_code == 500
     assert server.executed("/orders") == 1
     assert len(server.requests("/orders")) == 2  # the 500, and its replay
@@ -179,7 +196,9 @@ async def test_refused_connection_is_retried_for_any_method(adapter, quick, meth
     assert response.status_code == 200
     assert record_of(response).reasons == (adapter.connect_error.__name__,) * 2
     assert server.executed("/orders") == 1
-    assert [arrival.sha256 for arrival in server.requests("/orders")] == [hashlib.sha256(BODY).hexdigest()]
+    assert [arrival.sha256 for arrival in server.requests("/orders")] == [
+        hashlib.sha256(BODY).hexdigest()
+    ]
 
 
 async def test_response_already_handed_over_is_not_asked_for_again(adapter, server, quick):
@@ -192,7 +211,9 @@ async def test_response_already_handed_over_is_not_asked_for_again(adapter, serv
     assert len(server.requests("/orders")) == 1
 
 
-@pytest.mark.parametrize("fault", ["reset", "close", "503", "429;retry-after=0", "garbage", "early:503:1000", "hang"])
+@pytest.mark.parametrize(
+    "fault", ["reset", "close", "503", "429;retry-after=0", "garbage", "early:503:1000", "hang"]
+)
 async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick, fault):
     """Never an empty or half body on a later attempt: what was read to its end has one digest."""
     server.script("/upload", fault, fault, 200)
@@ -203,13 +224,22 @@ async def test_a_body_is_sent_whole_on_every_attempt(adapter, server, quick, fau
     assert len(arrivals) == 3
     whole = [arrival for arrival in arrivals if arrival.body_complete]
     assert whole == (arrivals[2:] if fault.startswith("early") else arrivals)
-    assert {(each.body_bytes, each.sha256) for each in whole} == {(len(BODY), hashlib.sha256(BODY).hexdigest())}
-    lengths = {value for each in arrivals for name, value in each.headers if name.lower() == "content-length"}
+    assert {(each.body_bytes, each.sha256) for each in whole} == {
+        (len(BODY), hashlib.sha256(BODY).hexdigest())
+    }
+    lengths = {
+        value
+        for each in arrivals
+        for name, value in each.headers
+        if name.lower() == "content-length"
+    }
     assert lengths == {str(len(BODY))}
 
 
 async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, server, quick):
-    """A server that closed an idle connection costs a GET one retry; a POST without a key is the caller's."""
+    """A server that closed an idle connection costs a GET one retry; a POST without a key is the
+    caller's.
+    """
     server.script("/thing", "200", "stale", "stale")
     async with adapter.client(**quick) as client:
         await adapter.call(client, "GET", server.url + "/thing")
@@ -224,27 +254,40 @@ async def test_a_stale_keepalive_connection_is_noticed_and_replaced(adapter, ser
 
 
 @pytest.mark.adapters("urllib3-family")
-@pytest.mark.parametrize("fault", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;body=10;chunked=1"])
 @pytest.mark.parametrize(
-    ("method", "headers", "sent"), [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "order-17"}, 2)]
+    "fault", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;body=10;chunked=1"]
 )
-async def test_a_truncated_answer_is_a_failure(adapter, server, quick, fault, method, headers, sent):
-    """Where it is read inside, and for what is safe to repeat; a keyless POST gets the library's own error."""
+@pytest.mark.parametrize(
+    ("method", "headers", "sent"),
+    [("GET", {}, 2), ("POST", {}, 1), ("POST", {"Idempotency-Key": "order-17"}, 2)],
+)
+async def test_a_truncated_answer_is_a_failure(
+    adapter, server, quick, fault, method, headers, sent
+):
+    """Where it is read inside, and for what is safe to repeat; a keyless POST gets the library's
+    own error.
+    """
     server.script("/thing", fault, "200;body=10")
     async with adapter.client(**adapter.pool_of(1), **quick) as client:
         if sent == 2:
-            response = await adapter.call(client, method, server.url + "/thing", content=b"x", headers=headers)
+            response = await adapter.call(
+                client, method, server.url + "/thing", content=b"x", headers=headers
+            )
             assert response.content == b"0123456789"
             assert record_of(response).retries == 1
         else:
             with pytest.raises(adapter.transport_error):
-                await adapter.call(client, method, server.url + "/thing", content=b"x", headers=headers)
+                await adapter.call(
+                    client, method, server.url + "/thing", content=b"x", headers=headers
+                )
         assert adapter.is_idle(client)
     assert len(server.requests()) == sent
 
 
 async def test_an_answer_that_the_caller_reads_is_his(adapter, server, quick):
-    """The hand-over is the head: what is cut after it is the library's own error, and not asked for again."""
+    """The hand-over is the head: what is cut after it is the library's own error, and not asked for
+    again.
+    """
     server.script("/thing", 503, "cut:100;body=100000", 200)
     async with adapter.client(**quick) as client:
         response = await adapter.open(client, "GET", server.url + "/thing")

@@ -1,4 +1,6 @@
-"""P3 and P4: never sooner than the server asked, never past the deadline, no wait that leads nowhere."""
+"""P3 and P4: never sooner than the server asked, never past the deadline, no wait that leads
+nowhere.
+"""
 
 import time
 
@@ -16,7 +18,9 @@ NO_SPREAD = RetryPolicy(hint_spread=0.0)
 
 
 async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
-    """Between an answer that says "in 80 ms" and the next request the server counts at least 80 ms."""
+    """Between an answer that says "in 80 ms" and the next request the server counts at least 80
+    ms.
+    """
     server.script("/thing", "503;header=Retry-After-Ms:80", "429;header=retry-after-ms:60.5", 200)
     async with adapter.client(policy=RetryPolicy(backoff=Fixed(0)), random=lambda: 0.0) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -32,7 +36,8 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
 @pytest.mark.parametrize(
     ("policy", "answer", "slept"),
     [
-        # hint + spread: random × hint_spread × max(hint, 1 s); full jitter of 0.5 s at random 0.5 is 0.25 s
+        # hint + spread: random × hint_spread × max(hint, 1 s); full jitter of 0.5 s at random 0.5
+        # is 0.25 s
         (RetryPolicy(), (503, {"Retry-After": "10"}), 10.5),
         (RetryPolicy(), (503, {"Retry-After": "0"}), 2.0),
         (RetryPolicy(), (429, {"retry-after-ms": "3000"}), 3.15),
@@ -48,7 +53,11 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
             NO_SPREAD,
             (
                 503,
-                {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Age": "3", "Retry-After": "Sun, 06 Nov 1994 08:49:57 GMT"},
+                {
+                    "Date": "Sun, 06 Nov 1994 08:49:37 GMT",
+                    "Age": "3",
+                    "Retry-After": "Sun, 06 Nov 1994 08:49:57 GMT",
+                },
             ),
             17.0,
         ),
@@ -56,7 +65,9 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
         (NO_SPREAD, (503, {"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT"}), 30.0),
     ],
 )
-async def test_the_wait_is_the_longer_of_what_server_and_policy_say(adapter, quick, policy, answer, slept):
+async def test_the_wait_is_the_longer_of_what_server_and_policy_say(
+    adapter, quick, policy, answer, slept
+):
     """Delay = max(hint + spread, backoff)."""
     async with adapter.client([answer, 200], policy=policy, **quick) as client:
         response = await adapter.call(client, "GET", "http://api.example.com/thing")
@@ -65,7 +76,9 @@ async def test_the_wait_is_the_longer_of_what_server_and_policy_say(adapter, qui
 
 
 async def test_waits_grow_as_the_schedule_says(adapter, quick):
-    """Full jitter: random × min(cap, base × 2^(n-1)); at 0.5: 0.5, 1, 1.5 s with base 1 and cap 3."""
+    """Full jitter: random × min(cap, base × 2^(n-1)); at 0.5: 0.5, 1, 1.5 s with base 1 and cap
+    3.
+    """
     policy = RetryPolicy(backoff=Exponential(base=1.0, cap=3.0))
     async with adapter.client([503], policy=policy, **quick) as client:
         await adapter.call(client, "GET", "http://api.example.com/thing")
@@ -82,7 +95,9 @@ async def test_a_wait_of_nothing_does_not_sleep(adapter, quick, steps):
 
 
 async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, server, quick, elapsed):
-    """A server that asks for an hour gets no request and the caller its answer, now; the hour is on record."""
+    """A server that asks for an hour gets no request and the caller its answer, now; the hour is on
+    record.
+    """
     server.script("/thing", "503;retry-after=3600;body=5", 200)
     async with adapter.client(policy=RetryPolicy(max_retry_after=30), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -109,13 +124,19 @@ async def test_the_bare_hint_is_compared_with_the_limit(adapter, quick, asked, s
 
 @pytest.mark.parametrize(
     "headers",
-    [{"x-should-retry": "false"}, {"stripe-should-retry": "False"}, {"grpc-retry-pushback-ms": "-1"}],
+    [
+        {"x-should-retry": "false"},
+        {"stripe-should-retry": "False"},
+        {"grpc-retry-pushback-ms": "-1"},
+    ],
     ids=lambda headers: next(iter(headers)),
 )
 async def test_the_servers_explicit_no_is_obeyed(adapter, quick, headers):
     """A server that says "do not retry" is not asked again, also with hints="ignore"."""
     for hints in ("obey", "ignore"):
-        async with adapter.client([(503, headers), 200], policy=RetryPolicy(hints=hints), **quick) as client:
+        async with adapter.client(
+            [(503, headers), 200], policy=RetryPolicy(hints=hints), **quick
+        ) as client:
             response = await adapter.call(client, "GET", "http://api.example.com/thing")
         assert response.status_code == 503
         assert record_of(response).reason is Reason.SERVER_SAID_NO
@@ -135,7 +156,9 @@ async def test_the_servers_explicit_yes_widens_statuses_only(adapter, quick, met
 
 @pytest.mark.parametrize("fault", ["hang", "200;head-delay=400"])
 async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server, quickest, fault):
-    """total_timeout is the longest a call can last, and ends as a timeout of the library, from its own."""
+    """total_timeout is the longest a call can last, and ends as a timeout of the library, from its
+    own.
+    """
     server.script("/thing", fault)
     errors = []
     async with adapter.client(policy=RetryPolicy(total_timeout=0.1)) as client:
@@ -153,7 +176,9 @@ async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server,
 
 
 async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):
-    """Attempts of 2 s and waits of 3 s under 19 s: the fourth ends at 17 s, and a wait to 20 s is not begun."""
+    """Attempts of 2 s and waits of 3 s under 19 s: the fourth ends at 17 s, and a wait to 20 s is
+    not begun.
+    """
     clock = quick["clock"]
 
     def slow(request):
@@ -169,8 +194,12 @@ async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):
 
 
 async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, quick):
-    """Refused at once, and what came is returned: after an answer the answer, with the uncut delay on record."""
-    async with adapter.client([(503, {"Retry-After": "20"})], policy=RetryPolicy(total_timeout=10), **quick) as client:
+    """Refused at once, and what came is returned: after an answer the answer, with the uncut delay
+    on record.
+    """
+    async with adapter.client(
+        [(503, {"Retry-After": "20"})], policy=RetryPolicy(total_timeout=10), **quick
+    ) as client:
         response = await adapter.call(client, "GET", "http://api.example.com/thing")
     assert response.status_code == 503
     assert quick["clock"].sleeps == []
@@ -179,7 +208,9 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, qu
 
 
 async def test_the_spread_is_cut_to_what_the_deadline_leaves(adapter, quick):
-    """A hint that fits before the deadline is followed, even if hint and spread together would not."""
+    """A hint that fits before the deadline is followed, even if hint and spread together would
+    not.
+    """
     async with adapter.client(
         [(503, {"Retry-After": "9.8"}), 200], policy=RetryPolicy(total_timeout=10), **quick
     ) as client:
@@ -216,7 +247,9 @@ async def test_nothing_is_sent_once_the_deadline_is_over(adapter, server, how):
 
 
 async def test_calls_inside_a_deadline_share_its_seconds(adapter, quick):
-    """Three calls under deadline(10), each 4 s: the third has 2 s for its waits and is refused a wait of 3."""
+    """Three calls under deadline(10), each 4 s: the third has 2 s for its waits and is refused a
+    wait of 3.
+    """
     clock = quick["clock"]
 
     def slow(request):
@@ -248,7 +281,9 @@ async def test_a_nested_deadline_never_lengthens(adapter, quick):
 
 @pytest.mark.parametrize("step", [-86_400.0, 86_400.0, 3.2e9])
 async def test_steps_of_the_wall_clock_change_nothing(adapter, quick, step):
-    """An operator or NTP sets the clock during a call: waits and deadline go on by monotonic time."""
+    """An operator or NTP sets the clock during a call: waits and deadline go on by monotonic
+    time.
+    """
     clock = quick["clock"]
 
     def stepped(request):

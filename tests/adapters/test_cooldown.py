@@ -34,7 +34,9 @@ async def outcome(adapter, client, method="GET", url=URL, **request):
 
 
 async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
-    """One is told to come back in 5 s: the next one, whoever makes it, is sent then; others are not held."""
+    """One is told to come back in 5 s: the next one, whoever makes it, is sent then; others are not
+    held.
+    """
     async with adapter.client([BUSY, 200], policy=ONCE, cooldown="all", **still) as client:
         assert await outcome(adapter, client, headers=MINE) == 503
         assert await outcome(adapter, client, url="http://other.example.com/") == 200
@@ -83,7 +85,10 @@ async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, s
         with pytest.raises(adapter.CircuitOpenError) as caught:
             await adapter.call(client, "GET", URL)
         assert isinstance(caught.value, adapter.transport_error)
-        assert (caught.value.reason, caught.value.retry_after) == (Reason.RETRY_AFTER_TOO_LONG, 30.0)
+        assert (caught.value.reason, caught.value.retry_after) == (
+            Reason.RETRY_AFTER_TOO_LONG,
+            30.0,
+        )
         assert len(inner.requests) == 1
         still["clock"].advance(20)
         assert await outcome(adapter, client) == 200
@@ -94,7 +99,10 @@ async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once
     inner = adapter.watched([BUSY, 200])
     async with adapter.client(inner, policy=ONCE, cooldown="all", **still) as client:
         await outcome(adapter, client)
-        with forbear.deadline(2.0, clock=still["clock"]), pytest.raises(adapter.DeadlineExceeded) as caught:
+        with (
+            forbear.deadline(2.0, clock=still["clock"]),
+            pytest.raises(adapter.DeadlineExceeded) as caught,
+        ):
             await adapter.call(client, "GET", URL)
         assert isinstance(caught.value, adapter.timeout_error)
         assert (caught.value.reason, caught.value.retry_after) == (Reason.DEADLINE, 5.0)
@@ -104,7 +112,9 @@ async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once
 
 
 async def test_a_call_that_was_held_looks_again(adapter, still):
-    """While it waited another call was told to wait for longer: it waits for that too, and the story says so."""
+    """While it waited another call was told to wait for longer: it waits for that too, and the
+    story says so.
+    """
 
     class Interrupted(FakeClock):
         def sleep(self, seconds):
@@ -115,14 +125,18 @@ async def test_a_call_that_was_held_looks_again(adapter, still):
     policy = RetryPolicy(backoff=Fixed(1.0), hint_spread=0.0)
     clock = Interrupted()
     strategies = [forbear.StandardStrategy(policy, cooldown="all", random=lambda: 0.0)]
-    async with adapter.client(["read_error", 200], policy=policy, strategy=strategies[0], clock=clock) as client:
+    async with adapter.client(
+        ["read_error", 200], policy=policy, strategy=strategies[0], clock=clock
+    ) as client:
         response = await adapter.call(client, "GET", URL)
     assert clock.sleeps == [1.0, 3.0]
     assert record_of(response).waits == (4.0,)
 
 
 async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, still):
-    """After the wait the origin wants 50 s more: the family's refusal, raised from the error, tokens back."""
+    """After the wait the origin wants 50 s more: the family's refusal, raised from the error,
+    tokens back.
+    """
 
     class Interrupted(FakeClock):
         def sleep(self, seconds):
@@ -133,7 +147,9 @@ async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(ada
     budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=20)
     strategy = forbear.StandardStrategy(policy, budget=budget, cooldown="all", random=lambda: 0.0)
     inner = adapter.watched(["connect_error", 200])
-    async with adapter.client(inner, policy=policy, strategy=strategy, clock=Interrupted()) as client:
+    async with adapter.client(
+        inner, policy=policy, strategy=strategy, clock=Interrupted()
+    ) as client:
         error = await outcome(adapter, client)
     assert isinstance(error, adapter.CircuitOpenError)
     assert isinstance(error.__cause__, adapter.connect_error)
@@ -150,7 +166,9 @@ async def test_a_retry_whose_second_wait_would_pass_the_deadline_is_refused(adap
 
     policy = RetryPolicy(backoff=Fixed(1.0), total_timeout=5.0)
     strategy = forbear.StandardStrategy(policy, cooldown="all", random=lambda: 0.0)
-    async with adapter.client(["read_error", 200], policy=policy, strategy=strategy, clock=Interrupted()) as client:
+    async with adapter.client(
+        ["read_error", 200], policy=policy, strategy=strategy, clock=Interrupted()
+    ) as client:
         error = await outcome(adapter, client)
     assert isinstance(error, adapter.DeadlineExceeded)
     assert (error.reason, error.retry_after) == (Reason.DEADLINE, 8.0)
@@ -167,12 +185,16 @@ async def test_no_credential_is_told_to_anybody(adapter, still, caplog):
 
 
 async def test_cooldown_and_breaker_together(adapter, still):
-    """Open for 1 s and asked for 5: refused for 5, not held; the first call after that is the probe."""
+    """Open for 1 s and asked for 5: refused for 5, not held; the first call after that is the
+    probe.
+    """
     breaker = CircuitBreaker(1, open_for=1.0)
     options = {"policy": ONCE, "cooldown": "all", "breaker": breaker, **still}
     async with adapter.client([BUSY, 200], **options) as client:
         await outcome(adapter, client)
-        error = await outcome(adapter, client)  # the breaker knows of the 5 s too, and refuses at once
+        error = await outcome(
+            adapter, client
+        )  # the breaker knows of the 5 s too, and refuses at once
         assert isinstance(error, CircuitOpenError)
         assert error.retry_after == 5.0
         still["clock"].advance(5)
@@ -185,7 +207,9 @@ async def test_cooldown_and_breaker_together(adapter, still):
 
 
 async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, server):
-    """One second of cooldown, 60 callers: they come back over tens of milliseconds, none of them too early."""
+    """One second of cooldown, 60 callers: they come back over tens of milliseconds, none of them
+    too early.
+    """
     server.script("/busy", "503;retry-after=1", 200)
     policy = RetryPolicy(max_attempts=1, hint_spread=0.1)
     async with adapter.client(policy=policy, cooldown="all", budget=None) as client:

@@ -14,7 +14,9 @@ PHASES = ("pool", "connect", "write", "read")
 
 
 def phases_seen(adapter, clock, **options):
-    """Send one request whose inner transport asks for its timeouts twice, 2 s apart; return what it got."""
+    """Send one request whose inner transport asks for its timeouts twice, 2 s apart; return what it
+    got.
+    """
     seen = []
 
     def look(request):
@@ -27,7 +29,9 @@ def phases_seen(adapter, clock, **options):
 
 
 async def send(adapter, transport, timeout):
-    request = adapter.library.Request("GET", URL, extensions={"timeout": timeout} if timeout is not None else {})
+    request = adapter.library.Request(
+        "GET", URL, extensions={"timeout": timeout} if timeout is not None else {}
+    )
     await adapter.send(transport, request)
 
 
@@ -35,7 +39,8 @@ async def send(adapter, transport, timeout):
 @pytest.mark.parametrize(
     ("policy", "configured", "first", "second"),
     [
-        # least of the client's own, attempt_timeout and what is left of 3 s, asked at 0 s and at 2 s
+        # least of the client's own, attempt_timeout and what is left of 3 s, asked at 0 s and at 2
+        # s
         ({"total_timeout": 3}, dict.fromkeys(PHASES, 5.0), [3, 3, 3, 3], [1, 1, 1, 1]),
         (
             {"total_timeout": 3},
@@ -51,8 +56,12 @@ async def send(adapter, transport, timeout):
     ],
     ids=["shortened", "own-shorter", "no-limit", "none-given", "attempt", "attempt-longer", "both"],
 )
-async def test_every_phase_asks_for_the_time_left(adapter, clock, policy, configured, first, second):
-    """No phase of an attempt starts with a timeout beyond the deadline, nor with more than the client configured."""
+async def test_every_phase_asks_for_the_time_left(
+    adapter, clock, policy, configured, first, second
+):
+    """No phase of an attempt starts with a timeout beyond the deadline, nor with more than the
+    client configured.
+    """
     transport, seen = phases_seen(adapter, clock, policy=RetryPolicy(**policy))
     await send(adapter, transport, configured)
     assert [list(each.values()) for each in seen] == [pytest.approx(first), pytest.approx(second)]
@@ -81,7 +90,9 @@ async def test_without_a_deadline_the_timeouts_are_the_clients_own_object(adapte
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("whose", ["deadline", "own"])
 async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, phase, whose):
-    """DeadlineExceeded only if the deadline had shortened it, from the library's own; else that one itself."""
+    """DeadlineExceeded only if the deadline had shortened it, from the library's own; else that one
+    itself.
+    """
     name = f"{phase.title()}Timeout"
 
     def stuck(request):
@@ -92,7 +103,9 @@ async def test_the_timeout_that_fires_has_the_name_of_its_owner(adapter, clock, 
     policy = RetryPolicy(total_timeout=3, max_attempts=1)
     own = {"deadline": 30.0, "own": 1.0}[whose]
     transport = adapter.transport([stuck], clock=clock, policy=policy)
-    with pytest.raises(getattr(adapter.library, name) if whose == "own" else adapter.DeadlineExceeded) as caught:
+    with pytest.raises(
+        getattr(adapter.library, name) if whose == "own" else adapter.DeadlineExceeded
+    ) as caught:
         await send(adapter, transport, dict.fromkeys(PHASES, own))
     if whose == "deadline":
         assert type(caught.value.__cause__) is getattr(adapter.library, name)
@@ -172,8 +185,12 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
 
 
 async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, server, elapsed):
-    """total_timeout ends at the hand-over: the caller's stream has the caller's own read timeout."""
-    server.script("/thing", "200;delay=60;body=1;drip=260")  # longer than any timeout that the attempt had
+    """total_timeout ends at the hand-over: the caller's stream has the caller's own read
+    timeout.
+    """
+    server.script(
+        "/thing", "200;delay=60;body=1;drip=260"
+    )  # longer than any timeout that the attempt had
     async with adapter.client(policy=RetryPolicy(total_timeout=0.2)) as client:
         elapsed()
         response = await adapter.open(client, "GET", server.url + "/thing")
@@ -188,7 +205,9 @@ async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, serv
     [(None, None), (7, 7), (urllib3.Timeout(connect=3, read=8), 8), (urllib3.Timeout(total=6), 6)],
     ids=["none", "number", "two", "total"],
 )
-async def test_the_socket_of_a_response_handed_over_has_the_callers_timeout(adapter, server, timeout, seconds):
+async def test_the_socket_of_a_response_handed_over_has_the_callers_timeout(
+    adapter, server, timeout, seconds
+):
     """Whatever form it came in; the attempt's was 0.2 s."""
     server.script("/thing", "200;body=100000")
     policy = RetryPolicy(attempt_timeout=0.2, total_timeout=60)
@@ -212,7 +231,9 @@ async def test_the_callers_own_read_timeout_holds_for_the_body(adapter, server):
 
 @pytest.mark.parametrize("drip", [600, 30], ids=["stalls", "drips"])
 async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quickest, drip):
-    """forbear.deadline holds for everything inside, the reading of a body too: one that stalls, and one that drips."""
+    """forbear.deadline holds for everything inside, the reading of a body too: one that stalls, and
+    one that drips.
+    """
     server.script("/thing", f"200;body=160;drip={drip}")
     async with adapter.client() as client:
 
@@ -225,7 +246,9 @@ async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quic
 
 @pytest.mark.adapters("async")
 async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server, quickest):
-    """The time left shrinks while the body is read: a stall after the third piece has less than the first had."""
+    """The time left shrinks while the body is read: a stall after the third piece has less than the
+    first had.
+    """
     server.script("/thing", "200;body=160;drip=150")
     async with adapter.client() as client:
 
@@ -239,7 +262,14 @@ async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server,
 @pytest.mark.adapters("urllib3-family")
 @pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
 @pytest.mark.parametrize(
-    "step", ["hang", "200;body=160;drip=50", "404;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"]
+    "step",
+    [
+        "hang",
+        "200;body=160;drip=50",
+        "404;body=160;drip=50",
+        "503;body=160;drip=50",
+        "200;body=160;drip=400",
+    ],
 )
 async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, step, is_read):
     """Head late, body in drops, of any status, read by us or by the caller."""
@@ -247,7 +277,10 @@ async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, 
     async with adapter.client(policy=RetryPolicy(max_attempts=1)) as client:
 
         async def run():
-            with forbear.deadline(0.2), pytest.raises((adapter.DeadlineExceeded, adapter.body_timeout)) as caught:
+            with (
+                forbear.deadline(0.2),
+                pytest.raises((adapter.DeadlineExceeded, adapter.body_timeout)) as caught,
+            ):
                 if is_read:
                     await adapter.call(client, "GET", server.url + "/thing")
                 else:
@@ -280,7 +313,9 @@ async def test_a_body_read_in_time_is_not_disturbed_by_a_deadline(adapter, serve
 
 
 @family
-@pytest.mark.parametrize("setting", [None, {"max_attempts": 3}, False], ids=["none", "mapping", "off"])
+@pytest.mark.parametrize(
+    "setting", [None, {"max_attempts": 3}, False], ids=["none", "mapping", "off"]
+)
 async def test_nothing_is_written_into_the_callers_objects(adapter, quick, setting):
     """Extensions, timeouts and headers of the caller's request are the same before and after."""
     timeout = {"connect": 1.0, "read": 2.0, "write": 3.0, "pool": 4.0}
@@ -309,7 +344,11 @@ async def test_the_callers_timeout_object_is_untouched_by_draining(adapter, serv
         request = client.build_request("GET", server.url + "/thing", timeout=7.0)
         before = dict(request.extensions["timeout"])
         await adapter.send_on(client, request)
-    assert request.extensions["timeout"] == before == dict.fromkeys(("connect", "read", "write", "pool"), 7.0)
+    assert (
+        request.extensions["timeout"]
+        == before
+        == dict.fromkeys(("connect", "read", "write", "pool"), 7.0)
+    )
 
 
 @pytest.mark.adapters("urllib3-family")

@@ -32,7 +32,9 @@ async def test_a_refused_connection(adapter, server, quick):
     record = record_of(caught.value)
     assert record.reasons == (adapter.connect_error.__name__,) * 4
     assert [attempt.number for attempt in record.attempts] == [1, 2, 3, 4]
-    assert {(each.failure, each.phase) for each in record.attempts} == {(FailureKind.REFUSED, Phase.UNSENT)}
+    assert {(each.failure, each.phase) for each in record.attempts} == {
+        (FailureKind.REFUSED, Phase.UNSENT)
+    }
     assert (record.method, record.origin, record.reason) == ("POST", url, Reason.ATTEMPTS_EXHAUSTED)
     notes = [note for note in caught.value.__notes__ if note.startswith("forbear:")]
     assert len(notes) == 1
@@ -42,7 +44,9 @@ async def test_a_refused_connection(adapter, server, quick):
 
 @pytest.mark.parametrize("fault", ["reset", "close", "garbage", "hang"])
 async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, fault):
-    """Whatever the server did, the class is one that the caller's except clauses know, and is not wrapped."""
+    """Whatever the server did, the class is one that the caller's except clauses know, and is not
+    wrapped.
+    """
     server.script("/thing", fault)
     settings = adapter.reading_for(0.2) if fault == "hang" else {}
     policy = RetryPolicy(max_attempts=2)
@@ -56,7 +60,9 @@ async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick, f
 
 @pytest.mark.parametrize("status", [429, 503, 500])
 async def test_the_last_response_is_returned_as_it_came(adapter, server, quick, status):
-    """on_exhausted="return": status, headers and body of the last answer, and raise_for_status, if there is one."""
+    """on_exhausted="return": status, headers and body of the last answer, and raise_for_status, if
+    there is one.
+    """
     server.script("/thing", "502", f"{status};body=10;header=X-Answer:last")
     async with adapter.client(policy=NOW.replace(max_attempts=2), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -75,7 +81,9 @@ async def test_the_last_response_is_returned_as_it_came(adapter, server, quick, 
 @pytest.mark.adapters("status-errors")
 @pytest.mark.parametrize("body", ["body=100", "body=100;chunked=1", "body=100000"])
 async def test_on_exhausted_raise(adapter, server, quick, body):
-    """ "raise": the library's own error for the status, with request, a response that can be read, and the story."""
+    """ "raise": the library's own error for the status, with request, a response that can be read,
+    and the story.
+    """
     server.script("/thing", f"503;{body};header=X-Answer:last")
     policy = NOW.replace(max_attempts=2, on_exhausted="raise")
     async with adapter.client(policy=policy, **quick) as client:
@@ -113,7 +121,9 @@ async def test_on_exhausted_raise_leaves_what_was_accepted(adapter, quick):
 async def test_a_kind_the_policy_does_not_retry(adapter, quick):
     """failures= chooses: refused connections, say, and not read timeouts."""
     policy = NOW.replace(failures={FailureKind.REFUSED})
-    async with adapter.client(["connect_error", "read_timeout", 200], policy=policy, **quick) as client:
+    async with adapter.client(
+        ["connect_error", "read_timeout", 200], policy=policy, **quick
+    ) as client:
         with pytest.raises(adapter.read_timeout) as caught:
             await adapter.call(client, "GET", URL)
     record = record_of(caught.value)
@@ -194,7 +204,14 @@ def test_classify_never_raises(name):
     classify = getattr(forbear, name).classify
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
-    for error in (one, KeyboardInterrupt(), SystemExit(), BaseException(), ExceptionGroup("g", [one]), OSError()):
+    for error in (
+        one,
+        KeyboardInterrupt(),
+        SystemExit(),
+        BaseException(),
+        ExceptionGroup("g", [one]),
+        OSError(),
+    ):
         assert classify(error).kind is FailureKind.UNKNOWN
     circle = {"httpx": httpx, "httpx2": httpx2}[name].ConnectError("x")
     circle.__cause__ = circle
@@ -211,7 +228,9 @@ async def test_record_of_a_plain_success(adapter, server):
     async with adapter.client() as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     record = record_of(response)
-    assert [(attempt.number, attempt.status, attempt.failure) for attempt in record.attempts] == [(1, 200, None)]
+    assert [(attempt.number, attempt.status, attempt.failure) for attempt in record.attempts] == [
+        (1, 200, None)
+    ]
     assert (record.method, record.retries, record.waits, record.reason) == ("GET", 0, (), None)
 
 
@@ -222,7 +241,9 @@ async def test_record_of_what_an_sdk_raises(adapter, quick):
         def __init__(self, response=None):
             self.response = response
 
-    async with adapter.client([503, "connect_error"], policy=NOW.replace(max_attempts=1), **quick) as client:
+    async with adapter.client(
+        [503, "connect_error"], policy=NOW.replace(max_attempts=1), **quick
+    ) as client:
         response = await adapter.call(client, "GET", URL)
         with pytest.raises(SdkError) as caught:
             try:
@@ -248,7 +269,9 @@ def test_record_of_junk(junk):
 
 
 def test_record_of_a_foreign_exception():
-    """One that never went through a transport of forbear shows no attempt, whatever its causes look like."""
+    """One that never went through a transport of forbear shows no attempt, whatever its causes look
+    like.
+    """
     one, other = ValueError(), ValueError()
     one.__cause__, other.__cause__ = other, one
     assert record_of(one).attempts == ()

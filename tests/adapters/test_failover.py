@@ -51,7 +51,9 @@ def down():
 
 
 async def test_a_refused_connection_fails_over_at_once(adapter, server, quick):
-    """Nothing was sent, so any method goes on, without backoff, without spending budget, to the server listed next."""
+    """Nothing was sent, so any method goes on, without backoff, without spending budget, to the
+    server listed next.
+    """
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     gone = down()
     server.script("/thing", 201)
@@ -61,7 +63,11 @@ async def test_a_refused_connection_fails_over_at_once(adapter, server, quick):
         assert response.status_code == 201
     assert quick["clock"].sleeps == []
     (arrived,) = server.requests("/thing")
-    assert (arrived.query, arrived.body_bytes, host(arrived)) == ("a=b", 9, server.url.removeprefix("http://"))
+    assert (arrived.query, arrived.body_bytes, host(arrived)) == (
+        "a=b",
+        9,
+        server.url.removeprefix("http://"),
+    )
     story = record_of(response)
     assert [attempt.origin for attempt in story.attempts] == [gone, server.url]
     assert story.attempts[0].delay_source == "failover"
@@ -86,7 +92,9 @@ async def test_a_post_that_may_have_been_executed_stays_where_it_is(adapter, ser
     """P1: without a key it is not sent again, to nobody."""
     server.script("/thing", "reset")
     other.script("/thing", 200)
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         with pytest.raises(adapter.transport_error) as caught:
             await adapter.call(client, "POST", server.url + "/thing", content=b"one order")
     assert record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
@@ -97,7 +105,9 @@ async def test_a_server_that_named_a_time_is_left_alone_for_it(adapter, server, 
     """P3: for others too; the next call begins at the other one, and nobody waits."""
     server.script("/thing", "503;retry-after=30", 200)
     other.script("/thing", 200)
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         for _ in range(3):
             assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
         assert (len(server.requests()), len(other.requests())) == (1, 3)
@@ -106,10 +116,14 @@ async def test_a_server_that_named_a_time_is_left_alone_for_it(adapter, server, 
     assert (len(server.requests()), len(other.requests())) == (2, 3)
 
 
-async def test_a_time_that_is_too_long_to_wait_for_does_not_matter_where_another_is(adapter, server, other, quick):
+async def test_a_time_that_is_too_long_to_wait_for_does_not_matter_where_another_is(
+    adapter, server, other, quick
+):
     server.script("/thing", "503;retry-after=3600")
     other.script("/thing", 200)
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
     assert quick["clock"].sleeps == [2]
 
@@ -118,7 +132,9 @@ async def test_a_time_that_is_too_long_to_wait_for_does_not_matter_where_another
 async def test_a_time_named_to_a_call_that_ends_there_is_minded_by_the_next_ones(
     adapter, server, other, quick, cooldown
 ):
-    """A POST is not sent again, but where it was told to come back later nobody begins, nor waits."""
+    """A POST is not sent again, but where it was told to come back later nobody begins, nor
+    waits.
+    """
     server.script("/thing", "503;retry-after=30")
     other.script("/thing", 200)
     origins = Origins([server.url, other.url])
@@ -130,13 +146,19 @@ async def test_a_time_named_to_a_call_that_ends_there_is_minded_by_the_next_ones
 
 
 async def test_when_all_are_out_it_waits_for_the_soonest(adapter, server, other, quick):
-    """5 s and 9 s asked for, and half of the tenth on top of the first: back after 5.25 s, at the first."""
+    """5 s and 9 s asked for, and half of the tenth on top of the first: back after 5.25 s, at the
+    first.
+    """
     server.script("/thing", "503;retry-after=5", 200)
     other.script("/thing", "503;retry-after=9", 200)
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
     assert (len(server.requests()), len(other.requests())) == (2, 1)
-    assert sum(quick["clock"].sleeps) == pytest.approx(5.25, abs=0.2)  # real time passes between the attempts
+    assert sum(quick["clock"].sleeps) == pytest.approx(
+        5.25, abs=0.2
+    )  # real time passes between the attempts
 
 
 async def test_an_open_circuit_is_passed_over_by_first_attempts(adapter, server, other, quick):
@@ -176,7 +198,9 @@ async def test_with_all_circuits_open_a_call_is_refused_at_once(adapter, server,
 
 @pytest.mark.parametrize("is_left", [True, False], ids=["another is free", "none is"])
 async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, quick, is_left):
-    """The permit is taken when the attempt is sent: then the call turns to another origin, or is refused."""
+    """The permit is taken when the attempt is sent: then the call turns to another origin, or is
+    refused.
+    """
     server.script("/thing", 503, 200)
     breaker = CircuitBreaker(3, open_for=100)
 
@@ -193,12 +217,21 @@ async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, quic
         async def asleep(self, seconds):
             self.sleep(seconds)
 
-    options = {**quick, "clock": Meanwhile(), "breaker": breaker, "origins": Origins([server.url, other.url])}
+    options = {
+        **quick,
+        "clock": Meanwhile(),
+        "breaker": breaker,
+        "origins": Origins([server.url, other.url]),
+    }
     told = []
     async with adapter.client(policy=STEADY, on_event=[told.append], **options) as client:
         if is_left:
             assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-            turns = [(event.origin, event.to_origin, event.status) for event in told if event.name == "failover"]
+            turns = [
+                (event.origin, event.to_origin, event.status)
+                for event in told
+                if event.name == "failover"
+            ]
             assert turns == [(server.url, other.url, 503), (other.url, server.url, None)]
         else:
             with pytest.raises(adapter.CircuitOpenError) as caught:
@@ -213,26 +246,40 @@ async def test_in_turn(adapter, server, other, third, quick):
     listed = [server, other, third]
     for each in listed:
         each.script("/thing", 200)
-    async with adapter.client(origins=Origins([each.url for each in listed], choose="round-robin"), **quick) as client:
+    async with adapter.client(
+        origins=Origins([each.url for each in listed], choose="round-robin"), **quick
+    ) as client:
         for _ in range(6):
             await adapter.call(client, "GET", other.url + "/thing")
     assert [len(each.requests()) for each in listed] == [2, 2, 2]
 
 
-async def test_what_is_not_listed_is_never_sent_to_and_never_fails_over(adapter, server, other, third, quick):
-    """Credentials and keys go to the servers listed, and a request for another server stays there."""
+async def test_what_is_not_listed_is_never_sent_to_and_never_fails_over(
+    adapter, server, other, third, quick
+):
+    """Credentials and keys go to the servers listed, and a request for another server stays
+    there.
+    """
     for each in (server, other):
         each.script("/thing", 503)
     third.script("/thing", 503, 200)
     origins = Origins([server.url, other.url])
-    async with adapter.client(origins=origins, policy=STEADY, idempotency=IdempotencyKeys(), **quick) as client:
+    async with adapter.client(
+        origins=origins, policy=STEADY, idempotency=IdempotencyKeys(), **quick
+    ) as client:
         headers = {"Authorization": "Bearer token"}
-        assert (await adapter.call(client, "POST", server.url + "/thing", headers=headers)).status_code == 503
+        assert (
+            await adapter.call(client, "POST", server.url + "/thing", headers=headers)
+        ).status_code == 503
         assert third.requests() == []
-        assert (await adapter.call(client, "POST", third.url + "/thing", headers=headers)).status_code == 200
+        assert (
+            await adapter.call(client, "POST", third.url + "/thing", headers=headers)
+        ).status_code == 200
     arrived = server.requests() + other.requests()
     assert len(arrived) == 4
-    assert {request.key for request in arrived} == {arrived[0].key}  # one key for all attempts of a call
+    assert {request.key for request in arrived} == {
+        arrived[0].key
+    }  # one key for all attempts of a call
     assert (len(third.requests()), third.requests()[0].key == arrived[0].key) == (2, False)
 
 
@@ -241,7 +288,9 @@ async def test_a_body_is_whole_at_each_server(adapter, server, other, quick):
     server.script("/thing", 503)
     other.script("/thing", 200)
     upload = b"0123456789" * 1000
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         for content in [upload] if adapter.is_async else [upload, io.BytesIO(upload)]:
             response = await adapter.call(client, "PUT", server.url + "/thing", content=content)
             assert response.status_code == 200
@@ -253,11 +302,17 @@ async def test_everyone_is_told_where_it_goes(adapter, server, other, quick):
     other.script("/thing", 200)
     heard = record()
     async with adapter.client(
-        origins=Origins([server.url, other.url]), policy=STEADY, on_event=[heard], name="orders", **quick
+        origins=Origins([server.url, other.url]),
+        policy=STEADY,
+        on_event=[heard],
+        name="orders",
+        **quick,
     ) as client:
         await adapter.call(client, "GET", server.url + "/thing")
     (told,) = [event for event in heard if isinstance(event, FailedOver)]
-    assert told._replace(request_id=0) == FailedOver("orders", "GET", server.url, other.url, 1, 503, None)
+    assert told._replace(request_id=0) == FailedOver(
+        "orders", "GET", server.url, other.url, 1, 503, None
+    )
 
 
 async def test_while_all_is_well_a_request_is_sent_as_it_is(adapter, server, other, quick):
@@ -271,29 +326,43 @@ async def test_while_all_is_well_a_request_is_sent_as_it_is(adapter, server, oth
 
 @pytest.mark.adapters("httpx-family")
 async def test_the_response_says_who_answered(adapter, server, other, quick):
-    """Its url, its request and the Host header are those of the other server; a caller's own Host stays."""
+    """Its url, its request and the Host header are those of the other server; a caller's own Host
+    stays.
+    """
     server.script("/thing", 503)
     other.script("/thing", 200, "200;header=Set-Cookie:a=b")
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         response = await adapter.call(client, "GET", server.url + "/thing?a=b")
         assert str(response.url) == other.url + "/thing?a=b"
         assert response.request.headers["host"] == other.url.removeprefix("http://")
         assert isinstance(response, adapter.library.Response)
         copied = pickle.loads(pickle.dumps(response))
         assert (type(copied), copied.content) == (adapter.library.Response, response.content)
-        await adapter.call(client, "GET", server.url + "/thing", headers={"Host": "api.example.com"})
-    assert [host(request) for request in other.requests()] == [other.url.removeprefix("http://"), "api.example.com"]
+        await adapter.call(
+            client, "GET", server.url + "/thing", headers={"Host": "api.example.com"}
+        )
+    assert [host(request) for request in other.requests()] == [
+        other.url.removeprefix("http://"),
+        "api.example.com",
+    ]
 
 
 @pytest.mark.adapters("requests")
 async def test_requests_says_who_answered_too(adapter, server, other, quick):
     server.script("/thing", 503)
     other.script("/thing", 200)
-    async with adapter.client(origins=Origins([server.url, other.url]), policy=STEADY, **quick) as client:
+    async with adapter.client(
+        origins=Origins([server.url, other.url]), policy=STEADY, **quick
+    ) as client:
         response = await adapter.call(client, "GET", server.url + "/thing?a=b")
         server.script("/broken", 503)
         other.script("/broken", 503)
-        with pytest.raises(requests.HTTPError) as caught, override(max_attempts=2, on_exhausted="raise"):
+        with (
+            pytest.raises(requests.HTTPError) as caught,
+            override(max_attempts=2, on_exhausted="raise"),
+        ):
             await adapter.call(client, "GET", server.url + "/broken")
     assert response.url == response.request.url == other.url + "/thing?a=b"
     assert caught.value.response.url == caught.value.request.url == other.url + "/broken"
@@ -303,7 +372,11 @@ async def test_requests_says_who_answered_too(adapter, server, other, quick):
     ("options", "error", "words"),
     [
         ({"origins": ["https://a", "https://b"]}, TypeError, "origins must be Origins"),
-        ({"origins": Origins(["https://a", "https://b"]), "strategy": object()}, ValueError, "strategy= or origins="),
+        (
+            {"origins": Origins(["https://a", "https://b"]), "strategy": object()},
+            ValueError,
+            "strategy= or origins=",
+        ),
     ],
 )
 async def test_what_is_no_set_of_origins_is_refused(adapter, options, error, words):
@@ -313,7 +386,9 @@ async def test_what_is_no_set_of_origins_is_refused(adapter, options, error, wor
 
 
 def test_a_url_with_a_user_keeps_it(server):
-    """requests and httpx: what stands before the @ goes along, as part of the URL that was listed."""
+    """requests and httpx: what stands before the @ goes along, as part of the URL that was
+    listed.
+    """
     import forbear.httpx
     import forbear.requests
 
@@ -331,7 +406,9 @@ def test_a_url_with_a_user_keeps_it(server):
 
 @pytest.mark.adapters("urllib3")
 async def test_a_path_that_begins_with_two_slashes_stays_whole(adapter, server, quick):
-    """To a URL parser //orders/thing alone is a host and a path; RFC 9112 section 3.2.1 has it as a path."""
+    """To a URL parser //orders/thing alone is a host and a path; RFC 9112 section 3.2.1 has it as a
+    path.
+    """
     server.script("/thing", 200)
     gone = down()
     async with adapter.client(origins=Origins([gone, server.url]), **quick) as client:

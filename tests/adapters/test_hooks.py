@@ -1,4 +1,6 @@
-"""What users plug in: retry_if, before_attempt, on_event, contact, strategy, name; and transports that are stacked."""
+"""What users plug in: retry_if, before_attempt, on_event, contact, strategy, name; and transports
+that are stacked.
+"""
 
 import anyio.lowlevel
 import pytest
@@ -24,7 +26,11 @@ NOW = RetryPolicy(backoff=Fixed(0))
 
 
 def logged(caplog, level="ERROR"):
-    return [entry.getMessage() for entry in caplog.records if entry.name == "forbear" and entry.levelname == level]
+    return [
+        entry.getMessage()
+        for entry in caplog.records
+        if entry.name == "forbear" and entry.levelname == level
+    ]
 
 
 # retry_if
@@ -38,7 +44,11 @@ async def test_retry_if_makes_an_answer_a_failure(adapter, quick):
         seen.append(adapter.status(response))
         return response.headers.get("X-State") == "pending"
 
-    steps = [(200, {"X-State": "pending"}), (302, {"X-State": "pending"}), (200, {"X-State": "done"})]
+    steps = [
+        (200, {"X-State": "pending"}),
+        (302, {"X-State": "pending"}),
+        (200, {"X-State": "done"}),
+    ]
     async with adapter.client(steps, policy=NOW, retry_if=still_pending, **quick) as client:
         response = await adapter.call(client, "GET", URL)
     assert response.headers["X-State"] == "done"
@@ -50,7 +60,9 @@ async def test_retry_if_makes_an_answer_a_failure(adapter, quick):
 async def test_retry_if_sees_the_request(adapter, quick):
     """Where the library's responses know it."""
     seen = []
-    async with adapter.client([200], retry_if=lambda response: seen.append(response.request), **quick) as client:
+    async with adapter.client(
+        [200], retry_if=lambda response: seen.append(response.request), **quick
+    ) as client:
         await adapter.call(client, "PUT", URL, content=b"x")
     assert [(request.method, str(request.url)) for request in seen] == [("PUT", URL)]
 
@@ -58,7 +70,9 @@ async def test_retry_if_sees_the_request(adapter, quick):
 @pytest.mark.parametrize("answer", [False, None, 0])
 async def test_retry_if_only_widens(adapter, quick, answer):
     """A false answer takes nothing away: 503 is retried all the same."""
-    async with adapter.client([503, 200], policy=NOW, retry_if=lambda response: answer, **quick) as client:
+    async with adapter.client(
+        [503, 200], policy=NOW, retry_if=lambda response: answer, **quick
+    ) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
 
 
@@ -105,7 +119,9 @@ async def test_retry_if_that_raises_is_logged_once_and_loses_nothing(adapter, qu
 
 
 async def test_before_attempt_runs_before_every_resend(adapter, quick):
-    """Not before the first sending; each time on a fresh copy of what the caller wrote, so nothing piles up."""
+    """Not before the first sending; each time on a fresh copy of what the caller wrote, so nothing
+    piles up.
+    """
     calls = []
 
     def sign(request, attempt):
@@ -118,8 +134,12 @@ async def test_before_attempt_runs_before_every_resend(adapter, quick):
     async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
         response = await adapter.call(client, "GET", URL, headers=headers)
     assert calls == [2, 3, 4]
-    assert [adapter.header(sent, "Authorization") for sent in inner.requests] == [[f"sig-{n}"] for n in (1, 2, 3, 4)]
-    assert [name for name in adapter.header_names(inner.requests[3]) if name.startswith("x-try")] == ["x-try-4"]
+    assert [adapter.header(sent, "Authorization") for sent in inner.requests] == [
+        [f"sig-{n}"] for n in (1, 2, 3, 4)
+    ]
+    assert [
+        name for name in adapter.header_names(inner.requests[3]) if name.startswith("x-try")
+    ] == ["x-try-4"]
     assert headers == {"Authorization": "sig-1"}
     if "httpx-family" in adapter.words:  # requests' response shows what was sent last
         assert response.request.headers["Authorization"] == "sig-1"
@@ -152,19 +172,29 @@ async def test_before_attempt_keeps_the_generated_key(adapter, quick):
         **quick,
     ) as client:
         await adapter.call(client, "POST", URL, content=b"x")
-    assert keys == [inner.requests[0].headers["Idempotency-Key"]] == [inner.requests[1].headers["Idempotency-Key"]]
+    assert (
+        keys
+        == [inner.requests[0].headers["Idempotency-Key"]]
+        == [inner.requests[1].headers["Idempotency-Key"]]
+    )
     assert inner.bodies == [b"x", b"x"]
 
 
-async def test_before_attempt_that_raises_is_logged_once_and_the_call_goes_on(adapter, quick, caplog):
+async def test_before_attempt_that_raises_is_logged_once_and_the_call_goes_on(
+    adapter, quick, caplog
+):
     """The request goes out as it was."""
 
     def broken(request, attempt):
         raise KeyError("secret-text")
 
-    async with adapter.client([503, 503, 200], policy=NOW, before_attempt=broken, **quick) as client:
+    async with adapter.client(
+        [503, 503, 200], policy=NOW, before_attempt=broken, **quick
+    ) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
-    assert logged(caplog) == ["before_attempt raised KeyError; the call goes on without it (logged once)"]
+    assert logged(caplog) == [
+        "before_attempt raised KeyError; the call goes on without it (logged once)"
+    ]
 
 
 # on_event
@@ -175,7 +205,9 @@ async def test_events_of_a_call_that_succeeds_after_retries(adapter, quick):
     events = record()
     steps = [(503, {"Retry-After": "2"}), "connect_error", 200]
     policy = RetryPolicy(backoff=Fixed(1), hint_spread=0)
-    async with adapter.client(steps, policy=policy, on_event=[events], name="orders", **quick) as client:
+    async with adapter.client(
+        steps, policy=policy, on_event=[events], name="orders", **quick
+    ) as client:
         await adapter.call(client, "GET", URL)
     assert events.names == [
         "attempt_failed",
@@ -187,7 +219,9 @@ async def test_events_of_a_call_that_succeeds_after_retries(adapter, quick):
     assert {event.client for event in events} == {"orders"}
     assert {event.origin for event in events} == {"http://api.example.com:80"}
     assert {event.method for event in events} == {"GET"}
-    assert [(each.attempt, each.delay, each.delay_source) for each in events.named("retry_scheduled")] == [
+    assert [
+        (each.attempt, each.delay, each.delay_source) for each in events.named("retry_scheduled")
+    ] == [
         (1, 2.0, "retry-after"),
         (2, 1.0, "backoff"),
     ]
@@ -202,7 +236,11 @@ async def test_events_of_a_call_that_gave_up(adapter, quick):
     async with adapter.client([503], policy=policy, on_event=[events], **quick) as client:
         await adapter.call(client, "GET", URL)
     assert events.names == ["attempt_failed", "retry_scheduled", "attempt_failed", "gave_up"]
-    assert (events[-1].reason, events[-1].attempts, events[-1].status) == (Reason.ATTEMPTS_EXHAUSTED, 2, 503)
+    assert (events[-1].reason, events[-1].attempts, events[-1].status) == (
+        Reason.ATTEMPTS_EXHAUSTED,
+        2,
+        503,
+    )
 
 
 async def test_no_event_for_a_call_that_simply_succeeds(adapter, quick):
@@ -254,7 +292,9 @@ async def test_record_listens_to_a_block(adapter, quick):
 async def test_levels_of_the_log(adapter, quick, caplog):
     """A retry is INFO, giving up WARNING, and both carry fields."""
     with caplog.at_level("INFO", "forbear"):
-        async with adapter.client([503], policy=NOW.replace(max_attempts=2), name="orders", **quick) as client:
+        async with adapter.client(
+            [503], policy=NOW.replace(max_attempts=2), name="orders", **quick
+        ) as client:
             await adapter.call(client, "GET", URL)
     entries = [entry for entry in caplog.records if entry.name == "forbear"]
     assert [(entry.levelname, getattr(entry, "forbear.event")) for entry in entries] == [
@@ -277,12 +317,18 @@ async def test_levels_of_the_log(adapter, quick, caplog):
     ],
 )
 async def test_contact_is_sent_as_from(adapter, quick, contact, sent):
-    """RFC 9110 section 10.1.2: whom an operator can tell that a client misbehaves; a From of the caller's stays."""
+    """RFC 9110 section 10.1.2: whom an operator can tell that a client misbehaves; a From of the
+    caller's stays.
+    """
     inner = adapter.watched([503, 200])
     async with adapter.client(inner, policy=NOW, contact=contact, **quick) as client:
         await adapter.call(client, "GET", URL)
         await adapter.call(client, "GET", URL, headers={"From": "me@example.net"})
-    assert [adapter.header(request, "From") for request in inner.requests] == [[sent], [sent], ["me@example.net"]]
+    assert [adapter.header(request, "From") for request in inner.requests] == [
+        [sent],
+        [sent],
+        ["me@example.net"],
+    ]
 
 
 @pytest.mark.adapters("sync")
@@ -355,7 +401,9 @@ async def test_a_strategy_does_not_make_a_post_safe(adapter, quick):
     strategy = Twice()
     async with adapter.client([503, 200], strategy=strategy, **quick) as client:
         assert (await adapter.call(client, "POST", URL)).status_code == 503
-    async with adapter.client([(503, {"Retry-After": "9"}), 200], strategy=strategy, **quick) as client:
+    async with adapter.client(
+        [(503, {"Retry-After": "9"}), 200], strategy=strategy, **quick
+    ) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     assert quick["clock"].sleeps == [9.0]
 
@@ -391,7 +439,9 @@ async def test_a_strategy_that_answers_nonsense_costs_no_response(adapter, quick
 
 @pytest.mark.parametrize("send", [True, False])
 async def test_a_strategy_that_refuses_at_the_door(adapter, quick, send):
-    """send=True: once, without retries; send=False: the family's CircuitOpenError, and nothing goes out."""
+    """send=True: once, without retries; send=False: the family's CircuitOpenError, and nothing goes
+    out.
+    """
 
     class Refusing(Twice):
         quiet = False
@@ -477,7 +527,9 @@ async def test_stacked_transports_retry_once_not_squared(adapter, quick, steps, 
     budget = RetryBudget()
     below = adapter.transport(inner, policy=NOW.replace(max_attempts=3), budget=budget, **quick)
     over = {"shared": budget, "own": RetryBudget(), "none": None}[outer_budget]
-    async with adapter.client(below, policy=NOW.replace(max_attempts=5), budget=over, **quick) as client:
+    async with adapter.client(
+        below, policy=NOW.replace(max_attempts=5), budget=over, **quick
+    ) as client:
         try:
             outcome = await adapter.call(client, "GET", URL)
         except adapter.connect_error as error:
@@ -489,7 +541,9 @@ async def test_stacked_transports_retry_once_not_squared(adapter, quick, steps, 
 
 @pytest.mark.adapters("stacks")
 async def test_an_inner_budget_that_said_no_is_not_overruled(adapter, quick):
-    """The inner one refused for its budget after one sending: the outer one, with tokens of its own, sends nothing."""
+    """The inner one refused for its budget after one sending: the outer one, with tokens of its
+    own, sends nothing.
+    """
     inner = adapter.watched([503])
     empty = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
     below = adapter.transport(inner, policy=NOW, budget=empty, **quick)

@@ -1,4 +1,6 @@
-"""A transport in use: what a call leaves behind, sharing between threads and tasks, and transports patched later."""
+"""A transport in use: what a call leaves behind, sharing between threads and tasks, and transports
+patched later.
+"""
 
 import contextlib
 import gc
@@ -72,7 +74,9 @@ class Instant(FakeClock):
     ],
 )
 async def test_a_call_leaves_no_cyclic_garbage(adapter, steps, options):
-    """Nothing that only the garbage collector could free, with and without retries: exactly 0 objects."""
+    """Nothing that only the garbage collector could free, with and without retries: exactly 0
+    objects.
+    """
     options = {"clock": Instant(), "random": lambda: 0.5, **options}
     transport = adapter.transport(Inner(adapter.library, *steps), **options)
     request = adapter.library.Request("POST" if "idempotency" in options else "GET", URL)
@@ -105,7 +109,9 @@ async def test_a_plain_success_takes_no_time_of_the_clock_and_leaves_no_mark(ada
 
 
 async def test_one_transport_may_be_used_from_everywhere(adapter, server):
-    """20 at once through one transport: every call gets its own answer, and the budget counts them all."""
+    """20 at once through one transport: every call gets its own answer, and the budget counts them
+    all.
+    """
     for n in range(20):
         server.script(f"/thing/{n}", "503", "reset", f"200;body={n}")
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=100, scope="transport")
@@ -123,7 +129,9 @@ async def test_one_transport_may_be_used_from_everywhere(adapter, server):
 
 
 async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, monkeypatch):
-    """respx, responses and OpenTelemetry replace a method of the library's class: it is looked up at every call."""
+    """respx, responses and OpenTelemetry replace a method of the library's class: it is looked up
+    at every call.
+    """
     seen = []
 
     def answer():

@@ -47,7 +47,11 @@ async def test_told_once_per_client(adapter, quick, caplog, headers, switch):
         async with adapter.client([503], policy=NOW, name=f"c{clients}", **quick) as client:
             for _ in range(3):
                 await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
-        told = [entry for entry in caplog.records if getattr(entry, "forbear.event", "") == "nested_retry"]
+        told = [
+            entry
+            for entry in caplog.records
+            if getattr(entry, "forbear.event", "") == "nested_retry"
+        ]
         assert len(told) == clients
         assert switch in told[-1].getMessage()
         assert told[-1].levelno == logging.WARNING
@@ -58,7 +62,9 @@ async def test_one_attempt_of_ours_multiplies_nothing(adapter, quick, caplog):
     """max_attempts=1: the SDK's loop is the only one, and as it should be."""
     async with adapter.client([503], policy=NOW.replace(max_attempts=1), **quick) as client:
         headers = {"x-stainless-retry-count": "1"}
-        assert (await adapter.call(client, "GET", "http://api.example.com/", headers=headers)).status_code == 503
+        assert (
+            await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
+        ).status_code == 503
     assert "SDK" not in caplog.text
 
 
@@ -67,5 +73,7 @@ async def test_a_call_that_succeeds_says_nothing(adapter, quick, caplog):
     """Attempts that were not wasted multiply nothing."""
     async with adapter.client([503, 200], policy=NOW, **quick) as client:
         headers = {"x-stainless-retry-count": "1"}
-        assert (await adapter.call(client, "GET", "http://api.example.com/", headers=headers)).status_code == 200
+        assert (
+            await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
+        ).status_code == 200
     assert "SDK" not in caplog.text

@@ -61,7 +61,9 @@ async def test_explicit_none_is_not_given(adapter, quick):
     ],
     ids=["number", "text", "true", "list", "retries", "typo", "range"],
 )
-async def test_a_setting_that_makes_no_sense_is_told_before_anything_is_sent(adapter, quick, setting, error, says):
+async def test_a_setting_that_makes_no_sense_is_told_before_anything_is_sent(
+    adapter, quick, setting, error, says
+):
     """The message says what would be right."""
     inner = adapter.watched([200])
     async with adapter.client(inner, **quick) as client:
@@ -135,7 +137,9 @@ async def test_override_follows_to_thread(adapter, quick):
 
 
 async def test_off_forwards_the_request_as_it_is(adapter, quick):
-    """False: the very Request object goes down; no key, no From, no guard, no story of ours on what comes back."""
+    """False: the very Request object goes down; no key, no From, no guard, no story of ours on what
+    comes back.
+    """
     inner = adapter.watched([503, "connect_error"])
     options = {"idempotency": IdempotencyKeys(), "contact": "ops@example.com"}
     transport = adapter.transport(inner, **options, **quick)
@@ -155,7 +159,9 @@ async def test_off_is_still_clamped_by_the_deadline(adapter, server, quickest):
 
         async def run():
             with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded):
-                await adapter.call(client, "GET", server.url + "/thing", extensions={"forbear": False})
+                await adapter.call(
+                    client, "GET", server.url + "/thing", extensions={"forbear": False}
+                )
 
         assert await quickest(run, bound=0.15) <= 0.15
 

@@ -1,4 +1,6 @@
-"""Small bodies are read inside the loop: a broken one is a failure like any other, and none is held up for long."""
+"""Small bodies are read inside the loop: a broken one is a failure like any other, and none is held
+up for long.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def options(quick):
     return {**quick, "policy": POLICY, "budget": None}
 
 
-@pytest.mark.parametrize("fault", ["cut:0", "cut:1", "cut:30001", "cut:60000", "reset-body:0", "reset-body:30001"])
+@pytest.mark.parametrize(
+    "fault", ["cut:0", "cut:1", "cut:30001", "cut:60000", "reset-body:0", "reset-body:30001"]
+)
 async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, fault):
     """As a whole: it was not handed over, so nobody knows that it began."""
     server.script("/thing", f"{fault};body=60001", "200;body=60001")
@@ -36,7 +40,10 @@ async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, 
         assert response.num_bytes_downloaded == 60_001
         assert adapter.is_idle(client)
     record = forbear.record_of(response)
-    assert [(attempt.status, attempt.phase) for attempt in record.attempts] == [(None, Phase.ANSWERED), (200, None)]
+    assert [(attempt.status, attempt.phase) for attempt in record.attempts] == [
+        (None, Phase.ANSWERED),
+        (200, None),
+    ]
     assert record.attempts[0].failure in (FailureKind.PROTOCOL, FailureKind.RESET)
     assert [dict(each.headers).get("Range") for each in server.requests("/thing")] == [None, None]
 
@@ -44,7 +51,13 @@ async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, 
 @pytest.mark.parametrize("status", [200, 404, 302, 501])
 async def test_of_whatever_status_that_is_accepted(adapter, options, status):
     """A truncated 404 is no answer either."""
-    broken = Once(adapter.library, {"Content-Length": "6"}, [b"abc"], adapter.library.ReadError("reset"), status=status)
+    broken = Once(
+        adapter.library,
+        {"Content-Length": "6"},
+        [b"abc"],
+        adapter.library.ReadError("reset"),
+        status=status,
+    )
     whole = Once(adapter.library, {"Content-Length": "6"}, [b"abc", b"def"], status=status)
     async with adapter.client(InTurn(broken, whole), **options) as client:
         response = await adapter.call(client, "GET", "http://a.example.com/thing")
@@ -58,11 +71,17 @@ async def test_of_whatever_status_that_is_accepted(adapter, options, status):
 async def test_a_failing_answer_keeps_its_hint_though_its_body_is_broken(adapter, options):
     """P3: never sooner than the server asked, whatever becomes of the body."""
     headers = {"Content-Length": "6", "Retry-After": "7"}
-    broken = Once(adapter.library, headers, [b"abc"], adapter.library.ReadError("reset"), status=503)
-    async with adapter.client(InTurn(broken, Once(adapter.library, {}, [b"abc"])), **options) as client:
+    broken = Once(
+        adapter.library, headers, [b"abc"], adapter.library.ReadError("reset"), status=503
+    )
+    async with adapter.client(
+        InTurn(broken, Once(adapter.library, {}, [b"abc"])), **options
+    ) as client:
         response = await adapter.call(client, "GET", "http://a.example.com/thing")
     assert response.content == b"abc"
-    assert options["clock"].sleeps == [pytest.approx(7.35)]  # 7 s, and half of a tenth of that on top
+    assert options["clock"].sleeps == [
+        pytest.approx(7.35)
+    ]  # 7 s, and half of a tenth of that on top
 
 
 class InTurn:
@@ -85,7 +104,9 @@ class InTurn:
 
 
 async def test_what_is_not_safe_to_repeat_is_not(adapter, server, options):
-    """A POST that was answered was executed: its broken body is the caller's to meet, as without us."""
+    """A POST that was answered was executed: its broken body is the caller's to meet, as without
+    us.
+    """
     server.script("/thing", "cut:30001;body=60001", "200;body=60001")
     async with adapter.client(**options) as client:
         with pytest.raises(adapter.library.RemoteProtocolError) as caught:
@@ -115,7 +136,9 @@ async def test_a_post_with_a_key_is_repeated(adapter, server, options):
 async def test_given_up_the_error_is_the_librarys_own(adapter, server, options):
     server.script("/thing", "cut:30001;body=60001")
     async with adapter.client(**options) as client:
-        with pytest.raises(adapter.library.RemoteProtocolError, match="received 30001 bytes") as caught:
+        with pytest.raises(
+            adapter.library.RemoteProtocolError, match="received 30001 bytes"
+        ) as caught:
             await adapter.call(client, "GET", server.url + "/thing")
     assert forbear.record_of(caught.value).reason is Reason.ATTEMPTS_EXHAUSTED
     assert len(server.requests("/thing")) == 3
@@ -137,10 +160,14 @@ async def test_on_exhausted_raise_raises_it_before_the_hand_over(adapter, server
         pytest.param("cut:30001;body=60001", {"prefetch": 60_000}, id="longer"),
         pytest.param("cut:30001;body=60001;chunked=1", {}, id="length-unknown"),
         # In chunks whatever else stands there (RFC 9112 section 6.3).
-        pytest.param("cut:30001;body=60001;chunked=1;header=Content-Length:60001", {}, id="length-void"),
+        pytest.param(
+            "cut:30001;body=60001;chunked=1;header=Content-Length:60001", {}, id="length-void"
+        ),
         pytest.param("cut:30001;body=60001;header=Content-Type:text/event-stream", {}, id="events"),
         pytest.param(
-            "cut:30001;body=60001;header=Content-Type:Multipart/X-Mixed-Replace%3B boundary=x", {}, id="parts"
+            "cut:30001;body=60001;header=Content-Type:Multipart/X-Mixed-Replace%3B boundary=x",
+            {},
+            id="parts",
         ),
     ],
 )
@@ -189,7 +216,9 @@ async def test_a_body_that_stalls_is_handed_over_too(adapter, server, elapsed):
 
 
 async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):
-    """The client's own limit is still the client's: a body that stalls for longer is asked for again."""
+    """The client's own limit is still the client's: a body that stalls for longer is asked for
+    again.
+    """
     server.script("/thing", "200;body=16;drip=700", "200;body=16")
     async with adapter.client(settings=adapter.reading_for(0.1), **options) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -237,7 +266,9 @@ def tls():
 
 @pytest.mark.parametrize("fault", ["cut", "reset-body"])
 async def test_under_tls_too(adapter, options, tls, fault):
-    """A broken small body, a slow one, and a large one that goes on; all through the library's own TLS."""
+    """A broken small body, a slow one, and a large one that goes on; all through the library's own
+    TLS.
+    """
     large = parse_step("200;body=200000").content
     with FaultServer(tls=tls) as server:
         server.script("/small", f"{fault}:30001;body=60001", "200;body=60001")
@@ -274,14 +305,18 @@ async def test_an_encoded_body_is_decoded_once(adapter, options):
     encoded = gzip.compress(WHOLE, mtime=0)
     library = adapter.library
     headers = {"Content-Encoding": "gzip", "Content-Length": str(len(encoded))}
-    async with adapter.client(Once(library, headers, [encoded[:11], encoded[11:]]), **options) as client:
+    async with adapter.client(
+        Once(library, headers, [encoded[:11], encoded[11:]]), **options
+    ) as client:
         response = await adapter.call(client, "GET", "http://a.example.com/thing")
     assert response.content == WHOLE
     assert response.num_bytes_downloaded == len(encoded)
 
 
 class Once:
-    """A transport that cannot be seen into, which answers once with these chunks, and then an error if there is one."""
+    """A transport that cannot be seen into, which answers once with these chunks, and then an error
+    if there is one.
+    """
 
     def __init__(self, library, headers, chunks, error=None, pause=lambda: None, status=200):
         class Stream(library.SyncByteStream, library.AsyncByteStream):
@@ -339,7 +374,12 @@ async def test_a_stream_that_cannot_be_seen_into_is_read_through(adapter, option
 async def test_there_the_clock_is_looked_at_between_chunks(adapter, options):
     """Two chunks 0.2 s apart are waited for, the third is the caller's to read."""
     clock = options["clock"]
-    inner = Once(adapter.library, {"Content-Length": "4"}, [b"a", b"b", b"c", b"d"], pause=lambda: clock.sleep(0.2))
+    inner = Once(
+        adapter.library,
+        {"Content-Length": "4"},
+        [b"a", b"b", b"c", b"d"],
+        pause=lambda: clock.sleep(0.2),
+    )
     async with adapter.client(inner, **options) as client:
         response = await adapter.open(client, "GET", "http://a.example.com/thing")
         ahead = response.stream
@@ -351,7 +391,9 @@ async def test_there_the_clock_is_looked_at_between_chunks(adapter, options):
 
 @pytest.mark.parametrize("length", ["-5", "1e3", "", "9999999999", "5, 5"])
 async def test_a_length_that_is_none_is_not_relied_on(adapter, options, length):
-    inner = Once(adapter.library, {"Content-Length": length}, [b"abc"], adapter.library.ReadError("reset"))
+    inner = Once(
+        adapter.library, {"Content-Length": length}, [b"abc"], adapter.library.ReadError("reset")
+    )
     async with adapter.client(inner, **options) as client:
         with pytest.raises(adapter.library.ReadError):
             await adapter.call(client, "GET", "http://a.example.com/thing")

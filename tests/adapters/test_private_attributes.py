@@ -1,7 +1,8 @@
-"""What forbear takes for granted about the installed libraries: their private attributes and their exceptions.
+"""What forbear takes for granted about the installed libraries: their private attributes and their
+exceptions.
 
-A new version that changes one of these fails here, by name, and nowhere in production: each fact says what
-the code does without it.
+A new version that changes one of these fails here, by name, and nowhere in production: each fact
+says what the code does without it.
 """
 
 import http.client
@@ -40,7 +41,9 @@ def ours(name):
 def test_clients_keep_their_transports_in_transport_and_mounts(name, colour):
     """Without them wrap() and unwrap() raise TypeError with the way around it."""
     lib = module(name)
-    client = getattr(lib, f"{colour}Client")(verify=False, trust_env=False, mounts={"all://a.example.com": None})
+    client = getattr(lib, f"{colour}Client")(
+        verify=False, trust_env=False, mounts={"all://a.example.com": None}
+    )
     assert hasattr(client._transport, "handle_async_request" if colour else "handle_request")
     assert isinstance(client._mounts, dict)
     assert [type(pattern).__name__ for pattern in client._mounts] == ["URLPattern"]
@@ -89,7 +92,9 @@ def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
     proxy = {"direct": None, "socks": "socks5://127.0.0.1:1"}.get(kind, "http://127.0.0.1:1")
     try:
         transport = getattr(lib, f"{colour}HTTPTransport")(verify=False, proxy=proxy)
-    except ImportError:  # socksio is not installed: the library refuses the proxy, and there is no such connection
+    except (
+        ImportError
+    ):  # socksio is not installed: the library refuses the proxy, and there is no such connection
         assert kind == "socks"
         return
     pool = transport._pool
@@ -114,7 +119,9 @@ def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
 @colour
 @pytest.mark.anyio
 async def test_the_http1_connection_below_a_body_can_be_seen(name, colour):
-    """Without it a body that stalls while it is read ahead is noticed by the client's own read timeout."""
+    """Without it a body that stalls while it is read ahead is noticed by the client's own read
+    timeout.
+    """
     lib = module(name)
     with FaultServer() as server:
         server.script("/thing", "200;body=5")
@@ -194,7 +201,14 @@ def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one(guard):
 def test_the_two_libraries_share_no_class(name):
     """What makes a check by the module's name sound."""
     other = module({"httpx": "httpx2", "httpx2": "httpx"}[name])
-    for attribute in ("BaseTransport", "AsyncBaseTransport", "ByteStream", "TransportError", "Response", "Request"):
+    for attribute in (
+        "BaseTransport",
+        "AsyncBaseTransport",
+        "ByteStream",
+        "TransportError",
+        "Response",
+        "Request",
+    ):
         mine, theirs = getattr(module(name), attribute), getattr(other, attribute)
         assert not issubclass(mine, theirs)
         assert not issubclass(theirs, mine)
@@ -231,7 +245,8 @@ def an_instance(name, cls):
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
-# research: which of them prove that nothing was sent, which may have reached the server, which never succeed
+# research: which of them prove that nothing was sent, which may have reached the server, which
+# never succeed
 MEANS = {
     "ConnectError": (K.REFUSED, UNSENT),
     "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
@@ -291,7 +306,9 @@ def test_every_exception_of_the_installed_library_is_classified(name):
 
 @library
 def test_what_is_retryable_is_what_may_be_chosen(name):
-    """Every kind that a transport-level exception can have is either in ``failures`` or never retried."""
+    """Every kind that a transport-level exception can have is either in ``failures`` or never
+    retried.
+    """
     never = {K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN}
     for kind, _ in errors.MEANING.values():
         assert (kind in RetryPolicy().failures) is (kind not in never)
@@ -341,7 +358,9 @@ def streamed():
 
 
 def test_a_streamed_response_of_urllib3_is_one_that_we_know(streamed):
-    """All that is relied on is there; http.client reads from a buffered file, which is made a splice."""
+    """All that is relied on is there; http.client reads from a buffered file, which is made a
+    splice.
+    """
     assert splicing.is_known(streamed)
     assert splicing.is_promising(streamed)
     splicing.splice(streamed, ())
@@ -384,6 +403,8 @@ def test_the_errors_of_a_body_pass_one_method():
 
 def test_another_kind_of_response_is_left_alone():
     """Of urllib3's HTTP/2, of a test double, of an adapter that reads from memory."""
-    made = urllib3.HTTPResponse(io.BytesIO(b"hello"), headers={"ETag": '"v1"'}, status=200, preload_content=False)
+    made = urllib3.HTTPResponse(
+        io.BytesIO(b"hello"), headers={"ETag": '"v1"'}, status=200, preload_content=False
+    )
     splicing.splice(made, ())
     assert made.read() == b"hello"

@@ -1,8 +1,9 @@
-"""Through a proxy, with requests and urllib3: plain requests are forwarded to it, for https it opens a tunnel.
+"""Through a proxy, with requests and urllib3: plain requests are forwarded to it, for https it
+opens a tunnel.
 
-Until the tunnel is up the origin has seen nothing: a proxy that answers CONNECT with a 5xx is asked again for
-any method, one that answers 4xx never (it will answer so again). A connection that ends in between proves
-nothing, so then only what is safe to repeat is sent again.
+Until the tunnel is up the origin has seen nothing: a proxy that answers CONNECT with a 5xx is asked
+again for any method, one that answers 4xx never (it will answer so again). A connection that ends
+in between proves nothing, so then only what is safe to repeat is sent again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Proxy:
     """A small proxy: tunnels CONNECT, and answers by itself what it is asked to forward.
 
     Attributes:
-        steps: What to do with the next requests: a status line, "reset", or "reset-tunnel" (a 200, then RST);
-            with none left it does its work.
+        steps: What to do with the next requests: a status line, "reset", or "reset-tunnel" (a 200,
+            then RST); with none left it does its work.
         seen: Method and target of each request.
         credentials: Their Proxy-Authorization.
         hosts: Their Host.
@@ -77,7 +78,10 @@ class Proxy:
                 self._start(self._serve, peer)
 
     def _serve(self, peer):
-        with contextlib.suppress(OSError, ValueError), peer:  # ValueError: select, of what stop() has closed
+        with (
+            contextlib.suppress(OSError, ValueError),
+            peer,
+        ):  # ValueError: select, of what stop() has closed
             while self._answer(peer):
                 pass
 
@@ -184,7 +188,9 @@ def through_session(*arguments, **named):
 def with_manager(policy, proxy, ca):
     parsed = urllib3.util.parse_url(proxy)
     headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
-    with RetryProxyManager(policy, proxy_url=proxy, proxy_headers=headers, ca_certs=ca, timeout=5) as manager:
+    with RetryProxyManager(
+        policy, proxy_url=proxy, proxy_headers=headers, ca_certs=ca, timeout=5
+    ) as manager:
         yield lambda method, url, data=None: manager.request(method, url, body=data)
 
 
@@ -225,7 +231,9 @@ def test_attempts_go_through_one_tunnel(proxy, origin, client):
 
 
 def test_a_tunnel_that_the_origin_closed_is_opened_anew(proxy, origin, client):
-    """What failed inside it is the origin's: retried where that is safe, through a second tunnel."""
+    """What failed inside it is the origin's: retried where that is safe, through a second
+    tunnel.
+    """
     origin.script("/thing", "reset", 200)
     with client(proxy.url) as call:
         assert outcome(call, "GET", origin.url + "/thing")[0] == 200
@@ -235,7 +243,9 @@ def test_a_tunnel_that_the_origin_closed_is_opened_anew(proxy, origin, client):
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("status", ["503 Busy", "502 Bad Gateway", "500 Oops"])
-def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(proxy, origin, client, method, status):
+def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(
+    proxy, origin, client, method, status
+):
     """A 5xx to CONNECT: the origin has seen nothing, so a POST is sent too, and arrives once."""
     origin.script("/thing", 200)
     proxy.steps = [status, status]
@@ -243,7 +253,9 @@ def test_a_proxy_that_cannot_now_is_asked_again_for_any_method(proxy, origin, cl
         found, response = outcome(call, method, origin.url + "/thing", body_of(method))
     assert found == 200
     attempts = record_of(response).attempts
-    assert [(each.failure, each.phase) for each in attempts[:-1]] == [(FailureKind.PROXY, Phase.UNSENT)] * 2
+    assert [(each.failure, each.phase) for each in attempts[:-1]] == [
+        (FailureKind.PROXY, Phase.UNSENT)
+    ] * 2
     assert [name for name, _ in proxy.seen] == ["CONNECT"] * 3
     assert origin.executed("/thing") == len(origin.requests()) == 1
 
@@ -278,7 +290,9 @@ def test_a_proxy_that_stays_busy_ends_in_the_librarys_own_error(proxy, origin, c
 @pytest.mark.parametrize("step", ["reset", "reset-tunnel"])
 @pytest.mark.parametrize(("method", "sent"), [("GET", 1), ("POST", 0)])
 def test_a_proxy_that_resets_proves_nothing(proxy, origin, client, step, method, sent):
-    """Before the tunnel is up or after: a GET is repeated and arrives; a POST is not, and never arrives."""
+    """Before the tunnel is up or after: a GET is repeated and arrives; a POST is not, and never
+    arrives.
+    """
     origin.script("/thing", 200)
     proxy.steps = [step]
     with client(proxy.url) as call:
@@ -296,10 +310,14 @@ def test_a_proxy_that_is_not_there_yet_is_waited_for(proxy, origin, client, sche
     """Refused by the proxy: nothing was sent, whatever the method."""
     proxy.stop()
     with client(proxy.url) as call:
-        found, error = outcome(call, "POST", f"{scheme}://{origin.url.partition('//')[2]}/thing", b"x")
+        found, error = outcome(
+            call, "POST", f"{scheme}://{origin.url.partition('//')[2]}/thing", b"x"
+        )
     assert found == "error"
     attempts = record_of(error).attempts
-    assert [(each.failure, each.phase) for each in attempts] == [(FailureKind.PROXY, Phase.UNSENT)] * 4
+    assert [(each.failure, each.phase) for each in attempts] == [
+        (FailureKind.PROXY, Phase.UNSENT)
+    ] * 4
 
 
 # Plain http, which the proxy forwards.
@@ -337,7 +355,14 @@ def test_the_environment_names_the_proxy(proxy, origin, ca, monkeypatch, wrapped
         monkeypatch.delenv(name.upper(), raising=False)
         monkeypatch.setenv(name.upper() if upper else name, value)
 
-    for name in ("no_proxy", "all_proxy", "http_proxy", "https_proxy", "requests_ca_bundle", "curl_ca_bundle"):
+    for name in (
+        "no_proxy",
+        "all_proxy",
+        "http_proxy",
+        "https_proxy",
+        "requests_ca_bundle",
+        "curl_ca_bundle",
+    ):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     setenv("http_proxy", proxy.url)
@@ -355,13 +380,17 @@ def test_the_environment_names_the_proxy(proxy, origin, ca, monkeypatch, wrapped
 
 @pytest.mark.parametrize("own", [None, "api.example.com"], ids=["as the URL", "of the caller"])
 def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, own):
-    """urllib3 writes Host into what it forwards; after a failover it is that of the new URL (RFC 9112 section 3.2)."""
+    """urllib3 writes Host into what it forwards; after a failover it is that of the new URL (RFC
+    9112 section 3.2).
+    """
     one, two = "http://one.example:8080", "http://two.example"
     proxy.steps = ["503 Busy", "503 Busy"]
     origin.script("/thing", 200)
     headers = {"Host": own} if own else {}
     origins = Origins([one, two, origin.url])
-    with RetryProxyManager(NOW, proxy_url=proxy.url, origins=origins, ca_certs=ca, timeout=5) as manager:
+    with RetryProxyManager(
+        NOW, proxy_url=proxy.url, origins=origins, ca_certs=ca, timeout=5
+    ) as manager:
         assert manager.request("GET", one + "/thing", headers=headers).status == 200
     through = origin.url.removeprefix("https://")
     assert proxy.seen == [("GET", one + "/thing"), ("GET", two + "/thing"), ("CONNECT", through)]

@@ -1,4 +1,6 @@
-"""One call over redirects: its hops share the retries and the deadline, and each hop is sent at least once."""
+"""One call over redirects: its hops share the retries and the deadline, and each hop is sent at
+least once.
+"""
 
 import pytest
 
@@ -49,7 +51,9 @@ def to(location, status=307):
 async def test_retries_are_shared_over_hops(adapter, quick, status, location):
     """max_attempts=3 are two retries, wherever they are needed: one at /a leaves one at /b."""
     site = Site(**{"api/a": [503, to(location, status)], "api/b": [503]})
-    async with adapter.client([site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick) as client:
+    async with adapter.client(
+        [site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick
+    ) as client:
         response = await adapter.call(client, "GET", HOST + "/a")
     assert response.status_code == 503
     assert site.visits == ["api/a", "api/a", "api/b", "api/b"]
@@ -59,7 +63,9 @@ async def test_retries_are_shared_over_hops(adapter, quick, status, location):
 async def test_retries_are_shared_with_another_origin(adapter, quick):
     """The same where the hop leads elsewhere."""
     site = Site(**{"api/a": [503, to("http://cdn.example.com/b")], "cdn/b": [503, 503, 200]})
-    async with adapter.client([site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick) as client:
+    async with adapter.client(
+        [site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick
+    ) as client:
         response = await adapter.call(client, "GET", HOST + "/a")
     assert response.status_code == 503
     assert site.visits == ["api/a", "api/a", "cdn/b", "cdn/b"]
@@ -70,7 +76,9 @@ async def test_the_first_sending_of_a_hop_is_never_refused(adapter, quick, max_a
     """However many retries are used up, a redirect is followed."""
     used = [503] * (max_attempts - 1)
     site = Site(**{"api/a": [*used, to("/b")], "api/b": [to("/c")], "api/c": [200]})
-    async with adapter.client([site], policy=NOW.replace(max_attempts=max_attempts), **FOLLOW, **quick) as client:
+    async with adapter.client(
+        [site], policy=NOW.replace(max_attempts=max_attempts), **FOLLOW, **quick
+    ) as client:
         response = await adapter.call(client, "GET", HOST + "/a")
     assert response.status_code == 200
     assert site.visits == ["api/a"] * max_attempts + ["api/b", "api/c"]
@@ -109,7 +117,9 @@ async def test_a_hop_after_the_deadline_is_not_sent(adapter, quick):
         return to("/b")
 
     site = Site(**{"api/a": [slow], "api/b": [200]})
-    async with adapter.client([site], policy=RetryPolicy(total_timeout=10), **FOLLOW, **quick) as client:
+    async with adapter.client(
+        [site], policy=RetryPolicy(total_timeout=10), **FOLLOW, **quick
+    ) as client:
         with pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", HOST + "/a")
     assert site.visits == ["api/a"]
@@ -127,7 +137,9 @@ async def test_hops_over_the_wire(adapter, server, quick):
     assert [each.status_code for each in response.history] == [302, 308]
 
 
-@pytest.mark.parametrize(("status", "method"), [(302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
+@pytest.mark.parametrize(
+    ("status", "method"), [(302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")]
+)
 async def test_each_hop_is_judged_by_its_own_method(adapter, server, quick, status, method):
     """A POST that became a GET is repeated; one that stayed a POST is not."""
     server.script("/a", f"{status};header=Location:/b;executes=1")
@@ -153,7 +165,9 @@ async def test_a_generated_key_stays_with_its_origin(adapter, quick, status):
             "cdn/c": [503, 200],
         }
     )
-    async with adapter.client([site], policy=NOW, idempotency=IdempotencyKeys(), **FOLLOW, **quick) as client:
+    async with adapter.client(
+        [site], policy=NOW, idempotency=IdempotencyKeys(), **FOLLOW, **quick
+    ) as client:
         response = await adapter.call(client, "POST", HOST + "/a", content=b"x")
     assert response.status_code == 200
     a1, a2, b1, b2, c1, c2 = (request.headers["Idempotency-Key"] for request in site.seen)
@@ -171,7 +185,9 @@ async def test_a_generated_key_does_not_follow_into_a_get(adapter, quick):
 
 @pytest.mark.parametrize("location", ["/b", "/a"], ids=["elsewhere", "to-itself"])
 async def test_sending_the_same_request_again_is_a_new_call(adapter, quick, location):
-    """A Request object that was redirected once has all its attempts when it is sent by hand again."""
+    """A Request object that was redirected once has all its attempts when it is sent by hand
+    again.
+    """
     site = Site(**{"api/a": [503, to(location), 503, 503, 200]})
     async with adapter.client([site], policy=NOW.replace(max_attempts=3), **quick) as client:
         request = client.build_request("GET", HOST + "/a")
@@ -204,7 +220,9 @@ async def test_a_hop_followed_by_hand_belongs_to_the_call(adapter, quick):
 
 
 async def test_a_request_of_its_own_with_copied_extensions_is_no_hop(adapter, quick):
-    """Only the place that the redirect named is a further hop, whatever extensions a request carries."""
+    """Only the place that the redirect named is a further hop, whatever extensions a request
+    carries.
+    """
     site = Site(**{"api/a": [503, to("/b")], "api/z": [503]})
     async with adapter.client([site], policy=NOW.replace(max_attempts=2), **quick) as client:
         request = client.build_request("GET", HOST + "/a")
@@ -236,7 +254,9 @@ async def test_a_redirect_loop_is_the_clients_to_end(adapter, quick):
     ],
 )
 async def test_an_odd_location_is_the_clients_to_judge(adapter, quick, location):
-    """Nothing a server writes into Location crashes the transport: the 3xx is handed over as it is."""
+    """Nothing a server writes into Location crashes the transport: the 3xx is handed over as it
+    is.
+    """
     transport = adapter.transport([to(location)], **quick)
     response = await adapter.send(transport, adapter.library.Request("GET", HOST + "/a"))
     assert response.status_code == 307
@@ -245,7 +265,9 @@ async def test_an_odd_location_is_the_clients_to_judge(adapter, quick, location)
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize("location", ["/\x00", "/" + "x" * 70_000], ids=["NUL", "too long"])
 async def test_a_location_that_is_no_url_raises_what_the_client_raises(adapter, quick, location):
-    """With and without forbear the same exception, from the client itself, and nothing more is sent."""
+    """With and without forbear the same exception, from the client itself, and nothing more is
+    sent.
+    """
     answers = [adapter.library.Response(307, headers={"Location": location})]
     bare = adapter.library.Client(
         transport=adapter.library.MockTransport(lambda request: answers[0]), follow_redirects=True

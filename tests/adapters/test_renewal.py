@@ -1,4 +1,6 @@
-"""Budgets that borrow: the driver fetches more on the failure path only, and loses nothing over it."""
+"""Budgets that borrow: the driver fetches more on the failure path only, and loses nothing over
+it.
+"""
 
 import threading
 
@@ -65,7 +67,9 @@ def options(clock):
 
 
 @pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
-async def test_a_lease_is_fetched_before_it_is_spent_and_not_before_it_is_used_up(adapter, options, step):
+async def test_a_lease_is_fetched_before_it_is_spent_and_not_before_it_is_used_up(
+    adapter, options, step
+):
     """Two tokens are lent: one round trip for the first retry, none for the second."""
     budget = Borrowing(2)
     async with adapter.client([step, step, 200], budget=budget, **options) as client:
@@ -77,7 +81,9 @@ async def test_a_lease_is_fetched_before_it_is_spent_and_not_before_it_is_used_u
 
 
 @pytest.mark.parametrize("step", [503, "disconnect"], ids=["answer", "error"])
-async def test_at_most_one_round_trip_for_each_retry_and_none_for_the_last_failure(adapter, options, step):
+async def test_at_most_one_round_trip_for_each_retry_and_none_for_the_last_failure(
+    adapter, options, step
+):
     """Three attempts: two may be followed by another, the third may not."""
     budget = Borrowing(1, 1)
     async with adapter.client([step], budget=budget, **options) as client:
@@ -110,7 +116,9 @@ async def test_what_is_refused_is_handed_over_with_its_reason(adapter, options, 
     ],
     ids=["success", "not-a-failure", "not-replayable", "server-said-no", "too-long"],
 )
-async def test_nothing_is_fetched_for_a_call_that_is_not_sent_again(adapter, options, step, request_):
+async def test_nothing_is_fetched_for_a_call_that_is_not_sent_again(
+    adapter, options, step, request_
+):
     """No I/O but for a retry, which is what "on the failure path only" means."""
     method, named = request_
     budget = Borrowing()
@@ -132,20 +140,28 @@ async def test_nothing_is_fetched_when_the_wait_would_end_after_the_deadline(ada
 async def test_nothing_is_fetched_when_the_breaker_refuses(adapter, options, step):
     """The failure opens the circuit for 30 s, and the wait would be none."""
     budget = Borrowing()
-    async with adapter.client([step], budget=budget, breaker=CircuitBreaker(1), **options) as client:
+    async with adapter.client(
+        [step], budget=budget, breaker=CircuitBreaker(1), **options
+    ) as client:
         outcome = await outcome_of(adapter, client)
     assert forbear.record_of(outcome).reason == "circuit-open"
     assert budget.told == []
 
 
-async def test_a_lease_is_fetched_for_another_origin_whatever_this_one_asks(adapter, options, server, clock):
-    """Two minutes are too long to wait for the first server; the second one is asked at once, and paid for."""
+async def test_a_lease_is_fetched_for_another_origin_whatever_this_one_asks(
+    adapter, options, server, clock
+):
+    """Two minutes are too long to wait for the first server; the second one is asked at once, and
+    paid for.
+    """
     server.script("/thing", "503;retry-after=120", 200)
     budget = Borrowing(1)
     budget.needs_renewal = lambda scope, now: budget.left < 1
     budget.renew = lambda scope: setattr(budget, "left", budget.left + budget.lends.pop())
     there = server.url.replace("127.0.0.1", "localhost")
-    async with adapter.client(budget=budget, origins=Origins([server.url, there]), **options) as client:
+    async with adapter.client(
+        budget=budget, origins=Origins([server.url, there]), **options
+    ) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.status_code == 200
     assert budget.told == ["spend"]
@@ -216,7 +232,9 @@ async def test_calls_that_fail_together_fetch_one_after_the_other(adapter, optio
     """Twenty calls, ten tokens lent at a time: two round trips, and nobody is refused."""
     budget = Borrowing(10, 10)
     policy = AT_ONCE.replace(max_attempts=2)
-    async with adapter.client([503], budget=budget, policy=policy, clock=options["clock"]) as client:
+    async with adapter.client(
+        [503], budget=budget, policy=policy, clock=options["clock"]
+    ) as client:
         await adapter.together(20, lambda n: adapter.call(client, "GET", URL))
     assert budget.told.count("renew") == 2
     assert budget.left == 0
@@ -266,7 +284,9 @@ async def test_a_deadline_does_not_wait_for_a_lease(adapter):
 
 @pytest.mark.adapters("sync")
 async def test_a_kill_while_a_lease_is_fetched_leaves_nothing_open(adapter, options):
-    """What is no Exception, as of gevent or Ctrl-C, goes through; the failed response is closed before."""
+    """What is no Exception, as of gevent or Ctrl-C, goes through; the failed response is closed
+    before.
+    """
 
     class Kill(BaseException):
         pass
@@ -289,7 +309,11 @@ async def test_a_client_closed_in_the_wait_after_a_renewal_raises_what_the_call_
     policy = AT_ONCE.replace(backoff=Fixed(30))
     closing = []
     async with adapter.client(
-        ["disconnect"], budget=budget, policy=policy, clock=clock, on_event=[lambda event: closing[0]()]
+        ["disconnect"],
+        budget=budget,
+        policy=policy,
+        clock=clock,
+        on_event=[lambda event: closing[0]()],
     ) as client:
         closing.append(client.close)
         with pytest.raises(adapter.disconnect_error) as caught:
@@ -300,9 +324,13 @@ async def test_a_client_closed_in_the_wait_after_a_renewal_raises_what_the_call_
 # --- what budget= takes -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", [5, "redis://localhost", object()], ids=["number", "text", "object"])
+@pytest.mark.parametrize(
+    "wrong", [5, "redis://localhost", object()], ids=["number", "text", "object"]
+)
 async def test_what_is_no_budget_is_refused(adapter, wrong):
-    with pytest.raises(TypeError, match="budget must be a RetryBudget or a RedisBudget, or None for no limit, got"):
+    with pytest.raises(
+        TypeError, match="budget must be a RetryBudget or a RedisBudget, or None for no limit, got"
+    ):
         async with adapter.client([200], budget=wrong):
             pass
 

@@ -109,7 +109,9 @@ def test_with_requests_ratelimiter(session, server, make, tokens, monkeypatch):
     """A limiter below us counts every attempt, one above us every call."""
     taken = []
     own = LimiterMixin._bucket_name
-    monkeypatch.setattr(LimiterMixin, "_bucket_name", lambda self, request: taken.append(1) or own(self, request))
+    monkeypatch.setattr(
+        LimiterMixin, "_bucket_name", lambda self, request: taken.append(1) or own(self, request)
+    )
     server.script("/thing", 503, 503, 200)
     session.mount("http://", make())
     assert session.get(server.url + "/thing").status_code == 200
@@ -123,9 +125,12 @@ def test_max_retries_is_refused_with_what_to_write():
 
 
 @pytest.mark.parametrize(
-    "retries", [3, Retry(3, status_forcelist=[503]), Retry(None, connect=2), Retry(0, status_forcelist=[503])]
+    "retries",
+    [3, Retry(3, status_forcelist=[503]), Retry(None, connect=2), Retry(0, status_forcelist=[503])],
 )
-def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(session, server, retries):
+def test_the_retries_of_an_inner_adapter_are_switched_off_with_one_warning(
+    session, server, retries
+):
     """Two loops multiply; four attempts stay four."""
     server.script("/thing", 503)
     inner = HTTPAdapter(max_retries=retries)
@@ -171,7 +176,9 @@ def test_the_pools_of_an_inner_adapter_can_be_made_anew_through_the_wrapper(serv
     inner = HTTPAdapter()
     retrying(session, inner=inner)
     before = inner.poolmanager
-    session.get_adapter(server.url).init_poolmanager(2, 3, block=True, source_address=("127.0.0.1", 0))
+    session.get_adapter(server.url).init_poolmanager(
+        2, 3, block=True, source_address=("127.0.0.1", 0)
+    )
     assert inner.poolmanager is not before
     assert inner.poolmanager.connection_pool_kw["source_address"] == ("127.0.0.1", 0)
     assert session.get(server.url + "/thing").status_code == 200
@@ -180,7 +187,9 @@ def test_the_pools_of_an_inner_adapter_can_be_made_anew_through_the_wrapper(serv
 
 
 def test_an_inner_adapter_without_pools_leaves_the_wrappers_own():
-    """Code that looks at ``max_retries`` of whatever is mounted finds something; what nobody has stays an error."""
+    """Code that looks at ``max_retries`` of whatever is mounted finds something; what nobody has
+    stays an error.
+    """
     adapter = RetryAdapter(inner=ScriptedAdapter([200]))
     assert adapter.max_retries.total == 0
     assert adapter.poolmanager.pools is not None
@@ -208,7 +217,10 @@ def test_mount_wraps_what_is_mounted(session):
     assert list(session.adapters) == list(before)
     wrapped = session.adapters
     assert wrapped["http://a.example"] is wrapped["http://b.example"]
-    assert all(isinstance(each, RetryAdapter) and each._inner is before[key] for key, each in wrapped.items())
+    assert all(
+        isinstance(each, RetryAdapter) and each._inner is before[key]
+        for key, each in wrapped.items()
+    )
     assert len({id(each._strategy.budget) for each in wrapped.values()}) == 1
 
 
@@ -240,7 +252,9 @@ def test_mount_takes_a_session(wrong):
 def test_a_session_survives_pickling(server, session):
     """Policy and options go along; the copy retries, with a budget and pools of its own."""
     server.script("/thing", 503, 503, 200)
-    adapter = RetryAdapter(NOW.replace(max_attempts=3), name="mine", idempotency=IdempotencyKeys(), pool_block=True)
+    adapter = RetryAdapter(
+        NOW.replace(max_attempts=3), name="mine", idempotency=IdempotencyKeys(), pool_block=True
+    )
     session.mount("http://", adapter)
     twin = pickle.loads(pickle.dumps(session))
     copied = twin.adapters["http://"]
@@ -269,7 +283,10 @@ def test_what_mount_made_survives_pickling(server, session):
 def test_a_strategy_survives_pickling():
     """And deep copies: the adapter is made anew with it, and with no budget of its own."""
     adapter = RetryAdapter(NOW, strategy=AwsStandard())
-    for twin in (pickle.loads(pickle.dumps(adapter)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(adapter))))):
+    for twin in (
+        pickle.loads(pickle.dumps(adapter)),
+        pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(adapter)))),
+    ):
         assert type(twin._strategy) is AwsStandard
     assert type(copy.deepcopy(adapter)._strategy) is AwsStandard
 
@@ -312,11 +329,15 @@ def redirecting():
         thread.join()
 
 
-@pytest.mark.parametrize("bounds", [contextlib.nullcontext, lambda: forbear.deadline(30)], ids=["", "deadline"])
+@pytest.mark.parametrize(
+    "bounds", [contextlib.nullcontext, lambda: forbear.deadline(30)], ids=["", "deadline"]
+)
 @pytest.mark.parametrize("inside", [False, True], ids=["adapter", "mounted"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("path", Redirecting.HEADS)
-def test_a_redirect_is_followed_whatever_its_body(redirecting, session, path, method, inside, bounds):
+def test_a_redirect_is_followed_whatever_its_body(
+    redirecting, session, path, method, inside, bounds
+):
     """As requests does by itself; it is not sent again for a body that nobody wants."""
     url = f"http://127.0.0.1:{redirecting.server_port}{path}"
     mount(session, NOW) if inside else retrying(session)
@@ -348,15 +369,25 @@ def test_cookies_and_hooks_are_as_without_us(server):
     """The session's jar has what the last answer set; a hook sees one response a call."""
     steps = ["503;header=Set-Cookie:failed=1", "200;header=Set-Cookie:good=1"]
     seen = {}
-    for name, adapter, script in (("bare", HTTPAdapter(), steps[1:]), ("ours", RetryAdapter(NOW), steps)):
+    for name, adapter, script in (
+        ("bare", HTTPAdapter(), steps[1:]),
+        ("ours", RetryAdapter(NOW), steps),
+    ):
         server.script("/thing", *script)
         with requests.Session() as session:
             session.trust_env = False
             session.mount("http://", adapter)
             told = []
-            session.hooks["response"].append(lambda response, told=told, **named: told.append(response.status_code))
+            session.hooks["response"].append(
+                lambda response, told=told, **named: told.append(response.status_code)
+            )
             response = session.get(server.url + "/thing")
-            seen[name] = (told, dict(session.cookies), dict(response.cookies), response.elapsed is not None)
+            seen[name] = (
+                told,
+                dict(session.cookies),
+                dict(response.cookies),
+                response.elapsed is not None,
+            )
     assert seen["ours"] == seen["bare"] == ([200], {"good": "1"}, {"good": "1"}, True)
 
 
@@ -409,7 +440,9 @@ class Noting(ScriptedAdapter):
 def test_timeouts_are_clamped_to_the_time_left(session, given, connect, read):
     """Every form requests takes; 10 s are left, and 7 for the second attempt."""
     inner = Noting([503, 200])
-    retrying(session, RetryPolicy(backoff=Fixed(3), total_timeout=10), inner=inner, clock=FakeClock())
+    retrying(
+        session, RetryPolicy(backoff=Fixed(3), total_timeout=10), inner=inner, clock=FakeClock()
+    )
     session.get("http://api.example.com/", timeout=given)
     for timeout, left in zip(inner.timeouts, (10, 7), strict=True):
         timeout.start_connect()
@@ -454,8 +487,24 @@ def test_verify_cert_and_proxies_reach_every_attempt(session):
 
     session.mount("https://", Inner([503, 200]))
     mount(session, NOW)
-    session.get("https://api.example.com/", verify="ca.pem", cert=("c", "k"), proxies={"https": "http://p:1"})
-    assert seen == [{"verify": "ca.pem", "cert": ("c", "k"), "proxies": {"https": "http://p:1"}, "stream": False}] * 2
+    session.get(
+        "https://api.example.com/",
+        verify="ca.pem",
+        cert=("c", "k"),
+        proxies={"https": "http://p:1"},
+    )
+    assert (
+        seen
+        == [
+            {
+                "verify": "ca.pem",
+                "cert": ("c", "k"),
+                "proxies": {"https": "http://p:1"},
+                "stream": False,
+            }
+        ]
+        * 2
+    )
 
 
 # What is left behind.
@@ -477,7 +526,9 @@ def test_a_call_leaves_no_cyclic_garbage(session):
     """Neither success nor retry nor error waits for the collector."""
     retrying(session, inner=ScriptedAdapter([503, 200]), budget=None)
     failing = requests.Session()
-    failing.mount("http://", RetryAdapter(NOW, inner=ScriptedAdapter(["read_timeout"]), budget=None))
+    failing.mount(
+        "http://", RetryAdapter(NOW, inner=ScriptedAdapter(["read_timeout"]), budget=None)
+    )
 
     def calls():
         session.get("http://api.example.com/")

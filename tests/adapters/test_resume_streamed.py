@@ -1,7 +1,9 @@
-"""A body that the caller streams goes on when it breaks, or ends with the error that the library itself would give.
+"""A body that the caller streams goes on when it breaks, or ends with the error that the library
+itself would give.
 
-Every test meets requests or urllib3 and a real socket; what counts is the bytes the caller got, and the requests
-the server saw. An expected offset is the number of raw bytes that were sent before the cut.
+Every test meets requests or urllib3 and a real socket; what counts is the bytes the caller got, and
+the requests the server saw. An expected offset is the number of raw bytes that were sent before the
+cut.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ from forbear.urllib3 import RetryPoolManager, RetryProxyManager
 from .origin import Answer, Origin
 
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
-CONTENT = "".join(f"{number:07d}\n" for number in range(5_000)).encode()  # 40,000 bytes in lines of 8
-HAS_READ1 = hasattr(urllib3.HTTPResponse, "read1")  # from 2.1 on; before it is that of io, and reads nothing
+CONTENT = "".join(
+    f"{number:07d}\n" for number in range(5_000)
+).encode()  # 40,000 bytes in lines of 8
+HAS_READ1 = hasattr(
+    urllib3.HTTPResponse, "read1"
+)  # from 2.1 on; before it is that of io, and reads nothing
 
 
 class Requests:
@@ -44,7 +50,9 @@ class Requests:
 
     def __init__(self, policy=POLICY, *, pool=None, **options):
         options = {"budget": None, **options}
-        self.adapter = RetryAdapter(policy, pool_maxsize=pool or 10, pool_block=bool(pool), **options)
+        self.adapter = RetryAdapter(
+            policy, pool_maxsize=pool or 10, pool_block=bool(pool), **options
+        )
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.mount("http://", self.adapter)
@@ -73,7 +81,9 @@ class Requests:
         "content": lambda response: iter([response.content]),
         "iter_lines": lambda response: (line + b"\n" for line in response.iter_lines()),
         "raw.stream": lambda response: response.raw.stream(1000, decode_content=True),
-        "raw.read(n)": lambda response: iter(lambda: response.raw.read(999, decode_content=True), b""),
+        "raw.read(n)": lambda response: iter(
+            lambda: response.raw.read(999, decode_content=True), b""
+        ),
         "raw.read": lambda response: iter([response.raw.read(decode_content=True)]),
     }
 
@@ -103,7 +113,9 @@ class Urllib3:
 
     @staticmethod
     def bare(url):
-        return urllib3.PoolManager(retries=False).request("GET", url, preload_content=False, timeout=5)
+        return urllib3.PoolManager(retries=False).request(
+            "GET", url, preload_content=False, timeout=5
+        )
 
     @staticmethod
     def _readinto(response):
@@ -127,7 +139,11 @@ class Urllib3:
 
 CLIENTS = (Requests, Urllib3)
 clients = pytest.mark.parametrize("client", CLIENTS, ids=[client.name for client in CLIENTS])
-WAYS = [pytest.param(client, way, id=f"{client.name}-{way}") for client in CLIENTS for way in client.ways]
+WAYS = [
+    pytest.param(client, way, id=f"{client.name}-{way}")
+    for client in CLIENTS
+    for way in client.ways
+]
 ends = pytest.mark.parametrize("rst", [False, True], ids=["fin", "rst"])
 
 
@@ -159,8 +175,15 @@ def fetch(client, origin, way=None, policy=POLICY, **options):
 @ends
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_a_cut_body_arrives_whole(client, way, rst, chunked):
-    """Cut in the middle, then at once, then one byte before its end: four requests, and no byte twice."""
-    answers = [Answer(20_000, rst=rst, chunked=chunked), Answer(0), Answer(-1 if not chunked else -8), Answer()]
+    """Cut in the middle, then at once, then one byte before its end: four requests, and no byte
+    twice.
+    """
+    answers = [
+        Answer(20_000, rst=rst, chunked=chunked),
+        Answer(0),
+        Answer(-1 if not chunked else -8),
+        Answer(),
+    ]
     with Origin(CONTENT, answers) as origin:
         response, got, error = fetch(client, origin, way)
         assert (got, error) == (CONTENT, None)
@@ -173,7 +196,9 @@ def test_a_cut_body_arrives_whole(client, way, rst, chunked):
 @clients
 @pytest.mark.parametrize("cut", [0, 1, 7_999, 8_000, 39_999])
 def test_what_is_asked_for_is_what_is_missing(client, cut):
-    """RFC 9110 section 14.1.2 and 13.1.5: from the first missing byte, under the condition that nothing changed."""
+    """RFC 9110 section 14.1.2 and 13.1.5: from the first missing byte, under the condition that
+    nothing changed.
+    """
     with Origin(CONTENT, [Answer(cut), Answer()]) as origin:
         response, got, error = fetch(client, origin)
         assert (got, error) == (CONTENT, None)
@@ -183,9 +208,13 @@ def test_what_is_asked_for_is_what_is_missing(client, cut):
 
 @clients
 @pytest.mark.parametrize("chunked_rest", [False, True])
-@pytest.mark.parametrize("cut", [*range(12), 1003, 1004, 1005, 1006, 1007, 1008, -1, -2, -3, -4, -5, -6])
+@pytest.mark.parametrize(
+    "cut", [*range(12), 1003, 1004, 1005, 1006, 1007, 1008, -1, -2, -3, -4, -5, -6]
+)
 def test_a_chunked_body_cut_in_its_framing_goes_on(client, cut, chunked_rest):
-    """Wherever in sizes, ends of lines and the last chunk it breaks, the rest may be framed as it likes."""
+    """Wherever in sizes, ends of lines and the last chunk it breaks, the rest may be framed as it
+    likes.
+    """
     content = CONTENT[:3_000]
     with Origin(content, [Answer(cut, chunked=True), Answer(chunked=chunked_rest)]) as origin:
         response, got, error = fetch(client, origin)
@@ -197,8 +226,12 @@ def test_a_chunked_body_cut_in_its_framing_goes_on(client, cut, chunked_rest):
 
 @clients
 def test_the_rest_of_a_chunked_body_comes_as_it_arrives(client):
-    """Not held back until a chunk of some size is full: chunks of the rest are what one receive brings."""
-    with Origin(CONTENT[:3_000], [Answer(1_000, chunked=True), Answer(1_500, stall=True), Answer()]) as origin:
+    """Not held back until a chunk of some size is full: chunks of the rest are what one receive
+    brings.
+    """
+    with Origin(
+        CONTENT[:3_000], [Answer(1_000, chunked=True), Answer(1_500, stall=True), Answer()]
+    ) as origin:
         ours = client()
         response = ours.get(origin.url, timeout=0.2)
         pieces = list(client.raw(response).stream(None))
@@ -220,11 +253,15 @@ def test_an_encoded_body_goes_on_through_one_decoder(client, way, coding, chunke
     """Offsets are those of the encoded bytes, and what was decoded is not decoded again."""
     coded = CODED[coding]
     with Origin(
-        coded, [Answer(len(coded) // 2, chunked=chunked), Answer(2, rst=True), Answer()], coding=coding
+        coded,
+        [Answer(len(coded) // 2, chunked=chunked), Answer(2, rst=True), Answer()],
+        coding=coding,
     ) as origin:
         response, got, error = fetch(client, origin, way)
         assert (got, error) == (CONTENT, None)
-        asked = [int(line.removeprefix("bytes=").removesuffix("-")) for line, _ in origin.ranges[1:]]
+        asked = [
+            int(line.removeprefix("bytes=").removesuffix("-")) for line, _ in origin.ranges[1:]
+        ]
     assert asked == sorted(asked)
     assert 0 < asked[0] <= len(coded) // 2
     assert record_of(response).resumed == tuple(asked)
@@ -250,7 +287,11 @@ def test_the_callers_own_range_goes_on_to_its_end(client):
         ours = client()
         response = ours.get(origin.url, headers={"Range": "bytes=5000-14999"})
         assert read(client, response) == (CONTENT[5_000:15_000], None)
-        assert origin.ranges == [("bytes=5000-14999", None), ("bytes=6000-14999", '"v1"'), ("bytes=8000-14999", '"v1"')]
+        assert origin.ranges == [
+            ("bytes=5000-14999", None),
+            ("bytes=6000-14999", '"v1"'),
+            ("bytes=8000-14999", '"v1"'),
+        ]
         ours.close()
     assert record_of(response).resumed == (6_000, 8_000)
 
@@ -270,7 +311,9 @@ def test_a_date_that_is_strong_will_do(client):
 
 @clients
 def test_nothing_is_missing_but_the_end(client):
-    """A chunked body whose last chunk got lost: 416 with the length that we have says that this was all."""
+    """A chunked body whose last chunk got lost: 416 with the length that we have says that this was
+    all.
+    """
     with Origin(CONTENT, [Answer(-5, chunked=True), Answer()]) as origin:
         response, got, error = fetch(client, origin)
         assert (got, error) == (CONTENT, None)
@@ -319,7 +362,9 @@ def test_memory_stays_flat(client):
             tracemalloc.stop()
         ours.close()
         assert digest.digest() == hashlib.sha256(content).digest()
-    assert peak < 75_000_000  # the server's copies of what it sends are counted too; read at once it is 100 million
+    assert (
+        peak < 75_000_000
+    )  # the server's copies of what it sends are counted too; read at once it is 100 million
 
 
 # It does not go on: the error is the library's own, and says why.
@@ -337,7 +382,9 @@ ADVERSARIES = {
     "another unit": [Answer(lines={"Content-Range": "lines 8000-39999/40000"})],
     "shorter total": [Answer(content=CONTENT[:30_000])],
     "longer total": [Answer(content=CONTENT + b"more")],
-    "a range of a range": [Answer(lines={"Content-Range": "bytes 8000-8999/40000", "Content-Length": "1000"})],
+    "a range of a range": [
+        Answer(lines={"Content-Range": "bytes 8000-8999/40000", "Content-Length": "1000"})
+    ],
     "another length": [Answer(lines={"Content-Length": "31999"})],
     "encoded now": [Answer(lines={"Content-Encoding": "gzip"})],
     "multipart": [Answer(lines={"Content-Type": "multipart/byteranges; boundary=x"})],
@@ -356,11 +403,15 @@ ADVERSARIES = {
         pytest.param(chunked, answers, id=f"{'chunked' if chunked else 'length'}-{name}")
         for name, answers in ADVERSARIES.items()
         for chunked in (False, True)
-        if not (chunked and name.endswith("total"))  # of a chunked body nobody has told the length before
+        if not (
+            chunked and name.endswith("total")
+        )  # of a chunked body nobody has told the length before
     ],
 )
 def test_what_does_not_fit_is_the_original_error(client, rst, chunked, answers):
-    """Nothing mixed, nothing repeated: the bytes up to the cut, and then what the bare library raises."""
+    """Nothing mixed, nothing repeated: the bytes up to the cut, and then what the bare library
+    raises.
+    """
     cut = 8_000 if not chunked else 8 * 1_007 - 1  # the same in eight chunks of "3e8\r\n…\r\n"
     first = Answer(cut, rst=rst, chunked=chunked)
     with Origin(CONTENT, [first]) as origin:
@@ -374,14 +425,20 @@ def test_what_does_not_fit_is_the_original_error(client, rst, chunked, answers):
         assert len(origin.requests) == 2
         assert record_of(error).reason == record_of(response).reason == "response-delivered"
         assert record_of(error).resumed == ()
-        del response, error, bare_error  # in these is the pool, which a closed client closes when it is dropped
+        del (
+            response,
+            error,
+            bare_error,
+        )  # in these is the pool, which a closed client closes when it is dropped
         gc.collect()  # the library's errors of a body are cycles
         assert origin.wait_for_open(0)
 
 
 @pytest.mark.parametrize(("client", "way"), WAYS)
 def test_a_rest_that_ends_early_is_no_end_of_a_body_without_length(client, way):
-    """What reads the first answer takes any end for the body's, but the rest has told how much was missing."""
+    """What reads the first answer takes any end for the body's, but the rest has told how much was
+    missing.
+    """
     unending = Answer(8_000, rst=True, lines={"Content-Length": None, "Connection": "close"})
     with Origin(CONTENT, [unending, Answer(5_000), Answer(status=404)]) as origin:
         response, got, error = fetch(client, origin, way)
@@ -406,7 +463,9 @@ def test_the_error_carries_the_story(client):
 
 @clients
 @pytest.mark.parametrize(
-    "lines", [{"ETag": 'W/"v1"'}, {"ETag": None}, {"Accept-Ranges": "none"}, {"ETag": "v1"}], ids=str
+    "lines",
+    [{"ETag": 'W/"v1"'}, {"ETag": None}, {"Accept-Ranges": "none"}, {"ETag": "v1"}],
+    ids=str,
 )
 def test_what_cannot_be_resumed_is_as_without_us(client, lines):
     """One request, the library's error, and no note."""
@@ -415,7 +474,9 @@ def test_what_cannot_be_resumed_is_as_without_us(client, lines):
         assert type(error) is client.broken
         assert got == CONTENT[: len(got)]
         assert len(origin.requests) == 1
-    assert getattr(error, "__notes__", None) is getattr(error.__context__, "__notes__", None) is None
+    assert (
+        getattr(error, "__notes__", None) is getattr(error.__context__, "__notes__", None) is None
+    )
 
 
 @clients
@@ -439,7 +500,9 @@ def test_a_post_is_not_resumed(client):
         if client is Requests:
             response = ours.session.post(origin.url, stream=True, timeout=5, **named)
         else:
-            response = ours.manager.request("POST", origin.url, preload_content=False, timeout=5, **named)
+            response = ours.manager.request(
+                "POST", origin.url, preload_content=False, timeout=5, **named
+            )
         assert type(read(client, response)[1]) is client.broken
         assert len(origin.requests) == 1
         ours.close()
@@ -472,12 +535,17 @@ def test_a_rest_whose_head_was_cut_off_is_asked_for_again(client, cut):
 
 @clients
 def test_a_hint_is_obeyed_and_one_too_long_ends_it(client):
-    """503 with Retry-After in answer to a Range: never sooner, and not at all if that is too long."""
+    """503 with Retry-After in answer to a Range: never sooner, and not at all if that is too
+    long.
+    """
     clock = FakeClock()
     policy = POLICY.replace(max_retry_after=60.0)
     later = Answer(status=503, lines={"Retry-After": "7", "Content-Range": None})
     with Origin(CONTENT, [Answer(8_000), later, Answer()]) as origin:
-        assert fetch(client, origin, policy=policy, clock=clock, random=lambda: 0.0)[1:] == (CONTENT, None)
+        assert fetch(client, origin, policy=policy, clock=clock, random=lambda: 0.0)[1:] == (
+            CONTENT,
+            None,
+        )
     assert clock.sleeps == [7.0]
     much_later = Answer(status=503, lines={"Retry-After": "61", "Content-Range": None})
     with Origin(CONTENT, [Answer(8_000), much_later, Answer()]) as origin:
@@ -489,7 +557,9 @@ def test_a_hint_is_obeyed_and_one_too_long_ends_it(client):
 
 @clients
 def test_the_budget_holds(client):
-    """One token, no floor: what asks only for the rest costs a fifth of it, so the sixth cut is the last."""
+    """One token, no floor: what asks only for the rest costs a fifth of it, so the sixth cut is the
+    last.
+    """
     budget = RetryBudget(ratio=0.0, floor_per_second=0.0, burst=1, hinted_cost=1)
     with Origin(CONTENT, [Answer(1_000)]) as origin:
         _, got, error = fetch(client, origin, budget=budget)
@@ -500,7 +570,9 @@ def test_the_budget_holds(client):
 
 @clients
 def test_an_open_circuit_ends_it(client):
-    """A breaker that opens at the second failure in a row: the rest is not asked for a third time."""
+    """A breaker that opens at the second failure in a row: the rest is not asked for a third
+    time.
+    """
     breaker = CircuitBreaker(2, open_for=60.0)
     with Origin(CONTENT, [Answer(8_000), Answer(status=503)]) as origin:
         _, _, error = fetch(client, origin, breaker=breaker)
@@ -556,7 +628,9 @@ def test_total_timeout_ends_with_the_hand_over(client):
 
 @clients
 def test_closing_early_asks_for_nothing(client):
-    """After the first bytes, and after a resumption: the live connection is closed, and nothing more is sent."""
+    """After the first bytes, and after a resumption: the live connection is closed, and nothing
+    more is sent.
+    """
     for cuts in ([], [Answer(8_000)]):
         with Origin(CONTENT * 20, [*cuts, Answer()]) as origin:
             ours = client()
@@ -623,13 +697,17 @@ def test_drain_conn_does_not_go_on(client):
 
 @clients
 def test_closing_the_client_wakes_a_wait(client):
-    """The rest was to be asked for in a minute: the original error comes when the client is closed."""
+    """The rest was to be asked for in a minute: the original error comes when the client is
+    closed.
+    """
     with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
         waiting = threading.Event()
         heard = [lambda event: waiting.set() if event.name == "retry_scheduled" else None]
         ours = client(POLICY.replace(backoff=Fixed(60.0)), on_event=heard)
         response = ours.get(origin.url)
-        closer = threading.Thread(target=lambda: waiting.wait(5) and (time.sleep(0.05), ours.close()))
+        closer = threading.Thread(
+            target=lambda: waiting.wait(5) and (time.sleep(0.05), ours.close())
+        )
         closer.start()
         started_at = time.monotonic()
         got, error = read(client, response)
@@ -642,7 +720,9 @@ def test_closing_the_client_wakes_a_wait(client):
 
 @clients
 def test_an_interrupt_during_the_wait_comes_through(client):
-    """KeyboardInterrupt is the caller's; what is read after it ends too early, and asks for nothing."""
+    """KeyboardInterrupt is the caller's; what is read after it ends too early, and asks for
+    nothing.
+    """
 
     class Interrupting(FakeClock):
         def sleep(self, seconds):
@@ -663,7 +743,9 @@ def test_an_interrupt_during_the_wait_comes_through(client):
 @clients
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_the_connection_goes_back_to_its_pool(client, chunked):
-    """A pool of one that blocks: the broken one's place is free for the rest, whose connection serves the next call."""
+    """A pool of one that blocks: the broken one's place is free for the rest, whose connection
+    serves the next call.
+    """
     with Origin(CONTENT, [Answer(8_000, rst=True, chunked=chunked), Answer()]) as origin:
         ours = client(pool=1)
         response = ours.get(origin.url)
@@ -698,7 +780,9 @@ def test_release_conn_after_the_rest_gives_back_the_live_connection():
 
 
 def test_elapsed_covers_the_whole_call():
-    """requests: from the call to its answer, the attempts before it and the waits between them included."""
+    """requests: from the call to its answer, the attempts before it and the waits between them
+    included.
+    """
     with Origin(CONTENT, [Answer(status=503), Answer()]) as origin:
         ours = Requests(POLICY.replace(backoff=Fixed(0.1)))
         response = ours.get(origin.url)
@@ -715,7 +799,9 @@ def test_a_session_that_was_mounted_resumes():
 
 
 def test_text_after_a_resumption_is_there_for_good():
-    """requests keeps what it read: content, text and a second look at them are those of the whole."""
+    """requests keeps what it read: content, text and a second look at them are those of the
+    whole.
+    """
     with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
         ours = Requests()
         response = ours.get(origin.url)
@@ -750,7 +836,11 @@ def test_hooks_see_the_request_for_the_rest():
     seen = []
     with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
         for client in CLIENTS:
-            fetch(client, origin, before_attempt=lambda request, attempt: seen.append(request.headers.get("Range")))
+            fetch(
+                client,
+                origin,
+                before_attempt=lambda request, attempt: seen.append(request.headers.get("Range")),
+            )
     assert seen == ["bytes=8000-"]
 
 

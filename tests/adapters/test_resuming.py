@@ -1,7 +1,8 @@
 """A body that breaks after it was handed over is gone on with, or the error that broke it stands.
 
-The server's content has a period of 16 bytes; no offset here is a multiple of 16, so that a part of another place
-shows. Parts count from 0: what is missing of 200,000 bytes after 70,001 are the bytes 70,001 to 199,999.
+The server's content has a period of 16 bytes; no offset here is a multiple of 16, so that a part of
+another place shows. Parts count from 0: what is missing of 200,000 bytes after 70,001 are the bytes
+70,001 to 199,999.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 
 
 def at(place, total=SIZE, *, tag="v1", size=None):
-    """A part that a script makes itself: the rest from there, unless the arguments say otherwise."""
+    """A part that a script makes itself: the rest from there, unless the arguments say
+    otherwise.
+    """
     size = SIZE - place if size is None else size
     return (
         f'206;body={size};from={place};header=ETag:"{tag}"'
@@ -36,7 +39,9 @@ def at(place, total=SIZE, *, tag="v1", size=None):
 
 def ranges(server, path="/file"):
     """What was asked for, request by request."""
-    fields = [{name.lower(): value for name, value in each.headers} for each in server.requests(path)]
+    fields = [
+        {name.lower(): value for name, value in each.headers} for each in server.requests(path)
+    ]
     return [(each.get("range"), each.get("if-range")) for each in fields]
 
 
@@ -62,7 +67,9 @@ async def test_a_broken_download_goes_on_where_it_broke(adapter, server, options
     record = forbear.record_of(response)
     [resumed] = record.resumed
     assert asked == f"bytes={resumed}-"
-    assert resumed == place if fault == "cut" else resumed <= place  # a reset may take what was sent before
+    assert (
+        resumed == place if fault == "cut" else resumed <= place
+    )  # a reset may take what was sent before
     assert [attempt.status for attempt in record.attempts] == [None, 206]
     assert record.attempts[0].phase is Phase.ANSWERED
     assert record.reason is None
@@ -81,10 +88,14 @@ async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapte
 
 
 async def test_attempts_without_progress_count(adapter, server, options):
-    """The first answer and two that bring nothing are three; the error is that of the body, with the story."""
+    """The first answer and two that bring nothing are three; the error is that of the body, with
+    the story.
+    """
     server.script("/file", f"cut:70001{OF_V1}", f"cut:0{OF_V1}")
     async with adapter.client(**options) as client:
-        with pytest.raises(adapter.library.RemoteProtocolError, match="complete message body") as caught:
+        with pytest.raises(
+            adapter.library.RemoteProtocolError, match="complete message body"
+        ) as caught:
             await adapter.call(client, "GET", server.url + "/file")
         assert adapter.is_idle(client)
     record = forbear.record_of(caught.value)
@@ -94,7 +105,9 @@ async def test_attempts_without_progress_count(adapter, server, options):
 
 
 async def test_a_resumption_is_under_the_budget(adapter, server, options):
-    """What asks only for the rest costs a fifth of a hinted retry; when nothing is left the error stands."""
+    """What asks only for the rest costs a fifth of a hinted retry; when nothing is left the error
+    stands.
+    """
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, hinted_cost=1)
     server.script("/file", f"cut:15001{OF_V1}")
     async with adapter.client(**{**options, "budget": budget}) as client:
@@ -121,7 +134,10 @@ async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, opti
     async with adapter.client(**options) as client:
         response = await adapter.call(client, "GET", server.url + "/file")
     assert response.content == WHOLE
-    assert options["clock"].sleeps == [1.0, pytest.approx(7.35)]  # 7 s and half of a tenth of that on top
+    assert options["clock"].sleeps == [
+        1.0,
+        pytest.approx(7.35),
+    ]  # 7 s and half of a tenth of that on top
     assert ranges(server)[1:] == [("bytes=70001-", '"v1"')] * 2
 
 
@@ -159,13 +175,17 @@ async def test_a_final_refusal_of_the_rest_is_the_original_error(adapter, server
     ],
 )
 async def test_what_does_not_fit_is_the_original_error(adapter, server, options, answer):
-    """Nothing is mixed and nothing repeated: the caller has the first 70,001 bytes and the error that broke them."""
+    """Nothing is mixed and nothing repeated: the caller has the first 70,001 bytes and the error
+    that broke them.
+    """
     events = []
     server.script("/file", f"cut:70001{OF_V1}", answer)
     async with adapter.client(**options, on_event=[events.append]) as client:
         response = await adapter.open(client, "GET", server.url + "/file")
         got = bytearray()
-        with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes") as caught:
+        with pytest.raises(
+            adapter.library.RemoteProtocolError, match="received 70001 bytes"
+        ) as caught:
             await collect(adapter, response, got)
         await adapter.close(response)
         assert adapter.is_idle(client)
@@ -174,9 +194,11 @@ async def test_what_does_not_fit_is_the_original_error(adapter, server, options,
     record = forbear.record_of(caught.value)
     assert record.reason is Reason.RESPONSE_DELIVERED
     assert record.resumed == ()
-    assert [(event.offset, event.total, event.result) for event in events if isinstance(event, Resumption)] == [
-        (70_001, SIZE, "failed")
-    ]
+    assert [
+        (event.offset, event.total, event.result)
+        for event in events
+        if isinstance(event, Resumption)
+    ] == [(70_001, SIZE, "failed")]
 
 
 async def collect(adapter, response, got, iterate="iter_raw"):
@@ -190,8 +212,14 @@ async def collect(adapter, response, got, iterate="iter_raw"):
 
 
 async def test_a_part_that_gives_more_than_it_said_is_not_trusted(adapter, server, options):
-    """Chunked, so that only the count shows it; what fitted may have been handed out, nothing beyond."""
-    server.script("/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=130000") + ";chunked=1")
+    """Chunked, so that only the count shows it; what fitted may have been handed out, nothing
+    beyond.
+    """
+    server.script(
+        "/file",
+        f"cut:70001{OF_V1}",
+        at(70_001).replace("body=129999", "body=130000") + ";chunked=1",
+    )
     async with adapter.client(**options) as client:
         response = await adapter.open(client, "GET", server.url + "/file")
         got = bytearray()
@@ -203,7 +231,10 @@ async def test_a_part_that_gives_more_than_it_said_is_not_trusted(adapter, serve
 
 async def test_a_part_that_ends_too_early_is_asked_for_again(adapter, server, options):
     server.script(
-        "/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=90001") + ";chunked=1", f"200{OF_V1}"
+        "/file",
+        f"cut:70001{OF_V1}",
+        at(70_001).replace("body=129999", "body=90001") + ";chunked=1",
+        f"200{OF_V1}",
     )
     async with adapter.client(**options) as client:
         response = await adapter.call(client, "GET", server.url + "/file")
@@ -212,7 +243,9 @@ async def test_a_part_that_ends_too_early_is_asked_for_again(adapter, server, op
 
 
 async def test_a_part_that_always_ends_too_early_is_given_up(adapter, server, options):
-    server.script("/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=0") + ";chunked=1")
+    server.script(
+        "/file", f"cut:70001{OF_V1}", at(70_001).replace("body=129999", "body=0") + ";chunked=1"
+    )
     async with adapter.client(**options) as client:
         with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes"):
             await adapter.call(client, "GET", server.url + "/file")
@@ -222,7 +255,9 @@ async def test_a_part_that_always_ends_too_early_is_given_up(adapter, server, op
 async def test_nothing_but_the_end_was_missing(adapter, server, options):
     """A chunked body without its last chunk: 416 tells that all of it is here."""
     server.script(
-        "/file", f'cut:{SIZE};body={SIZE + 1};chunked=1;header=ETag:"v1"', f"416;header=Content-Range:bytes */{SIZE}"
+        "/file",
+        f'cut:{SIZE};body={SIZE + 1};chunked=1;header=ETag:"v1"',
+        f"416;header=Content-Range:bytes */{SIZE}",
     )
     async with adapter.client(**options) as client:
         response = await adapter.call(client, "GET", server.url + "/file")
@@ -246,7 +281,9 @@ async def test_a_body_of_unknown_length_resumes(adapter, server, options):
         ("bytes=-190001", slice(SIZE - 190_001, None), f"bytes={SIZE - 190_001 + 70_001}-"),
     ],
 )
-async def test_the_callers_own_range_resumes_as_that_range(adapter, server, options, asked, expected, again):
+async def test_the_callers_own_range_resumes_as_that_range(
+    adapter, server, options, asked, expected, again
+):
     server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
     async with adapter.client(**options) as client:
         response = await adapter.call(client, "GET", server.url + "/file", headers={"range": asked})
@@ -260,9 +297,15 @@ async def test_the_callers_own_range_resumes_as_that_range(adapter, server, opti
     [
         pytest.param(f"cut:70001;body={SIZE}", {}, id="no-validator"),
         pytest.param(f'cut:70001;body={SIZE};header=ETag:W/"v1"', {}, id="weak-tag"),
-        pytest.param(f'cut:70001;body={SIZE};header=ETag:"v1";header=Accept-Ranges:none', {}, id="accept-ranges-none"),
+        pytest.param(
+            f'cut:70001;body={SIZE};header=ETag:"v1";header=Accept-Ranges:none',
+            {},
+            id="accept-ranges-none",
+        ),
         pytest.param(f"cut:70001{OF_V1}", {"extensions": {"forbear": False}}, id="off"),
-        pytest.param(f"cut:70001{OF_V1}", {"extensions": {"forbear": {"max_attempts": 1}}}, id="sent-once"),
+        pytest.param(
+            f"cut:70001{OF_V1}", {"extensions": {"forbear": {"max_attempts": 1}}}, id="sent-once"
+        ),
     ],
 )
 async def test_what_is_not_resumed(adapter, server, options, first, request_):
@@ -304,7 +347,9 @@ async def test_after_a_retry_a_download_resumes_too(adapter, server, options):
 @pytest.mark.parametrize("iterate", ["iter_bytes", "iter_raw"])
 @pytest.mark.parametrize("place", [7, 901, 3_001])
 async def test_an_encoded_body_goes_through_one_decoder(adapter, options, iterate, place):
-    """Offsets count the octets on the wire; the decoder below the caller sees one unbroken stream."""
+    """Offsets count the octets on the wire; the decoder below the caller sees one unbroken
+    stream.
+    """
     encoded = gzip.compress(random.Random(5).randbytes(5_000), mtime=0)  # which does not shrink
     inner = Parts(adapter, encoded, [place, 1, 17], coding="gzip")
     async with adapter.client(inner, **options, prefetch=0) as client:
@@ -318,7 +363,9 @@ async def test_an_encoded_body_goes_through_one_decoder(adapter, options, iterat
 
 
 class Parts:
-    """An inner transport that serves one representation, and breaks each body after so many octets."""
+    """An inner transport that serves one representation, and breaks each body after so many
+    octets.
+    """
 
     def __init__(self, adapter, content, cuts, coding=None):
         self._adapter = adapter
@@ -337,12 +384,18 @@ class Parts:
         if self._coding:
             headers["Content-Encoding"] = self._coding
         if asked:
-            headers["Content-Range"] = f"bytes {first}-{len(self._content) - 1}/{len(self._content)}"
+            headers["Content-Range"] = (
+                f"bytes {first}-{len(self._content) - 1}/{len(self._content)}"
+            )
         cut = self._cuts.pop(0) if self._cuts else None
         library = self._adapter.library
-        stream = type("PartStream", (PartStream, library.SyncByteStream, library.AsyncByteStream), {})
+        stream = type(
+            "PartStream", (PartStream, library.SyncByteStream, library.AsyncByteStream), {}
+        )
         self.open += 1
-        return library.Response(206 if asked else 200, headers=headers, stream=stream(self, part, cut))
+        return library.Response(
+            206 if asked else 200, headers=headers, stream=stream(self, part, cut)
+        )
 
     def handle_request(self, request):
         return self._answer(request)
@@ -396,7 +449,9 @@ async def test_one_body_is_open_at_a_time(adapter, options):
     assert len(inner.asked) == 4
 
 
-@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # the client's, and this file's
+@pytest.mark.filterwarnings(
+    "ignore:Async generator:ResourceWarning"
+)  # the client's, and this file's
 async def test_closing_early_closes_the_live_one(adapter, options):
     inner = Parts(adapter, WHOLE, [2_500])
     async with adapter.client(inner, **options) as client:
@@ -431,7 +486,9 @@ async def test_errors_that_are_not_the_wires_are_left_alone(adapter, options):
 
 
 async def test_listeners_and_hooks_see_each_request(adapter, server, options):
-    """before_attempt signs each one, announce_attempts tells its number, events say what happened, in order."""
+    """before_attempt signs each one, announce_attempts tells its number, events say what happened,
+    in order.
+    """
     events, hooked = [], []
 
     def sign(request, attempt):
@@ -458,7 +515,9 @@ async def test_the_log_tells_of_it(adapter, server, options, caplog):
     server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
     async with adapter.client(**options) as client:
         await adapter.call(client, "GET", server.url + "/file?secret=1")
-    [line] = [record for record in caplog.records if getattr(record, "forbear.event", "") == "resume"]
+    [line] = [
+        record for record in caplog.records if getattr(record, "forbear.event", "") == "resume"
+    ]
     assert line.getMessage().endswith(f"resumed from octet 70001 of {SIZE}")
     assert "secret" not in line.getMessage()
     assert getattr(line, "forbear.offset") == 70_001
@@ -487,7 +546,9 @@ async def test_total_timeout_does_not_bound_a_body(adapter, server, options):
 
 
 async def test_forbear_deadline_bounds_a_body(adapter, server, options):
-    """A wait that would end after it is not begun, and the deadline is what the caller is told of."""
+    """A wait that would end after it is not begun, and the deadline is what the caller is told
+    of.
+    """
     server.script("/file", f"cut:15001{OF_V1}")
     with forbear.deadline(0.5, clock=options["clock"]):
         async with adapter.client(**options) as client:
@@ -555,7 +616,9 @@ async def test_closing_while_the_rest_is_asked_for_closes_what_comes(adapter, op
 
 
 async def test_the_scope_is_that_of_the_call(adapter, server, options):
-    """A block that the body is read in says nothing about it; the one that the call was made in does."""
+    """A block that the body is read in says nothing about it; the one that the call was made in
+    does.
+    """
     events = []
     server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
     async with adapter.client(**options) as client:

@@ -1,7 +1,7 @@
 """P10: nothing secret is logged, noted, recorded or shown.
 
-Every value below that a caller or a server may keep secret holds the word SECRET; method, scheme, host, port,
-status and class names are all that is told.
+Every value below that a caller or a server may keep secret holds the word SECRET; method, scheme,
+host, port, status and class names are all that is told.
 """
 
 import copy
@@ -25,7 +25,11 @@ REQUEST = {
     },
     "content": b"SECRET-body",
 }
-ANSWER = {"Set-Cookie": "SECRET-set-cookie", "X-Note": "SECRET-note", "WWW-Authenticate": "SECRET-realm"}
+ANSWER = {
+    "Set-Cookie": "SECRET-set-cookie",
+    "X-Note": "SECRET-note",
+    "WWW-Authenticate": "SECRET-realm",
+}
 URL = "http://SECRET-user:SECRET-password@api.example.com/SECRET-path?token=SECRET-query"
 OUTCOMES = [
     (503, ANSWER, b"SECRET-answer"),
@@ -84,7 +88,9 @@ def told():
     logger.setLevel(level)
 
 
-@pytest.mark.parametrize("last", OUTCOMES, ids=["503", "error", "no", "odd-hint", "too-long", "replayed"])
+@pytest.mark.parametrize(
+    "last", OUTCOMES, ids=["503", "error", "no", "odd-hint", "too-long", "replayed"]
+)
 async def test_nothing_secret_is_told(adapter, quick, told, last):
     """Not in the log, nor in events, records, notes and reprs."""
 
@@ -105,7 +111,9 @@ async def test_nothing_secret_is_told(adapter, quick, told, last):
             outcome = error
             seen = [record_of(error), *(note for note in error.__notes__)]
         seen += [*events, events, adapter.retrying(client), policy, keys]
-        seen += [getattr(request, "extensions", {}).get("forbear.call") for request in inner.requests]
+        seen += [
+            getattr(request, "extensions", {}).get("forbear.call") for request in inner.requests
+        ]
     text = "\n".join([*told.text, *(line for thing in seen for line in everything_about(thing))])
     assert len(told.text) >= 8  # a log and listeners that saw nothing would prove nothing
     assert len(events) >= 5
@@ -130,7 +138,15 @@ async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
             await adapter.call(client, "POST", URL, **REQUEST)
         errors.append(caught.value)
     for error in errors:
-        text = "".join([str(error), repr(error), *getattr(error, "__notes__", []), repr(record_of(error)), *told.text])
+        text = "".join(
+            [
+                str(error),
+                repr(error),
+                *getattr(error, "__notes__", []),
+                repr(record_of(error)),
+                *told.text,
+            ]
+        )
         assert "http://api.example.com:80" in text
         assert "SECRET" not in text
 
@@ -167,7 +183,12 @@ async def test_a_setting_that_is_refused_is_not_repeated_whole(adapter, quick):
 
 
 @pytest.mark.parametrize(
-    "given", ["http://user:SECRET@proxy:3128", "http://SECRET@proxy/@x", ["https://user:SECRET@a", "https://b"]]
+    "given",
+    [
+        "http://user:SECRET@proxy:3128",
+        "http://SECRET@proxy/@x",
+        ["https://user:SECRET@a", "https://b"],
+    ],
 )
 def test_a_password_in_a_url_is_not_repeated(given):
     """A URL that was given in the place of something else is shown without who may use it."""

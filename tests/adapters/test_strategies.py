@@ -1,4 +1,6 @@
-"""Strategies and scopes through every client: published scenarios, tokens on every way out, what fails in them."""
+"""Strategies and scopes through every client: published scenarios, tokens on every way out, what
+fails in them.
+"""
 
 import logging
 import threading
@@ -32,14 +34,21 @@ NOW = Fixed(0)
 
 
 def logged(caplog):
-    return [entry.getMessage() for entry in caplog.records if entry.name == "forbear" and entry.levelname == "ERROR"]
+    return [
+        entry.getMessage()
+        for entry in caplog.records
+        if entry.name == "forbear" and entry.levelname == "ERROR"
+    ]
 
 
 async def outcome_of(adapter, client, method, url, **request):
     """The response, or the error in its place."""
     try:
         return await adapter.call(client, method, url, **request)
-    except (adapter.transport_error, urllib3.exceptions.EmptyPoolError) as error:  # as a bare pool raises it
+    except (
+        adapter.transport_error,
+        urllib3.exceptions.EmptyPoolError,
+    ) as error:  # as a bare pool raises it
         return error
 
 
@@ -57,7 +66,11 @@ async def outcome_of(adapter, client, method, url, **request):
         (30, [[500, 502, 200], [500, 200]], 16),  # 30 - 14 - 14 + 14 - 14 + 14
         (500, [["read_timeout", "read_timeout", 200]], 486),  # a timeout costs 14 too
         (500, [[429, 429, 200]], 495),  # 500 - 5 - 5 + 5
-        (500, [[502, 502, 502], [200], [200]], 474),  # 472 + 1 + 1: not quiet, so successes are recorded
+        (
+            500,
+            [[502, 502, 502], [200], [200]],
+            474,
+        ),  # 472 + 1 + 1: not quiet, so successes are recorded
         (500, [[502, 502, 502], [404]], 473),  # an answer that is accepted
         (500, [[200], [200]], 500),
     ],
@@ -86,7 +99,9 @@ async def test_over_the_wire(adapter, server, quick):
 
 
 async def test_a_retry_after_is_waited_in_full(adapter, quick):
-    """AWS would come back after 1 + 5 s at most; what is too long for the policy ends the call, and takes nothing."""
+    """AWS would come back after 1 + 5 s at most; what is too long for the policy ends the call, and
+    takes nothing.
+    """
     strategy = AwsStandard(random=lambda: 0.5)
     steps = [(429, {"Retry-After": "30"}), 200, (503, {"Retry-After": "61"})]
     async with adapter.client(steps, strategy=strategy, **quick) as client:
@@ -150,7 +165,9 @@ class Counting:
 def counting(kind, wait=0.0):
     """A strategy whose retries cost 1 of 1,000 tokens, which nothing but a refund brings back."""
     if kind == "aws":
-        bucket = TokenBucket(1_000, cost=1, throttling_cost=1, timeout_cost=1, success_gain=0, returns_cost=False)
+        bucket = TokenBucket(
+            1_000, cost=1, throttling_cost=1, timeout_cost=1, success_gain=0, returns_cost=False
+        )
         return Counting(AwsStandard(max_attempts=4, bucket=bucket, backoff=Fixed(wait)))
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1_000)
     return Counting(StandardStrategy(RetryPolicy(backoff=Fixed(wait)), budget=budget))
@@ -191,7 +208,9 @@ async def test_every_way_out_ends_the_token_once(adapter, quick, kind, steps, sp
 
 @pytest.mark.adapters("async")
 @pytest.mark.parametrize("unwell", [False, True], ids=["well", "unwell"])
-@pytest.mark.parametrize("steps", [[], [503], [503, "read_error"]], ids=["attempt-1", "attempt-2", "attempt-3"])
+@pytest.mark.parametrize(
+    "steps", [[], [503], [503, "read_error"]], ids=["attempt-1", "attempt-2", "attempt-3"]
+)
 async def test_cancelled_while_sending(adapter, kind, steps, unwell):
     """The retry that is under way stays paid for; the token ends once."""
     strategy = counting(kind)
@@ -419,8 +438,12 @@ WRONG = {
 @pytest.mark.parametrize("base", [Well, Quiet], ids=["asked first", "asked late"])
 @pytest.mark.parametrize("method", ["acquire_initial_token", "refresh_token"])
 @pytest.mark.parametrize("wrong", sorted(WRONG))
-async def test_what_is_wrong_in_it_never_loses_a_response(adapter, quick, caplog, base, method, wrong):
-    """The call ends with what it has, strategy-failed; told once in the log, by class name; the next call too."""
+async def test_what_is_wrong_in_it_never_loses_a_response(
+    adapter, quick, caplog, base, method, wrong
+):
+    """The call ends with what it has, strategy-failed; told once in the log, by class name; the
+    next call too.
+    """
     strategy = type("Mine", (base,), {method: staticmethod(WRONG[wrong])})()
     inner = adapter.watched([503, 200, 200, 503])
     async with adapter.client(inner, strategy=strategy, **quick) as client:
@@ -439,7 +462,9 @@ async def test_what_is_wrong_in_it_never_loses_a_response(adapter, quick, caplog
 @pytest.mark.parametrize("wrong", ["source", "attempts"])
 async def test_a_source_that_is_no_text_is_wrong_too(adapter, quick, caplog, wrong):
     strategy = Well()
-    strategy.refresh_token = token_with(source=None) if wrong == "source" else (lambda *args, **named: object())
+    strategy.refresh_token = (
+        token_with(source=None) if wrong == "source" else (lambda *args, **named: object())
+    )
     async with adapter.client([503, 200], strategy=strategy, **quick) as client:
         response = await adapter.call(client, "GET", URL)
     assert (response.status_code, record_of(response).reason) == (503, Reason.STRATEGY_FAILED)
@@ -454,12 +479,18 @@ async def test_an_end_that_fails_costs_nothing(adapter, quick, caplog, base, end
     async with adapter.client([200, 503, 200, 503], strategy=strategy, **quick) as client:
         statuses = [(await adapter.call(client, "GET", URL)).status_code for _ in range(3)]
     assert statuses == [200, 200, 503]
-    assert logged(caplog) == ["strategy Mine raised RetryRefused; the call goes on without it (logged once)"]
+    assert logged(caplog) == [
+        "strategy Mine raised RetryRefused; the call goes on without it (logged once)"
+    ]
 
 
 @pytest.mark.parametrize("reason", [Reason.DEADLINE, Reason.CIRCUIT_OPEN])
-async def test_a_release_that_fails_before_anything_was_sent_is_told_too(adapter, quick, caplog, reason):
-    """A first wait that the deadline does not allow, and a refusal by a strategy whose scope_of fails."""
+async def test_a_release_that_fails_before_anything_was_sent_is_told_too(
+    adapter, quick, caplog, reason
+):
+    """A first wait that the deadline does not allow, and a refusal by a strategy whose scope_of
+    fails.
+    """
 
     class Mine(Well):
         release = staticmethod(raising(ValueError("SECRET")))
@@ -472,7 +503,9 @@ async def test_a_release_that_fails_before_anything_was_sent_is_told_too(adapter
         if reason is Reason.CIRCUIT_OPEN:
             scope_of = staticmethod(raising(KeyError("SECRET")))
 
-    async with adapter.client([200], strategy=Mine(), policy=RetryPolicy(total_timeout=5.0), **quick) as client:
+    async with adapter.client(
+        [200], strategy=Mine(), policy=RetryPolicy(total_timeout=5.0), **quick
+    ) as client:
         with pytest.raises((adapter.DeadlineExceeded, adapter.CircuitOpenError)) as caught:
             await adapter.call(client, "GET", URL)
     assert caught.value.reason is reason
@@ -483,9 +516,13 @@ async def test_a_release_that_fails_before_anything_was_sent_is_told_too(adapter
 
 async def test_a_first_wait_beyond_every_clock_is_refused_as_any(adapter, quick):
     """With a deadline; nothing is sent."""
-    strategy = type("Mine", (Well,), {"acquire_initial_token": staticmethod(token_with(delay=1e300))})()
+    strategy = type(
+        "Mine", (Well,), {"acquire_initial_token": staticmethod(token_with(delay=1e300))}
+    )()
     inner = adapter.watched([200])
-    async with adapter.client(inner, strategy=strategy, policy=RetryPolicy(total_timeout=5.0), **quick) as client:
+    async with adapter.client(
+        inner, strategy=strategy, policy=RetryPolicy(total_timeout=5.0), **quick
+    ) as client:
         with pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", URL)
     assert inner.requests == []
@@ -493,7 +530,9 @@ async def test_a_first_wait_beyond_every_clock_is_refused_as_any(adapter, quick)
 
 async def test_a_delay_of_another_number_is_waited(adapter, quick):
     """What can be compared with a number and becomes a float is a time."""
-    strategy = type("Mine", (Well,), {"acquire_initial_token": staticmethod(token_with(delay=Decimal("1.5")))})()
+    strategy = type(
+        "Mine", (Well,), {"acquire_initial_token": staticmethod(token_with(delay=Decimal("1.5")))}
+    )()
     async with adapter.client([200], strategy=strategy, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     assert quick["clock"].sleeps == [1.5]
@@ -518,7 +557,9 @@ async def test_quiet_may_fail_too(adapter, quick, caplog):
         assert (await adapter.call(client, "GET", URL)).status_code == 200
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     assert strategy.asked == 2
-    assert logged(caplog) == ["strategy Moody raised ValueError; the call goes on without it (logged once)"]
+    assert logged(caplog) == [
+        "strategy Moody raised ValueError; the call goes on without it (logged once)"
+    ]
 
 
 async def test_without_quiet_it_is_no_strategy(adapter):
@@ -535,7 +576,12 @@ async def test_fewer_attempts_by_context(adapter, quick):
     inner = adapter.watched([500])
     strategy = AwsStandard(max_attempts=5, random=lambda: 0.0)
     async with adapter.client(inner, strategy=strategy, **quick) as client:
-        for fields, sent in [({}, 5), ({"max_attempts": 2}, 2), ({"max_attempts": 9}, 5), ({"total_timeout": 60}, 5)]:
+        for fields, sent in [
+            ({}, 5),
+            ({"max_attempts": 2}, 2),
+            ({"max_attempts": 9}, 5),
+            ({"total_timeout": 60}, 5),
+        ]:
             before = len(inner.requests)
             with forbear.override(**fields):
                 response = await adapter.call(client, "GET", URL)
@@ -563,7 +609,9 @@ PER_URL = {"ratio": 0, "floor_per_second": 1 / 30, "burst": 1}
 
 
 async def test_one_retry_per_30_seconds_for_the_same_url(adapter, clock):
-    """Each URL has a bucket of its own, refilled after 30 seconds; the query counts, the fragment does not."""
+    """Each URL has a bucket of its own, refilled after 30 seconds; the query counts, the fragment
+    does not.
+    """
     asked = []
 
     def same_url(facts):
@@ -573,7 +621,9 @@ async def test_one_retry_per_30_seconds_for_the_same_url(adapter, clock):
     budget = RetryBudget(**PER_URL, scope=same_url)
     inner = adapter.watched([503])
     base = f"{URL}?page="
-    async with adapter.client(inner, budget=budget, policy=RetryPolicy(backoff=NOW), clock=clock) as client:
+    async with adapter.client(
+        inner, budget=budget, policy=RetryPolicy(backoff=NOW), clock=clock
+    ) as client:
 
         async def sent(url):
             before = len(inner.requests)
@@ -581,7 +631,11 @@ async def test_one_retry_per_30_seconds_for_the_same_url(adapter, clock):
             assert record_of(response).reason is Reason.BUDGET_EXHAUSTED
             return len(inner.requests) - before
 
-        assert [await sent(f"{base}1"), await sent(f"{base}1#part"), await sent(f"{base}2")] == [2, 1, 2]
+        assert [await sent(f"{base}1"), await sent(f"{base}1#part"), await sent(f"{base}2")] == [
+            2,
+            1,
+            2,
+        ]
         clock.advance(29.0)
         assert await sent(f"{base}1") == 1
         clock.advance(1.5)
@@ -610,25 +664,44 @@ async def test_what_the_function_is_told(adapter, quick):
     told = []
 
     def scope(facts):
-        told.append((facts.method, facts.origin, facts.url, facts.header("X-Tenant"), facts.header("X-None")))
+        told.append(
+            (
+                facts.method,
+                facts.origin,
+                facts.url,
+                facts.header("X-Tenant"),
+                facts.header("X-None"),
+            )
+        )
         return facts.header("X-Tenant")
 
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=scope)
-    async with adapter.client([503], budget=budget, policy=RetryPolicy(backoff=NOW), **quick) as client:
+    async with adapter.client(
+        [503], budget=budget, policy=RetryPolicy(backoff=NOW), **quick
+    ) as client:
         for tenant in ("blue", "red", "blue"):
-            await adapter.call(client, "PUT", f"{URL}/a%20b?q=1&r=%C3%A4", content=b"x", headers={"x-tenant": tenant})
+            await adapter.call(
+                client,
+                "PUT",
+                f"{URL}/a%20b?q=1&r=%C3%A4",
+                content=b"x",
+                headers={"x-tenant": tenant},
+            )
     url = f"{ORIGIN}/thing/a%20b?q=1&r=%C3%A4"
     assert told == [("PUT", ORIGIN, url, tenant, None) for tenant in ("blue", "red", "blue")]
     assert [budget.tokens(name, 0.0) for name in ("blue", "red", "green")] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
-    "wrong", [raising(ValueError("SECRET")), lambda facts: None, lambda facts: b"SECRET", lambda: "SECRET"]
+    "wrong",
+    [raising(ValueError("SECRET")), lambda facts: None, lambda facts: b"SECRET", lambda: "SECRET"],
 )
 async def test_a_function_that_fails_means_the_origin(adapter, quick, caplog, wrong):
     """The call goes on, on its origin's bucket; told once, by class name."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=3, scope=wrong)
-    async with adapter.client([503], budget=budget, policy=RetryPolicy(backoff=NOW), **quick) as client:
+    async with adapter.client(
+        [503], budget=budget, policy=RetryPolicy(backoff=NOW), **quick
+    ) as client:
         first = await adapter.call(client, "GET", URL)
         second = await adapter.call(client, "GET", URL)
     assert record_of(first).reason is Reason.ATTEMPTS_EXHAUSTED
@@ -647,7 +720,13 @@ async def test_a_url_as_scope_is_told_to_nobody(adapter, quick, caplog):
     url = "http://user:SECRET@api.example.com/SECRET?key=SECRET"
     async with adapter.client([503], budget=budget, on_event=[events.append], **quick) as client:
         response = await adapter.call(client, "GET", url)
-    shown = [repr(budget), str(budget), repr(events), str(record_of(response)), repr(record_of(response))]
+    shown = [
+        repr(budget),
+        str(budget),
+        repr(events),
+        str(record_of(response)),
+        repr(record_of(response)),
+    ]
     shown += [repr(entry.__dict__) for entry in caplog.records if entry.name == "forbear"]
     assert len(events) == 5
     assert budget.tokens(f"{ORIGIN}/SECRET?key=SECRET", 0.0) < 1
@@ -676,7 +755,9 @@ async def test_a_strategy_of_ones_own_may_look_closer(adapter, quick):
 
 @pytest.mark.parametrize("name", ["origins", "gauge", "policy", "budget"])
 async def test_what_else_a_strategy_has_is_its_own(adapter, quick, name):
-    """Attributes that the interface does not name may hold anything: here the states of origins, or a metric."""
+    """Attributes that the interface does not name may hold anything: here the states of origins, or
+    a metric.
+    """
     strategy = Well()
     setattr(strategy, name, {})
     async with adapter.client([503, 200], strategy=strategy, **quick) as client:
@@ -684,7 +765,9 @@ async def test_what_else_a_strategy_has_is_its_own(adapter, quick, name):
 
 
 async def test_one_that_watches_attempts_sees_the_request_before_each(adapter, quick):
-    """``begin`` takes the place of ``acquire_initial_token``, through every client and at every call."""
+    """``begin`` takes the place of ``acquire_initial_token``, through every client and at every
+    call.
+    """
 
     class Watcher(Well):
         watches = True

@@ -1,4 +1,6 @@
-"""Real TLS under requests and urllib3: certificates, verification and environment mean what they always mean."""
+"""Real TLS under requests and urllib3: certificates, verification and environment mean what they
+always mean.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def authority():
 def files(authority, tmp_path_factory):
     """Paths: ``ca``, the client's ``cert`` and ``key``, and ``both`` of them in one file."""
     place = tmp_path_factory.mktemp("tls")
-    found = SimpleNamespace(**{name: str(place / f"{name}.pem") for name in ("ca", "cert", "key", "both")})
+    found = SimpleNamespace(
+        **{name: str(place / f"{name}.pem") for name in ("ca", "cert", "key", "both")}
+    )
     authority.cert_pem.write_to_path(found.ca)
     client = authority.issue_cert("client.example", key_type=trustme.KeyType.ECDSA)
     client.cert_chain_pems[0].write_to_path(found.cert)
@@ -68,7 +72,11 @@ def with_manager(policy, *, verify=None, cert=None):
     """The same settings in urllib3's words."""
     settings = {"cert_reqs": "CERT_NONE"} if verify is False else {"ca_certs": verify}
     if cert is not None:
-        settings |= {"cert_file": cert} if isinstance(cert, str) else {"cert_file": cert[0], "key_file": cert[1]}
+        settings |= (
+            {"cert_file": cert}
+            if isinstance(cert, str)
+            else {"cert_file": cert[0], "key_file": cert[1]}
+        )
     with RetryPoolManager(policy, timeout=5, **settings) as manager:
         yield lambda method, url, data=None: manager.request(method, url, body=data)
 
@@ -89,15 +97,21 @@ def status_of(response):
     return getattr(response, "status_code", None) or response.status
 
 
-@pytest.mark.parametrize("steps", [["503"], ["cut:3;body=10"], ["reset"], ["503", "close"]], ids="+".join)
+@pytest.mark.parametrize(
+    "steps", [["503"], ["cut:3;body=10"], ["reset"], ["503", "close"]], ids="+".join
+)
 def test_a_file_of_authorities_holds_for_every_attempt(server, files, client, steps):
-    """verify=PATH, ca_certs=PATH: the connection is verified, and what failed is sent again over it."""
+    """verify=PATH, ca_certs=PATH: the connection is verified, and what failed is sent again over
+    it.
+    """
     server.script("/thing", *steps, 200)
     with client(verify=files.ca) as call:
         response = call("GET", server.url + "/thing")
     assert status_of(response) == 200
     assert record_of(response).retries == len(steps)
-    assert {arrival.connection for arrival in server.requests()} == ({1} if steps == ["503"] else {1, 2})
+    assert {arrival.connection for arrival in server.requests()} == (
+        {1} if steps == ["503"] else {1, 2}
+    )
 
 
 def test_verification_can_be_switched_off(server, client):
@@ -110,11 +124,20 @@ def test_verification_can_be_switched_off(server, client):
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
-def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, files, client, method, wrong):
-    """It would not hold the next time either: one handshake, the library's own error, and its reason."""
-    server_authority = authority if wrong == "another host" else trustme.CA(key_type=trustme.KeyType.ECDSA)
+def test_a_certificate_that_does_not_hold_is_asked_for_once(
+    authority, files, client, method, wrong
+):
+    """It would not hold the next time either: one handshake, the library's own error, and its
+    reason.
+    """
+    server_authority = (
+        authority if wrong == "another host" else trustme.CA(key_type=trustme.KeyType.ECDSA)
+    )
     name = "elsewhere.example" if wrong == "another host" else "127.0.0.1"
-    with FaultServer(tls=context_of(server_authority, name)) as server, client(verify=files.ca) as call:
+    with (
+        FaultServer(tls=context_of(server_authority, name)) as server,
+        client(verify=files.ca) as call,
+    ):
         server.script("/thing", 200)
         with pytest.raises(REFUSED) as caught:
             call(method, server.url + "/thing", data=b"x" if method == "POST" else None)
@@ -122,7 +145,9 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(authority, files, cl
         assert server.requests() == []
     record = record_of(caught.value)
     assert record.reason is Reason.PERMANENT_ERROR
-    assert [(each.failure, each.phase) for each in record.attempts] == [(FailureKind.CERTIFICATE, Phase.UNSENT)]
+    assert [(each.failure, each.phase) for each in record.attempts] == [
+        (FailureKind.CERTIFICATE, Phase.UNSENT)
+    ]
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["two-files", "one-file"])
@@ -133,14 +158,20 @@ def test_a_clients_certificate_is_shown_on_every_connection(authority, files, cl
     authority.configure_trust(context)
     with FaultServer(tls=context) as server:
         server.script("/thing", "reset", 200)
-        with client(verify=files.ca, cert=files.both if together else (files.cert, files.key)) as call:
+        with client(
+            verify=files.ca, cert=files.both if together else (files.cert, files.key)
+        ) as call:
             assert status_of(call("GET", server.url + "/thing")) == 200
         assert [arrival.connection for arrival in server.requests()] == [1, 2]
 
 
 @pytest.mark.parametrize(("method", "connections"), [("GET", 4), ("POST", 1)])
-def test_a_server_that_refuses_the_client_may_have_read_the_request(authority, files, client, method, connections):
-    """TLS 1.3 asks for the certificate after the client has begun to send: a POST is not sent again."""
+def test_a_server_that_refuses_the_client_may_have_read_the_request(
+    authority, files, client, method, connections
+):
+    """TLS 1.3 asks for the certificate after the client has begun to send: a POST is not sent
+    again.
+    """
     context = context_of(authority)
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
@@ -182,7 +213,9 @@ def test_the_environment_names_the_authorities(server, files, monkeypatch, wrapp
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
 def test_the_caller_overrules_the_environment(server, monkeypatch, tmp_path, wrapped):
-    """verify=False stays False, whatever is in REQUESTS_CA_BUNDLE, and a path that is none is requests' own error."""
+    """verify=False stays False, whatever is in REQUESTS_CA_BUNDLE, and a path that is none is
+    requests' own error.
+    """
     server.script("/thing", 503, 200)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))

@@ -1,7 +1,7 @@
 """Uploads that are answered before they end, wait to be asked for, or are kept to be sent again.
 
-Every client over real sockets. A server may answer at once and read no further (RFC 9112 section 9.3): that is an
-answer, and not a broken connection, as far as the library still finds it.
+Every client over real sockets. A server may answer at once and read no further (RFC 9112 section
+9.3): that is an answer, and not a broken connection, as far as the library still finds it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
 LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of loopback hold
 ALL = LANES + BOTH
 lanes = pytest.mark.parametrize("lane", ALL)
-# httpx abandons the iteration of an async body whose upload fails, and trio warns when it is collected.
+# httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
+# collected.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 
@@ -57,7 +58,9 @@ def test_an_early_no_is_the_answer(lane, kind, status, server):
 @lanes
 @pytest.mark.parametrize("step", ["early:429:1000;retry-after=3", "early:503:1000;retry-after=3"])
 def test_an_early_hint_is_obeyed_and_the_body_sent_whole(lane, step, server):
-    """Throttled while it uploads: three seconds later the body is sent again, from its first byte."""
+    """Throttled while it uploads: three seconds later the body is sent again, from its first
+    byte.
+    """
     clock = FakeClock()
     server.script("/up", step, 200)
     assert send(lane, server, LARGE, clock=clock).status_code == 200
@@ -96,7 +99,8 @@ def test_an_early_429_to_a_post_is_its_answer(lane, server):
 def loses_answers(lane):
     """asyncio closes a connection whose peer has reset it, with what was not read from it yet.
 
-    So httpx has nothing to read there. urllib3 before 2.2 does not look for an answer after a reset.
+    So httpx has nothing to read there. urllib3 before 2.2 does not look for an answer after a
+    reset.
     """
     if lane.backend == "asyncio":
         return True
@@ -107,7 +111,9 @@ def loses_answers(lane):
 @lanes
 @pytest.mark.parametrize("kind", ["bytes", "one-shot"])
 def test_an_answer_before_a_reset_is_found_where_the_library_looks(lane, kind, server):
-    """The server answers and closes while the upload goes on: its kernel resets the connection behind the answer."""
+    """The server answers and closes while the upload goes on: its kernel resets the connection
+    behind the answer.
+    """
     server.script("/up", "early:413:1000;linger=0")
     content = LARGE if kind == "bytes" else chunks_of(lane)
     try:
@@ -134,7 +140,9 @@ def test_expect_continue_works(lane, server):
     assert send(lane, server, LARGE, headers=EXPECT).status_code == 200
     seen = [(arrival.body_bytes, arrival.sha256) for arrival in server.requests("/up")]
     assert seen == [(len(LARGE), digest(LARGE))] * 2
-    assert [dict(arrival.headers)["Expect"] for arrival in server.requests("/up")] == ["100-continue"] * 2
+    assert [dict(arrival.headers)["Expect"] for arrival in server.requests("/up")] == [
+        "100-continue"
+    ] * 2
 
 
 @lanes
@@ -160,7 +168,9 @@ def test_a_503_in_place_of_100_is_retried_with_the_whole_body(lane, server):
 @lanes
 @pytest.mark.parametrize("room", [2_000_000, 20_000_000])
 def test_a_buffer_costs_what_it_holds(lane, room, server):
-    """16 MB in pieces of their own: kept, they cost themselves; what does not fit is let go of at once."""
+    """16 MB in pieces of their own: kept, they cost themselves; what does not fit is let go of at
+    once.
+    """
     server.script("/up", 200)
     size, count = 64_000, 250
 

@@ -52,7 +52,9 @@ def manager():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("step", ["200;body=10", "404;body=10", "200;body=10;chunked=1", "204", "503;body=10"])
+@pytest.mark.parametrize(
+    "step", ["200;body=10", "404;body=10", "200;body=10;chunked=1", "204", "503;body=10"]
+)
 def test_a_response_is_as_without_us(server, step, named):
     """Read or not, released or not, its data, url, retries and connection."""
     server.script("/thing", step)
@@ -74,11 +76,16 @@ def test_a_response_is_as_without_us(server, step, named):
         response.release_conn()
         return seen
 
-    with urllib3.PoolManager(timeout=5) as bare, RetryPoolManager(NOW.replace(max_attempts=1), timeout=5) as ours:
+    with (
+        urllib3.PoolManager(timeout=5) as bare,
+        RetryPoolManager(NOW.replace(max_attempts=1), timeout=5) as ours,
+    ):
         assert look(ours) == look(bare)
 
 
-@pytest.mark.parametrize("steps", [["200;body=10", 200], [503, 200], ["cut:3;body=10", 200]], ids=str)
+@pytest.mark.parametrize(
+    "steps", [["200;body=10", 200], [503, 200], ["cut:3;body=10", 200]], ids=str
+)
 def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server, steps):
     """Of what is sent again nobody holds the answer, so its connection goes back to the pool."""
     server.script("/thing", *steps)
@@ -101,13 +108,18 @@ def test_a_plain_success_has_a_record(server, manager):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize("step", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;chunked=1;body=10", "reset", "hang"])
+@pytest.mark.parametrize(
+    "step", ["cut:3;body=10", "reset-body:3;body=10", "cut:3;chunked=1;body=10", "reset", "hang"]
+)
 def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
     """Also those of a body that is preloaded: MaxRetryError around the same, or the same bare."""
     server.script("/thing", step)
     seen = []
     retries = Retry(0)
-    for manager in (urllib3.PoolManager(retries=retries, timeout=0.1), RetryPoolManager(NOW, timeout=0.1)):
+    for manager in (
+        urllib3.PoolManager(retries=retries, timeout=0.1),
+        RetryPoolManager(NOW, timeout=0.1),
+    ):
         with manager, pytest.raises(HTTPError) as caught:
             manager.request(method, server.url + "/thing")
         seen.append((type(caught.value), type(getattr(caught.value, "reason", None))))
@@ -117,7 +129,10 @@ def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
 def test_on_exhausted_raise(server):
     """urllib3 says it with MaxRetryError around a ResponseError."""
     server.script("/thing", 503)
-    with RetryPoolManager(NOW.replace(on_exhausted="raise")) as manager, pytest.raises(MaxRetryError) as caught:
+    with (
+        RetryPoolManager(NOW.replace(on_exhausted="raise")) as manager,
+        pytest.raises(MaxRetryError) as caught,
+    ):
         manager.request("GET", server.url + "/thing")
     assert "503" in str(caught.value.reason)
     assert record_of(caught.value).reasons == ("503",) * 4
@@ -129,7 +144,9 @@ def test_on_exhausted_raise(server):
 def redirected(manager, url, named):
     """What came of it, in words that can be compared."""
     try:
-        response = manager.request(named.get("method", "GET"), url, **{k: v for k, v in named.items() if k != "method"})
+        response = manager.request(
+            named.get("method", "GET"), url, **{k: v for k, v in named.items() if k != "method"}
+        )
     except MaxRetryError as error:
         return type(error), str(error.reason)
     history = response.retries.history if response.retries else None
@@ -156,7 +173,10 @@ def redirected(manager, url, named):
         {"retries": Retry(1, raise_on_redirect=False)},
         {"retries": Retry(total=None, redirect=3)},
         {"retries": 1, "redirect": False},
-        {"retries": Retry(3, remove_headers_on_redirect=["X-Secret"]), "headers": {"X-Secret": "s"}},
+        {
+            "retries": Retry(3, remove_headers_on_redirect=["X-Secret"]),
+            "headers": {"X-Secret": "s"},
+        },
         {"method": "POST", "body": b"abc"},
         {"method": "HEAD"},
         {"preload_content": False},
@@ -166,7 +186,9 @@ def redirected(manager, url, named):
 @pytest.mark.parametrize("status", [301, 303, 307])
 @pytest.mark.parametrize("hops", [1, 2, 4])
 def test_redirects_are_as_without_us(server, named, status, hops):
-    """redirect= and retries= mean what they mean to a PoolManager: same hops, same end, same history."""
+    """redirect= and retries= mean what they mean to a PoolManager: same hops, same end, same
+    history.
+    """
     for hop in range(hops):
         server.script(f"/{hop}", f"{status};header=Location:/{hop + 1};body=3")
     server.script(f"/{hops}", "200;body=5")
@@ -177,25 +199,35 @@ def test_redirects_are_as_without_us(server, named, status, hops):
             warnings.simplefilter("ignore", UserWarning)
             outcome = redirected(manager, server.url + "/0", named)
         arrivals = server.requests()[before:]
-        sent = [(each.method, each.path, each.body_bytes, dict(each.headers).get("X-Secret")) for each in arrivals]
+        sent = [
+            (each.method, each.path, each.body_bytes, dict(each.headers).get("X-Secret"))
+            for each in arrivals
+        ]
         seen.append((outcome, sent))
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("make", [lambda: b"abcdef", lambda: [b"abc", b"def"], lambda: io.BytesIO(b"abcdef")])
+@pytest.mark.parametrize(
+    "make", [lambda: b"abcdef", lambda: [b"abc", b"def"], lambda: io.BytesIO(b"abcdef")]
+)
 def test_a_303_sends_no_body(server, manager, make):
     """And is retried as a GET."""
     server.script("/thing", 503, "303;header=Location:/other")
     server.script("/other", 503, 200)
     assert manager.request("PUT", server.url + "/thing", body=make()).status == 200
-    assert [(each.method, each.body_bytes) for each in server.requests()] == [("PUT", 6)] * 2 + [("GET", 0)] * 2
+    assert [(each.method, each.body_bytes) for each in server.requests()] == [("PUT", 6)] * 2 + [
+        ("GET", 0)
+    ] * 2
 
 
 def test_a_file_that_is_closed_is_not_sent_again(server):
     """An error of the library; never an empty body."""
     file = io.BytesIO(b"abcdef")
     server.script("/thing", 503, 200)
-    with RetryPoolManager(NOW, retry_if=lambda response: file.close()) as manager, pytest.raises(ProtocolError):
+    with (
+        RetryPoolManager(NOW, retry_if=lambda response: file.close()) as manager,
+        pytest.raises(ProtocolError),
+    ):
         manager.request("PUT", server.url + "/thing", body=file)
     assert [arrival.body_bytes for arrival in server.requests()] == [6]
 
@@ -226,7 +258,9 @@ def test_a_retry_without_total_is_told_of_too(server, manager):
         manager.request("GET", server.url + "/thing", retries=urllib3.Retry(total=None, read=2))
 
 
-@pytest.mark.parametrize(("retries", "raised"), [({}, MaxRetryError), ({"read": False}, ProtocolError)])
+@pytest.mark.parametrize(
+    ("retries", "raised"), [({}, MaxRetryError), ({"read": False}, ProtocolError)]
+)
 def test_false_for_a_kind_means_its_own_error(server, manager, retries, raised):
     """As in urllib3: what would be wrapped in MaxRetryError is raised as it is."""
     server.script("/thing", *["reset"] * 4)
@@ -269,7 +303,9 @@ def test_a_full_pool_is_not_retried_after_pool_timeout(server):
         assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
 
 
-@pytest.mark.parametrize("timeout", [None, 3, Timeout(connect=3, read=20), Timeout(total=6)], ids=str)
+@pytest.mark.parametrize(
+    "timeout", [None, 3, Timeout(connect=3, read=20), Timeout(total=6)], ids=str
+)
 def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout):
     """The manager's or the request's; 10 s are left."""
     seen = []
@@ -281,7 +317,9 @@ def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout):
     )
     server.script("/thing", 200)
     for settings, named in (({"timeout": timeout}, {}), ({}, {"timeout": timeout})):
-        with RetryPoolManager(RetryPolicy(total_timeout=10), clock=FakeClock(), **settings) as manager:
+        with RetryPoolManager(
+            RetryPolicy(total_timeout=10), clock=FakeClock(), **settings
+        ) as manager:
             manager.request("GET", server.url + "/thing", **named)
     assert len(seen) == 2
     for each in seen:
@@ -291,7 +329,9 @@ def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout):
 
 @pytest.mark.parametrize("close", ["", ";header=Connection:close"], ids=["", "connection-close"])
 def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
-    """urllib3 refuses it while it builds the response; with Connection: close only that response has the socket."""
+    """urllib3 refuses it while it builds the response; with Connection: close only that response
+    has the socket.
+    """
     server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6" + close)
     with RetryPoolManager(NOW, maxsize=1, block=True) as manager:
         try:
@@ -341,7 +381,9 @@ def test_threads_share_a_manager(server):
     assert server.connections <= 2
 
 
-@pytest.mark.parametrize("step", ["200;body=5", "503;body=5"])  # of an error urllib3 makes a cycle by itself
+@pytest.mark.parametrize(
+    "step", ["200;body=5", "503;body=5"]
+)  # of an error urllib3 makes a cycle by itself
 def test_a_call_leaves_no_cyclic_garbage(server, step):
     """No more than a call of urllib3's own manager."""
     server.script("/thing", step)

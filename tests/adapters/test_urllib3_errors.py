@@ -1,7 +1,7 @@
 """Errors of requests and urllib3: what each proves. The corpus, every class, and real faults.
 
-Exceptions of the tables are built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0 and 2.8);
-the last part lets the libraries raise them, over loopback and through proxies.
+Exceptions of the tables are built as the libraries build them (requests 2.31 and 2.34, urllib3 2.0
+and 2.8); the last part lets the libraries raise them, over loopback and through proxies.
 """
 
 from __future__ import annotations
@@ -52,25 +52,39 @@ def meaning(error):
 
 BUILDERS = {
     "urllib3.exceptions.MaxRetryError": lambda inner, text: u3.MaxRetryError(POOL, "/", inner),
-    "urllib3.exceptions.ProxyError": lambda inner, text: u3.ProxyError(text or "Unable to connect to proxy", inner),
-    "urllib3.exceptions.NewConnectionError": lambda inner, text: u3.NewConnectionError(CONNECTION, text),
+    "urllib3.exceptions.ProxyError": lambda inner, text: u3.ProxyError(
+        text or "Unable to connect to proxy", inner
+    ),
+    "urllib3.exceptions.NewConnectionError": lambda inner, text: u3.NewConnectionError(
+        CONNECTION, text
+    ),
     "urllib3.exceptions.NameResolutionError": lambda inner, text: u3.NameResolutionError(
         HOST, CONNECTION, inner or socket.gaierror(-2, "Name or service not known")
     ),
-    "urllib3.exceptions.ConnectTimeoutError": lambda inner, text: u3.ConnectTimeoutError(CONNECTION, text),
+    "urllib3.exceptions.ConnectTimeoutError": lambda inner, text: u3.ConnectTimeoutError(
+        CONNECTION, text
+    ),
     "urllib3.exceptions.ReadTimeoutError": lambda inner, text: u3.ReadTimeoutError(POOL, "/", text),
     "urllib3.exceptions.EmptyPoolError": lambda inner, text: u3.EmptyPoolError(POOL, text),
     "urllib3.exceptions.FullPoolError": lambda inner, text: u3.FullPoolError(POOL, text),
     "urllib3.exceptions.ClosedPoolError": lambda inner, text: u3.ClosedPoolError(POOL, text),
-    "urllib3.exceptions.HostChangedError": lambda inner, text: u3.HostChangedError(POOL, "http://other.example/"),
+    "urllib3.exceptions.HostChangedError": lambda inner, text: u3.HostChangedError(
+        POOL, "http://other.example/"
+    ),
     "urllib3.exceptions.ProtocolError": lambda inner, text: (
         u3.ProtocolError("Connection aborted.", inner) if inner else u3.ProtocolError(text)
     ),
     "http.client.RemoteDisconnected": lambda inner, text: http.client.RemoteDisconnected(text),
     "http.client.IncompleteRead": lambda inner, text: http.client.IncompleteRead(b"abc", 7),
-    "builtins.ConnectionRefusedError": lambda inner, text: ConnectionRefusedError(111, "Connection refused"),
-    "builtins.ConnectionResetError": lambda inner, text: ConnectionResetError(104, "Connection reset by peer"),
-    "ssl.SSLCertVerificationError": lambda inner, text: ssl.SSLCertVerificationError(1, "certificate verify failed"),
+    "builtins.ConnectionRefusedError": lambda inner, text: ConnectionRefusedError(
+        111, "Connection refused"
+    ),
+    "builtins.ConnectionResetError": lambda inner, text: ConnectionResetError(
+        104, "Connection reset by peer"
+    ),
+    "ssl.SSLCertVerificationError": lambda inner, text: ssl.SSLCertVerificationError(
+        1, "certificate verify failed"
+    ),
 }
 
 
@@ -84,7 +98,9 @@ def build(name, inner=None, text=""):
 
 
 def chain(*names, text=""):
-    """Exceptions from the outermost to the innermost, linked by arguments and attributes as the libraries do."""
+    """Exceptions from the outermost to the innermost, linked by arguments and attributes as the
+    libraries do.
+    """
     error = None
     for name in reversed(names):
         inner, error = error, build(name, error, "" if error is not None else text)
@@ -104,16 +120,22 @@ def chain_of_causes(*names, text=""):
 
 def short(*names):
     """``rq.X`` and ``u3.X`` for the long names."""
-    return [name.replace("rq.", "requests.exceptions.").replace("u3.", "urllib3.exceptions.") for name in names]
+    return [
+        name.replace("rq.", "requests.exceptions.").replace("u3.", "urllib3.exceptions.")
+        for name in names
+    ]
 
 
 # --- the corpus -------------------------------------------------------------------------------
 
-CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8"))
+CORPUS = json.loads(
+    (Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8")
+)
 CASES = [
     case
     for case in CORPUS["cases"]
-    if case["outcome"].get("exception", "").partition(".")[0] in ("requests", "urllib3", "asyncio", "builtins")
+    if case["outcome"].get("exception", "").partition(".")[0]
+    in ("requests", "urllib3", "asyncio", "builtins")
 ]
 # DESIGN section 4: the corpus has finer labels than ``Reason``.
 REASONS = {
@@ -135,7 +157,10 @@ def test_corpus(case, link):
     policy = RetryPolicy()
     headers = [tuple(line) for line in case["headers"]]
     call = Call(
-        policy, RequestFacts(case["method"], "http://origin.example:80", headers), StandardStrategy(policy), now=0
+        policy,
+        RequestFacts(case["method"], "http://origin.example:80", headers),
+        StandardStrategy(policy),
+        now=0,
     )
     call.sending(0)
     failure = classify(error)
@@ -156,7 +181,11 @@ def test_corpus(case, link):
 # --- every class by itself --------------------------------------------------------------------
 
 # standards.md section 8 and rules S8-S10: what a class proves when nothing more is known.
-NEVER_SENT, MAYBE_SENT, NEVER_ANSWERED = (K.PERMANENT, UNSENT), (K.PERMANENT, SENT), (K.PERMANENT, ANSWERED)
+NEVER_SENT, MAYBE_SENT, NEVER_ANSWERED = (
+    (K.PERMANENT, UNSENT),
+    (K.PERMANENT, SENT),
+    (K.PERMANENT, ANSWERED),
+)
 ALONE = {
     u3: {
         "NewConnectionError": (K.REFUSED, UNSENT),
@@ -223,7 +252,11 @@ def raw(cls):
 
 def exceptions_of(module):
     for _, cls in inspect.getmembers(module, inspect.isclass):
-        if issubclass(cls, BaseException) and not issubclass(cls, Warning) and cls.__module__ == module.__name__:
+        if (
+            issubclass(cls, BaseException)
+            and not issubclass(cls, Warning)
+            and cls.__module__ == module.__name__
+        ):
             yield cls
 
 
@@ -238,17 +271,25 @@ def test_every_class_of_the_installed_version_has_its_own_entry(module):
 def test_no_exception_class_hides_in_another_module(library):
     found = {}
     for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
-        if ".contrib" in module.name or module.name.endswith(("__main__", ".http2.connection", ".exceptions")):
+        if ".contrib" in module.name or module.name.endswith(
+            ("__main__", ".http2.connection", ".exceptions")
+        ):
             continue  # optional parts: PySocks, pyOpenSSL, browsers, h2; they raise the library's own
         for cls in exceptions_of(importlib.import_module(module.name)):
             found[f"{cls.__module__}.{cls.__name__}"] = meaning(raw(cls))
-    assert found == {name: of for name, of in ELSEWHERE.items() if name.startswith(library.__name__)}
+    assert found == {
+        name: of for name, of in ELSEWHERE.items() if name.startswith(library.__name__)
+    }
 
 
 @pytest.mark.parametrize("module", [rq, u3], ids=["requests", "urllib3"])
 def test_a_warning_raised_as_an_error_is_not_retried(module):
-    """``python -W error`` makes an exception of InsecureRequestWarning; the next attempt would too."""
-    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if issubclass(cls, Warning)]
+    """``python -W error`` makes an exception of InsecureRequestWarning; the next attempt would
+    too.
+    """
+    classes = [
+        cls for _, cls in inspect.getmembers(module, inspect.isclass) if issubclass(cls, Warning)
+    ]
     assert classes
     assert {meaning(raw(cls)) for cls in classes} == {(K.UNKNOWN, SENT)}
 
@@ -279,7 +320,8 @@ CHAINS = [
     ("rq.ConnectionError u3.ProtocolError http.client.CannotSendRequest", K.PROTOCOL, SENT),
     ("rq.ConnectionError u3.ProtocolError http.client.InvalidURL", K.PERMANENT, UNSENT),
     ("rq.ConnectionError u3.ProtocolError builtins.TimeoutError", K.WRITE_TIMEOUT, SENT),
-    # requests-unixsocket and docker: their connections raise it raw, and urllib3 says no more than this
+    # requests-unixsocket and docker: their connections raise it raw, and urllib3 says no more than
+    # this
     ("rq.ConnectionError u3.ProtocolError builtins.ConnectionRefusedError", K.REFUSED, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ReadTimeoutError", K.READ_TIMEOUT, SENT),
@@ -339,7 +381,8 @@ CHAINS = [
     ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.ProtocolError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.SSLError urllib3.util.ssl_match_hostname.CertificateError", K.CERTIFICATE, UNSENT),
-    # a class that promises too much is not believed: what is inside came from elsewhere, or says otherwise
+    # a class that promises too much is not believed: what is inside came from elsewhere, or says
+    # otherwise
     ("rq.ConnectTimeout u3.MaxRetryError u3.ReadTimeoutError", K.CONNECT_TIMEOUT, SENT),
     ("rq.ConnectTimeout asyncio.InvalidStateError", K.CONNECT_TIMEOUT, SENT),
     ("rq.ConnectTimeout builtins.TimeoutError", K.CONNECT_TIMEOUT, UNSENT),
@@ -371,10 +414,17 @@ def test_the_error_inside_says_what_was_sent(names, kind, phase, link):
     ],
 )
 @pytest.mark.parametrize(
-    "names", ["u3.ProxyError", "u3.MaxRetryError u3.ProxyError", "rq.ProxyError u3.MaxRetryError u3.ProxyError"]
+    "names",
+    [
+        "u3.ProxyError",
+        "u3.MaxRetryError u3.ProxyError",
+        "rq.ProxyError u3.MaxRetryError u3.ProxyError",
+    ],
 )
 @pytest.mark.parametrize("link", [chain, chain_of_causes], ids=["as built", "by cause"])
-def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin(names, answer, kind, link):
+def test_a_proxy_that_refuses_the_tunnel_keeps_the_request_from_the_origin(
+    names, answer, kind, link
+):
     """S8, S9: nothing was sent; with 4xx it will be refused again."""
     error = link(*short(*names.split()), "builtins.OSError", text=TUNNEL + answer)
     assert meaning(error) == (kind, UNSENT)
@@ -410,7 +460,10 @@ def test_a_url_cannot_pass_for_a_refused_tunnel():
         (KeyboardInterrupt(), (K.UNKNOWN, SENT)),
         (SystemExit(), (K.UNKNOWN, SENT)),
         (CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN), NEVER_SENT),
-        (u3.MaxRetryError(POOL, "/", CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)), NEVER_SENT),
+        (
+            u3.MaxRetryError(POOL, "/", CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)),
+            NEVER_SENT,
+        ),
         (rq.ConnectionError(CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)), NEVER_SENT),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -442,7 +495,9 @@ def test_another_librarys_class_of_the_same_name_proves_nothing(module, name):
     assert meaning(cls()) == (K.UNKNOWN, SENT)
 
 
-@pytest.mark.parametrize("module", ["pip._vendor.urllib3.exceptions", "requests.packages.urllib3.exceptions"])
+@pytest.mark.parametrize(
+    "module", ["pip._vendor.urllib3.exceptions", "requests.packages.urllib3.exceptions"]
+)
 def test_a_vendored_copy_is_understood(module):
     """pip and botocore carry their own copies; their classes are not urllib3's."""
     copy = {"__name__": module}
@@ -470,7 +525,9 @@ def test_a_claim_that_nothing_was_sent_needs_a_cause_from_the_socket():
         assert meaning(error) == (kind, SENT)
         assert meaning(rq.ConnectionError(u3.MaxRetryError(POOL, "/", error))) == (kind, SENT)
         assert meaning(u3.ProxyError("", error)) == (K.PROXY, SENT)
-        error.__cause__ = type("GeneralProxyError", (OSError,), {"__module__": "socks"})()  # PySocks
+        error.__cause__ = type(
+            "GeneralProxyError", (OSError,), {"__module__": "socks"}
+        )()  # PySocks
         assert meaning(error) == (kind, UNSENT)
 
 
@@ -481,12 +538,16 @@ def test_our_own_refusal_stays_one_whatever_it_was_raised_from():
 
 
 def test_the_callers_own_error_is_not_taken_for_the_cause():
-    """Who sends a request while handling an error does not change what the request's error means."""
+    """Who sends a request while handling an error does not change what the request's error
+    means.
+    """
     with pytest.raises(rq.ConnectionError) as caught:
         try:
             raise ssl.SSLCertVerificationError("of another connection")
         except ssl.SSLError:
-            raise rq.ConnectionError(u3.ProtocolError("Connection aborted.", ConnectionResetError()))  # noqa: B904
+            raise rq.ConnectionError(
+                u3.ProtocolError("Connection aborted.", ConnectionResetError())
+            )  # noqa: B904
     assert isinstance(caught.value.__context__, ssl.SSLCertVerificationError)
     assert meaning(caught.value) == (K.RESET, SENT)
 
@@ -526,13 +587,14 @@ def test_only_so_many_errors_are_looked_at():
 
 
 class Peer:
-    """A server or proxy that gives every connection the same answer, and keeps what it had read before.
+    """A server or proxy that gives every connection the same answer, and keeps what it had read
+    before.
 
     Args:
         answer: What to send; None: nothing.
         end: "close", "reset" or "wait" afterwards.
-        after: When to answer: once the head is read and, of a POST, also the body, which ends with END.
-            Empty: at the first byte.
+        after: When to answer: once the head is read and, of a POST, also the body, which ends with
+            END. Empty: at the first byte.
     """
 
     def __init__(self, answer=None, end="close", after=b"\r\n\r\n"):
@@ -552,7 +614,9 @@ class Peer:
                 self._open.append(peer)
                 peer.settimeout(2)
                 request = peer.recv(65536)
-                while self.after not in request or (request.startswith(b"POST") and not request.endswith(b"END")):
+                while self.after not in request or (
+                    request.startswith(b"POST") and not request.endswith(b"END")
+                ):
                     request += peer.recv(65536)
                 self.read.append(request)
                 if self.answer is not None:
@@ -581,7 +645,9 @@ def through_requests(url, method="GET", proxy=None, **options):
     with requests.Session() as session:
         session.trust_env = False
         options.setdefault("timeout", 5)
-        return session.request(method, url, proxies=proxy and {"http": proxy, "https": proxy}, **options)
+        return session.request(
+            method, url, proxies=proxy and {"http": proxy, "https": proxy}, **options
+        )
 
 
 def through_urllib3(url, method="GET", proxy=None, *, retries=False, **options):
@@ -598,7 +664,11 @@ def with_retries_of_zero(url, method="GET", proxy=None, **options):
     return through_urllib3(url, method, proxy, retries=urllib3.Retry(0), **options)
 
 
-WAYS = {"requests": through_requests, "urllib3": through_urllib3, "urllib3, 0 retries": with_retries_of_zero}
+WAYS = {
+    "requests": through_requests,
+    "urllib3": through_urllib3,
+    "urllib3, 0 retries": with_retries_of_zero,
+}
 
 
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
@@ -623,7 +693,8 @@ def error_of(send, *args, **options):
         ("hang", K.READ_TIMEOUT, {SENT}),
         ("cut:10;body=100", K.PROTOCOL, {ANSWERED}),
         ("cut:10;body=100;chunked=1", K.PROTOCOL, {ANSWERED, SENT}),
-        # Only requests tells a reset of the body from one before the answer; a reader of the body knows.
+        # Only requests tells a reset of the body from one before the answer; a reader of the body
+        # knows.
         ("reset-body:10;body=100", K.RESET, {ANSWERED, SENT}),
         ("200;body=160;drip=1000", K.READ_TIMEOUT, {ANSWERED, SENT}),
         ("200;body=50;header=Content-Encoding:gzip", K.DECODING, {ANSWERED}),
@@ -665,7 +736,10 @@ def test_a_connection_that_is_not_accepted(send):
             caller.setblocking(False)
             caller.connect_ex(listener.getsockname())
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        assert meaning(error_of(send, url, "POST", data=b"x", timeout=TIMEOUT)) == (K.CONNECT_TIMEOUT, UNSENT)
+        assert meaning(error_of(send, url, "POST", data=b"x", timeout=TIMEOUT)) == (
+            K.CONNECT_TIMEOUT,
+            UNSENT,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -780,14 +854,26 @@ def test_a_proxy_that_refuses_connect(send, status, kind):
         (b"HTTP/1.1 200 OK\r\n\r\n", "close", {K.TLS, K.RESET}),
         (b"HTTP/1.1 200 OK\r\n\r\n", "wait", {K.READ_TIMEOUT}),
     ],
-    ids=["closes", "resets", "says nothing", "garbage", "closes the tunnel", "says nothing in the tunnel"],
+    ids=[
+        "closes",
+        "resets",
+        "says nothing",
+        "garbage",
+        "closes the tunnel",
+        "says nothing in the tunnel",
+    ],
 )
 def test_a_tunnel_that_fails_in_another_way_proves_nothing(send, answer, end, kinds):
     """Sent or not cannot be told by the class, so a POST is not repeated."""
     with Peer(answer, end) as proxy:
         failure = classify(
             error_of(
-                send, "https://origin.example/", "POST", proxy.url, data=b"END", timeout=TIMEOUT if end == "wait" else 5
+                send,
+                "https://origin.example/",
+                "POST",
+                proxy.url,
+                data=b"END",
+                timeout=TIMEOUT if end == "wait" else 5,
             )
         )
     assert failure.kind in kinds
@@ -808,7 +894,12 @@ def test_a_forward_proxy_that_had_read_the_request(send, answer, end, kinds):
     """urllib3 says ProxyError here as well, and repeats the POST four times by itself."""
     with Peer(answer, end) as proxy:
         error = error_of(
-            send, "http://origin.example/", "POST", proxy.url, data=b"END", timeout=TIMEOUT if end == "wait" else 5
+            send,
+            "http://origin.example/",
+            "POST",
+            proxy.url,
+            data=b"END",
+            timeout=TIMEOUT if end == "wait" else 5,
         )
     assert proxy.read[0].endswith(b"END")
     assert len(proxy.read) == 1
@@ -818,10 +909,14 @@ def test_a_forward_proxy_that_had_read_the_request(send, answer, end, kinds):
 
 
 def test_an_answer_with_two_lengths(send):
-    """urllib3 InvalidHeader is the server's fault; requests gives a bad request header the same name."""
+    """urllib3 InvalidHeader is the server's fault; requests gives a bad request header the same
+    name.
+    """
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello"
     with Peer(head, "wait") as server, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # urllib3 leaves the socket to the collector
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # urllib3 leaves the socket to the collector
         found = meaning(error_of(send, server.url + "/", timeout=TIMEOUT))
         gc.collect()
     assert found == ((K.PERMANENT, SENT) if send is through_requests else (K.PROTOCOL, ANSWERED))

@@ -1,7 +1,8 @@
-"""``Retry`` for libraries that take nothing else: urllib3 itself and requests over the faulting server.
+"""``Retry`` for libraries that take nothing else: urllib3 itself and requests over the faulting
+server.
 
-Pitfalls 20 to 31 of the survey of peers, as far as a Retry can do something about them, are named where
-they are tested.
+Pitfalls 20 to 31 of the survey of peers, as far as a Retry can do something about them, are named
+where they are tested.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ from urllib3.response import HTTPResponse
 from urllib3.util.retry import RequestHistory
 
 import forbear
-from forbear import AwsStandard, Exponential, FailureKind, Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import (
+    AwsStandard,
+    Exponential,
+    FailureKind,
+    Fixed,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    record_of,
+)
 from forbear._urllib3_family.draining import discard
 from forbear.core.strategy import RetryToken
 from forbear.errors import RetryRefused
@@ -50,7 +60,9 @@ FORGETS = tuple(map(int, urllib3.__version__.split(".")[:2])) < (2, 5)
 
 
 class Lane:
-    """One way in which a library uses a Retry. ``call`` returns the status, the body and the response."""
+    """One way in which a library uses a Retry. ``call`` returns the status, the body and the
+    response.
+    """
 
     def __init__(self, name):
         self.name = name
@@ -108,7 +120,9 @@ def manager():
 
 
 def answer(status, headers=None, body=b""):
-    return HTTPResponse(io.BytesIO(body), status=status, headers=headers or {}, preload_content=False)
+    return HTTPResponse(
+        io.BytesIO(body), status=status, headers=headers or {}, preload_content=False
+    )
 
 
 # P1: what is not safe to repeat is sent once.
@@ -121,14 +135,24 @@ BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
     ("method", "replayable", "sends"),
     [
         *((method, replayable, 2) for method in BODILESS for replayable in (False, True)),
-        *((method, replayable, 1 + replayable) for method in ("PUT", "DELETE") for replayable in (False, True)),
-        *((method, replayable, 1) for method in ("POST", "PATCH", "LOCK") for replayable in (False, True)),
+        *(
+            (method, replayable, 1 + replayable)
+            for method in ("PUT", "DELETE")
+            for replayable in (False, True)
+        ),
+        *(
+            (method, replayable, 1)
+            for method in ("POST", "PATCH", "LOCK")
+            for replayable in (False, True)
+        ),
     ],
 )
 def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(
     lane, server, retry, fault, method, replayable, sends
 ):
-    """After an answer, or an error that may come after the request, only GET, HEAD, OPTIONS and TRACE are repeated."""
+    """After an answer, or an error that may come after the request, only GET, HEAD, OPTIONS and
+    TRACE are repeated.
+    """
     server.script("/thing", fault, 200)
     with lane.client(retry(bodies_replayable=replayable)) as client:
         try:
@@ -141,11 +165,15 @@ def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 def test_a_policy_that_allows_post_does_not_either(server, manager, retry, method):
-    """Without the request's headers nobody knows of a key: POST and PATCH are never repeated once sent."""
+    """Without the request's headers nobody knows of a key: POST and PATCH are never repeated once
+    sent.
+    """
     policy = AT_ONCE.replace(methods={"GET", "POST", "PATCH"})
     server.script("/thing", "reset", 200)
     with pytest.raises(ProtocolError):
-        manager(retry(policy, bodies_replayable=True)).request(method, server.url + "/thing", body=b"x")
+        manager(retry(policy, bodies_replayable=True)).request(
+            method, server.url + "/thing", body=b"x"
+        )
     with forbear.override(methods={"POST", "PATCH"}), pytest.raises(ProtocolError):
         server.script("/thing", "reset", 200)
         manager(retry(bodies_replayable=True)).request(method, server.url + "/thing", body=b"x")
@@ -189,7 +217,10 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server, 
 def test_23_a_post_through_a_resetting_proxy_arrives_once(server, retry, method):
     """Pitfall 23: a ProxyError proves nothing; the proxy may have had all of the POST."""
     server.script("/thing", "reset")
-    with urllib3.ProxyManager(server.url, retries=retry()) as proxied, pytest.raises(MaxRetryError) as caught:
+    with (
+        urllib3.ProxyManager(server.url, retries=retry()) as proxied,
+        pytest.raises(MaxRetryError) as caught,
+    ):
         proxied.request(method, "http://api.example.com/thing", body=b"order")
     assert len(server.requests("/thing")) == (1 if method == "POST" else 4)
     record = record_of(caught.value)
@@ -206,17 +237,24 @@ def test_23_a_certificate_is_not_asked_for_twice(lane, retry):
             lane.call(client, "GET", server.url + "/thing")
         assert server.connections == 1
     record = record_of(caught.value)
-    assert (record.reason, record.attempts[0].failure) == (Reason.PERMANENT_ERROR, FailureKind.CERTIFICATE)
+    assert (record.reason, record.attempts[0].failure) == (
+        Reason.PERMANENT_ERROR,
+        FailureKind.CERTIFICATE,
+    )
 
 
 # P2: a body is sent whole or not at all.
 
 
 def test_20_a_body_that_is_read_up_is_not_sent_again(lane, server, retry):
-    """Pitfall 20: PUT with a generator and 503: one request, and the 503; never a second, empty one."""
+    """Pitfall 20: PUT with a generator and 503: one request, and the 503; never a second, empty
+    one.
+    """
     server.script("/thing", "503;body=9", 200)
     with lane.client(retry()) as client:
-        status, content, response = lane.call(client, "PUT", server.url + "/thing", iter([b"a", b"b"]))
+        status, content, response = lane.call(
+            client, "PUT", server.url + "/thing", iter([b"a", b"b"])
+        )
     assert (status, len(content)) == (503, 9)
     (arrival,) = server.requests("/thing")
     assert arrival.sha256 == hashlib.sha256(b"ab").hexdigest()
@@ -225,14 +263,18 @@ def test_20_a_body_that_is_read_up_is_not_sent_again(lane, server, retry):
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
 def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
-    """With bodies_replayable=True a file goes out twice, each time from the position it was given at."""
+    """With bodies_replayable=True a file goes out twice, each time from the position it was given
+    at.
+    """
     server.script("/thing", fault, 200)
     file = io.BytesIO(b"skipped" + b"sent" * 5000)
     file.seek(7)
     with lane.client(retry(bodies_replayable=True)) as client:
         status, _, _ = lane.call(client, "PUT", server.url + "/thing", file)
     assert status == 200
-    assert {each.sha256 for each in server.requests("/thing")} == {hashlib.sha256(b"sent" * 5000).hexdigest()}
+    assert {each.sha256 for each in server.requests("/thing")} == {
+        hashlib.sha256(b"sent" * 5000).hexdigest()
+    }
     assert len(server.requests("/thing")) == 2
 
 
@@ -259,7 +301,9 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
     ids=lambda value: str(value)[:32],
 )
 def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
-    """Pitfalls 21, 22, 26: garbage never raises and costs no response; above the maximum is never shortened."""
+    """Pitfalls 21, 22, 26: garbage never raises and costs no response; above the maximum is never
+    shortened.
+    """
     template = retry(RetryPolicy(), clock=clock)
     response = answer(503, {"Retry-After": value})
     assert template.is_retry("GET", 503, True)
@@ -274,7 +318,9 @@ def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
 
 
 def test_21_26_over_the_wire(lane, server, retry, clock):
-    """Pitfalls 21, 26: "soon" is retried; an hour ends the call at once with the server's own answer."""
+    """Pitfalls 21, 26: "soon" is retried; an hour ends the call at once with the server's own
+    answer.
+    """
     server.script("/soon", "503;retry-after=soon", 200)
     server.script("/hour", "503;retry-after=3600;body=5", 200)
     with lane.client(retry(RetryPolicy(), clock=clock)) as client:
@@ -287,7 +333,11 @@ def test_21_26_over_the_wire(lane, server, retry, clock):
     assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
 
 
-@given(st.sampled_from([429, 503, 403, 307, 200]), st.text(max_size=40), st.sampled_from(["Retry-After", "Date"]))
+@given(
+    st.sampled_from([429, 503, 403, 307, 200]),
+    st.text(max_size=40),
+    st.sampled_from(["Retry-After", "Date"]),
+)
 def test_no_header_of_a_response_can_raise_anything_else(status, value, name):
     """Whatever a header holds, a Retry answers with a Retry or MaxRetryError."""
     template = Retry(AT_ONCE, clock=FakeClock())
@@ -340,7 +390,9 @@ def test_waits_are_real_sleeps_that_can_be_replaced(server, manager, monkeypatch
 
 
 def test_the_time_for_draining_is_part_of_the_wait(server, manager, monkeypatch):
-    """A wait of 7 s after an answer that was drained for a quarter of a second sleeps for 6.75 s."""
+    """A wait of 7 s after an answer that was drained for a quarter of a second sleeps for 6.75
+    s.
+    """
     slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
     server.script("/thing", "503;body=1600;drip=150", 200)
@@ -371,7 +423,9 @@ def test_total_timeout_counts_from_the_first_failure(server, manager, retry, clo
 
 
 def test_a_deadline_that_is_over_sends_nothing_again(server, manager, retry, clock):
-    """What a Retry can do once the time is up: not send again. The first attempt it does not see."""
+    """What a Retry can do once the time is up: not send again. The first attempt it does not
+    see.
+    """
     server.script("/thing", "reset")
     with forbear.deadline(1, clock=clock), pytest.raises(MaxRetryError) as caught:
         clock.advance(2)
@@ -467,7 +521,10 @@ class Recording:
         ([404], []),
         ([503, 200], ["acquire", "refresh after 1", "success after 2"]),
         ([503, 404], ["acquire", "refresh after 1", "success after 2"]),
-        ([503], ["acquire", "refresh after 1", "refresh after 2", "refresh after 3", "release after 3"]),
+        (
+            [503],
+            ["acquire", "refresh after 1", "refresh after 2", "refresh after 3", "release after 3"],
+        ),
         (["503;header=x-should-retry:false"], []),
     ],
 )
@@ -499,7 +556,13 @@ def test_a_strategy_that_borrows_does_so_for_its_own_scope(lane, server, retry, 
     server.script("/thing", 503, 200)
     with lane.client(retry(strategy=strategy, clock=clock)) as client:
         lane.call(client, "GET", server.url + "/thing")
-    assert strategy.asked == ["acquire", "needs GET", "renew GET", "refresh after 1", "success after 2"]
+    assert strategy.asked == [
+        "acquire",
+        "needs GET",
+        "renew GET",
+        "refresh after 1",
+        "success after 2",
+    ]
 
 
 def test_the_quota_of_aws(lane, server, retry, clock):
@@ -516,7 +579,10 @@ def test_the_quota_of_aws(lane, server, retry, clock):
 def test_fewer_attempts_by_context_bound_a_strategy(lane, server, retry, clock):
     strategy = Recording()
     server.script("/thing", 503)
-    with lane.client(retry(strategy=strategy, clock=clock)) as client, forbear.override(max_attempts=2):
+    with (
+        lane.client(retry(strategy=strategy, clock=clock)) as client,
+        forbear.override(max_attempts=2),
+    ):
         status, _, response = lane.call(client, "GET", server.url + "/thing")
     assert (status, record_of(response).reason) == (503, Reason.ATTEMPTS_EXHAUSTED)
     assert len(server.requests()) == 2
@@ -542,7 +608,9 @@ def test_a_budget_by_url(lane, server, retry):
 
 
 def test_the_url_of_a_forward_proxy_is_whole():
-    """It is where the request goes, not where the proxy is; one that cannot be read is no reason to fail."""
+    """It is where the request goes, not where the proxy is; one that cannot be read is no reason to
+    fail.
+    """
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=lambda facts: facts.url)
     retry = Retry(AT_ONCE, budget=budget)
     retry.increment("GET", "http://b.example/c?d#e", error=ProtocolError("closed"), _pool=POOL)
@@ -620,7 +688,12 @@ def test_24_a_dripping_answer_does_not_hold_the_call(lane, server, retry, elapse
 
 @pytest.mark.parametrize(
     ("fault", "connections"),
-    [("503;body=1000", 1), ("503;body=1000;chunked=1", 1), ("503;body=100000", 2), ("503;body=1600;drip=150", 2)],
+    [
+        ("503;body=1000", 1),
+        ("503;body=1000;chunked=1", 1),
+        ("503;body=100000", 2),
+        ("503;body=1600;drip=150", 2),
+    ],
 )
 def test_24_under_tls_too(retry, elapsed, fault, connections):
     """Pitfall 24, and one connection for both attempts, where every receive is a TLS record."""
@@ -628,7 +701,10 @@ def test_24_under_tls_too(retry, elapsed, fault, connections):
     served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(served)
     authority.configure_trust(trusting)
-    with FaultServer(tls=served) as server, urllib3.PoolManager(ssl_context=trusting, retries=retry()) as client:
+    with (
+        FaultServer(tls=served) as server,
+        urllib3.PoolManager(ssl_context=trusting, retries=retry()) as client,
+    ):
         server.script("/thing", fault, 200)
         elapsed()
         response = client.request("GET", server.url + "/thing", preload_content=False, timeout=5)
@@ -684,20 +760,27 @@ def test_24_nor_does_a_dripping_redirect(server, manager, retry, elapsed):
     server.script("/from", "302;header=Location:/to;body=1600;drip=150")
     server.script("/to", 200)
     elapsed()
-    response = manager(None).request("GET", server.url + "/from", retries=retry(), preload_content=False, timeout=5)
+    response = manager(None).request(
+        "GET", server.url + "/from", retries=retry(), preload_content=False, timeout=5
+    )
     assert elapsed() < 0.6
     assert response.status == 200
     response.read()
 
 
 @pytest.mark.parametrize(
-    "fault", ["503;body=100", "503;body=100000", "503;body=100000;chunked=1", "503;body=160;drip=150"]
+    "fault",
+    ["503;body=100", "503;body=100000", "503;body=100000;chunked=1", "503;body=160;drip=150"],
 )
 def test_31_a_blocking_pool_gets_every_connection_back(server, retry, fault):
-    """Pitfall 31: one connection, block=True: whatever became of the answer, the slot is free for the retry."""
+    """Pitfall 31: one connection, block=True: whatever became of the answer, the slot is free for
+    the retry.
+    """
     server.script("/thing", fault, fault, 200)
     host, port = server.url.removeprefix("http://").split(":")
-    with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, block=True, retries=retry()) as pool:
+    with urllib3.HTTPConnectionPool(
+        host, int(port), maxsize=1, block=True, retries=retry()
+    ) as pool:
         response = pool.urlopen("GET", "/thing", preload_content=False, pool_timeout=1)
         assert response.status == 200
         response.read()
@@ -705,8 +788,12 @@ def test_31_a_blocking_pool_gets_every_connection_back(server, retry, fault):
 
 
 @pytest.mark.parametrize("fault", ["503;body=100000", "503;body=1600;drip=100"])
-def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answer(server, retry, fault):
-    """With release_conn=True urllib3 takes the connection back early: half-read, it must not be used again."""
+def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answer(
+    server, retry, fault
+):
+    """With release_conn=True urllib3 takes the connection back early: half-read, it must not be
+    used again.
+    """
     server.script("/thing", fault, "200;body=10")
     host, port = server.url.removeprefix("http://").split(":")
     with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, retries=retry()) as pool:
@@ -717,9 +804,13 @@ def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answ
     assert server.connections == 2
 
 
-@pytest.mark.parametrize("fault", ["503;body=100", "503;body=100000", "503;body=160;drip=150", "cut:5", "503;close=1"])
+@pytest.mark.parametrize(
+    "fault", ["503;body=100", "503;body=100000", "503;body=160;drip=150", "cut:5", "503;close=1"]
+)
 def test_31_a_discarded_answer_gives_its_connection_back(server, fault):
-    """Pitfall 31: whether read, closed or broken, the one connection of the pool can be had again."""
+    """Pitfall 31: whether read, closed or broken, the one connection of the pool can be had
+    again.
+    """
     server.script("/thing", fault, "200;body=3")
     host, port = server.url.removeprefix("http://").split(":")
     with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, block=True) as pool:
@@ -729,11 +820,16 @@ def test_31_a_discarded_answer_gives_its_connection_back(server, fault):
 
 
 def test_30_a_truncated_answer_is_retried_where_urllib3_reads_it(server, manager, retry):
-    """Pitfall 30: with preload_content=True the Retry is asked; requests reads later, and only RetryAdapter sees it."""
+    """Pitfall 30: with preload_content=True the Retry is asked; requests reads later, and only
+    RetryAdapter sees it.
+    """
     server.script("/thing", "cut:5", 200)
     assert manager(retry()).request("GET", server.url + "/thing").status == 200
     server.script("/other", "cut:5", 200)
-    with LANES[2].client(retry()) as session, pytest.raises(requests.exceptions.ChunkedEncodingError):
+    with (
+        LANES[2].client(retry()) as session,
+        pytest.raises(requests.exceptions.ChunkedEncodingError),
+    ):
         session.get(server.url + "/other")
     assert len(server.requests("/thing")) == 2
     assert len(server.requests("/other")) == 1
@@ -799,7 +895,9 @@ def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry
 
 
 def test_27_the_error_tells_the_story(lane, server, retry, clock):
-    """Pitfall 27: MaxRetryError has the attempts, also inside the error that requests makes of it."""
+    """Pitfall 27: MaxRetryError has the attempts, also inside the error that requests makes of
+    it.
+    """
     server.script("/thing", "503;retry-after=2", "reset")
     policy = RetryPolicy(max_attempts=3, backoff=Exponential(), hint_spread=0)
     with (
@@ -823,7 +921,10 @@ def test_a_retried_call_tells_its_story(lane, server, retry, clock):
         *_, retried = lane.call(client, "GET", server.url + "/thing")
         *_, plain = lane.call(client, "GET", server.url + "/thing")
     record = record_of(retried)
-    assert [(each.number, each.status, each.delay) for each in record.attempts] == [(1, 503, 2.0), (2, 200, None)]
+    assert [(each.number, each.status, each.delay) for each in record.attempts] == [
+        (1, 503, 2.0),
+        (2, 200, None),
+    ]
     assert (record.method, record.origin, record.reason) == ("GET", server.url, None)
     assert [each.status for each in record_of(plain).attempts] == [200]
 
@@ -846,7 +947,9 @@ def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
     server.script("/s3cret", "503;header=X-Token:s3cret", "reset")
     with caplog.at_level("DEBUG", logger="forbear"), pytest.raises(MaxRetryError) as caught:
         manager(template).request(
-            "GET", server.url.replace("//", "//user:s3cret@") + "/s3cret?token=s3cret", headers={"X-Key": "s3cret"}
+            "GET",
+            server.url.replace("//", "//user:s3cret@") + "/s3cret?token=s3cret",
+            headers={"X-Key": "s3cret"},
         )
     texts = [*caught.value.__notes__, repr(template), *map(str, told)]
     texts += [record.getMessage() for record in caplog.records if record.name == "forbear"]
@@ -855,7 +958,9 @@ def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
 
 
 def test_events_are_told_in_order(lane, server, retry):
-    """Listeners hear of each failure, what follows from it, and how it ended; one that raises costs nothing."""
+    """Listeners hear of each failure, what follows from it, and how it ended; one that raises costs
+    nothing.
+    """
     told = []
 
     def broken(event):
@@ -884,7 +989,9 @@ def test_events_are_told_in_order(lane, server, retry):
 
 
 def test_one_retry_serves_all_threads(lane, server, retry):
-    """32 calls at once through one object: each has its own count, and the object stays as it was."""
+    """32 calls at once through one object: each has its own count, and the object stays as it
+    was.
+    """
     template = retry(budget=None)
     before = dict(vars(template))
     calls = 32
@@ -910,7 +1017,9 @@ def test_one_retry_serves_all_threads(lane, server, retry):
 
 
 def test_the_template_never_changes(retry):
-    """increment returns another object, with one retry fewer and the history; the first is as it was."""
+    """increment returns another object, with one retry fewer and the history; the first is as it
+    was.
+    """
     template = retry()
     before = dict(vars(template))
     after = template.increment("GET", "/thing", response=answer(503), _pool=POOL)
@@ -936,7 +1045,9 @@ def test_copies_share_the_budget(server, manager, retry, budget):
     """kubernetes copies its configuration deeply: the allowance stays one."""
     template = retry(budget=budget)
     server.script("/thing", 503)
-    for n, copied in enumerate((copy.copy(template), copy.deepcopy(template), template.new()), start=1):
+    for n, copied in enumerate(
+        (copy.copy(template), copy.deepcopy(template), template.new()), start=1
+    ):
         assert type(copied) is Retry
         manager(copied).request("GET", server.url + "/thing")
         assert budget.tokens(server.url, 1_000.0) == 20 - 3 * n
@@ -983,7 +1094,13 @@ def test_it_is_a_retry_of_urllib3():
     assert urllib3.util.Retry.from_int(retry) is retry
     assert Retry.from_int(retry) is retry
     assert urllib3.util.Retry.from_int(None, default=retry) is retry
-    assert (retry.total, retry.connect, retry.read, retry.status, retry.other) == (3, None, None, None, None)
+    assert (retry.total, retry.connect, retry.read, retry.status, retry.other) == (
+        3,
+        None,
+        None,
+        None,
+        None,
+    )
     assert retry.raise_on_status is False
     assert retry.raise_on_redirect is True
     assert retry.history == ()
@@ -1087,7 +1204,9 @@ def test_the_response_has_the_history(server, manager, retry):
     server.script("/thing", 503, "reset", 200)
     response = manager(retry()).request("GET", server.url + "/thing")
     assert type(response.retries) is Retry
-    assert [(each.method, each.url, each.status, type(each.error)) for each in response.retries.history] == [
+    assert [
+        (each.method, each.url, each.status, type(each.error)) for each in response.retries.history
+    ] == [
         ("GET", "/thing", 503, type(None)),
         ("GET", "/thing", None, ProtocolError),
     ]
@@ -1189,14 +1308,20 @@ class Tagged(Retry):
 )
 @pytest.mark.parametrize("how", ["manager", "pool"])
 def test_redirects_are_counted_as_urllib3_counts_them(server, retry, how, options, hops, raises):
-    """A loop ends after redirect= hops: MaxRetryError, or the last answer where nobody wants an error."""
+    """A loop ends after redirect= hops: MaxRetryError, or the last answer where nobody wants an
+    error.
+    """
     server.script("/loop", "302;header=Location:/loop;body=3")
     template = retry(**options)
     with client_of(how, server) as client:
         if how == "manager":
-            outcome = outcome_of(client.request, "GET", server.url + "/loop", retries=template, preload_content=False)
+            outcome = outcome_of(
+                client.request, "GET", server.url + "/loop", retries=template, preload_content=False
+            )
         else:
-            outcome = outcome_of(client.urlopen, "GET", "/loop", retries=template, preload_content=False)
+            outcome = outcome_of(
+                client.urlopen, "GET", "/loop", retries=template, preload_content=False
+            )
         if raises:
             assert isinstance(outcome, MaxRetryError)
             assert "too many redirects" in str(outcome.reason)
@@ -1229,7 +1354,9 @@ def test_a_request_can_refuse_redirects(server, manager, retry):
 
 
 def test_a_managers_own_retry_goes_on_after_a_redirect(server, manager, retry):
-    """As far as urllib3 passes it on: before 2.5 it goes on with its own default, which returns the 503."""
+    """As far as urllib3 passes it on: before 2.5 it goes on with its own default, which returns the
+    503.
+    """
     server.script("/from", "302;header=Location:/to")
     server.script("/to", 503, 200)
     assert manager(retry()).request("GET", server.url + "/from").status == (503 if FORGETS else 200)
@@ -1256,11 +1383,15 @@ def test_retries_go_on_after_a_redirect(lane, server, retry, status):
 
 
 def test_a_deadline_goes_on_after_a_redirect(server, manager, retry, clock):
-    """total_timeout is the call's, not the hop's: 2 s hold 1.5 s before the redirect and not as much after it."""
+    """total_timeout is the call's, not the hop's: 2 s hold 1.5 s before the redirect and not as
+    much after it.
+    """
     policy = RetryPolicy(backoff=Fixed(1.5), total_timeout=2.0)
     server.script("/from", 503, "302;header=Location:/to")
     server.script("/to", 503, 200)
-    response = manager(None).request("GET", server.url + "/from", retries=retry(policy, clock=clock))
+    response = manager(None).request(
+        "GET", server.url + "/from", retries=retry(policy, clock=clock)
+    )
     assert response.status == 503
     assert clock.sleeps == [1.5]
 
@@ -1268,22 +1399,30 @@ def test_a_deadline_goes_on_after_a_redirect(server, manager, retry, clock):
 def test_credentials_do_not_follow_to_another_origin(server, manager, retry):
     """remove_headers_on_redirect works as in urllib3, with its default and with one's own."""
     with FaultServer() as other:
-        server.script("/from", f"302;header=Location:{other.url.replace('127.0.0.1', 'localhost')}/to")
+        server.script(
+            "/from", f"302;header=Location:{other.url.replace('127.0.0.1', 'localhost')}/to"
+        )
         headers = {"Authorization": "Bearer x", "X-Secret": "y", "X-Plain": "z"}
         client = manager(None)
         client.request("GET", server.url + "/from", headers=headers, retries=retry())
         own = retry(remove_headers_on_redirect=["X-Secret"])
         client.request("GET", server.url + "/from", headers=headers, retries=own)
         seen = [{name.lower() for name, _ in each.headers} for each in other.requests("/to")]
-    assert [("authorization" in names, "x-secret" in names, "x-plain" in names) for names in seen] == [
+    assert [
+        ("authorization" in names, "x-secret" in names, "x-plain" in names) for names in seen
+    ] == [
         (False, True, True),
         (True, False, True),
     ]
 
 
-@pytest.mark.parametrize(("asked", "slept"), [("2", [2.0]), ("soon", []), ("0", []), ("9" * 5000, None), ("61", None)])
+@pytest.mark.parametrize(
+    ("asked", "slept"), [("2", [2.0]), ("soon", []), ("0", []), ("9" * 5000, None), ("61", None)]
+)
 def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slept):
-    """A pool waits for a redirect's Retry-After; garbage does not raise, and too long is no shorter wait."""
+    """A pool waits for a redirect's Retry-After; garbage does not raise, and too long is no shorter
+    wait.
+    """
     server.script("/from", f"302;header=Location:/to;retry-after={asked}")
     server.script("/to", 200)
     host, port = server.url.removeprefix("http://").split(":")
@@ -1325,7 +1464,10 @@ def test_a_wrong_option_says_what_to_write(options, error, says):
 
 def test_a_budget_of_ones_own(retry):
     """Two Retries do not share an allowance unless they are given one."""
-    first, second = retry(RetryPolicy(), budget=RetryBudget(burst=1, ratio=0, floor_per_second=0)), retry()
+    first, second = (
+        retry(RetryPolicy(), budget=RetryBudget(burst=1, ratio=0, floor_per_second=0)),
+        retry(),
+    )
     first.increment("GET", "/thing", response=answer(503), _pool=POOL)
     with pytest.raises(MaxRetryError):
         first.increment("GET", "/thing", response=answer(503), _pool=POOL)
@@ -1336,7 +1478,9 @@ def test_the_failures_of_the_policy_decide(retry):
     """``failures`` without read timeouts is urllib3's read=False: the error as it is."""
     template = retry(AT_ONCE.replace(failures={FailureKind.REFUSED}))
     with pytest.raises(ReadTimeoutError) as caught:
-        template.increment("GET", "/thing", error=ReadTimeoutError(POOL, "/thing", "slow"), _pool=POOL)
+        template.increment(
+            "GET", "/thing", error=ReadTimeoutError(POOL, "/thing", "slow"), _pool=POOL
+        )
     assert record_of(caught.value).reasons == ("ReadTimeoutError",)
     with pytest.raises(MaxRetryError) as caught:
         template.increment("GET", "/thing", error=SSLError("broken"), _pool=POOL)
@@ -1360,7 +1504,12 @@ def test_from_int_makes_a_retry_of_so_many_retries(server, manager, quick, retri
 
 def test_from_int_keeps_the_policy_of_the_default(budget):
     """Everything but the number."""
-    own = Retry(RetryPolicy(statuses={503}, max_attempts=9), budget=budget, bodies_replayable=True, name="orders")
+    own = Retry(
+        RetryPolicy(statuses={503}, max_attempts=9),
+        budget=budget,
+        bodies_replayable=True,
+        name="orders",
+    )
     made = Retry.from_int(2, default=own)
     assert made.policy == own.policy.replace(max_attempts=3)
     assert (made.name, made.bodies_replayable, made.redirect) == ("orders", True, own.redirect)
@@ -1393,7 +1542,9 @@ def test_from_int_of_false_gives_the_error_itself(server, manager):
     assert len(server.requests()) == 2
 
 
-@pytest.mark.parametrize(("retries", "error"), [("3", TypeError), (2.5, TypeError), (-1, ValueError)])
+@pytest.mark.parametrize(
+    ("retries", "error"), [("3", TypeError), (2.5, TypeError), (-1, ValueError)]
+)
 def test_from_int_refuses_what_is_no_number_of_retries(retries, error):
     with pytest.raises(error, match="retries must be"):
         Retry.from_int(retries)

@@ -32,7 +32,9 @@ async def test_unwrap_undoes_it(adapter, server, quick):
     """Afterwards the client has its own transports, mounts included, and retries nothing."""
     server.script("/thing", 503)
     extra = adapter.inner()
-    client = adapter.bare_client(mounts={"all://other.example.com": extra, "all://direct.example.com": None})
+    client = adapter.bare_client(
+        mounts={"all://other.example.com": extra, "all://direct.example.com": None}
+    )
     before = client._transport, dict(client._mounts)
     adapter.forbear.wrap(client, NOW, **quick)
     assert adapter.forbear.unwrap(client) is client
@@ -91,10 +93,14 @@ async def test_every_mount_retries(adapter, quick):
 async def test_one_inner_transport_in_two_mounts_has_one_wrapper(adapter, quick):
     """So that it is closed once, and its waits wake together."""
     shared = adapter.watched([200])
-    client = adapter.bare_client(transport=shared, mounts={"all://a.example.com": shared, "all://b.example.com": None})
+    client = adapter.bare_client(
+        transport=shared, mounts={"all://a.example.com": shared, "all://b.example.com": None}
+    )
     adapter.forbear.wrap(client, NOW, **quick)
     wrapper = client._transport
-    assert client._mounts == {key: wrapper if key.pattern == "all://a.example.com" else None for key in client._mounts}
+    assert client._mounts == {
+        key: wrapper if key.pattern == "all://a.example.com" else None for key in client._mounts
+    }
     await adapter.close(client)
 
 
@@ -171,7 +177,9 @@ async def test_the_client_inside_an_sdk_can_be_wrapped(adapter, server, quick):
 
 
 @pytest.mark.adapters("sync")
-@pytest.mark.parametrize("thing", [None, "http://example.com", object(), 5], ids=["none", "url", "object", "int"])
+@pytest.mark.parametrize(
+    "thing", [None, "http://example.com", object(), 5], ids=["none", "url", "object", "int"]
+)
 async def test_anything_else_is_refused(adapter, thing):
     """TypeError, naming what is taken."""
     with pytest.raises(TypeError, match=rf"wrap takes an {adapter.name}\.Client or AsyncClient"):
@@ -192,7 +200,11 @@ async def test_the_other_librarys_client_is_refused(adapter):
 async def test_the_other_librarys_transport_is_refused_at_construction(adapter):
     """Not after all attempts were made."""
     other, name = (httpx2, "httpx2") if adapter.name == "httpx" else (httpx, "httpx")
-    inner = other.AsyncHTTPTransport(verify=False) if adapter.is_async else other.HTTPTransport(verify=False)
+    inner = (
+        other.AsyncHTTPTransport(verify=False)
+        if adapter.is_async
+        else other.HTTPTransport(verify=False)
+    )
     with pytest.raises(TypeError, match=rf"forbear\.{name}\."):
         adapter.transport(inner)
 
@@ -226,10 +238,14 @@ async def test_the_mock_transport_of_the_library_is_taken(adapter, quick):
 async def test_the_librarys_own_retries_are_switched_off_with_one_warning(adapter):
     """HTTPTransport(retries=3) under ours would multiply; unwrap gives them back."""
     inner = adapter.inner(retries=3)
-    with pytest.warns(UserWarning, match=rf"{adapter.inner_class.__name__}\(retries=3\).*retries=0") as caught:
+    with pytest.warns(
+        UserWarning, match=rf"{adapter.inner_class.__name__}\(retries=3\).*retries=0"
+    ) as caught:
         adapter.transport(inner)
     assert len(caught) == 1
-    assert caught[0].filename == __file__.replace("test_wrap", "conftest")  # where the transport was made
+    assert caught[0].filename == __file__.replace(
+        "test_wrap", "conftest"
+    )  # where the transport was made
     assert inner._pool._retries == 0
 
     inner = adapter.inner(retries=3)
@@ -256,7 +272,9 @@ async def test_a_plain_construction_warns_of_nothing(adapter, monkeypatch):
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "all_proxy"])
 async def test_a_proxy_that_would_be_lost_is_warned_of(adapter, monkeypatch, name):
-    """transport= makes the library ignore proxies of the environment: the warning says what keeps them."""
+    """transport= makes the library ignore proxies of the environment: the warning says what keeps
+    them.
+    """
     for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(each, raising=False)
         monkeypatch.delenv(each.lower(), raising=False)

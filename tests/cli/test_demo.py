@@ -1,4 +1,6 @@
-"""``forbear demo`` shows each promise kept, in text a stranger can read, and says so in its exit status."""
+"""``forbear demo`` shows each promise kept, in text a stranger can read, and says so in its exit
+status.
+"""
 
 import io
 import logging
@@ -17,7 +19,8 @@ CALLERS = ("httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "requests
 # What each library raises for a connection that is reset after the request was read.
 OWN_ERRORS = ("ReadError",) * 4 + ("ConnectionError", "ProtocolError")
 ROW = re.compile(
-    r"^ ([✓✗]) (httpx2? a?sync|requests|urllib3) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$", re.MULTILINE
+    r"^ ([✓✗]) (httpx2? a?sync|requests|urllib3) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$",
+    re.MULTILINE,
 )
 
 
@@ -34,7 +37,9 @@ def demo():
 def rows(demo):
     """What each scene shows: by its number, six rows of (server saw, waited, took, caller got)."""
     found = {}
-    for number, text in re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^Afterwards)", demo[1], re.MULTILINE | re.DOTALL):
+    for number, text in re.findall(
+        r"^(\d+)\. (.*?)(?=^\d+\. |^Afterwards)", demo[1], re.MULTILINE | re.DOTALL
+    ):
         matches = ROW.findall(text)
         assert tuple(match[1] for match in matches) == CALLERS
         found[int(number)] = [match[2:] for match in matches]
@@ -42,7 +47,9 @@ def rows(demo):
 
 
 def test_every_promise_held(demo):
-    """The exit status is 0 and every row has its mark: eleven scenes, six clients, two closing checks."""
+    """The exit status is 0 and every row has its mark: eleven scenes, six clients, two closing
+    checks.
+    """
     status, text, _ = demo
     assert status == 0
     assert text.count("✓") == 11 * 6 + 2
@@ -70,7 +77,9 @@ def test_each_promise_is_named_in_words(demo):
         pytest.param(2, "2 requests", "200", id="dropped GET is sent again"),
         pytest.param(4, "2 requests, executed once", "200", id="POST with a key"),
         pytest.param(5, "2 requests, bodies whole", "200", id="upload from memory"),
-        pytest.param(6, "1 request, body whole", "503 (body-consumed)", id="upload from a generator"),
+        pytest.param(
+            6, "1 request, body whole", "503 (body-consumed)", id="upload from a generator"
+        ),
         pytest.param(7, "1 request", "503 (retry-after-too-long)", id="an hour of Retry-After"),
         pytest.param(8, "1 request", "DeadlineExceeded (deadline)", id="hanging server"),
         pytest.param(9, "1 request", "503 (deadline)", id="no time for the wait"),
@@ -85,13 +94,16 @@ def test_a_scene_tells_what_happened(rows, scene, server_saw, caller_got):
 
 def test_a_post_without_a_key_is_sent_once_and_raises_the_clients_own_error(rows):
     assert [row[0] for row in rows[3]] == ["1 request, executed once"] * 6
-    assert [row[3] for row in rows[3]] == [f"{error} (method-not-replayable)" for error in OWN_ERRORS]
+    assert [row[3] for row in rows[3]] == [
+        f"{error} (method-not-replayable)" for error in OWN_ERRORS
+    ]
 
 
 def test_the_throttled_get_waits_the_second_that_was_asked_for(rows):
     for saw, waited, took, _ in rows[1]:
         gap = float(re.fullmatch(r"2 requests, ([0-9.]+) s apart", saw)[1])
-        # Retry-After: 1, at most a tenth more (hint_spread), and what a busy machine adds to the gap.
+        # Retry-After: 1, at most a tenth more (hint_spread), and what a busy machine adds to the
+        # gap.
         assert 1.0 <= float(waited.removesuffix(" s")) <= 1.1
         assert 1.0 <= gap <= float(took.removesuffix(" s"))
 
@@ -104,7 +116,9 @@ def test_an_outage_costs_no_more_than_the_budget(rows):
 
 
 def test_the_library_log_is_not_printed_and_is_put_back(capsys):
-    """Somebody's own logging set-up is as before, and the warnings of the demo do not spoil its tables."""
+    """Somebody's own logging set-up is as before, and the warnings of the demo do not spoil its
+    tables.
+    """
     logger = logging.getLogger("forbear")
     before = logger.level, logger.propagate, list(logger.handlers)
     assert run(sys.stdout, callers=installed()[:1], scenes=SCENES[2:3]) == 0
@@ -123,7 +137,9 @@ def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
     broken = Scene("An impossible wish", "P0: none", "answers 404", (404,), Order(), judge)
     out = io.StringIO()
     assert run(out, callers=installed()[:1], scenes=[broken]) == 1
-    assert re.search(r"\n ✗ httpx sync .* 404\n     the caller was to get 200, got 404\n", out.getvalue())
+    assert re.search(
+        r"\n ✗ httpx sync .* 404\n     the caller was to get 200, got 404\n", out.getvalue()
+    )
     assert "1 of 3 checks failed" in out.getvalue()
 
 
@@ -134,9 +150,13 @@ def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
         pytest.param(1, (200,), "2 requests were to come, 1 came", id="nothing dropped"),
         pytest.param(2, (200,), "own error, got None", id="keyless POST answered"),
         pytest.param(3, (200,), "2 requests were to come, 1 came", id="keyed POST answered"),
-        pytest.param(4, ("early:503:1000", 200), "a body of 1000 bytes arrived", id="upload cut short"),
+        pytest.param(
+            4, ("early:503:1000", 200), "a body of 1000 bytes arrived", id="upload cut short"
+        ),
         pytest.param(5, (200,), "was to get 503, got 200", id="generator not refused"),
-        pytest.param(6, ("503;delay=400;retry-after=3600",), "told at once, it took 0", id="slow to say no"),
+        pytest.param(
+            6, ("503;delay=400;retry-after=3600",), "told at once, it took 0", id="slow to say no"
+        ),
         pytest.param(7, (200,), "long before its deadline", id="hanging server answers"),
         pytest.param(8, (503, 200), "was to get 503, got 200", id="time enough after all"),
         pytest.param(9, (200,), "3 requests were to come, 1 came", id="talks sense"),
@@ -144,7 +164,9 @@ def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
     ],
 )
 def test_each_scene_can_fail(scene, steps, claim):
-    """The judges do not nod through whatever happens: with another fault than theirs they object."""
+    """The judges do not nod through whatever happens: with another fault than theirs they
+    object.
+    """
     out = io.StringIO()
     altered = SCENES[scene]._replace(steps=steps)
     assert run(out, callers=[HttpxCaller("httpx")], scenes=[altered]) == 1
@@ -170,14 +192,18 @@ LIBRARIES = ("httpx", "httpx2", "requests", "urllib3")
 
 def without(monkeypatch, *names):
     for name in names:
-        monkeypatch.setitem(sys.modules, name, None)  # how Python itself marks a module as not importable
+        monkeypatch.setitem(
+            sys.modules, name, None
+        )  # how Python itself marks a module as not importable
 
 
 def test_without_a_client_it_says_what_to_install(monkeypatch, capsys):
     without(monkeypatch, *LIBRARIES)
     assert main(["demo"]) == 2
     out = capsys.readouterr().out
-    assert "needs httpx, httpx2, requests or urllib3 to send requests with; none is installed" in out
+    assert (
+        "needs httpx, httpx2, requests or urllib3 to send requests with; none is installed" in out
+    )
     assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in out
 
 
@@ -218,7 +244,9 @@ class Terminal(io.StringIO):
     [
         pytest.param({"TERM": "xterm"}, True, id="a terminal"),
         pytest.param({"TERM": "xterm", "NO_COLOR": "1"}, False, id="NO_COLOR"),
-        pytest.param({"TERM": "xterm", "NO_COLOR": ""}, True, id="an empty NO_COLOR does not count"),
+        pytest.param(
+            {"TERM": "xterm", "NO_COLOR": ""}, True, id="an empty NO_COLOR does not count"
+        ),
         pytest.param({"TERM": "dumb"}, False, id="a dumb terminal"),
     ],
 )

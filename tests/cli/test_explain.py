@@ -1,4 +1,6 @@
-"""``forbear explain``: what it prints, for which description of a policy, and with which exit status."""
+"""``forbear explain``: what it prints, for which description of a policy, and with which exit
+status.
+"""
 
 import io
 import json
@@ -46,10 +48,14 @@ FULL = ("--max-attempts", "5", "--base", "0.5", "--cap", "20", "--jitter", "full
 
 
 def test_the_table_is_that_of_full_jitter(capsys):
-    """Means are half of 0.5, 1, 2 and 4 s; p95 of their sums was worked out and simulated elsewhere before."""
+    """Means are half of 0.5, 1, 2 and 4 s; p95 of their sums was worked out and simulated elsewhere
+    before.
+    """
     status, out, err = explain(capsys, *FULL)
     assert (status, err) == (0, "")
-    assert out.startswith("RetryPolicy(max_attempts=5, backoff=Exponential(base=0.5, cap=20.0, jitter='full')")
+    assert out.startswith(
+        "RetryPolicy(max_attempts=5, backoff=Exponential(base=0.5, cap=20.0, jitter='full')"
+    )
     assert rows(out) == [
         ["1", "0 – 0.5 s", "0.25 s", "0.25 s", "0.475 s", "0.5 s"],
         ["2", "0 – 1 s", "0.5 s", "0.75 s", "1.28 s", "1.5 s"],
@@ -63,27 +69,44 @@ def test_the_table_is_that_of_full_jitter(capsys):
 
 
 def test_what_is_retried_is_told(capsys):
-    _, out, _ = explain(capsys, *FULL, "--statuses", "429,503", "--methods", "get,post", "--vendors", "github")
-    assert "retried: 429 503, 403 that name a time, failed connections, timeouts, resets, answers that are not" in out
+    _, out, _ = explain(
+        capsys, *FULL, "--statuses", "429,503", "--methods", "get,post", "--vendors", "github"
+    )
+    assert (
+        "retried: 429 503, 403 that name a time, failed connections, timeouts, resets, answers that are not"
+        in out
+    )
     assert "methods: GET POST; others only with an Idempotency-Key, or if nothing was sent" in out
     assert warned(out) == ["methods"]
 
 
 def test_decorrelated_jitter_is_simulated_and_says_so(capsys):
-    _, out, _ = explain(capsys, "--base", "1", "--cap", "30", "--jitter", "decorrelated", "--max-attempts", "6")
+    _, out, _ = explain(
+        capsys, "--base", "1", "--cap", "30", "--jitter", "decorrelated", "--max-attempts", "6"
+    )
     found = rows(out)
     assert [row[1] for row in found] == ["1 – 3 s", "1 – 9 s", "1 – 27 s", "1 – 30 s", "1 – 30 s"]
     assert [row[2] for row in found][:3] == ["2 s", "3.5 s", "5.75 s"]
     assert [row[-1] for row in found] == ["3 s", "12 s", "39 s", "69 s", "99 s"]
-    assert "Means and p95 are of 50,000 simulated calls (seed 0) where they cannot be worked out." in out
-    _, out, _ = explain(capsys, "--base", "1", "--cap", "30", "--jitter", "decorrelated", "--max-attempts", "3")
-    assert "Means are worked out, p95 is of 50,000 simulated calls (seed 0) where it cannot be." in out
+    assert (
+        "Means and p95 are of 50,000 simulated calls (seed 0) where they cannot be worked out."
+        in out
+    )
+    _, out, _ = explain(
+        capsys, "--base", "1", "--cap", "30", "--jitter", "decorrelated", "--max-attempts", "3"
+    )
+    assert (
+        "Means are worked out, p95 is of 50,000 simulated calls (seed 0) where it cannot be." in out
+    )
 
 
 def test_the_worst_case_counts_attempts_waits_and_hints(capsys):
     """5 × 2 s and 7.5 s; with four hints of 30 s and their 10 %, 5 × 2 s and 132 s."""
     _, out, _ = explain(capsys, *FULL, "--attempt-timeout", "2", "--max-retry-after", "30")
-    assert "worst case: 17.5 s, 5 attempts of 2 s with all waits at their longest; 2 m 22 s if the server" in out
+    assert (
+        "worst case: 17.5 s, 5 attempts of 2 s with all waits at their longest; 2 m 22 s if the server"
+        in out
+    )
     _, out, _ = explain(capsys, *FULL, "--attempt-timeout", "2", "--hints", "ignore")
     assert "worst case: 17.5 s, 5 attempts of 2 s with all waits at their longest\n" in out
     _, out, _ = explain(capsys, *FULL, "--attempt-timeout", "2", "--total-timeout", "9")
@@ -125,7 +148,9 @@ def test_waits_that_are_the_same_share_a_row(capsys):
 
 
 def test_a_long_series_is_cut(capsys):
-    _, out, _ = explain(capsys, "--max-attempts", "100", "--base", "1", "--cap", "1", "--jitter", "none")
+    _, out, _ = explain(
+        capsys, "--max-attempts", "100", "--base", "1", "--cap", "1", "--jitter", "none"
+    )
     assert len(rows(out)) == 20
     assert "… and 79 more" in out
     assert "100 attempts and 99 s of waits" in out
@@ -141,11 +166,16 @@ def test_a_slower_schedule_after_throttling_has_its_own_table(capsys, project):
     assert "3 attempts of 8 s (attempt_timeout 4 times)" in text
 
 
-@pytest.mark.parametrize("name", ["latency_sensitive", "high-availability", "batch", "gateway", "disabled"])
+@pytest.mark.parametrize(
+    "name", ["latency_sensitive", "high-availability", "batch", "gateway", "disabled"]
+)
 def test_presets(capsys, name):
     _, out, _ = explain(capsys, name, "--json")
     policy = getattr(RetryPolicy, name.replace("-", "_"))()
-    assert eval(json.loads(out)["code"], {"RetryPolicy": RetryPolicy, "Exponential": Exponential}) == policy
+    assert (
+        eval(json.loads(out)["code"], {"RetryPolicy": RetryPolicy, "Exponential": Exponential})
+        == policy
+    )
 
 
 # --- where policies come from ------------------------------------------------------------------
@@ -163,7 +193,8 @@ import forbear.urllib3
 mine = RetryPolicy(max_attempts=2, backoff=Fixed(1.0))
 slower = RetryPolicy(
     attempt_timeout=2.0, hints="ignore",
-    max_attempts=3, backoff=Exponential(0.1, immediate_first=True), throttle_backoff=Exponential(2.0)
+    max_attempts=3, backoff=Exponential(0.1, immediate_first=True),
+    throttle_backoff=Exponential(2.0)
 )
 theirs = urllib3.Retry(4)
 other = httpx_retries.Retry(5)
@@ -219,7 +250,10 @@ def test_module_and_attribute(capsys, project, place, attempts):
         ("talks:policy", "cannot get talks:policy: RuntimeError: one two"),
         ("leaves:policy", "cannot get leaves:policy: SystemExit: 7"),
         ("policies:needs", "cannot get policies:needs: TypeError: "),
-        ("policies:settings.text", "is a str, not a RetryPolicy, a Retry, or a function that returns one"),
+        (
+            "policies:settings.text",
+            "is a str, not a RetryPolicy, a Retry, or a function that returns one",
+        ),
         ("policies:", "cannot get policies:: "),
         (":mine", "cannot get :mine: "),
         ("policies:odd", "answers -1.0 for attempt 1"),
@@ -243,7 +277,9 @@ def test_a_retry_of_urllib3_is_explained_in_its_own_words(capsys):
 
 
 def test_a_retry_of_httpx_retries_is_explained_in_its_own_words(capsys):
-    _, out, _ = explain(capsys, "--from-httpx-retries", "Retry(total=3, allowed_methods=['GET', 'POST'])")
+    _, out, _ = explain(
+        capsys, "--from-httpx-retries", "Retry(total=3, allowed_methods=['GET', 'POST'])"
+    )
     assert "warning: methods (allowed_methods there): POST may take effect twice" in out
     assert "budget: httpx-retries has none" in out
 
@@ -262,15 +298,33 @@ def test_fields_can_be_changed_on_top(capsys):
 
 def test_json_holds_the_same(capsys):
     status, out, err = explain(
-        capsys, *FULL, "--attempt-timeout", "2", "--slo", "10", "--layers", "2", "--json", "--total-timeout", "16"
+        capsys,
+        *FULL,
+        "--attempt-timeout",
+        "2",
+        "--slo",
+        "10",
+        "--layers",
+        "2",
+        "--json",
+        "--total-timeout",
+        "16",
     )
     assert (status, err) == (0, "")
     report = json.loads(out)
     assert report["policy"]["statuses"] == [408, 425, 429, 500, 502, 503, 504]
     assert report["policy"]["failures"] == sorted(kind.value for kind in RetryPolicy().failures)
-    assert (report["worst_case"], report["worst_case_without_hints"], report["attempt_timeout"]) == (16.0, 16.0, 2.0)
+    assert (
+        report["worst_case"],
+        report["worst_case_without_hints"],
+        report["attempt_timeout"],
+    ) == (16.0, 16.0, 2.0)
     assert (report["slo"], report["layers"], report["most_requests"]) == (10.0, 2, 25)
-    assert [one["field"] for one in report["warnings"]] == ["max_attempts", "total_timeout", "max_retry_after"]
+    assert [one["field"] for one in report["warnings"]] == [
+        "max_attempts",
+        "total_timeout",
+        "max_retry_after",
+    ]
     last = report["retries"][-1]
     assert last.pop("p95") == pytest.approx(5.9158, abs=1e-4)
     assert last.pop("p50") == pytest.approx(3.75)
@@ -313,10 +367,16 @@ def test_without_matplotlib_it_says_what_to_install(capsys, monkeypatch):
     ("arguments", "says"),
     [
         (["fast"], "there is no preset 'fast'; choose among latency_sensitive, "),
-        (["batch", "--from-urllib3", "3"], "a policy by name and --from-urllib3 exclude each other"),
+        (
+            ["batch", "--from-urllib3", "3"],
+            "a policy by name and --from-urllib3 exclude each other",
+        ),
         (["--max-attempts", "0"], "max_attempts must be at least 1, got 0"),
         (["--base", "9", "--cap", "1"], "cap must be at least base"),
-        (["--jitter", "some"], "jitter must be one of full, equal, decorrelated, none or a float, got 'some'"),
+        (
+            ["--jitter", "some"],
+            "jitter must be one of full, equal, decorrelated, none or a float, got 'some'",
+        ),
         (["--statuses", "many"], "--statuses must be numbers with commas between, got 'many'"),
         (["--statuses", "200"], "statuses must hold whole numbers from 400 to 599, got 200"),
         (["--hints", "never"], "hints must be one of 'obey', 'ignore', got 'never'"),
@@ -341,13 +401,29 @@ def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
 
 
 def test_the_code_that_is_shown_makes_the_policy():
-    names = {name: getattr(forbear, name) for name in ("RetryPolicy", "Exponential", "Fixed", "FailureKind")}
+    names = {
+        name: getattr(forbear, name)
+        for name in ("RetryPolicy", "Exponential", "Fixed", "FailureKind")
+    }
     for policy in (
         RetryPolicy(),
         RetryPolicy.batch(),
-        RetryPolicy(max_attempts=9, backoff=Fixed(2), throttle_backoff=Exponential(1, 9, 3, 0.5, True), statuses=()),
-        RetryPolicy(methods={"GET", "POST"}, failures={FailureKind.DNS, FailureKind.RESET}, total_timeout=3),
-        RetryPolicy(hinted_statuses={403}, failures=(), hints="ignore", on_exhausted="raise", conflict_with_key=False),
+        RetryPolicy(
+            max_attempts=9,
+            backoff=Fixed(2),
+            throttle_backoff=Exponential(1, 9, 3, 0.5, True),
+            statuses=(),
+        ),
+        RetryPolicy(
+            methods={"GET", "POST"}, failures={FailureKind.DNS, FailureKind.RESET}, total_timeout=3
+        ),
+        RetryPolicy(
+            hinted_statuses={403},
+            failures=(),
+            hints="ignore",
+            on_exhausted="raise",
+            conflict_with_key=False,
+        ),
     ):
         assert eval(code_of(policy), names) == policy
 
@@ -357,7 +433,9 @@ def test_the_examples_of_the_help_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "myservice").mkdir()
-    (tmp_path / "myservice" / "http.py").write_text("import forbear\nPOLICY = forbear.RetryPolicy()\n")
+    (tmp_path / "myservice" / "http.py").write_text(
+        "import forbear\nPOLICY = forbear.RetryPolicy()\n"
+    )
     commands = re.findall(r"^  (forbear .*?)(?:  +\w.*)?$", EXAMPLES, re.MULTILINE)
     assert len(commands) >= 8
     for command in commands:
@@ -368,7 +446,8 @@ def test_the_examples_of_the_help_work(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["batch"], 0), (["--json"], 0), (["nothing"], 2), (["--no-such"], 2), (["--base"], 2)]
+    ("arguments", "status"),
+    [(["batch"], 0), (["--json"], 0), (["nothing"], 2), (["--no-such"], 2), (["--base"], 2)],
 )
 def test_sessions(arguments, status):
     """As a process: status, and never a traceback."""

@@ -1,4 +1,6 @@
-"""``forbear get``: what it writes, what it says, and its exit status, against a server that misbehaves."""
+"""``forbear get``: what it writes, what it says, and its exit status, against a server that
+misbehaves.
+"""
 
 import hashlib
 import json
@@ -30,7 +32,9 @@ def server():
 
 @pytest.fixture
 def get(capfdbinary):
-    """Run the command in this process; exit status, standard output and the lines of standard error."""
+    """Run the command in this process; exit status, standard output and the lines of standard
+    error.
+    """
 
     def run(*arguments):
         try:
@@ -134,7 +138,13 @@ def test_a_part_that_was_complete_already_gets_its_name(get, server, file):
         "[]",
         "{}",
         '{"url": 1, "validator": 2, "complete": 3}',
-        json.dumps({"url": hashlib.sha256(b"http://other.test/").hexdigest(), "validator": '"v1"', "complete": SIZE}),
+        json.dumps(
+            {
+                "url": hashlib.sha256(b"http://other.test/").hexdigest(),
+                "validator": '"v1"',
+                "complete": SIZE,
+            }
+        ),
     ],
 )
 def test_a_part_of_something_else_is_not_gone_on_with(get, server, file, notes):
@@ -196,18 +206,26 @@ def test_giving_up_says_why(get, server):
     server.script("/thing", 503)
     status, _, err = get(f"{server.url}/thing", "--max-attempts", 2, *QUICK)
     assert status == 22
-    assert err[-2:] == ["attempt 2: 503, not again: attempts-exhausted", "forbear get: 503 Service Unavailable"]
+    assert err[-2:] == [
+        "attempt 2: 503, not again: attempts-exhausted",
+        "forbear get: 503 Service Unavailable",
+    ]
 
 
 def test_a_post_without_a_key_is_sent_once(get, server, tmp_path):
     order = tmp_path / "order.json"
     order.write_bytes(b'{"item": 7}')
     server.script("/orders", "close")
-    status, _, err = get(f"{server.url}/orders", "-d", f"@{order}", "-H", "Content-Type: application/json")
+    status, _, err = get(
+        f"{server.url}/orders", "-d", f"@{order}", "-H", "Content-Type: application/json"
+    )
     assert status == 52
     assert "method-not-replayable" in err[0]
     (request,) = server.requests()
-    assert (request.method, request.sha256) == ("POST", hashlib.sha256(order.read_bytes()).hexdigest())
+    assert (request.method, request.sha256) == (
+        "POST",
+        hashlib.sha256(order.read_bytes()).hexdigest(),
+    )
     assert field(request, "content-type") == "application/json"
 
 
@@ -245,7 +263,9 @@ def test_time_ends_a_body_too(get, server, file):
 def test_no_connection(get):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        status, _, err = get(f"http://127.0.0.1:{taken.getsockname()[1]}/", "--max-attempts", 2, *QUICK)
+        status, _, err = get(
+            f"http://127.0.0.1:{taken.getsockname()[1]}/", "--max-attempts", 2, *QUICK
+        )
     assert status == 7
     assert err[0].startswith("attempt 1: ConnectError, again in ")
 
@@ -331,7 +351,9 @@ def test_a_mistake_is_one_line(get, arguments, status, told):
 
 def test_a_header_goes_out_byte_by_byte(get, server):
     server.script("/thing", "200;body=5")
-    status, _, _ = get(f"{server.url}/thing".replace("http", "HTTP", 1), "-H", "X-Name: Zoë", "-H", "X-Raw: \udcff")
+    status, _, _ = get(
+        f"{server.url}/thing".replace("http", "HTTP", 1), "-H", "X-Name: Zoë", "-H", "X-Raw: \udcff"
+    )
     assert status == 0
     (request,) = server.requests()
     assert field(request, "x-name").encode("latin-1") == os.fsencode("Zoë")
@@ -348,7 +370,9 @@ def test_a_full_disk_is_said_in_a_line(server, file):
     # -B: the limit holds for compiled modules too, and half of one is one that cannot be loaded.
     command = [sys.executable, "-B", "-c", limited, "get", f"{server.url}/thing", "-o", str(file)]
     environment = {"PYTHONPATH": str(Path(forbear.__file__).parent.parent), "PATH": ""}
-    ended = subprocess.run(command, stderr=subprocess.PIPE, env=environment, timeout=30, check=False)
+    ended = subprocess.run(
+        command, stderr=subprocess.PIPE, env=environment, timeout=30, check=False
+    )
     assert ended.returncode == 23
     assert b"forbear get: cannot write the body: File too large" in ended.stderr
     assert b"Traceback" not in ended.stderr
@@ -358,7 +382,10 @@ def test_without_httpx_it_says_what_to_install(get, monkeypatch):
     for name in ("httpx", "httpx2"):
         monkeypatch.setitem(sys.modules, name, None)
     status, _, err = get("http://127.0.0.1/")
-    assert (status, err) == (2, ["forbear get: httpx is not installed: pip install 'forbear[httpx]'"])
+    assert (status, err) == (
+        2,
+        ["forbear get: httpx is not installed: pip install 'forbear[httpx]'"],
+    )
 
 
 def test_redirects_are_followed(get, server):

@@ -154,7 +154,12 @@ def test_every_help_teaches_by_example_and_tells_the_exit_status(command, capsys
 
 
 @pytest.mark.parametrize(
-    "arguments", [["explain", "gateway"], ["parse", "Retry-After: 5"], ["simulate", "blip", "--policies", "smg"]]
+    "arguments",
+    [
+        ["explain", "gateway"],
+        ["parse", "Retry-After: 5"],
+        ["simulate", "blip", "--policies", "smg"],
+    ],
 )
 def test_an_ascii_terminal_gets_ascii(arguments):
     """×, ± and – are shown as what they look like; nothing is raised."""

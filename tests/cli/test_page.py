@@ -1,4 +1,6 @@
-"""What every command prints through: durations, widths, tables with rich and without, colour only for people."""
+"""What every command prints through: durations, widths, tables with rich and without, colour only
+for people.
+"""
 
 import io
 import re
@@ -9,7 +11,10 @@ import pytest
 from forbear.cli.page import BOLD, RED, Page, spoken
 
 HEADS = ("header", "asks for", "result")
-ROWS = [("retry-after", "30 s", "lost: retry-after-ms is more exact and so comes first"), ("date", "", "ignored")]
+ROWS = [
+    ("retry-after", "30 s", "lost: retry-after-ms is more exact and so comes first"),
+    ("date", "", "ignored"),
+]
 
 
 class Terminal(io.StringIO):

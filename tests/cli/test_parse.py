@@ -1,4 +1,6 @@
-"""``forbear parse``: which header asked for what, which one won and why, what the policy does, and the exit status."""
+"""``forbear parse``: which header asked for what, which one won and why, what the policy does, and
+the exit status.
+"""
 
 import io
 import json
@@ -20,9 +22,22 @@ from forbear.cli.findings import findings
 from forbear.cli.parse import EXAMPLES, decide, last_section
 
 SOURCE = Path(forbear.__file__).parent.parent
-CASES = json.loads((Path(__file__).parent.parent / "corpus" / "server_hints.json").read_text(encoding="utf-8"))["cases"]
+CASES = json.loads(
+    (Path(__file__).parent.parent / "corpus" / "server_hints.json").read_text(encoding="utf-8")
+)["cases"]
 NOW = ("--now", "2026-11-20T21:00:00Z")
-POLICY = ("--base", "0.5", "--cap", "30", "--jitter", "full", "--max-attempts", "4", "--max-retry-after", "60")
+POLICY = (
+    "--base",
+    "0.5",
+    "--cap",
+    "30",
+    "--jitter",
+    "full",
+    "--max-attempts",
+    "4",
+    "--max-retry-after",
+    "60",
+)
 
 
 def parse(capsys, *arguments):
@@ -34,7 +49,10 @@ def parse(capsys, *arguments):
 def found(capsys, *arguments):
     """Status, and by header what it says, asks for and what became of it."""
     status, out, _ = parse(capsys, *arguments, "--json")
-    return status, {one["name"]: (one["says"], one["delay"], one["result"]) for one in json.loads(out)["headers"]}
+    return status, {
+        one["name"]: (one["says"], one["delay"], one["result"])
+        for one in json.loads(out)["headers"]
+    }
 
 
 def verdict(out):
@@ -80,7 +98,9 @@ def test_what_curl_prints(capsys, monkeypatch):
     status, out, _ = parse(capsys, "-")
     assert status == 0
     assert out.splitlines()[0] == "status 429, GET"
-    table = [re.split(r"  +", line) for line in out.splitlines()[2:] if line and not line.startswith(" ")]
+    table = [
+        re.split(r"  +", line) for line in out.splitlines()[2:] if line and not line.startswith(" ")
+    ]
     assert [row[0] for row in table[1:-1]] == [
         "retry-after-ms", "retry-after", "x-should-retry", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit",
         "ratelimit-policy",
@@ -98,7 +118,9 @@ def test_a_pipe_that_is_text_already(capsys, monkeypatch):
 
 
 def test_octets_are_latin_1(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"HTTP/1.1 503 \xe9\nretry-after: 5\xa0\n")))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(b"HTTP/1.1 503 \xe9\nretry-after: 5\xa0\n"))
+    )
     status, found_ = found(capsys, "-")
     assert status == 2  # NBSP is no whitespace of HTTP
     assert found_["retry-after"][2] == "malformed"
@@ -149,7 +171,10 @@ def test_no_header_of_the_kind(capsys):
         (["--max-retry-after", "4"], "5 s is over max_retry_after, 4 s (retry-after-too-long)"),
         (["--total-timeout", "4"], "5 s is more than total_timeout leaves (deadline)"),
         (["--total-timeout", "5.2"], "retries after 5 s to 5.2 s"),
-        (["--hints", "ignore"], "retries after 0 s to 0.5 s: by its own backoff, hints are ignored"),
+        (
+            ["--hints", "ignore"],
+            "retries after 0 s to 0.5 s: by its own backoff, hints are ignored",
+        ),
         (["--statuses", "429"], "503 is not retried"),
     ],
 )
@@ -171,7 +196,10 @@ def test_a_stored_answer_is_told(capsys):
     _, out, _ = parse(capsys, *lines, "--status", "503")
     assert verdict(out).startswith("retries after 5 s")
     assert "a stored answer" in out
-    assert found(capsys, "Idempotent-Replayed: no")[1]["idempotent-replayed"][0] == "not a stored answer"
+    assert (
+        found(capsys, "Idempotent-Replayed: no")[1]["idempotent-replayed"][0]
+        == "not a stored answer"
+    )
 
 
 # --- findings ----------------------------------------------------------------------------------
@@ -210,20 +238,68 @@ def test_how_a_value_is_read(capsys, line, says, delay):
     ("lines", "status", "name", "result", "why"),
     [
         (["retry-after-ms: soon"], 503, "retry-after-ms", "malformed", "no number of milliseconds"),
-        (["x-amz-retry-after: 1.5"], 503, "x-amz-retry-after", "malformed", "no whole number of milliseconds"),
+        (
+            ["x-amz-retry-after: 1.5"],
+            503,
+            "x-amz-retry-after",
+            "malformed",
+            "no whole number of milliseconds",
+        ),
         (["retry-after: 1e3"], 503, "retry-after", "malformed", "neither seconds nor an HTTP-date"),
         (["ratelimit: x"], 429, "ratelimit", "malformed", "neither form of the drafts"),
-        (["x-ratelimit-reset: soon"], 429, "x-ratelimit-reset", "malformed", "neither seconds nor a date"),
+        (
+            ["x-ratelimit-reset: soon"],
+            429,
+            "x-ratelimit-reset",
+            "malformed",
+            "neither seconds nor a date",
+        ),
         (["x-ratelimit-remaining: few"], 429, "x-ratelimit-remaining", "malformed", "not a number"),
         (["x-should-retry: maybe"], 503, "x-should-retry", "malformed", "neither true nor false"),
         (['ratelimit: "a";r=5;t=9'], 429, "ratelimit", "ignored", "another limit was hit"),
-        (["x-ratelimit-reset: 9", "x-ratelimit-remaining: 5"], 403, "x-ratelimit-reset", "ignored", "is not 0"),
-        (["x-ratelimit-reset: 9"], 503, "x-ratelimit-reset", "ignored", "a reset alone counts on a 429 only"),
-        (["x-ratelimit-reset: 9"], 500, "x-ratelimit-reset", "ignored", "read on 403, 429 and 503, not on 500"),
+        (
+            ["x-ratelimit-reset: 9", "x-ratelimit-remaining: 5"],
+            403,
+            "x-ratelimit-reset",
+            "ignored",
+            "is not 0",
+        ),
+        (
+            ["x-ratelimit-reset: 9"],
+            503,
+            "x-ratelimit-reset",
+            "ignored",
+            "a reset alone counts on a 429 only",
+        ),
+        (
+            ["x-ratelimit-reset: 9"],
+            500,
+            "x-ratelimit-reset",
+            "ignored",
+            "read on 403, 429 and 503, not on 500",
+        ),
         (["x-ratelimit-reset: 9"], 200, "x-ratelimit-reset", "ignored", "a 200 is no failure"),
-        (["x-ratelimit-reset: 9"], 301, "x-ratelimit-reset", "ignored", "of a redirect only Retry-After"),
-        (["x-ratelimit-reset: 9", "age: 3"], 429, "x-ratelimit-reset", "ignored", "from a cache (Age)"),
-        (["x-ratelimit-remaining: 0"], 429, "x-ratelimit-remaining", "ignored", "no reset beside it"),
+        (
+            ["x-ratelimit-reset: 9"],
+            301,
+            "x-ratelimit-reset",
+            "ignored",
+            "of a redirect only Retry-After",
+        ),
+        (
+            ["x-ratelimit-reset: 9", "age: 3"],
+            429,
+            "x-ratelimit-reset",
+            "ignored",
+            "from a cache (Age)",
+        ),
+        (
+            ["x-ratelimit-remaining: 0"],
+            429,
+            "x-ratelimit-remaining",
+            "ignored",
+            "no reset beside it",
+        ),
         (
             ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 9"],
             403,
@@ -231,8 +307,20 @@ def test_how_a_value_is_read(capsys, line, says, delay):
             "gate",
             "decides whether x-ratelimit-reset counts",
         ),
-        (["x-ratelimit-reset: 9", "retry-after: 3"], 429, "x-ratelimit-reset", "lost", "retry-after asks outright"),
-        (["x-ratelimit-reset: 9", "ratelimit-reset: 3"], 429, "x-ratelimit-reset", "lost", "ratelimit-reset comes"),
+        (
+            ["x-ratelimit-reset: 9", "retry-after: 3"],
+            429,
+            "x-ratelimit-reset",
+            "lost",
+            "retry-after asks outright",
+        ),
+        (
+            ["x-ratelimit-reset: 9", "ratelimit-reset: 3"],
+            429,
+            "x-ratelimit-reset",
+            "lost",
+            "ratelimit-reset comes",
+        ),
         (
             ["x-ratelimit-reset-requests: 1s", "x-ratelimit-reset-tokens: 6m"],
             429,
@@ -240,18 +328,60 @@ def test_how_a_value_is_read(capsys, line, says, delay):
             "lost",
             "x-ratelimit-reset-tokens has the longer wait",
         ),
-        (["retry-after: 9", "x-ms-retry-after-ms: 9"], 503, "retry-after", "lost", "x-ms-retry-after-ms is more exact"),
-        (["x-ms-retry-after-ms: 9", "retry-after-ms: 9"], 503, "x-ms-retry-after-ms", "lost", "comes first"),
-        (["retry-after: 9", "x-should-retry: false"], 503, "retry-after", "lost", "the server says no"),
-        (["x-should-retry: true", "stripe-should-retry: false"], 503, "x-should-retry", "lost", "any no wins"),
+        (
+            ["retry-after: 9", "x-ms-retry-after-ms: 9"],
+            503,
+            "retry-after",
+            "lost",
+            "x-ms-retry-after-ms is more exact",
+        ),
+        (
+            ["x-ms-retry-after-ms: 9", "retry-after-ms: 9"],
+            503,
+            "x-ms-retry-after-ms",
+            "lost",
+            "comes first",
+        ),
+        (
+            ["retry-after: 9", "x-should-retry: false"],
+            503,
+            "retry-after",
+            "lost",
+            "the server says no",
+        ),
+        (
+            ["x-should-retry: true", "stripe-should-retry: false"],
+            503,
+            "x-should-retry",
+            "lost",
+            "any no wins",
+        ),
         (["x-should-retry: true"], 503, "x-should-retry", "won", "the server wants it again"),
         (["x-should-retry: true"], 200, "x-should-retry", "ignored", "no failure"),
         (["x-should-retry: false"], 200, "x-should-retry", "ignored", "no failure"),
-        (["x-should-retry: false"], 503, "x-should-retry", "won", "an explicit no is always obeyed"),
+        (
+            ["x-should-retry: false"],
+            503,
+            "x-should-retry",
+            "won",
+            "an explicit no is always obeyed",
+        ),
         (["grpc-retry-pushback-ms: -1"], 503, "grpc-retry-pushback-ms", "won", "an explicit no"),
-        (["x-ms-retry-after: 9"], 503, "x-ms-retry-after", "ignored", "nobody says whether these are seconds"),
+        (
+            ["x-ms-retry-after: 9"],
+            503,
+            "x-ms-retry-after",
+            "ignored",
+            "nobody says whether these are seconds",
+        ),
         (['ratelimit-policy: "a";q=9'], 429, "ratelimit-policy", "ignored", "asks for nothing"),
-        (["x-retry-after-hint: 9"], 429, "x-retry-after-hint", "ignored", "asks for nothing that is known"),
+        (
+            ["x-retry-after-hint: 9"],
+            429,
+            "x-retry-after-hint",
+            "ignored",
+            "asks for nothing that is known",
+        ),
     ],
 )
 def test_what_becomes_of_a_header_and_why(lines, status, name, result, why):
@@ -269,13 +399,17 @@ def test_an_unreadable_pushback_is_a_no(capsys):
 
 def test_times_are_measured_from_the_servers_own_clock(capsys):
     """An hour off: the date is 30 s after the answer's own."""
-    _, of = found(capsys, "Date: Fri, 20 Nov 2026 20:00:00 GMT", "Retry-After: Fri, 20 Nov 2026 20:00:30 GMT")
+    _, of = found(
+        capsys, "Date: Fri, 20 Nov 2026 20:00:00 GMT", "Retry-After: Fri, 20 Nov 2026 20:00:30 GMT"
+    )
     assert of["retry-after"][1] == 30
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_one_header_wins_and_it_is_the_one_that_is_read(case):
-    """Over the whole corpus: what is said to have won is where ``read_hint`` has the delay from, and no other."""
+    """Over the whole corpus: what is said to have won is where ``read_hint`` has the delay from,
+    and no other.
+    """
     lines = [(name, value) for name, value in case["headers"]]
     hint = read_hint(case["status"], lines, now=1_795_176_000.0)
     of = findings(case["status"], lines, 1_795_176_000.0, hint)
@@ -305,7 +439,9 @@ values = st.sampled_from(
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=6), st.integers(100, 599))
 def test_any_headers_can_be_told(lines, status):
-    """Nothing raises, each related header is told once, and what is told agrees with what is decided."""
+    """Nothing raises, each related header is told once, and what is told agrees with what is
+    decided.
+    """
     now = 1_795_208_400.0
     hint = read_hint(status, lines, now=now)
     of = findings(status, lines, now, hint)
@@ -324,8 +460,14 @@ def test_any_headers_can_be_told(lines, status):
 
 
 def test_folded_lines_and_blank_ones_before_the_headers():
-    assert last_section(["", "Retry-After:", "  5", "Age: 1"]) == (None, [("Retry-After", "5"), ("Age", "1")])
-    assert last_section(["HTTP/1.1 100 Continue", "", "HTTP/1.1 503 Down", "A: b", "", "C: d"]) == (503, [("A", "b")])
+    assert last_section(["", "Retry-After:", "  5", "Age: 1"]) == (
+        None,
+        [("Retry-After", "5"), ("Age", "1")],
+    )
+    assert last_section(["HTTP/1.1 100 Continue", "", "HTTP/1.1 503 Down", "A: b", "", "C: d"]) == (
+        503,
+        [("A", "b")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,7 +480,10 @@ def test_folded_lines_and_blank_ones_before_the_headers():
         (["HTTP/1.1 down"], "no status line: HTTP/1.1 down"),
         (["A: b", "--status", "20"], "a status has three digits, got 20"),
         (["A: b", "--method", "GE T"], "--method must be a name such as GET, got 'GE T'"),
-        (["A: b", "--now", "noon"], "--now must be like 2026-11-20T21:00:00Z, or Unix seconds, got 'noon'"),
+        (
+            ["A: b", "--now", "noon"],
+            "--now must be like 2026-11-20T21:00:00Z, or Unix seconds, got 'noon'",
+        ),
         (["A: b", "--policy", "none"], "there is no preset 'none'"),
         (["A: b", "--base", "-1"], "base must be at least 0"),
     ],
@@ -352,7 +497,9 @@ def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
     assert "\x1b" not in err
 
 
-@pytest.mark.parametrize("when", ["1795208400", "2026-11-20T21:00:00Z", "Fri, 20 Nov 2026 21:00:00 GMT"])
+@pytest.mark.parametrize(
+    "when", ["1795208400", "2026-11-20T21:00:00Z", "Fri, 20 Nov 2026 21:00:00 GMT"]
+)
 def test_now_in_any_form(capsys, when):
     main(["parse", "Retry-After: Fri, 20 Nov 2026 21:00:30 GMT", "--now", when, "--json"])
     assert json.loads(capsys.readouterr().out)["hint"]["delay"] == 30
@@ -396,7 +543,9 @@ def test_json(capsys):
 
 
 def test_the_examples_of_the_help_work(capsys, monkeypatch):
-    for command in re.findall(r"^  (?:curl .* \| )?(forbear parse .*?)(?:  +[a-z].*)?$", EXAMPLES, re.MULTILINE):
+    for command in re.findall(
+        r"^  (?:curl .* \| )?(forbear parse .*?)(?:  +[a-z].*)?$", EXAMPLES, re.MULTILINE
+    ):
         monkeypatch.setattr(sys, "stdin", io.StringIO("HTTP/1.1 503\nRetry-After: 1\n"))
         words = shlex.split(command.partition(" < ")[0])
         assert main(words[1:]) == 0, command

@@ -29,7 +29,9 @@ def test_an_amount_has_three_digits(octets, text):
     assert amount(octets) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3_599.6, "1:00:00"), (7_325, "2:02:05")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3_599.6, "1:00:00"), (7_325, "2:02:05")]
+)
 def test_a_time_is_as_on_a_clock(seconds, text):
     assert clock(seconds) == text
 

@@ -1,4 +1,6 @@
-"""``Retry(…)`` as text: what is understood, that nothing is run, and that the defaults are the libraries' own."""
+"""``Retry(…)`` as text: what is understood, that nothing is run, and that the defaults are the
+libraries' own.
+"""
 
 import inspect
 
@@ -63,9 +65,16 @@ def test_a_retry_of_urllib3_is_what_python_makes_of_it(text):
     ],
 )
 def test_a_retry_of_httpx_retries_is_what_python_makes_of_it(text):
-    names = {"http": __import__("http"), "httpx": httpx, "httpx_retries": httpx_retries, "Retry": httpx_retries.Retry}
+    names = {
+        "http": __import__("http"),
+        "httpx": httpx,
+        "httpx_retries": httpx_retries,
+        "Retry": httpx_retries.Retry,
+    }
     real = eval(text, {**names, "HTTPMethod": names["http"].HTTPMethod})
-    assert RetryPolicy.from_httpx_retries(httpx_retries_retry(text)) == RetryPolicy.from_httpx_retries(real)
+    assert RetryPolicy.from_httpx_retries(
+        httpx_retries_retry(text)
+    ) == RetryPolicy.from_httpx_retries(real)
 
 
 def test_the_parameters_are_those_of_the_installed_versions():
@@ -114,7 +123,9 @@ def test_anything_else_is_refused_and_not_run(text, says):
     assert says in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["3", "Retry(3).new(total=1)", "Retry(3, retry_on_exceptions=[ValueError])"])
+@pytest.mark.parametrize(
+    "text", ["3", "Retry(3).new(total=1)", "Retry(3, retry_on_exceptions=[ValueError])"]
+)
 def test_httpx_retries_takes_a_retry_only(text):
     with pytest.raises(ValueError, match="--from-httpx-retries"):
         httpx_retries_retry(text)

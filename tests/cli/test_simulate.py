@@ -34,7 +34,16 @@ def test_the_table_holds_what_was_found(capsys):
     assert "5,000 calls: 500/s" in out
     assert "answers 503 from 2 s to 2.2 s" in out
     assert rows(out) == {
-        "none": ["1.00", "500", "1.0", "98.00 %", "5 ms", "5 ms", "0.00 s", "attempts-exhausted 100"],
+        "none": [
+            "1.00",
+            "500",
+            "1.0",
+            "98.00 %",
+            "5 ms",
+            "5 ms",
+            "0.00 s",
+            "attempts-exhausted 100",
+        ],
         "exponential": ["1.03", "1,000", "2.0", "100.00 %", "5 ms", "110 ms", "0.00 s", "-"],
     }
     assert max(map(len, out.splitlines())) <= 120
@@ -50,7 +59,12 @@ def test_json_holds_the_same_and_the_settings(capsys):
     status, out, err = simulate(capsys, "blip", *SMALL, "--json", "--seed", "7")
     assert (status, err) == (0, "")
     report = json.loads(out)
-    assert (report["scenario"], report["seed"], report["runs"], report["callers"]) == ("blip", 7, 1, 5_000)
+    assert (report["scenario"], report["seed"], report["runs"], report["callers"]) == (
+        "blip",
+        7,
+        1,
+        5_000,
+    )
     assert report["settings"]["trouble_for"] == 0.2
     none, exponential = report["policies"]
     assert none == {
@@ -62,13 +76,17 @@ def test_json_holds_the_same_and_the_settings(capsys):
 
 
 def test_json_is_json_also_where_nothing_recovers(capsys):
-    _, out, _ = simulate(capsys, "metastable", "--callers", "2000", "--policies", "smg", "--json", "--outage", "2..4")
+    _, out, _ = simulate(
+        capsys, "metastable", "--callers", "2000", "--policies", "smg", "--json", "--outage", "2..4"
+    )
     report = json.loads(out, parse_constant=lambda name: pytest.fail(name))
     assert report["policies"][0]["recovered"] is None
 
 
 def test_a_seed_prints_the_same_and_another_another(capsys):
-    one, again, other = (simulate(capsys, "--policies", "full", "--seed", seed) for seed in ("1", "1", "2"))
+    one, again, other = (
+        simulate(capsys, "--policies", "full", "--seed", seed) for seed in ("1", "1", "2")
+    )
     assert one == again
     assert rows(one[1]) != rows(other[1])
 
@@ -105,19 +123,31 @@ def test_fail_if_decides_the_exit_status(capsys, conditions, status, told):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["storm"], "there is no scenario 'storm'; choose among blip, reload, brownout, quota-reset, metastable"),
+        (
+            ["storm"],
+            "there is no scenario 'storm'; choose among blip, reload, brownout, quota-reset, metastable",
+        ),
         (["--policies", "none,ful"], "there is no policy 'ful'; choose among none, immediate"),
         (["--policies", ","], "--policies names none"),
         (["--runs", "0"], "--runs must be from 1 to 10000, got 0"),
         (["--fail-if", "speed>1"], "there is no figure 'speed'"),
-        (["--policies", "none", "--fail-if", "full: success<1"], "names the policy 'full', which does not take part"),
+        (
+            ["--policies", "none", "--fail-if", "full: success<1"],
+            "names the policy 'full', which does not take part",
+        ),
         (["--custom", "retries=3"], "'retries=3' is not one of"),
-        (["--custom", "base=1", "--custom", "base=2"], "two policies are called 'custom'; give one of them a name"),
+        (
+            ["--custom", "base=1", "--custom", "base=2"],
+            "two policies are called 'custom'; give one of them a name",
+        ),
         (["--custom", "none: base=1"], "two policies are called 'none'"),
         (["--callers", "0"], "--callers must be at least 1, got 0"),
         (["--callers", "-5"], "--callers must be at least 1, got -5"),
         (["--rate", "0"], "rate × duration + fleet must be from 1"),
-        (["--callers", "10", "--rate", "5"], "--callers and --rate say the same thing; give one of them"),
+        (
+            ["--callers", "10", "--rate", "5"],
+            "--callers and --rate say the same thing; give one of them",
+        ),
         (["--fleet", "many"], "--fleet must be like 1000@1.0"),
         (["--outage", "2"], "--outage must be like 2..2.2"),
         (["--outage", "a..b"], "--outage must be like 2..2.2"),
@@ -126,9 +156,18 @@ def test_fail_if_decides_the_exit_status(capsys, conditions, status, told):
         (["--outage", "2..20"], "the trouble must end before the calls do"),
         (["--retry-after", "soon"], "--retry-after must be seconds, or end, got 'soon'"),
         (["--capacity", "much"], "--capacity must be a number, 1.2x or none, got 'much'"),
-        (["--trouble", "fire"], "trouble must be one of 'down', 'refuse', 'hang', 'slow', got 'fire'"),
-        (["--plot", "storm.gif", "--policies", "none"], "cannot write storm.gif: its name must end with one of"),
-        (["--plot", "/nowhere/storm.png", "--policies", "none"], "cannot write /nowhere/storm.png: "),
+        (
+            ["--trouble", "fire"],
+            "trouble must be one of 'down', 'refuse', 'hang', 'slow', got 'fire'",
+        ),
+        (
+            ["--plot", "storm.gif", "--policies", "none"],
+            "cannot write storm.gif: its name must end with one of",
+        ),
+        (
+            ["--plot", "/nowhere/storm.png", "--policies", "none"],
+            "cannot write /nowhere/storm.png: ",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
@@ -154,7 +193,13 @@ def test_what_a_scenario_is_like_can_be_changed():
         "--rejection-cost", "0.2", "--outage", "3..4.5", "--trouble", "slow", "--status", "429", "--speed", "0.25",
         "--slowdown", "4", "--retry-after", "2",
     )  # fmt: skip
-    assert (found.rate, found.duration, found.arrivals, found.fleet, found.fleet_at) == (100, 20, "poisson", 30, 1.5)
+    assert (found.rate, found.duration, found.arrivals, found.fleet, found.fleet_at) == (
+        100,
+        20,
+        "poisson",
+        30,
+        1.5,
+    )
     assert (found.timeout, found.callers_per_client, found.capacity) == (0.5, 50, 150)
     assert (found.service_time, found.queue, found.rejection_cost) == (0.02, 0.1, 0.2)
     assert (found.trouble_at, found.trouble_for, found.trouble) == (3, 1.5, "slow")

@@ -1,4 +1,6 @@
-"""What ``RetryPolicy.check`` says: each warning where it is due, and only there, with the field to change."""
+"""What ``RetryPolicy.check`` says: each warning where it is due, and only there, with the field to
+change.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed, RetryPolicy
 
-SOUND = RetryPolicy(max_attempts=3, backoff=Exponential(0.5, 10.0, jitter="full"), max_retry_after=2.0, hint_spread=0.1)
+SOUND = RetryPolicy(
+    max_attempts=3,
+    backoff=Exponential(0.5, 10.0, jitter="full"),
+    max_retry_after=2.0,
+    hint_spread=0.1,
+)
 
 
 def fields(policy, **objective):
@@ -16,7 +23,9 @@ def fields(policy, **objective):
 
 
 def test_a_sound_policy_has_nothing_to_change():
-    """Its waits are at most 0.5 + 1 s, with two attempts of 1 s after the first: 3.5 of 4 s, and 4.5 of 12 s."""
+    """Its waits are at most 0.5 + 1 s, with two attempts of 1 s after the first: 3.5 of 4 s, and
+    4.5 of 12 s.
+    """
     assert SOUND.check() == []
     assert SOUND.check(slo=12.0, attempt_timeout=1.0) == []
 
@@ -34,7 +43,11 @@ def test_a_policy_that_never_retries_has_nothing_to_change():
         ({"backoff": Exponential(1.0, jitter=0.0)}, "backoff", "no jitter"),
         ({"throttle_backoff": Fixed(1.0)}, "throttle_backoff", "no jitter"),
         ({"backoff": Fixed(0.0)}, "backoff", "2 retries with no wait at all"),
-        ({"backoff": Exponential(0.0, 9.0), "max_attempts": 2}, "backoff", "1 retry with no wait at all"),
+        (
+            {"backoff": Exponential(0.0, 9.0), "max_attempts": 2},
+            "backoff",
+            "1 retry with no wait at all",
+        ),
         ({"methods": {"GET", "POST", "PATCH"}}, "methods", "PATCH and POST may take effect twice"),
         ({"hints": "ignore"}, "hints", "asked sooner"),
         ({"hint_spread": 0.0}, "hint_spread", "the same second"),
@@ -67,7 +80,9 @@ def test_a_hint_that_cannot_be_obeyed_needs_no_spread():
 
 
 def test_all_retries_shall_take_a_third_of_it():
-    """0.5 + 1 s of waits and 2 × 1 s are 3.5 s: more than a third of 10.4 s, less than a third of 10.6 s."""
+    """0.5 + 1 s of waits and 2 × 1 s are 3.5 s: more than a third of 10.4 s, less than a third of
+    10.6 s.
+    """
     assert fields(SOUND, slo=10.6, attempt_timeout=1.0) == []
     assert fields(SOUND, slo=10.4, attempt_timeout=1.0) == ["max_attempts"]
 
@@ -75,7 +90,10 @@ def test_all_retries_shall_take_a_third_of_it():
 def test_the_number_of_attempts_that_fits_is_told():
     """A third of 6 s is 2 s: one retry is 0.5 + 1 s, two are 3.5 s."""
     (warning,) = SOUND.replace(max_retry_after=1.0).check(slo=6.0, attempt_timeout=1.0)
-    assert "its 2 retries can take 3.5 s, more than a third of the SLO (2 s); max_attempts=2 would fit" in warning
+    assert (
+        "its 2 retries can take 3.5 s, more than a third of the SLO (2 s); max_attempts=2 would fit"
+        in warning
+    )
 
 
 def test_where_even_the_first_wait_is_too_long_the_schedule_is_named():
@@ -91,7 +109,9 @@ def test_where_an_attempt_is_too_long_its_timeout_is_named():
 
 
 def test_the_policys_own_timeout_counts_for_four_phases():
-    """Two attempts of 4 × 0.5 s and 1.5 s of waits: more than a third of 15 s, less than a third of 18 s."""
+    """Two attempts of 4 × 0.5 s and 1.5 s of waits: more than a third of 15 s, less than a third of
+    18 s.
+    """
     policy = SOUND.replace(attempt_timeout=0.5)
     assert fields(policy, slo=18.0) == []
     assert fields(policy, slo=15.0) == ["max_attempts"]
@@ -106,7 +126,9 @@ def test_a_call_that_can_outlast_it_is_told_of_total_timeout():
     """4.5 s in all."""
     assert "total_timeout" in fields(SOUND, slo=4.4, attempt_timeout=1.0)
     assert "total_timeout" not in fields(SOUND, slo=4.6, attempt_timeout=1.0)
-    assert "total_timeout" not in fields(SOUND.replace(total_timeout=4.4), slo=4.4, attempt_timeout=1.0)
+    assert "total_timeout" not in fields(
+        SOUND.replace(total_timeout=4.4), slo=4.4, attempt_timeout=1.0
+    )
 
 
 def test_a_server_may_ask_for_a_third_at_most_unless_the_call_is_limited():
@@ -129,7 +151,9 @@ def test_an_objective_that_is_none_is_refused(slo):
     st.builds(
         RetryPolicy,
         max_attempts=st.integers(1, 8),
-        backoff=st.builds(Exponential, st.floats(0, 2), st.floats(2, 30), st.floats(1, 3), st.floats(0, 1)),
+        backoff=st.builds(
+            Exponential, st.floats(0, 2), st.floats(2, 30), st.floats(1, 3), st.floats(0, 1)
+        ),
         methods=st.sets(st.sampled_from(["GET", "POST", "PUT", "PATCH"])),
         total_timeout=st.none() | st.floats(0, 100),
         attempt_timeout=st.none() | st.floats(0.1, 10),
@@ -150,7 +174,9 @@ def test_every_text_begins_with_the_name_of_a_field(policy, slo, attempt_timeout
 
 @given(st.integers(2, 30), st.floats(0.01, 50), st.floats(0, 3))
 def test_the_number_that_is_said_to_fit_fits(attempts, slo, attempt):
-    policy = RetryPolicy(max_attempts=attempts, backoff=Exponential(0.1, 5.0, jitter="full"), hints="ignore")
+    policy = RetryPolicy(
+        max_attempts=attempts, backoff=Exponential(0.1, 5.0, jitter="full"), hints="ignore"
+    )
     for text in policy.check(slo=slo, attempt_timeout=attempt):
         if text.startswith("max_attempts: "):
             fitting = int(text.partition("; max_attempts=")[2].partition(" ")[0])

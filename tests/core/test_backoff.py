@@ -33,10 +33,20 @@ def never() -> float:
     ("backoff", "expected"),
     [
         # base × factor**(n - 1), cut at cap
-        pytest.param(Exponential(base=0.5, jitter="none"), [0.5, 1, 2, 4, 8, 16, 30, 30], id="defaults"),
+        pytest.param(
+            Exponential(base=0.5, jitter="none"), [0.5, 1, 2, 4, 8, 16, 30, 30], id="defaults"
+        ),
         pytest.param(Exponential(base=1, cap=4, jitter="none"), [1, 2, 4, 4], id="whole numbers"),
-        pytest.param(Exponential(base=0.1, cap=60.0, factor=3.0, jitter="none"), [0.1, 0.3, 0.9, 2.7, 8.1], id="×3"),
-        pytest.param(Exponential(base=2.0, factor=1.0, jitter="none"), [2.0, 2.0, 2.0], id="factor 1 does not grow"),
+        pytest.param(
+            Exponential(base=0.1, cap=60.0, factor=3.0, jitter="none"),
+            [0.1, 0.3, 0.9, 2.7, 8.1],
+            id="×3",
+        ),
+        pytest.param(
+            Exponential(base=2.0, factor=1.0, jitter="none"),
+            [2.0, 2.0, 2.0],
+            id="factor 1 does not grow",
+        ),
         pytest.param(Exponential(base=5.0, cap=5.0, jitter="none"), [5.0, 5.0], id="cap at base"),
         pytest.param(Exponential(base=0.0, cap=0.0, jitter="none"), [0.0, 0.0], id="cap 0 means 0"),
         pytest.param(Fixed(1.5), [1.5, 1.5, 1.5], id="fixed"),
@@ -45,11 +55,15 @@ def never() -> float:
 )
 def test_schedule_without_jitter(backoff: Any, expected: list[float]) -> None:
     """Each wait is the one before times the factor, until the cap."""
-    assert [backoff.delay(n, 0.0, never) for n in range(1, len(expected) + 1)] == pytest.approx(expected)
+    assert [backoff.delay(n, 0.0, never) for n in range(1, len(expected) + 1)] == pytest.approx(
+        expected
+    )
 
 
 def test_the_gateway_schedule_is_50_75_112_168_253_ms_before_jitter() -> None:
-    """50 ms × 1.5**n: 50, 75, 112.5, 168.75, 253.125 ms; a draw of one half is the middle of ±20 %."""
+    """50 ms × 1.5**n: 50, 75, 112.5, 168.75, 253.125 ms; a draw of one half is the middle of ±20
+    %.
+    """
     backoff = RetryPolicy.gateway().backoff
     assert [backoff.delay(n, 0.0, always(0.5)) for n in range(1, 6)] == pytest.approx(
         [0.050, 0.075, 0.1125, 0.16875, 0.253125]
@@ -117,7 +131,9 @@ def test_decorrelated_jitter(previous: float, drawn: float, expected: float) -> 
         pytest.param(Exponential(jitter="none"), id="floats"),
         pytest.param(Exponential(base=1, cap=30, factor=2, jitter="none"), id="whole numbers"),
         pytest.param(Exponential(base=0.5, cap=30.0, factor=3, jitter="none"), id="whole factor"),
-        pytest.param(Exponential(base=0.5, cap=30.0, factor=1e300, jitter="none"), id="huge factor"),
+        pytest.param(
+            Exponential(base=0.5, cap=30.0, factor=1e300, jitter="none"), id="huge factor"
+        ),
     ],
 )
 def test_exponents_saturate(backoff: Exponential, attempt: int) -> None:
@@ -137,7 +153,9 @@ def test_a_base_of_zero_means_no_wait_at_any_attempt(attempt: int, jitter: Any) 
 
 def test_one_calls_long_wait_does_not_set_anothers() -> None:
     """Decorrelated state belongs to one call: a fresh call starts from the base again."""
-    policy = RetryPolicy(max_attempts=9, backoff=Exponential(base=1.0, cap=100.0, jitter="decorrelated"))
+    policy = RetryPolicy(
+        max_attempts=9, backoff=Exponential(base=1.0, cap=100.0, jitter="decorrelated")
+    )
     strategy = StandardStrategy(policy, random=always(1.0))
 
     def waits(count: int) -> list[float]:
@@ -145,7 +163,9 @@ def test_one_calls_long_wait_does_not_set_anothers() -> None:
         found = []
         for _ in range(count):
             call.sending(0.0)
-            verdict = call.after_error(Failure(FailureKind.RESET, Phase.SENT, error="ReadError"), 0.0)
+            verdict = call.after_error(
+                Failure(FailureKind.RESET, Phase.SENT, error="ReadError"), 0.0
+            )
             assert verdict is not None
             found.append(verdict.delay)
         return found
@@ -218,7 +238,11 @@ for _ in range(4):
 def test_children_of_a_fork_draw_different_jitter() -> None:
     """Workers forked from one preloaded parent do not come back in step."""
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKING], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-W", "error", "-c", FORKING],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
@@ -239,17 +263,31 @@ def test_children_of_a_fork_draw_different_jitter() -> None:
         ({"base": None}, TypeError, "base must be a number of seconds, got None"),
         ({"cap": float("inf")}, ValueError, "cap must be at least 0 and finite, got inf"),
         ({"base": 2.0, "cap": 1.0}, ValueError, "cap must be at least base (2.0), got 1.0"),
-        ({"factor": 0.5}, ValueError, "factor must be at least 1, got 0.5; use 1 for waits that do not grow"),
+        (
+            {"factor": 0.5},
+            ValueError,
+            "factor must be at least 1, got 0.5; use 1 for waits that do not grow",
+        ),
         ({"factor": float("inf")}, ValueError, "factor must be finite, got inf"),
-        ({"jitter": "half"}, ValueError, "jitter must be one of full, equal, decorrelated, none or a float"),
-        ({"jitter": 1.5}, ValueError, "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
+        (
+            {"jitter": "half"},
+            ValueError,
+            "jitter must be one of full, equal, decorrelated, none or a float",
+        ),
+        (
+            {"jitter": 1.5},
+            ValueError,
+            "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %",
+        ),
         ({"jitter": float("nan")}, ValueError, "jitter must be finite, got nan"),
         ({"jitter": True}, TypeError, "jitter must be a number, got True"),
         ({"immediate_first": 1}, TypeError, "immediate_first must be True or False, got 1"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_wrong_schedule_is_told_what_to_write(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_a_wrong_schedule_is_told_what_to_write(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as caught:
         Exponential(**fields)
     assert message in str(caught.value)

@@ -79,7 +79,12 @@ def a_call(
 
 
 def answered(
-    call: Call, status: int = 503, hint: float | str | None = None, now: float = 0.0, *more: Any, **facts: Any
+    call: Call,
+    status: int = 503,
+    hint: float | str | None = None,
+    now: float = 0.0,
+    *more: Any,
+    **facts: Any,
 ) -> Verdict:
     lines = [] if hint is None else [("Retry-After", str(hint))]
     return call.after_response(status, [*lines, *more], now, utc_now=UTC, **facts)
@@ -104,7 +109,9 @@ class Refusing:
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         return RetryToken()
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=5.0)
 
     def record_success(self, token: RetryToken, now: float) -> None: ...
@@ -255,7 +262,9 @@ def worst(method: str = "POST", **changes: Any) -> Call:
     [
         pytest.param(lambda: answered(worst(), 404, 9, 0.0, NOT_AGAIN), None, id="1 before 2"),
         pytest.param(
-            lambda: answered(worst(headers=KEY), 503, 9, 0.0, NOT_AGAIN, REPLAYED, body_ready=False),
+            lambda: answered(
+                worst(headers=KEY), 503, 9, 0.0, NOT_AGAIN, REPLAYED, body_ready=False
+            ),
             Reason.SERVER_SAID_NO,
             id="2: no before replayed",
         ),
@@ -265,7 +274,9 @@ def worst(method: str = "POST", **changes: Any) -> Call:
             id="2 before 4",
         ),
         pytest.param(
-            lambda: worst().after_error(Failure(FailureKind.POOL, Phase.SENT), 0.0, body_ready=False, nested=True),
+            lambda: worst().after_error(
+                Failure(FailureKind.POOL, Phase.SENT), 0.0, body_ready=False, nested=True
+            ),
             Reason.LOCAL_SATURATION,
             id="3 before 4",
         ),
@@ -284,17 +295,33 @@ def worst(method: str = "POST", **changes: Any) -> Call:
             Reason.BODY_CONSUMED,
             id="5: body before nested",
         ),
-        pytest.param(lambda: answered(worst("GET"), 503, 9, nested=True), Reason.NESTED_CALL, id="5 before 6"),
-        pytest.param(lambda: answered(worst("GET"), 503, 9), Reason.ATTEMPTS_EXHAUSTED, id="6 before 7"),
-        pytest.param(lambda: answered(worst("GET", attempts=1), 503, 9), Reason.RETRY_AFTER_TOO_LONG, id="7 before 8"),
-        pytest.param(lambda: answered(worst("GET", attempts=1), 503, 4), Reason.DEADLINE, id="8 before 10"),
         pytest.param(
-            lambda: answered(worst("GET", attempts=1, deadline_at=inf), 503, 4), Reason.BUDGET_EXHAUSTED, id="10"
+            lambda: answered(worst("GET"), 503, 9, nested=True), Reason.NESTED_CALL, id="5 before 6"
+        ),
+        pytest.param(
+            lambda: answered(worst("GET"), 503, 9), Reason.ATTEMPTS_EXHAUSTED, id="6 before 7"
+        ),
+        pytest.param(
+            lambda: answered(worst("GET", attempts=1), 503, 9),
+            Reason.RETRY_AFTER_TOO_LONG,
+            id="7 before 8",
+        ),
+        pytest.param(
+            lambda: answered(worst("GET", attempts=1), 503, 4), Reason.DEADLINE, id="8 before 10"
+        ),
+        pytest.param(
+            lambda: answered(worst("GET", attempts=1, deadline_at=inf), 503, 4),
+            Reason.BUDGET_EXHAUSTED,
+            id="10",
         ),
     ],
 )
-def test_where_two_refusals_hold_the_earlier_wins(run: Callable[[], Verdict], reason: Reason | None) -> None:
-    """The order is the contract: a caller who fixes the named cause meets the next one, not a surprise."""
+def test_where_two_refusals_hold_the_earlier_wins(
+    run: Callable[[], Verdict], reason: Reason | None
+) -> None:
+    """The order is the contract: a caller who fixes the named cause meets the next one, not a
+    surprise.
+    """
     verdict = run()
     assert (verdict.reason if isinstance(verdict, GiveUp) else verdict) == reason
 
@@ -316,14 +343,28 @@ def test_a_refusal_of_the_deadline_takes_nothing() -> None:
     [
         pytest.param(403, 2, {"hinted_statuses": {403}}, True, id="hinted status with a hint"),
         pytest.param(403, None, {"hinted_statuses": {403}}, False, id="hinted status without"),
-        pytest.param(403, "soon", {"hinted_statuses": {403}}, False, id="hinted status with an unreadable one"),
+        pytest.param(
+            403,
+            "soon",
+            {"hinted_statuses": {403}},
+            False,
+            id="hinted status with an unreadable one",
+        ),
         pytest.param(403, 2, {}, False, id="not asked for"),
-        pytest.param(403, 2, {"hinted_statuses": {403}, "hints": "ignore"}, True, id="the hint still flags it"),
+        pytest.param(
+            403,
+            2,
+            {"hinted_statuses": {403}, "hints": "ignore"},
+            True,
+            id="the hint still flags it",
+        ),
         pytest.param(503, None, {"statuses": ()}, False, id="no statuses"),
         pytest.param(501, None, {"statuses": {501}}, True, id="a status of one's own"),
     ],
 )
-def test_which_statuses_are_failures(status: int, hint: Any, policy: dict[str, Any], retried: bool) -> None:
+def test_which_statuses_are_failures(
+    status: int, hint: Any, policy: dict[str, Any], retried: bool
+) -> None:
     assert isinstance(answered(a_call(a_policy(**policy)), status, hint), RetryAfter) is retried
 
 
@@ -331,12 +372,16 @@ def test_which_statuses_are_failures(status: int, hint: Any, policy: dict[str, A
 def test_retry_if_widens(status: int) -> None:
     """A body that says "try again" under 200 is a failure like 503, with every later rule."""
     assert answered(a_call(), status, flagged=True) == RetryAfter(1.0, "backoff")
-    assert answered(a_call(method="POST"), status, flagged=True) == GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+    assert answered(a_call(method="POST"), status, flagged=True) == GiveUp(
+        Reason.METHOD_NOT_REPLAYABLE
+    )
     assert answered(a_call(attempts=4), status, flagged=True) == GiveUp(Reason.ATTEMPTS_EXHAUSTED)
 
 
 def test_retry_if_does_not_outvote_the_servers_no() -> None:
-    assert answered(a_call(), 404, None, 0.0, NOT_AGAIN, flagged=True) == GiveUp(Reason.SERVER_SAID_NO)
+    assert answered(a_call(), 404, None, 0.0, NOT_AGAIN, flagged=True) == GiveUp(
+        Reason.SERVER_SAID_NO
+    )
 
 
 def test_a_kind_that_the_policy_does_not_retry_is_the_callers_to_see() -> None:
@@ -353,7 +398,10 @@ def test_a_kind_that_the_policy_does_not_retry_is_the_callers_to_see() -> None:
 @pytest.mark.parametrize(("attempts", "retried"), [(1, True), (2, True), (3, False), (4, False)])
 def test_every_sending_counts(attempts: int, retried: bool) -> None:
     """``max_attempts=3`` is three sendings in all."""
-    assert isinstance(answered(a_call(a_policy(max_attempts=3), attempts=attempts)), RetryAfter) is retried
+    assert (
+        isinstance(answered(a_call(a_policy(max_attempts=3), attempts=attempts)), RetryAfter)
+        is retried
+    )
 
 
 def test_one_attempt_means_never_retry() -> None:
@@ -383,7 +431,9 @@ def test_the_retries_of_earlier_hops_count_and_a_hops_first_sending_does_not() -
         pytest.param(60, Fixed(1.0), 60.0, "retry-after", id="longest that is waited for"),
     ],
 )
-def test_delay_is_the_longer_of_hint_and_backoff(hint: Any, backoff: Fixed, delay: float, source: str) -> None:
+def test_delay_is_the_longer_of_hint_and_backoff(
+    hint: Any, backoff: Fixed, delay: float, source: str
+) -> None:
     """Never sooner than the server asked."""
     assert answered(a_call(a_policy(backoff=backoff)), hint=hint) == RetryAfter(delay, source)
 
@@ -445,9 +495,18 @@ def test_a_hint_that_the_deadline_does_not_allow_is_refused_uncut(left: float) -
 
 @pytest.mark.parametrize(
     ("hint", "limit", "retried"),
-    [(60, 60.0, True), ("60.001", 60.0, False), (61, 60.0, False), (1, 0, False), (0, 0, True), (300, 300.0, True)],
+    [
+        (60, 60.0, True),
+        ("60.001", 60.0, False),
+        (61, 60.0, False),
+        (1, 0, False),
+        (0, 0, True),
+        (300, 300.0, True),
+    ],
 )
-def test_max_retry_after_is_compared_with_the_bare_hint(hint: Any, limit: float, retried: bool) -> None:
+def test_max_retry_after_is_compared_with_the_bare_hint(
+    hint: Any, limit: float, retried: bool
+) -> None:
     """A spread does not push a hint over the limit; a longer backoff neither."""
     policy = a_policy(max_retry_after=limit, hint_spread=0.5, backoff=Fixed(100.0))
     verdict = answered(a_call(policy), hint=hint)
@@ -469,7 +528,9 @@ def test_max_retry_after_is_compared_with_the_bare_hint(hint: Any, limit: float,
 )
 def test_throttling_has_a_schedule_of_its_own(failure: tuple[int, Any], expected: float) -> None:
     call = a_call(a_policy(throttle_backoff=Fixed(9.0)))
-    assert answered(call, *failure) == RetryAfter(expected, "retry-after" if expected == 2.0 else "backoff")
+    assert answered(call, *failure) == RetryAfter(
+        expected, "retry-after" if expected == 2.0 else "backoff"
+    )
 
 
 def test_an_exhausted_quota_is_throttling() -> None:
@@ -484,7 +545,9 @@ def test_an_error_is_not_throttling() -> None:
 
 
 def retry(call: Call, failure: Failure | int) -> float:
-    verdict = answered(call, failure) if isinstance(failure, int) else call.after_error(failure, 0.0)
+    verdict = (
+        answered(call, failure) if isinstance(failure, int) else call.after_error(failure, 0.0)
+    )
     assert isinstance(verdict, RetryAfter)
     call.sending(0.0)
     return verdict.delay
@@ -500,14 +563,20 @@ TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
     [
         # The schedule by attempt: 1, 2, 4, 8
         pytest.param([RESET, RESET, RESET], [0.0, 2.0, 4.0], id="once"),
-        pytest.param([UNPROCESSED, RESET, UNPROCESSED], [0.0, 2.0, 4.0], id="once for both kinds together"),
+        pytest.param(
+            [UNPROCESSED, RESET, UNPROCESSED], [0.0, 2.0, 4.0], id="once for both kinds together"
+        ),
         pytest.param([503, RESET, RESET], [1.0, 0.0, 4.0], id="also later than first"),
         pytest.param([503, 500, 503], [1.0, 2.0, 4.0], id="not for an answer"),
         pytest.param([UNSENT, TIMEOUT, UNSENT], [1.0, 2.0, 4.0], id="not for what lasts"),
     ],
 )
-def test_one_retry_may_come_at_once_for_a_momentary_cause(failures: list[Any], waits: list[float]) -> None:
-    """An idle connection that was closed under us needs no wait; a second time it is no accident."""
+def test_one_retry_may_come_at_once_for_a_momentary_cause(
+    failures: list[Any], waits: list[float]
+) -> None:
+    """An idle connection that was closed under us needs no wait; a second time it is no
+    accident.
+    """
     call = a_call(a_policy(backoff=PLAIN, max_attempts=9))
     assert [retry(call, failure) for failure in failures] == waits
 
@@ -528,7 +597,9 @@ def test_hints_ignored_are_ignored_as_delays_only() -> None:
     assert answered(a_call(policy), hint=30) == RetryAfter(1.0, "backoff")
     assert answered(a_call(policy), hint=3_600) == RetryAfter(1.0, "backoff")
     assert answered(a_call(policy), 503, 30, 0.0, NOT_AGAIN) == GiveUp(Reason.SERVER_SAID_NO)
-    assert answered(a_call(policy), 400, 30, 0.0, ("x-should-retry", "true")) == RetryAfter(1.0, "backoff")
+    assert answered(a_call(policy), 400, 30, 0.0, ("x-should-retry", "true")) == RetryAfter(
+        1.0, "backoff"
+    )
 
 
 def test_a_schedule_grows_from_what_it_drew_itself() -> None:
@@ -555,7 +626,9 @@ def test_a_schedule_grows_from_what_it_drew_itself() -> None:
         (100.0, 99.0, False),
     ],
 )
-def test_no_wait_is_begun_that_cannot_be_followed_by_an_attempt(now: float, deadline_at: float, retried: bool) -> None:
+def test_no_wait_is_begun_that_cannot_be_followed_by_an_attempt(
+    now: float, deadline_at: float, retried: bool
+) -> None:
     """Sleeping the remaining time and then failing is the worst of both."""
     verdict = answered(a_call(now=now, deadline_at=deadline_at), now=now)
     assert verdict == (RetryAfter(1.0, "backoff") if retried else GiveUp(Reason.DEADLINE, 1.0))
@@ -588,7 +661,9 @@ def test_an_attempt_that_the_deadline_ended_is_told_so() -> None:
         pytest.param(10.1, 0.0, Reason.KEY_EXPIRED, id="over already"),
     ],
 )
-def test_a_key_is_not_used_after_its_lifetime(now: float, backoff: float, reason: Reason | None) -> None:
+def test_a_key_is_not_used_after_its_lifetime(
+    now: float, backoff: float, reason: Reason | None
+) -> None:
     """The server may have forgotten the key, and would execute the request again."""
     budget = RetryBudget(burst=20)
     policy = a_policy(backoff=Fixed(backoff))
@@ -607,7 +682,9 @@ def test_a_key_is_not_used_after_its_lifetime(now: float, backoff: float, reason
     [("PUT", RESET), ("GET", RESET), ("POST", UNSENT)],
     ids=["put", "get", "nothing sent"],
 )
-def test_an_expired_key_does_not_matter_where_no_key_is_needed(method: str, failure: Failure) -> None:
+def test_an_expired_key_does_not_matter_where_no_key_is_needed(
+    method: str, failure: Failure
+) -> None:
     call = a_call(method=method, headers=KEY, key_lifetime=10.0)
     assert isinstance(call.after_error(failure, 50.0), RetryAfter)
 
@@ -636,7 +713,9 @@ class Ledger:
         self.given.append(token)
         return token
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         self.asked.append(f"refresh after {token.attempts}")
         self.latest.append(latest)
         answer = self.answers.pop(0)
@@ -665,7 +744,10 @@ def test_what_a_strategy_is_asked() -> None:
     call.sending(2.0)
     assert answered(call, 200, now=2.0) is None
     assert strategy.asked == [f"acquire {ORIGIN}", "refresh after 1", "refresh after 2"]
-    assert strategy.latest == [pytest.approx(10.0 - LEAST_ATTEMPT), pytest.approx(9.0 - LEAST_ATTEMPT)]
+    assert strategy.latest == [
+        pytest.approx(10.0 - LEAST_ATTEMPT),
+        pytest.approx(9.0 - LEAST_ATTEMPT),
+    ]
     assert [how for how, _ in strategy.ended] == ["success"]
 
 
@@ -676,10 +758,14 @@ def test_what_a_strategy_is_asked() -> None:
         pytest.param(0, None, RetryAfter(0, "mine"), id="at once"),
         pytest.param(0.5, 3, RetryAfter(3.0, "retry-after"), id="sooner than the server asked"),
         pytest.param(5, 3, RetryAfter(5, "mine"), id="later than the server asked"),
-        pytest.param(5, 61, GiveUp(Reason.RETRY_AFTER_TOO_LONG, 61.0), id="a hint that is too long"),
+        pytest.param(
+            5, 61, GiveUp(Reason.RETRY_AFTER_TOO_LONG, 61.0), id="a hint that is too long"
+        ),
         pytest.param(12, None, GiveUp(Reason.DEADLINE, 12), id="past the deadline"),
         pytest.param(1, 12, GiveUp(Reason.DEADLINE, 12.0), id="hint past the deadline"),
-        pytest.param(RetryRefused(Reason.CIRCUIT_OPEN), None, GiveUp(Reason.CIRCUIT_OPEN), id="refused"),
+        pytest.param(
+            RetryRefused(Reason.CIRCUIT_OPEN), None, GiveUp(Reason.CIRCUIT_OPEN), id="refused"
+        ),
         pytest.param(
             RetryRefused(Reason.DEADLINE, retry_after=40.0),
             None,
@@ -688,12 +774,16 @@ def test_what_a_strategy_is_asked() -> None:
         ),
     ],
 )
-def test_a_strategy_is_held_to_the_servers_word_and_the_deadline(answer: Any, hint: Any, verdict: Verdict) -> None:
+def test_a_strategy_is_held_to_the_servers_word_and_the_deadline(
+    answer: Any, hint: Any, verdict: Verdict
+) -> None:
     """A user's strategy cannot break P3 or P4."""
     strategy = Ledger(answer)
     call = a_call(strategy=strategy, deadline_at=10.0)
     assert answered(call, hint=hint) == verdict
-    assert [how for how, _ in strategy.ended] == ([] if isinstance(verdict, RetryAfter) else ["release"])
+    assert [how for how, _ in strategy.ended] == (
+        [] if isinstance(verdict, RetryAfter) else ["release"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -714,7 +804,9 @@ def test_a_strategy_is_held_to_the_servers_word_and_the_deadline(answer: Any, hi
 )
 @pytest.mark.parametrize("opened", [True, False], ids=["from the start", "late"])
 def test_a_strategy_that_fails_costs_the_retry_not_the_response(answer: Any, opened: bool) -> None:
-    """strategy-failed: the call ends with what it has, its token is given back, the error is kept for the log."""
+    """strategy-failed: the call ends with what it has, its token is given back, the error is kept
+    for the log.
+    """
     strategy = Ledger(answer)
     call = a_call(strategy=strategy, attempts=0)
     if opened:
@@ -741,9 +833,13 @@ def test_a_class_in_place_of_a_token_is_not_written_to() -> None:
     RetryToken().attempts = 1
 
 
-@pytest.mark.parametrize("refusal", [RetryRefused(FailureKind.DNS), RetryRefused(Reason.DEADLINE, retry_after="soon")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "refusal", [RetryRefused(FailureKind.DNS), RetryRefused(Reason.DEADLINE, retry_after="soon")]
+)  # type: ignore[arg-type]
 @pytest.mark.parametrize("initial", [True, False])
-def test_a_refusal_that_cannot_be_told_is_strategy_failed(refusal: RetryRefused, initial: bool) -> None:
+def test_a_refusal_that_cannot_be_told_is_strategy_failed(
+    refusal: RetryRefused, initial: bool
+) -> None:
     """What ends up in records and logs is a Reason and a number; ``send=False`` needs them too."""
     refusal.send = False
     call = a_call(strategy=Ledger(initial=refusal) if initial else Ledger(refusal), attempts=0)
@@ -778,7 +874,9 @@ class Closer(Ledger):
 
 @pytest.mark.parametrize("opened", [True, False], ids=["from the start", "late"])
 @pytest.mark.parametrize(
-    ("scope", "asked"), [("mine", "mine"), (None, ORIGIN), (b"mine", ORIGIN), (ValueError("secret"), ORIGIN)], ids=str
+    ("scope", "asked"),
+    [("mine", "mine"), (None, ORIGIN), (b"mine", ORIGIN), (ValueError("secret"), ORIGIN)],
+    ids=str,
 )
 def test_scope_of_says_what_is_passed_as_scope(scope: Any, asked: str, opened: bool) -> None:
     """Where it fails the call is on its origin, and retried all the same."""
@@ -832,7 +930,9 @@ def test_a_strategy_may_refuse_to_send() -> None:
         pytest.param(ValueError("secret"), Reason.STRATEGY_FAILED, id="raised"),
     ],
 )
-def test_a_strategy_may_allow_one_sending_without_retries(initial: Exception, reason: Reason) -> None:
+def test_a_strategy_may_allow_one_sending_without_retries(
+    initial: Exception, reason: Reason
+) -> None:
     strategy = Ledger(initial=initial)
     call = a_call(strategy=strategy, attempts=0)
     assert call.open(0.0) == 0.0
@@ -911,7 +1011,9 @@ ENDS = {
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
-def test_exactly_one_of_success_and_release_ends_every_token(end: Callable[[Call], None], retries: int) -> None:
+def test_exactly_one_of_success_and_release_ends_every_token(
+    end: Callable[[Call], None], retries: int
+) -> None:
     """On every way out, and only once, whoever releases again."""
     strategy = Ledger(*[1.0] * retries)
     call = a_call(a_policy(failures={FailureKind.RESET}), strategy=strategy, attempts=0)
@@ -943,7 +1045,9 @@ def test_a_token_that_was_exchanged_is_ended_instead_of_the_first() -> None:
 
 
 def test_a_plain_first_attempt_takes_no_token() -> None:
-    """The door skips the strategy while it is quiet; one token is taken when the first failure is judged."""
+    """The door skips the strategy while it is quiet; one token is taken when the first failure is
+    judged.
+    """
     strategy = Ledger(1.0)
     call = a_call(strategy=strategy)
     assert isinstance(answered(call), RetryAfter)
@@ -1029,7 +1133,11 @@ def test_the_record_tells_the_story() -> None:
     assert [attempt.number for attempt in record.attempts] == [1, 2, 3]
     assert [attempt.status for attempt in record.attempts] == [None, 429, 503]
     assert [attempt.error for attempt in record.attempts] == ["ConnectError", None, None]
-    assert [attempt.phase for attempt in record.attempts] == [Phase.UNSENT, Phase.ANSWERED, Phase.ANSWERED]
+    assert [attempt.phase for attempt in record.attempts] == [
+        Phase.UNSENT,
+        Phase.ANSWERED,
+        Phase.ANSWERED,
+    ]
     assert [attempt.elapsed for attempt in record.attempts] == [0.5, 0.25, 0.25]
     assert [attempt.delay for attempt in record.attempts] == [1.0, 2.0, None]
     assert [attempt.delay_source for attempt in record.attempts] == ["backoff", "retry-after", None]
@@ -1091,7 +1199,9 @@ class Watcher(Ledger):
 
 
 def test_it_hears_of_every_attempt_whoever_decides_about_it() -> None:
-    """What steps 1 to 5 decide, what is accepted, what the deadline cuts: all of it, with the attempt's number."""
+    """What steps 1 to 5 decide, what is accepted, what the deadline cuts: all of it, with the
+    attempt's number.
+    """
     strategy = Watcher(0.0, 0.0)
     call = a_call(strategy=strategy, now=5.0)
     answered(call, now=5.5)
@@ -1103,8 +1213,14 @@ def test_it_hears_of_every_attempt_whoever_decides_about_it() -> None:
         (a_call(method="POST", strategy=strategy), lambda call: answered(call, 503)),
         (a_call(strategy=strategy), lambda call: answered(call, 404)),
         (a_call(strategy=strategy), lambda call: answered(call, 503, None, 0.0, NOT_AGAIN)),
-        (a_call(strategy=strategy), lambda call: call.after_error(Failure(FailureKind.POOL, Phase.UNSENT), 0.0)),
-        (a_call(strategy=strategy), lambda call: call.cut_off(Failure(FailureKind.TIMEOUT, Phase.SENT), 0.0)),
+        (
+            a_call(strategy=strategy),
+            lambda call: call.after_error(Failure(FailureKind.POOL, Phase.UNSENT), 0.0),
+        ),
+        (
+            a_call(strategy=strategy),
+            lambda call: call.cut_off(Failure(FailureKind.TIMEOUT, Phase.SENT), 0.0),
+        ),
     ):
         end(call)
     assert [what for what, *_ in strategy.heard] == [503, 404, 503, "pool", "timeout"]
@@ -1133,13 +1249,19 @@ def test_a_first_wait_is_on_no_record() -> None:
     ("answer", "limits", "reason", "delay"),
     [
         pytest.param(
-            RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=7.0), {}, Reason.CIRCUIT_OPEN, 7.0, id="circuit"
+            RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=7.0),
+            {},
+            Reason.CIRCUIT_OPEN,
+            7.0,
+            id="circuit",
         ),
         pytest.param(4.0, {"deadline_at": 5.0}, Reason.DEADLINE, 4.0, id="deadline"),
         pytest.param(4.0, {"key_lifetime": 4.5}, Reason.KEY_EXPIRED, 4.0, id="key"),
     ],
 )
-def test_it_may_refuse_right_before_the_sending(answer: Any, limits: Any, reason: Reason, delay: float) -> None:
+def test_it_may_refuse_right_before_the_sending(
+    answer: Any, limits: Any, reason: Reason, delay: float
+) -> None:
     """The token is given back; the reason and what was wanted are on the record."""
     strategy = Watcher(1.0, admits=[answer])
     call = a_call(method="POST", headers=KEY, strategy=strategy, **limits)

@@ -99,9 +99,27 @@ def test_a_count_of_zero_takes_out_its_kind_of_failure(counts, without):
     [
         ({}, set(), {413, 429, 503}, "obey", "return"),
         ({"status_forcelist": [502, 503]}, {502, 503}, {413, 429, 503}, "obey", "raise"),
-        ({"status_forcelist": range(500, 600)}, set(range(500, 600)), {413, 429, 503}, "obey", "raise"),
-        ({"status_forcelist": [503], "raise_on_status": False}, {503}, {413, 429, 503}, "obey", "return"),
-        ({"status_forcelist": [503], "respect_retry_after_header": False}, {503}, set(), "ignore", "raise"),
+        (
+            {"status_forcelist": range(500, 600)},
+            set(range(500, 600)),
+            {413, 429, 503},
+            "obey",
+            "raise",
+        ),
+        (
+            {"status_forcelist": [503], "raise_on_status": False},
+            {503},
+            {413, 429, 503},
+            "obey",
+            "return",
+        ),
+        (
+            {"status_forcelist": [503], "respect_retry_after_header": False},
+            {503},
+            set(),
+            "ignore",
+            "raise",
+        ),
         ({"respect_retry_after_header": False}, set(), set(), "ignore", "return"),
         ({"status_forcelist": [503], "status": 0}, set(), set(), "obey", "return"),
         ({"status_forcelist": [503], "status": False}, set(), set(), "obey", "return"),
@@ -128,17 +146,35 @@ def test_a_number_means_what_it_means_to_urllib3():
     [
         ({}, Exponential(0.0, 120, jitter="none", immediate_first=True)),
         ({"backoff_factor": 0.5}, Exponential(0.5, 120, jitter="none", immediate_first=True)),
-        ({"backoff_factor": 0.5, "backoff_max": 10}, Exponential(0.5, 10, jitter="none", immediate_first=True)),
-        ({"backoff_factor": 5, "backoff_max": 2}, Exponential(2, 2, jitter="none", immediate_first=True)),
-        ({"backoff_factor": -1, "backoff_max": -1}, Exponential(0, 0, jitter="none", immediate_first=True)),
+        (
+            {"backoff_factor": 0.5, "backoff_max": 10},
+            Exponential(0.5, 10, jitter="none", immediate_first=True),
+        ),
+        (
+            {"backoff_factor": 5, "backoff_max": 2},
+            Exponential(2, 2, jitter="none", immediate_first=True),
+        ),
+        (
+            {"backoff_factor": -1, "backoff_max": -1},
+            Exponential(0, 0, jitter="none", immediate_first=True),
+        ),
         (
             {"backoff_factor": 1, "backoff_max": float("inf")},
             Exponential(1, 2**31, jitter="none", immediate_first=True),
         ),
         # [2f, 2f + j] = [1, 2] after the second failure: 1.5 ± a third
-        ({"backoff_factor": 0.5, "backoff_jitter": 1}, Exponential(0.75, 120, jitter=1 / 3, immediate_first=True)),
-        ({"backoff_jitter": 1}, Exponential(1, 120, factor=1.0, jitter="full", immediate_first=True)),
-        ({"backoff_jitter": 9, "backoff_max": 3}, Exponential(3, 3, factor=1.0, jitter="full", immediate_first=True)),
+        (
+            {"backoff_factor": 0.5, "backoff_jitter": 1},
+            Exponential(0.75, 120, jitter=1 / 3, immediate_first=True),
+        ),
+        (
+            {"backoff_jitter": 1},
+            Exponential(1, 120, factor=1.0, jitter="full", immediate_first=True),
+        ),
+        (
+            {"backoff_jitter": 9, "backoff_max": 3},
+            Exponential(3, 3, factor=1.0, jitter="full", immediate_first=True),
+        ),
     ],
 )
 def test_backoff(options, expected):
@@ -148,7 +184,13 @@ def test_backoff(options, expected):
 def test_the_waits_of_urllib3_and_of_its_policy():
     """urllib3 waits 0, 1, 2, 4 s with a factor of 0.5; the policy 0.5, 1, 2, 4."""
     backoff = converted(urllib3.Retry(9, backoff_factor=0.5, backoff_max=3)).backoff
-    assert [backoff.delay(attempt, 0.0, lambda: 0.3) for attempt in (1, 2, 3, 4, 5)] == [0.5, 1, 2, 3, 3]
+    assert [backoff.delay(attempt, 0.0, lambda: 0.3) for attempt in (1, 2, 3, 4, 5)] == [
+        0.5,
+        1,
+        2,
+        3,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +199,10 @@ def test_the_waits_of_urllib3_and_of_its_policy():
         ({}, IDEMPOTENT),
         ({"allowed_methods": {"GET", "POST"}}, {"GET", "POST"}),
         ({"allowed_methods": ["PATCH"]}, {"PATCH"}),
-        ({"allowed_methods": {"get", "PUT"}}, {"PUT"}),  # urllib3 asks for "GET", which is not in it
+        (
+            {"allowed_methods": {"get", "PUT"}},
+            {"PUT"},
+        ),  # urllib3 asks for "GET", which is not in it
         ({"allowed_methods": "GET"}, {"GET"}),
     ],
 )
@@ -175,7 +220,13 @@ def test_retry_after_max():
 
 def test_what_urllib3_has_no_word_for_keeps_its_default():
     policy, default = converted(urllib3.Retry(3, status_forcelist=[503])), RetryPolicy()
-    for name in ("conflict_with_key", "attempt_timeout", "total_timeout", "hint_spread", "throttle_backoff"):
+    for name in (
+        "conflict_with_key",
+        "attempt_timeout",
+        "total_timeout",
+        "hint_spread",
+        "throttle_backoff",
+    ):
         assert getattr(policy, name) == getattr(default, name)
 
 
@@ -184,12 +235,16 @@ def test_what_urllib3_has_no_word_for_keeps_its_default():
 
 @pytest.mark.parametrize("methods", [None, False])
 def test_any_method_becomes_the_default_methods(methods):
-    """A POST that is repeated without a key may take effect twice: that must be asked for by name."""
+    """A POST that is repeated without a key may take effect twice: that must be asked for by
+    name.
+    """
     assert converted(urllib3.Retry(3, allowed_methods=methods)).methods == RetryPolicy().methods
 
 
 def test_no_limit_at_all_becomes_urllib3s_default():
-    assert converted(urllib3.Retry(None)).max_attempts == converted(urllib3.Retry()).max_attempts == 11
+    assert (
+        converted(urllib3.Retry(None)).max_attempts == converted(urllib3.Retry()).max_attempts == 11
+    )
 
 
 def test_a_limit_for_some_kinds_only_limits_all():
@@ -200,7 +255,9 @@ def test_a_limit_for_some_kinds_only_limits_all():
 
 
 def test_statuses_that_are_no_errors_are_left_out():
-    assert converted(urllib3.Retry(3, status_forcelist=[202, 503, "504", None, 0])).statuses == {503}
+    assert converted(urllib3.Retry(3, status_forcelist=[202, 503, "504", None, 0])).statuses == {
+        503
+    }
 
 
 def test_a_subclass_is_read_by_its_attributes():
@@ -220,10 +277,13 @@ def test_our_own_retry_gives_its_policy():
 
 
 @pytest.mark.parametrize(
-    "value", [None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3)]
+    "value",
+    [None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3)],
 )
 def test_anything_else_is_refused_with_what_to_pass(value):
-    with pytest.raises(TypeError, match=r"takes a urllib3\.Retry or a whole number of retries, got "):
+    with pytest.raises(
+        TypeError, match=r"takes a urllib3\.Retry or a whole number of retries, got "
+    ):
         converted(value)
 
 
@@ -249,7 +309,10 @@ def test_the_assumed_defaults_are_those_of_the_installed_version():
 class Kind(enum.Enum):
     """Errors as urllib3's loop sees them, and the kind forbear gives them."""
 
-    REFUSED = K.REFUSED, NewConnectionError(urllib3.connection.HTTPConnection("origin.example"), "refused")
+    REFUSED = (
+        K.REFUSED,
+        NewConnectionError(urllib3.connection.HTTPConnection("origin.example"), "refused"),
+    )
     CONNECT_TIMEOUT = K.CONNECT_TIMEOUT, ConnectTimeoutError()
     READ_TIMEOUT = K.READ_TIMEOUT, ReadTimeoutError(POOL, "/", "")
     RESET = K.RESET, ProtocolError("", ConnectionResetError())
@@ -287,7 +350,8 @@ retries = st.builds(
     status=counts,
     other=counts,
     allowed_methods=st.none() | st.just(False) | st.sets(st.sampled_from(METHODS), min_size=1),
-    status_forcelist=st.none() | st.sets(st.integers(100, 599) | st.sampled_from([429, 500, 502, 503])),
+    status_forcelist=st.none()
+    | st.sets(st.integers(100, 599) | st.sampled_from([429, 500, 502, 503])),
     backoff_factor=st.floats(0, 1e6) | st.integers(-1, 100),
     backoff_max=st.floats(-1) | st.just(120),
     backoff_jitter=st.floats(0, 1e6),
@@ -306,7 +370,12 @@ def test_a_failing_call_is_sent_at_most_as_often_as_by_urllib3(retry, kind):
         assert mine <= attempts_of_urllib3(retry, method, error=error)
 
 
-@given(retries, st.sampled_from([413, 429, 500, 502, 503, 504, 599]), st.booleans(), st.sampled_from(METHODS))
+@given(
+    retries,
+    st.sampled_from([413, 429, 500, 502, 503, 504, 599]),
+    st.booleans(),
+    st.sampled_from(METHODS),
+)
 def test_a_failing_status_is_sent_at_most_as_often_as_by_urllib3(retry, status, named, method):
     policy = converted(retry)
     retried = status in policy.statuses or (named and status in policy.hinted_statuses)
@@ -331,15 +400,23 @@ def test_with_only_a_total_it_is_sent_as_often(total, kind, method):
 def test_statuses_and_methods_are_the_lists_of_the_retry(retry):
     policy = converted(retry)
     wanted = {status for status in retry.status_forcelist if status >= 400}
-    assert policy.statuses == (set() if retry.status in (0, False) and retry.status is not None else wanted)
-    assert policy.methods == (set(retry.allowed_methods) if retry.allowed_methods else RetryPolicy().methods)
+    assert policy.statuses == (
+        set() if retry.status in (0, False) and retry.status is not None else wanted
+    )
+    assert policy.methods == (
+        set(retry.allowed_methods) if retry.allowed_methods else RetryPolicy().methods
+    )
     assert (policy.hints == "obey") is retry.respect_retry_after_header
 
 
 @given(st.floats(0.001, 10), st.floats(0, 10), st.integers(1, 6), st.floats(0, 1, exclude_max=True))
 def test_waits_are_urllib3s_from_the_second_on(factor, jitter, failed, drawn):
-    """Drawn from the same range the second time, and never shorter than urllib3's shortest afterwards."""
-    backoff = converted(urllib3.Retry(9, backoff_factor=factor, backoff_jitter=jitter, backoff_max=1e9)).backoff
+    """Drawn from the same range the second time, and never shorter than urllib3's shortest
+    afterwards.
+    """
+    backoff = converted(
+        urllib3.Retry(9, backoff_factor=factor, backoff_jitter=jitter, backoff_max=1e9)
+    ).backoff
     wait = backoff.delay(failed, 0.0, lambda: drawn)
     if failed == 2:
         assert wait == pytest.approx(2 * factor + drawn * jitter)

@@ -52,7 +52,8 @@ def test_the_default_retries_ten_times_without_a_wait():
         (Retry(3, attempts_made=9), 1),
         (Retry(3, total_timeout=2.0, elapsed_sleep=2.0), 1),
         (Retry(3, total_timeout=2.0), 4),
-        # 2 × 0.5, 1 and 2 s at the longest: the third sleep is cut to what is left of 3.5 s, and is the last.
+        # 2 × 0.5, 1 and 2 s at the longest: the third sleep is cut to what is left of 3.5 s, and is
+        # the last.
         (Retry(9, backoff_factor=0.25, total_timeout=3.5), 4),
         (Retry(9, backoff_factor=0.25, total_timeout=3.6), 5),
         # 1 s, then 2 s each: 1 + 2 + 2 + 2 + 1
@@ -66,7 +67,9 @@ def test_attempts_are_retries_and_the_first_sending(retry, attempts):
 
 def test_the_time_that_is_left_to_sleep_bounds_the_call():
     assert converted(Retry(3, total_timeout=5.0, elapsed_sleep=2.0)).total_timeout == 3.0
-    assert converted(Retry(3, total_timeout=5.0, elapsed_sleep=6.0)).total_timeout is None  # it sends once
+    assert (
+        converted(Retry(3, total_timeout=5.0, elapsed_sleep=6.0)).total_timeout is None
+    )  # it sends once
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,10 @@ def test_the_time_that_is_left_to_sleep_bounds_the_call():
         (Retry(3, backoff_factor=0.5, backoff_jitter=0.5), Exponential(0.75, 120.0, jitter=1 / 3)),
         (Retry(3, backoff_factor=0.5, attempts_made=2), Exponential(4.0, 120.0, jitter="full")),
         (Retry(3, backoff_factor=5.0, max_backoff_wait=4.0), Exponential(4.0, 4.0, jitter="full")),
-        (Retry(3, backoff_factor=5.0, attempts_made=10**6), Exponential(120.0, 120.0, jitter="full")),
+        (
+            Retry(3, backoff_factor=5.0, attempts_made=10**6),
+            Exponential(120.0, 120.0, jitter="full"),
+        ),
     ],
 )
 def test_the_waits(retry, backoff):
@@ -113,7 +119,10 @@ def test_lists_are_taken_over_and_what_is_no_error_is_left_out():
         ([httpx.ProxyError], {K.PROXY}),
         ([httpx.ReadError], set()),  # a reset may come as another of its classes
         ([httpx.NetworkError], {K.DNS, K.REFUSED, K.TLS}),
-        ([httpx.NetworkError, httpx.ProtocolError], {K.DNS, K.REFUSED, K.TLS, K.RESET, K.PROTOCOL, K.UNPROCESSED}),
+        (
+            [httpx.NetworkError, httpx.ProtocolError],
+            {K.DNS, K.REFUSED, K.TLS, K.RESET, K.PROTOCOL, K.UNPROCESSED},
+        ),
         ([ValueError], set()),
     ],
 )
@@ -196,7 +205,10 @@ def sent_by_theirs(retry, names, method, drawn):
 def sent_by_ours(retry, names, method, drawn):
     script = scripted(names)
     policy = converted(retry).replace(hint_spread=0.0)
-    send(RetryTransport(script, policy=policy, budget=None, clock=FakeClock(), random=lambda: drawn), method)
+    send(
+        RetryTransport(script, policy=policy, budget=None, clock=FakeClock(), random=lambda: drawn),
+        method,
+    )
     return len(script.requests)
 
 
@@ -227,20 +239,31 @@ retries = st.builds(
 
 
 @settings(max_examples=300)
-@given(retries, st.lists(st.sampled_from(sorted(OUTCOMES)), max_size=10), st.sampled_from(METHODS), st.floats(0, 1))
+@given(
+    retries,
+    st.lists(st.sampled_from(sorted(OUTCOMES)), max_size=10),
+    st.sampled_from(METHODS),
+    st.floats(0, 1),
+)
 def test_it_never_sends_more_often(retry, names, method, drawn):
-    """Whatever happens in whatever order, for a method that both may repeat, with the same random numbers."""
+    """Whatever happens in whatever order, for a method that both may repeat, with the same random
+    numbers.
+    """
     if method not in retry.allowed_methods:
         assert method not in converted(retry).methods
         return
     assert sent_by_ours(retry, names, method, drawn) <= sent_by_theirs(retry, names, method, drawn)
 
 
-@pytest.mark.parametrize("name", ["503", "502", "429 in a second", "connect", "read timeout", "reset", "disconnect"])
+@pytest.mark.parametrize(
+    "name", ["503", "502", "429 in a second", "connect", "read timeout", "reset", "disconnect"]
+)
 def test_with_its_defaults_it_sends_as_often(name):
     for total in (0, 1, 3):
         always = list(islice(cycle([name]), 9))
-        assert sent_by_ours(Retry(total), always, "GET", 0.5) == sent_by_theirs(Retry(total), always, "GET", 0.5)
+        assert sent_by_ours(Retry(total), always, "GET", 0.5) == sent_by_theirs(
+            Retry(total), always, "GET", 0.5
+        )
 
 
 @given(
@@ -248,7 +271,9 @@ def test_with_its_defaults_it_sends_as_often(name):
 )  # fmt: skip
 def test_the_waits_are_its_own_below_the_cap(factor, jitter, made, retry_number, drawn):
     """Compared with its ``backoff_strategy``, before that many retries."""
-    retry = Retry(20, backoff_factor=factor, backoff_jitter=jitter, attempts_made=made, max_backoff_wait=1e9)
+    retry = Retry(
+        20, backoff_factor=factor, backoff_jitter=jitter, attempts_made=made, max_backoff_wait=1e9
+    )
     backoff = converted(retry).backoff
     for _ in range(retry_number):
         retry = retry.increment()
@@ -263,7 +288,11 @@ def test_the_waits_are_its_own_below_the_cap(factor, jitter, made, retry_number,
 
 @given(retries, st.integers(1, 40), st.floats(0, 1))
 def test_no_wait_is_longer_than_max_backoff_wait(retry, failed, drawn):
-    assert 0 <= converted(retry).backoff.delay(failed, 0.0, lambda: drawn) <= retry.max_backoff_wait * (1 + 1e-12)
+    assert (
+        0
+        <= converted(retry).backoff.delay(failed, 0.0, lambda: drawn)
+        <= retry.max_backoff_wait * (1 + 1e-12)
+    )
 
 
 def test_what_means_a_kind_is_what_classify_says():
@@ -281,7 +310,9 @@ def test_the_asynchronous_twin_is_the_same_policy():
 
     async def sent():
         script = ScriptedTransport([503])
-        async with httpx.AsyncClient(transport=httpx_retries.RetryTransport(Known(script), Retry(2))) as client:
+        async with httpx.AsyncClient(
+            transport=httpx_retries.RetryTransport(Known(script), Retry(2))
+        ) as client:
             await client.get("https://origin.example/")
         return len(script.requests)
 

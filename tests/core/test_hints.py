@@ -1,4 +1,5 @@
-"""What a server's headers say about when and whether to try again: the corpus, then every clause it leaves open.
+"""What a server's headers say about when and whether to try again: the corpus, then every clause it
+leaves open.
 
 Expected numbers are worked out from the rule or source that is named beside them. ``NOW`` is
 2026-11-20T12:00:00Z, a Friday; 1795176000 in Unix seconds.
@@ -17,7 +18,9 @@ import pytest
 from forbear.core.dates import parse_http_date, parse_timestamp
 from forbear.core.hints import NO_HINT, Hint, read_hint
 
-CASES = json.loads((Path(__file__).parents[1] / "corpus" / "server_hints.json").read_text("utf-8"))["cases"]
+CASES = json.loads((Path(__file__).parents[1] / "corpus" / "server_hints.json").read_text("utf-8"))[
+    "cases"
+]
 NOW = 1795176000.0
 FOREVER = 2147483648
 
@@ -50,7 +53,9 @@ def as_octets(case) -> list[tuple[bytes, bytes]]:
     return [(name.encode("ascii"), value.encode(encoding)) for name, value in case["headers"]]
 
 
-@pytest.mark.parametrize("lines_of", [lambda case: [*map(tuple, case["headers"])], as_octets], ids=["text", "octets"])
+@pytest.mark.parametrize(
+    "lines_of", [lambda case: [*map(tuple, case["headers"])], as_octets], ids=["text", "octets"]
+)
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_corpus(case, lines_of):
     lines = lines_of(case)
@@ -98,7 +103,10 @@ def test_the_status_decides_what_is_read(status, expected):
     "lines",
     [
         pytest.param([], id="no lines"),
-        pytest.param([("Retry", "1"), ("Retry-After-", "1"), ("Retry-After ", "1"), ("", "")], id="other names"),
+        pytest.param(
+            [("Retry", "1"), ("Retry-After-", "1"), ("Retry-After ", "1"), ("", "")],
+            id="other names",
+        ),
         pytest.param([("Retry\N{KELVIN SIGN}After", "1")], id="other letters"),
         pytest.param([("Date", "Fri, 20 Nov 2026 12:00:00 GMT"), ("Age", "1")], id="only a clock"),
     ],
@@ -114,7 +122,12 @@ def test_a_name_that_only_unicode_thinks_equal_is_another_name():
 
 
 def test_lines_may_be_an_iterator_and_mix_text_with_octets():
-    lines = iter([("Retry-After", "Fri, 20 Nov 2026 12:02:00 GMT"), (b"Date", b"Fri, 20 Nov 2026 12:01:00 GMT")])
+    lines = iter(
+        [
+            ("Retry-After", "Fri, 20 Nov 2026 12:02:00 GMT"),
+            (b"Date", b"Fri, 20 Nov 2026 12:01:00 GMT"),
+        ]
+    )
     assert read_hint(503, lines, now=0.0) == Hint(60.0, None, "retry-after")
 
 
@@ -144,7 +157,9 @@ def test_the_first_source_wins_wherever_it_stands(first):
     assert read_hint(429, lines[::-1], now=NOW) == Hint(delay, None, name.lower())
 
 
-@pytest.mark.parametrize("first", range(len(IN_ORDER) - 1), ids=[name for name, _, _ in IN_ORDER[:-1]])
+@pytest.mark.parametrize(
+    "first", range(len(IN_ORDER) - 1), ids=[name for name, _, _ in IN_ORDER[:-1]]
+)
 def test_a_malformed_source_counts_as_absent(first):
     name, _, _ = IN_ORDER[first]
     next_name, next_value, delay = IN_ORDER[first + 1]
@@ -283,28 +298,106 @@ def test_http_dates(value, delay):
 @pytest.mark.parametrize(
     ("value", "now", "expected"),
     [
-        # RFC 9110 §5.6.7: more than 50 years ahead is the past; 50 years to the second are not more.
-        ("Friday, 20-Nov-76 12:00:00 GMT", "2026-11-20T12:00:00+00:00", "2076-11-20T12:00:00+00:00"),
-        ("Friday, 20-Nov-76 12:00:01 GMT", "2026-11-20T12:00:00+00:00", "1976-11-20T12:00:01+00:00"),
-        ("Friday, 20-Nov-76 12:00:01 GMT", "2026-11-20T12:00:00.999+00:00", "1976-11-20T12:00:01+00:00"),
-        ("Friday, 20-Nov-76 12:00:00 GMT", "2026-11-20T12:00:00.001+00:00", "2076-11-20T12:00:00+00:00"),
-        ("Friday, 19-Nov-76 23:59:59 GMT", "2026-11-20T12:00:00+00:00", "2076-11-19T23:59:59+00:00"),
-        ("Friday, 21-Nov-76 00:00:00 GMT", "2026-11-20T12:00:00+00:00", "1976-11-21T00:00:00+00:00"),
-        ("Friday, 01-Dec-76 00:00:00 GMT", "2026-11-20T12:00:00+00:00", "1976-12-01T00:00:00+00:00"),
-        ("Friday, 31-Oct-76 23:59:59 GMT", "2026-11-20T12:00:00+00:00", "2076-10-31T23:59:59+00:00"),
-        ("Friday, 01-Jan-27 00:00:00 GMT", "2026-11-20T12:00:00+00:00", "2027-01-01T00:00:00+00:00"),
-        ("Friday, 01-Jan-00 00:00:00 GMT", "2026-11-20T12:00:00+00:00", "2000-01-01T00:00:00+00:00"),
-        ("Friday, 31-Dec-99 23:59:59 GMT", "2026-11-20T12:00:00+00:00", "1999-12-31T23:59:59+00:00"),
-        ("Friday, 01-Jan-00 00:00:00 GMT", "2060-01-01T00:00:00+00:00", "2100-01-01T00:00:00+00:00"),
-        ("Sunday, 06-Nov-94 08:49:37 GMT", "1994-11-06T08:49:37+00:00", "1994-11-06T08:49:37+00:00"),
-        # 50 years after 29 February falls between 28 February and 1 March of a common year, and back again.
-        ("Friday, 28-Feb-78 23:59:59 GMT", "2028-02-29T12:00:00+00:00", "2078-02-28T23:59:59+00:00"),
-        ("Friday, 01-Mar-78 00:00:00 GMT", "2028-02-29T12:00:00+00:00", "1978-03-01T00:00:00+00:00"),
-        ("Friday, 29-Feb-76 23:59:59 GMT", "2026-03-01T00:00:00+00:00", "2076-02-29T23:59:59+00:00"),
-        ("Friday, 29-Feb-76 00:00:00 GMT", "2026-02-28T23:59:59+00:00", "1976-02-29T00:00:00+00:00"),
+        # RFC 9110 §5.6.7: more than 50 years ahead is the past; 50 years to the second are not
+        # more.
+        (
+            "Friday, 20-Nov-76 12:00:00 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "2076-11-20T12:00:00+00:00",
+        ),
+        (
+            "Friday, 20-Nov-76 12:00:01 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "1976-11-20T12:00:01+00:00",
+        ),
+        (
+            "Friday, 20-Nov-76 12:00:01 GMT",
+            "2026-11-20T12:00:00.999+00:00",
+            "1976-11-20T12:00:01+00:00",
+        ),
+        (
+            "Friday, 20-Nov-76 12:00:00 GMT",
+            "2026-11-20T12:00:00.001+00:00",
+            "2076-11-20T12:00:00+00:00",
+        ),
+        (
+            "Friday, 19-Nov-76 23:59:59 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "2076-11-19T23:59:59+00:00",
+        ),
+        (
+            "Friday, 21-Nov-76 00:00:00 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "1976-11-21T00:00:00+00:00",
+        ),
+        (
+            "Friday, 01-Dec-76 00:00:00 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "1976-12-01T00:00:00+00:00",
+        ),
+        (
+            "Friday, 31-Oct-76 23:59:59 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "2076-10-31T23:59:59+00:00",
+        ),
+        (
+            "Friday, 01-Jan-27 00:00:00 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "2027-01-01T00:00:00+00:00",
+        ),
+        (
+            "Friday, 01-Jan-00 00:00:00 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "2000-01-01T00:00:00+00:00",
+        ),
+        (
+            "Friday, 31-Dec-99 23:59:59 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "1999-12-31T23:59:59+00:00",
+        ),
+        (
+            "Friday, 01-Jan-00 00:00:00 GMT",
+            "2060-01-01T00:00:00+00:00",
+            "2100-01-01T00:00:00+00:00",
+        ),
+        (
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "1994-11-06T08:49:37+00:00",
+            "1994-11-06T08:49:37+00:00",
+        ),
+        # 50 years after 29 February falls between 28 February and 1 March of a common year, and
+        # back again.
+        (
+            "Friday, 28-Feb-78 23:59:59 GMT",
+            "2028-02-29T12:00:00+00:00",
+            "2078-02-28T23:59:59+00:00",
+        ),
+        (
+            "Friday, 01-Mar-78 00:00:00 GMT",
+            "2028-02-29T12:00:00+00:00",
+            "1978-03-01T00:00:00+00:00",
+        ),
+        (
+            "Friday, 29-Feb-76 23:59:59 GMT",
+            "2026-03-01T00:00:00+00:00",
+            "2076-02-29T23:59:59+00:00",
+        ),
+        (
+            "Friday, 29-Feb-76 00:00:00 GMT",
+            "2026-02-28T23:59:59+00:00",
+            "1976-02-29T00:00:00+00:00",
+        ),
         # Second 60 is the first of the next minute, also when it is compared.
-        ("Friday, 20-Nov-76 11:59:60 GMT", "2026-11-20T12:00:00+00:00", "2076-11-20T12:00:00+00:00"),
-        ("Friday, 20-Nov-76 12:00:60 GMT", "2026-11-20T12:00:59+00:00", "1976-11-20T12:01:00+00:00"),
+        (
+            "Friday, 20-Nov-76 11:59:60 GMT",
+            "2026-11-20T12:00:00+00:00",
+            "2076-11-20T12:00:00+00:00",
+        ),
+        (
+            "Friday, 20-Nov-76 12:00:60 GMT",
+            "2026-11-20T12:00:59+00:00",
+            "1976-11-20T12:01:00+00:00",
+        ),
     ],
 )
 def test_a_two_digit_year_is_the_last_that_is_not_over_fifty_years_ahead(value, now, expected):
@@ -313,7 +406,10 @@ def test_a_two_digit_year_is_the_last_that_is_not_over_fifty_years_ahead(value, 
 
 
 def test_a_two_digit_year_is_near_the_servers_clock_and_its_own_near_ours():
-    lines = [("Date", "Friday, 20-Nov-26 12:00:00 GMT"), ("Retry-After", "Friday, 20-Nov-26 12:00:09 GMT")]
+    lines = [
+        ("Date", "Friday, 20-Nov-26 12:00:00 GMT"),
+        ("Retry-After", "Friday, 20-Nov-26 12:00:09 GMT"),
+    ]
     assert delay_of(503, *lines, now=NOW + 40 * 365 * 86400) == 9
     # In 1960 the year 26 is 1926, and so is the other one, which is near the Date.
     assert delay_of(503, *lines, now=-315619200.0) == 9
@@ -323,7 +419,11 @@ def test_days_from_1890_to_2110_are_the_days_that_datetime_says():
     day = datetime(1890, 1, 1, 23, 59, 59, tzinfo=UTC)
     while day.year < 2110:
         imf = day.strftime("%a, %d %b %Y %H:%M:%S GMT")
-        assert parse_http_date(imf, now=NOW) == parsedate_to_datetime(imf).timestamp() == day.timestamp()
+        assert (
+            parse_http_date(imf, now=NOW)
+            == parsedate_to_datetime(imf).timestamp()
+            == day.timestamp()
+        )
         rfc850 = day.strftime("%A, %d-%b-%y %H:%M:%S GMT")
         assert parse_http_date(rfc850, now=day.timestamp()) == day.timestamp()
         day += timedelta(days=7 if day.day < 24 else 1)
@@ -339,19 +439,32 @@ DATE = ("Date", "Fri, 20 Nov 2026 12:00:00 GMT")
     ("lines", "now", "delay"),
     [
         pytest.param([DATE, DATE], NOW + 999, 120, id="same Date twice"),
-        pytest.param([DATE, ("date", "\tFri, 20 Nov 2026 12:00:00 GMT ")], NOW + 999, 120, id="same but for OWS"),
-        pytest.param([DATE, ("Date", "Fri, 20 Nov 2026 12:00:01 GMT")], NOW + 20, 100, id="Dates differ"),
+        pytest.param(
+            [DATE, ("date", "\tFri, 20 Nov 2026 12:00:00 GMT ")],
+            NOW + 999,
+            120,
+            id="same but for OWS",
+        ),
+        pytest.param(
+            [DATE, ("Date", "Fri, 20 Nov 2026 12:00:01 GMT")], NOW + 20, 100, id="Dates differ"
+        ),
         pytest.param([DATE, ("Date", "yesterday")], NOW + 20, 100, id="one Date is bad"),
         pytest.param([("Date", "")], NOW + 20, 100, id="empty Date"),
         pytest.param([("Date", "1795176000")], NOW + 20, 100, id="epoch Date"),
         pytest.param([("Date", "Fri Nov 20 12:00:00 2026")], NOW + 999, 120, id="asctime Date"),
-        pytest.param([("Date", "Fri, 20 Nov 2026 14:00:00 +0200")], NOW + 999, 120, id="Date with offset"),
-        pytest.param([("Date", "Fri, 20 Nov 2026 11:59:60 GMT")], NOW + 999, 120, id="Date with second 60"),
+        pytest.param(
+            [("Date", "Fri, 20 Nov 2026 14:00:00 +0200")], NOW + 999, 120, id="Date with offset"
+        ),
+        pytest.param(
+            [("Date", "Fri, 20 Nov 2026 11:59:60 GMT")], NOW + 999, 120, id="Date with second 60"
+        ),
         pytest.param([("Date", "yesterday"), ("Age", "60")], NOW, 120, id="bad Date: Age not used"),
         pytest.param([DATE, ("Age", "60, 100")], NOW, 60, id="first Age of a list"),
         pytest.param([DATE, ("Age", "60"), ("Age", "100")], NOW, 60, id="first Age of two lines"),
         pytest.param([DATE, ("Age", "x, 60")], NOW, 120, id="first Age is bad"),
-        pytest.param([DATE, ("Age", ", 60")], NOW, 60, id="RFC 9110 §5.6.1.2: empty members do not count"),
+        pytest.param(
+            [DATE, ("Age", ", 60")], NOW, 60, id="RFC 9110 §5.6.1.2: empty members do not count"
+        ),
         pytest.param([DATE, ("Age", "60.0")], NOW, 120, id="Age is no decimal"),
         pytest.param([DATE, ("Age", "+60")], NOW, 120, id="Age has no sign"),
         pytest.param([DATE, ("Age", "٦٠")], NOW, 120, id="Age is ASCII"),
@@ -374,7 +487,9 @@ def test_age_saturates():
     assert delay_of(503, *lines) == 2
 
 
-@pytest.mark.parametrize("now", [float("inf"), float("-inf"), float("nan"), 1e308, -1e308, 10**400, 0, -1])
+@pytest.mark.parametrize(
+    "now", [float("inf"), float("-inf"), float("nan"), 1e308, -1e308, 10**400, 0, -1]
+)
 def test_no_clock_is_too_strange(now):
     values = ["Friday, 20-Nov-26 12:00:00 GMT", "Fri, 20 Nov 2026 12:00:00 GMT", "5"]
     for value in values:
@@ -394,12 +509,20 @@ def test_no_clock_is_too_strange(now):
         ([",,,"], None),
         (["5", "Fri, 20 Nov 2026 12:00:04 GMT"], 5),
         (["5,Fri, 20 Nov 2026 12:00:09 GMT,7"], 9),
-        (["Fri, 20 Nov 2026 12:00:04 GMT, Friday, 20-Nov-26 12:00:08 GMT, Fri Nov 20 12:00:06 2026"], 8),
+        (
+            [
+                "Fri, 20 Nov 2026 12:00:04 GMT, Friday, 20-Nov-26 12:00:08 GMT, Fri Nov 20 12:00:06 2026"
+            ],
+            8,
+        ),
         (["Fri, 20 Nov 2026 12:00:04 GMT,Fri, 20 Nov 2026 12:00:09 GMT"], 9),
         (["Fri, Fri, 20 Nov 2026 12:00:09 GMT"], 9),
         (["Fri, 30 Feb 2026 12:00:00 GMT, 6"], 6),
         (["Fri, 30"], 30),  # not inside an HTTP-date, so this comma does split
-        (["Fri", "20 Nov 2026 12:00:09 GMT"], 9),  # the joined lines are an HTTP-date (RFC 9110 §5.3)
+        (
+            ["Fri", "20 Nov 2026 12:00:09 GMT"],
+            9,
+        ),  # the joined lines are an HTTP-date (RFC 9110 §5.3)
         (["1.5, 1.25"], 1.5),
         (["9" * 500, "3"], FOREVER),
     ],
@@ -441,7 +564,8 @@ def test_advice(lines, should_retry):
 @pytest.mark.parametrize(
     ("value", "delay", "should_retry"),
     [
-        # gRPC A6: a signed 32-bit integer without unnecessary leading zeros; else, or negative: do not retry
+        # gRPC A6: a signed 32-bit integer without unnecessary leading zeros; else, or negative: do
+        # not retry
         ("0", 0.0, None),
         ("-0", 0.0, None),
         (" 10\t", 0.01, None),
@@ -486,8 +610,16 @@ RESETS = [  # name, value that means 40 s, name of its remaining header
     ("X-Rate-Limit-Reset", "2026-11-20T12:00:40Z", "X-Rate-Limit-Remaining"),
     ("x-ratelimit-reset-requests", "40s", "x-ratelimit-remaining-requests"),
     ("x-ratelimit-reset-tokens", "40", "x-ratelimit-remaining-tokens"),
-    ("anthropic-ratelimit-requests-reset", "2026-11-20T12:00:40Z", "anthropic-ratelimit-requests-remaining"),
-    ("anthropic-ratelimit-tokens-reset", "2026-11-20T12:00:40Z", "anthropic-ratelimit-tokens-remaining"),
+    (
+        "anthropic-ratelimit-requests-reset",
+        "2026-11-20T12:00:40Z",
+        "anthropic-ratelimit-requests-remaining",
+    ),
+    (
+        "anthropic-ratelimit-tokens-reset",
+        "2026-11-20T12:00:40Z",
+        "anthropic-ratelimit-tokens-remaining",
+    ),
     (
         "anthropic-ratelimit-input-tokens-reset",
         "2026-11-20T12:00:40Z",
@@ -501,7 +633,9 @@ RESETS = [  # name, value that means 40 s, name of its remaining header
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "remaining"), RESETS, ids=[name for name, _, _ in RESETS])
+@pytest.mark.parametrize(
+    ("name", "value", "remaining"), RESETS, ids=[name for name, _, _ in RESETS]
+)
 @pytest.mark.parametrize("status", [400, 403, 408, 413, 429, 500, 502, 503, 504, 529])
 def test_a_reset_counts_by_status_and_its_own_remaining(status, name, value, remaining):
     def delay(*lines):
@@ -514,12 +648,16 @@ def test_a_reset_counts_by_status_and_its_own_remaining(status, name, value, rem
     for malformed in ("", "none", "-0", "0;w=1", "0, 0"):
         assert delay((remaining, malformed)) == close(unknown)
     assert delay() == close(unknown)
-    assert delay((remaining, "0"), (remaining, "0")) == close(unknown)  # one line "0, 0" (RFC 9110 §5.3)
+    assert delay((remaining, "0"), (remaining, "0")) == close(
+        unknown
+    )  # one line "0, 0" (RFC 9110 §5.3)
     for positive in ("1", "595", "0.5", "9" * 5000):
         assert delay((remaining, positive)) is None
 
 
-@pytest.mark.parametrize(("name", "value", "remaining"), RESETS, ids=[name for name, _, _ in RESETS])
+@pytest.mark.parametrize(
+    ("name", "value", "remaining"), RESETS, ids=[name for name, _, _ in RESETS]
+)
 def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, value, remaining):
     lines = [(name, value), (remaining, "0")]
     assert delay_of(429, *lines, ("Age", "0")) == 40
@@ -544,7 +682,9 @@ def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, v
             id="and the other way round",
         ),
         pytest.param(
-            [("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "3")], NO_HINT, id="positive in the other spelling"
+            [("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "3")],
+            NO_HINT,
+            id="positive in the other spelling",
         ),
         pytest.param(
             [
@@ -606,7 +746,9 @@ def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, v
             id="a family that does not count leaves it to the next",
         ),
         pytest.param(
-            [("RateLimit-Reset", "9"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")], NO_HINT, id="two resets"
+            [("RateLimit-Reset", "9"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")],
+            NO_HINT,
+            id="two resets",
         ),
     ],
 )
@@ -645,7 +787,9 @@ def test_a_reset_number_is_told_by_its_size(name, value, now, delay):
     assert delay_of(429, (name, value), now=now) == close(delay)
 
 
-@pytest.mark.parametrize("name", ["X-RateLimit-Reset", "X-Rate-Limit-Reset", "anthropic-ratelimit-tokens-reset"])
+@pytest.mark.parametrize(
+    "name", ["X-RateLimit-Reset", "X-Rate-Limit-Reset", "anthropic-ratelimit-tokens-reset"]
+)
 @pytest.mark.parametrize(
     ("value", "delay"),
     [
@@ -853,7 +997,8 @@ def test_the_table_of_lists_agrees_with_http_sf(value):
 def test_rate_limit_lines_are_one_list():
     assert delay_of(429, ("RateLimit", '"a";r=0;t=5'), ("ratelimit", ' "b";r=0;t=7\t')) == 7
     assert delay_of(429, ("RateLimit", '"a";r=0;t=5'), ("ratelimit", "b")) is None
-    # Joined, an empty line leaves a comma with nothing behind it, which RFC 9651 §4.2.1 does not parse.
+    # Joined, an empty line leaves a comma with nothing behind it, which RFC 9651 §4.2.1 does not
+    # parse.
     assert delay_of(429, ("RateLimit", '"a";r=0;t=5'), ("ratelimit", "")) is None
 
 
@@ -874,9 +1019,17 @@ def test_rate_limit_lines_are_one_list():
         ('limit=100, remaining="0", reset=50', 50, None),
         ("limit=100, remaining=(0), reset=50", 50, None),
         ("limit=100, remaining=?0, reset=50", 50, None),
-        ("remaining=3, remaining=0, reset=9, reset=50", 50, 50),  # RFC 9651 §4.2.2: the last one counts
+        (
+            "remaining=3, remaining=0, reset=9, reset=50",
+            50,
+            50,
+        ),  # RFC 9651 §4.2.2: the last one counts
         ("remaining=0, remaining=3, reset=50", None, None),
-        ("remaining=0, reset=1795176030", 1795176030, 1795176030),  # seconds in the draft, never an epoch
+        (
+            "remaining=0, reset=1795176030",
+            1795176030,
+            1795176030,
+        ),  # seconds in the draft, never an epoch
         ("remaining=0, reset=0", 0, 0),
         ("remaining=0", None, None),
         ("remaining=0, reset", None, None),
@@ -913,5 +1066,11 @@ def test_a_malformed_rate_limit_leaves_it_to_the_next_family():
 
 
 def test_a_timestamp_is_what_datetime_says():
-    for text in ("1969-12-31T23:59:59Z", "2000-02-29T12:34:56.789+05:45", "2400-03-01T00:00:00-23:59"):
-        assert parse_timestamp(text) == pytest.approx(datetime.fromisoformat(text).timestamp(), abs=1e-6)
+    for text in (
+        "1969-12-31T23:59:59Z",
+        "2000-02-29T12:34:56.789+05:45",
+        "2400-03-01T00:00:00-23:59",
+    ):
+        assert parse_timestamp(text) == pytest.approx(
+            datetime.fromisoformat(text).timestamp(), abs=1e-6
+        )

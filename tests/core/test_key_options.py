@@ -23,10 +23,14 @@ def test_the_defaults_are_those_of_the_design() -> None:
 
 
 def test_the_names_it_recognises_are_lower_case() -> None:
-    given = IdempotencyKeys(header="X-Amz-Pay-Idempotency-Key", recognise=["X-Order-Key", "x-order-key"])
+    given = IdempotencyKeys(
+        header="X-Amz-Pay-Idempotency-Key", recognise=["X-Order-Key", "x-order-key"]
+    )
     assert given.recognise == ("X-Order-Key", "x-order-key")
     assert given.recognised == {"x-amz-pay-idempotency-key", "x-order-key"}
-    assert carries_key([("x-amz-pay-idempotency-key", "8e03978e40d543e8bc936894a57f9324")], given.recognised)
+    assert carries_key(
+        [("x-amz-pay-idempotency-key", "8e03978e40d543e8bc936894a57f9324")], given.recognised
+    )
 
 
 ORIGINS = [
@@ -148,7 +152,11 @@ def test_what_is_no_origin_is_refused(given: str) -> None:
             r'recognise must be an iterable of str, got a single str; write \("X-',
         ),
         ({"recognise": b"X-Key"}, TypeError, "got a single bytes"),
-        ({"recognise": None}, TypeError, "recognise must be an iterable of str, got a single NoneType"),
+        (
+            {"recognise": None},
+            TypeError,
+            "recognise must be an iterable of str, got a single NoneType",
+        ),
         ({"recognise": [b"X-Key"]}, TypeError, "recognise must hold only str, got one bytes"),
         (
             {"recognise": ["X-Key", "X Key"]},
@@ -165,7 +173,11 @@ def test_what_is_no_origin_is_refused(given: str) -> None:
         ({"lifetime": float("inf")}, ValueError, "got inf"),
         ({"lifetime": 10**400}, ValueError, "got 1000"),
         ({"lifetime": True}, TypeError, "lifetime must be a number of seconds, got True"),
-        ({"lifetime": "60"}, TypeError, "lifetime must be a number of seconds, got '60'; write 86_400.0"),
+        (
+            {"lifetime": "60"},
+            TypeError,
+            "lifetime must be a number of seconds, got '60'; write 86_400.0",
+        ),
         ({"lifetime": None}, TypeError, "lifetime must be a number of seconds, got None"),
         (
             {"origins": "https://a"},
@@ -231,12 +243,16 @@ def test_each_field_takes_part_in_equality() -> None:
         {"lifetime": 1},
         {"origins": ()},
     ]
-    assert len({IdempotencyKeys(), *(IdempotencyKeys(**fields) for fields in others)}) == 1 + len(others)
+    assert len({IdempotencyKeys(), *(IdempotencyKeys(**fields) for fields in others)}) == 1 + len(
+        others
+    )
 
 
 def test_it_cannot_be_changed() -> None:
     given = IdempotencyKeys(origins=["https://a"])
-    with pytest.raises(AttributeError, match="cannot be changed, so 'lifetime' was not set; make a new one"):
+    with pytest.raises(
+        AttributeError, match="cannot be changed, so 'lifetime' was not set; make a new one"
+    ):
         given.lifetime = 1.0
     with pytest.raises(AttributeError, match="cannot be changed"):
         del given.origins

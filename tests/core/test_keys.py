@@ -1,6 +1,7 @@
 """Idempotency keys: what is sent, what is refused, and which requests carry one.
 
-The corpus states K0-K7 and S1; the tables here are worked out by hand for the clauses it leaves out.
+The corpus states K0-K7 and S1; the tables here are worked out by hand for the clauses it leaves
+out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from forbear.core.keys import (
     serialize,
 )
 
-CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text(encoding="utf-8"))
+CORPUS = json.loads(
+    (Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text(encoding="utf-8")
+)
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 HEX = UUID.replace("-", "")
@@ -168,7 +171,9 @@ def test_a_key_that_is_no_str_is_a_type_error(key: Any) -> None:
 def test_an_unknown_style_or_profile_is_refused_with_the_choices() -> None:
     with pytest.raises(ValueError, match="style must be one of 'raw', 'sf-string', got 'quoted'"):
         serialize("abc", style="quoted")
-    with pytest.raises(ValueError, match=r"profile must be one of 'generic', 'stripe', .*, got 'Stripe'"):
+    with pytest.raises(
+        ValueError, match=r"profile must be one of 'generic', 'stripe', .*, got 'Stripe'"
+    ):
         serialize("abc", profile="Stripe")
     with pytest.raises(ValueError, match="profile must be one of"):
         check_profile("abc", "paypal")
@@ -180,7 +185,9 @@ def test_an_unknown_style_or_profile_is_refused_with_the_choices() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("key", ["", "s3cret-\x07-s3cret", "s3cret" * 50, "s3cretü", "s3cret s3cret\n"])
+@pytest.mark.parametrize(
+    "key", ["", "s3cret-\x07-s3cret", "s3cret" * 50, "s3cretü", "s3cret s3cret\n"]
+)
 def test_messages_never_repeat_a_key(key: str, style: str, profile: str) -> None:
     with pytest.raises(ValueError) as refused:
         serialize(key, style=style, profile=profile)
@@ -437,7 +444,11 @@ REFUSED = [
             UUID[:-1] + "４",  # a fullwidth digit, which int(…, 16) would take
         )
     ),
-    *((profile, key) for profile in PROFILES for key in ("a b", "a\tb", "a\x00b", "a\r\nb", "a\x7fb")),
+    *(
+        (profile, key)
+        for profile in PROFILES
+        for key in ("a b", "a\tb", "a\x00b", "a\r\nb", "a\x7fb")
+    ),
 ]
 
 
@@ -467,11 +478,17 @@ def test_only_the_generic_profile_leaves_spaces_to_the_style(profile: str) -> No
 
 
 def test_messages_of_profiles_say_what_to_do() -> None:
-    with pytest.raises(ValueError, match=r"'adyen' allows at most 64 characters, got 65; use .*generate\("):
+    with pytest.raises(
+        ValueError, match=r"'adyen' allows at most 64 characters, got 65; use .*generate\("
+    ):
         check_profile("k" * 65, "adyen")
-    with pytest.raises(ValueError, match=r"got '\.' at position 1; use .*generate\(profile='amazon-pay'\)"):
+    with pytest.raises(
+        ValueError, match=r"got '\.' at position 1; use .*generate\(profile='amazon-pay'\)"
+    ):
         check_profile("a.b", "amazon-pay")
-    with pytest.raises(ValueError, match=r"8-4-4-4-12 form, got 8 characters of another form; use .*generate\("):
+    with pytest.raises(
+        ValueError, match=r"8-4-4-4-12 form, got 8 characters of another form; use .*generate\("
+    ):
         check_profile("order-17", "repeatability")
     with pytest.raises(ValueError, match=r"UUID of zeros; use .*generate\("):
         check_profile(ZERO, "google-request-id")
@@ -528,7 +545,11 @@ def test_importing_the_keys_costs_no_heavy_module() -> None:
 # --- S1: where a request carries a key --------------------------------------------------------
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
-PLAIN = [("Host", "api.example.com"), ("Accept-Encoding", "gzip"), ("Content-Type", "application/json")]
+PLAIN = [
+    ("Host", "api.example.com"),
+    ("Accept-Encoding", "gzip"),
+    ("Content-Type", "application/json"),
+]
 
 # (id, header lines, is a key, is named so that none is generated)
 LINES: list[tuple[str, list[tuple[str, str]], bool, bool]] = [
@@ -539,7 +560,12 @@ LINES: list[tuple[str, list[tuple[str, str]], bool, bool]] = [
     ("lower", [("idempotency-key", "a")], True, True),
     ("upper", [("IDEMPOTENCY-KEY", "a")], True, True),
     ("quoted", [("Idempotency-Key", '"a"')], True, True),
-    ("unquotable", [("Idempotency-Key", '"a')], True, True),  # judged by S1 only, which is not strict
+    (
+        "unquotable",
+        [("Idempotency-Key", '"a')],
+        True,
+        True,
+    ),  # judged by S1 only, which is not strict
     ("two-in-one-line", [("Idempotency-Key", "a, b")], True, True),
     ("latin-1", [("Idempotency-Key", "ü")], True, True),
     ("padded", [("Idempotency-Key", " \ta\t ")], True, True),
@@ -580,8 +606,18 @@ LINES: list[tuple[str, list[tuple[str, str]], bool, bool]] = [
     ),
     ("oasis-id-alone", [("Repeatability-Request-ID", UUID)], False, True),
     ("oasis-date-alone", [("Repeatability-First-Sent", DATE)], False, False),
-    ("oasis-date-empty", [("Repeatability-Request-ID", UUID), ("Repeatability-First-Sent", "")], False, True),
-    ("oasis-id-empty", [("Repeatability-Request-ID", " "), ("Repeatability-First-Sent", DATE)], False, False),
+    (
+        "oasis-date-empty",
+        [("Repeatability-Request-ID", UUID), ("Repeatability-First-Sent", "")],
+        False,
+        True,
+    ),
+    (
+        "oasis-id-empty",
+        [("Repeatability-Request-ID", " "), ("Repeatability-First-Sent", DATE)],
+        False,
+        False,
+    ),
     (
         "oasis-two-ids",
         [("Repeatability-Request-ID", UUID)] * 2 + [("Repeatability-First-Sent", DATE)],
@@ -594,8 +630,18 @@ LINES: list[tuple[str, list[tuple[str, str]], bool, bool]] = [
         False,
         True,
     ),
-    ("oasis-half-and-draft", [("Repeatability-Request-ID", UUID), ("Idempotency-Key", "a")], True, True),
-    ("oasis-date-and-draft", [("Repeatability-First-Sent", DATE), ("Idempotency-Key", "a")], True, True),
+    (
+        "oasis-half-and-draft",
+        [("Repeatability-Request-ID", UUID), ("Idempotency-Key", "a")],
+        True,
+        True,
+    ),
+    (
+        "oasis-date-and-draft",
+        [("Repeatability-First-Sent", DATE), ("Idempotency-Key", "a")],
+        True,
+        True,
+    ),
     ("request-id", [("X-Request-Id", UUID)], False, False),
     (
         "traceparent",
@@ -604,15 +650,29 @@ LINES: list[tuple[str, list[tuple[str, str]], bool, bool]] = [
         False,
     ),
     ("amz", [("amz-sdk-invocation-id", UUID)], False, False),
-    ("prefix", [("Idempotency-Keys", "a"), ("Idempotency-Ke", "a"), ("Idempotency_Key", "a")], False, False),
+    (
+        "prefix",
+        [("Idempotency-Keys", "a"), ("Idempotency-Ke", "a"), ("Idempotency_Key", "a")],
+        False,
+        False,
+    ),
     ("space-in-name", [("Idempotency-Key ", "a")], False, False),
     ("kelvin-sign", [("Idempotency-\u212aey", "a")], False, False),
-    ("non-ascii-of-that-length", [("Idempotency-Ké ", "a"), ("idempotency-kéy", "a")], False, False),
+    (
+        "non-ascii-of-that-length",
+        [("Idempotency-Ké ", "a"), ("idempotency-kéy", "a")],
+        False,
+        False,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("lines", "is_key", "is_named"), [pytest.param(*row[1:], id=row[0]) for row in LINES])
-def test_which_requests_carry_a_key(lines: list[tuple[str, str]], is_key: bool, is_named: bool) -> None:
+@pytest.mark.parametrize(
+    ("lines", "is_key", "is_named"), [pytest.param(*row[1:], id=row[0]) for row in LINES]
+)
+def test_which_requests_carry_a_key(
+    lines: list[tuple[str, str]], is_key: bool, is_named: bool
+) -> None:
     """Text or raw octets, and a single-pass iterator as well as a list."""
     assert carries_key(lines) is is_key
     assert names_a_key(lines) is is_named
@@ -641,7 +701,9 @@ def test_which_requests_carry_a_key(lines: list[tuple[str, str]], is_key: bool, 
 def test_further_headers_hold_a_key_on_a_single_line(
     lines: list[tuple[str, str]], is_key: bool, is_named: bool
 ) -> None:
-    extra = frozenset({"x-order-key", "idempotency-key", "repeatability-request-id", "repeatability-first-sent"})
+    extra = frozenset(
+        {"x-order-key", "idempotency-key", "repeatability-request-id", "repeatability-first-sent"}
+    )
     for form in (lines, [(name.encode(), value.encode()) for name, value in lines]):
         assert carries_key(form, extra) is is_key
         assert names_a_key(form, extra) is is_named
@@ -650,7 +712,11 @@ def test_further_headers_hold_a_key_on_a_single_line(
 
 def test_octets_and_text_may_be_mixed_without_a_bytes_warning() -> None:
     # b"x" and "x" hash alike, so a set that held both would compare them (python -bb).
-    lines: list[Any] = [(b"Idempotency-Key", "a"), ("Idempotency-Key", b"b"), ("PayPal-Request-Id", b"c")]
+    lines: list[Any] = [
+        (b"Idempotency-Key", "a"),
+        ("Idempotency-Key", b"b"),
+        ("PayPal-Request-Id", b"c"),
+    ]
     assert carries_key(lines[:1])
     assert carries_key(lines[1:2])
     assert not carries_key(lines[:2])

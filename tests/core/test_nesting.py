@@ -1,4 +1,6 @@
-"""What the headers of a request tell of loops above us, and how much time it brings; see the two modules' sources."""
+"""What the headers of a request tell of loops above us, and how much time it brings; see the two
+modules' sources.
+"""
 
 from math import inf
 
@@ -38,8 +40,26 @@ from forbear.core.nesting import ends_outer_loops, retries_above
         # Malformed is as if it were absent.
         *[
             (name, value, 0)
-            for name in ("x-envoy-attempt-count", "x-stainless-retry-count", "grpc-previous-rpc-attempts")
-            for value in ("", " ", "-2", "+2", "2.0", "0x2", "1_0", "two", "²", "٣", "2, 2", "2" * 10, "9" * 5000)
+            for name in (
+                "x-envoy-attempt-count",
+                "x-stainless-retry-count",
+                "grpc-previous-rpc-attempts",
+            )
+            for value in (
+                "",
+                " ",
+                "-2",
+                "+2",
+                "2.0",
+                "0x2",
+                "1_0",
+                "two",
+                "²",
+                "٣",
+                "2, 2",
+                "2" * 10,
+                "9" * 5000,
+            )
         ],
         ("Retry-Attempt", "often", 0),
         ("amz-sdk-request", "attempt=" + "9" * 5000, 0),
@@ -55,10 +75,16 @@ def test_retries_above(name, value, retries):
 
 def test_the_highest_count_holds():
     """Whoever retries, the request is a retry: an SDK's first sending may be a service's fourth."""
-    lines = [("x-stainless-retry-count", "0"), ("retry-attempt", "4"), ("x-envoy-attempt-count", "2")]
+    lines = [
+        ("x-stainless-retry-count", "0"),
+        ("retry-attempt", "4"),
+        ("x-envoy-attempt-count", "2"),
+    ]
     assert retries_above(lines) == 3
     assert retries_above([]) == 0
-    assert retries_above([("retry-attempt", "2"), ("retry-attempt", "5"), ("retry-attempt", "x")]) == 4
+    assert (
+        retries_above([("retry-attempt", "2"), ("retry-attempt", "5"), ("retry-attempt", "x")]) == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +103,21 @@ def test_the_highest_count_holds():
         ("grpc-timeout", "99999999H", 99999999 * 3600.0),
         *[
             ("grpc-timeout", value, inf)
-            for value in ("", "1", "S", "0S", "-1S", "+1S", "1.5S", "1s", "1h", "1 S", "123456789m", "１S", "1SS")
+            for value in (
+                "",
+                "1",
+                "S",
+                "0S",
+                "-1S",
+                "+1S",
+                "1.5S",
+                "1s",
+                "1h",
+                "1 S",
+                "123456789m",
+                "１S",
+                "1SS",
+            )
         ],
         *[
             ("x-envoy-expected-rq-timeout-ms", value, inf)
@@ -94,13 +134,22 @@ def test_seconds_for(name, value, seconds):
 
 def test_the_least_time_holds():
     assert seconds_for([("grpc-timeout", "2S"), ("x-envoy-expected-rq-timeout-ms", "1500")]) == 1.5
-    assert seconds_for([("grpc-timeout", "1S"), ("grpc-timeout", "x"), ("grpc-timeout", "3S")]) == 1.0
+    assert (
+        seconds_for([("grpc-timeout", "1S"), ("grpc-timeout", "x"), ("grpc-timeout", "3S")]) == 1.0
+    )
     assert seconds_for([]) == inf
 
 
 @pytest.mark.parametrize(
     ("seconds", "margin", "left"),
-    [(1.0, 0.05, 0.95), (1.0, 0.0, 1.0), (0.1, 0.05, 0.05), (0.06, 0.05, 0.03), (0.001, 1.0, 0.0005), (inf, 0.05, inf)],
+    [
+        (1.0, 0.05, 0.95),
+        (1.0, 0.0, 1.0),
+        (0.1, 0.05, 0.05),
+        (0.06, 0.05, 0.03),
+        (0.001, 1.0, 0.0005),
+        (inf, 0.05, inf),
+    ],
 )
 def test_a_margin_is_kept_but_never_more_than_half(seconds, margin, left):
     assert shrunk(seconds, margin) == pytest.approx(left)

@@ -106,7 +106,9 @@ def test_retry_after_is_the_servers_word() -> None:
 
 def test_repr_is_one_line_of_state() -> None:
     assert repr(answer(503)) == "<Failure status 503, answered>"
-    assert repr(Failure(K.RESET, Phase.SENT, error="ReadError")) == "<Failure reset ReadError, sent>"
+    assert (
+        repr(Failure(K.RESET, Phase.SENT, error="ReadError")) == "<Failure reset ReadError, sent>"
+    )
 
 
 def test_a_failure_holds_no_exception() -> None:
@@ -126,7 +128,9 @@ def test_a_failure_holds_no_exception() -> None:
     ],
     ids=["Phase", "Fault", "RetrySafety"],
 )
-def test_the_values_of_enums_are_stable_strings(members: type[Phase | Fault | RetrySafety], values: set[str]) -> None:
+def test_the_values_of_enums_are_stable_strings(
+    members: type[Phase | Fault | RetrySafety], values: set[str]
+) -> None:
     assert {member.value for member in members} == values
     assert all(str(member) == member.value for member in members)
 
@@ -193,5 +197,7 @@ def test_what_is_told_of_a_request_is_method_and_origin() -> None:
 def test_outcomes_know_no_http_library() -> None:
     """A strategy can be written and tested without httpx or requests installed."""
     code = "import sys, forbear.core.outcome; print([m for m in ('httpx', 'httpx2', 'requests') if m in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
     assert run.stdout.strip() == "[]"

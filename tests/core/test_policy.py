@@ -76,22 +76,50 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"statuses": 503}, TypeError, "statuses must be a set such as {429, 503}, got 503"),
     ({"statuses": None}, TypeError, "statuses must be a set such as {429, 503}, got None"),
     ({"statuses": "503"}, TypeError, "statuses must be a set such as {429, 503}, got '503'"),
-    ({"statuses": {"503"}}, ValueError, "statuses must hold whole numbers from 400 to 599, got '503'"),
+    (
+        {"statuses": {"503"}},
+        ValueError,
+        "statuses must hold whole numbers from 400 to 599, got '503'",
+    ),
     ({"statuses": {200}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 200"),
     ({"statuses": {600}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 600"),
-    ({"statuses": {True}}, ValueError, "statuses must hold whole numbers from 400 to 599, got True"),
-    ({"hinted_statuses": {302}}, ValueError, "hinted_statuses must hold whole numbers from 400 to 599, got 302"),
+    (
+        {"statuses": {True}},
+        ValueError,
+        "statuses must hold whole numbers from 400 to 599, got True",
+    ),
+    (
+        {"hinted_statuses": {302}},
+        ValueError,
+        "hinted_statuses must hold whole numbers from 400 to 599, got 302",
+    ),
     ({"conflict_with_key": 1}, TypeError, "conflict_with_key must be True or False, got 1"),
     ({"conflict_with_key": None}, TypeError, "conflict_with_key must be True or False, got None"),
-    ({"failures": "reset"}, TypeError, "failures must be a set such as {FailureKind.REFUSED}, got 'reset'"),
-    ({"failures": {FailureKind.CERTIFICATE}}, ValueError, "failures must hold retryable FailureKind members"),
+    (
+        {"failures": "reset"},
+        TypeError,
+        "failures must be a set such as {FailureKind.REFUSED}, got 'reset'",
+    ),
+    (
+        {"failures": {FailureKind.CERTIFICATE}},
+        ValueError,
+        "failures must hold retryable FailureKind members",
+    ),
     ({"failures": {FailureKind.POOL}}, ValueError, "got <FailureKind.POOL: 'pool'>"),
     ({"failures": {FailureKind.STATUS}}, ValueError, "got <FailureKind.STATUS: 'status'>"),
     ({"failures": {ConnectionError}}, ValueError, "got <class 'ConnectionError'>"),
     ({"methods": "GET"}, TypeError, "methods must be a set such as {'GET', 'PUT'}, got 'GET'"),
-    ({"methods": {"get"}}, ValueError, "methods must hold upper-case names such as 'GET', got 'get'"),
+    (
+        {"methods": {"get"}},
+        ValueError,
+        "methods must hold upper-case names such as 'GET', got 'get'",
+    ),
     ({"methods": {""}}, ValueError, "methods must hold upper-case names such as 'GET', got ''"),
-    ({"methods": {b"GET"}}, ValueError, "methods must hold upper-case names such as 'GET', got b'GET'"),
+    (
+        {"methods": {b"GET"}},
+        ValueError,
+        "methods must hold upper-case names such as 'GET', got b'GET'",
+    ),
     (
         {"attempt_timeout": 0},
         ValueError,
@@ -104,24 +132,48 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "total_timeout must be at least 0 and finite, got inf; use None for no limit",
     ),
-    ({"total_timeout": float("nan")}, ValueError, "total_timeout must be at least 0 and finite, got nan"),
+    (
+        {"total_timeout": float("nan")},
+        ValueError,
+        "total_timeout must be at least 0 and finite, got nan",
+    ),
     ({"total_timeout": -0.1}, ValueError, "total_timeout must be at least 0 and finite, got -0.1"),
     ({"total_timeout": True}, TypeError, "total_timeout must be a number of seconds, got True"),
     ({"max_retry_after": None}, TypeError, "max_retry_after must be a number of seconds, got None"),
     ({"max_retry_after": -1}, ValueError, "max_retry_after must be at least 0 and finite, got -1"),
-    ({"max_retry_after": float("inf")}, ValueError, "max_retry_after must be at least 0 and finite, got inf"),
+    (
+        {"max_retry_after": float("inf")},
+        ValueError,
+        "max_retry_after must be at least 0 and finite, got inf",
+    ),
     ({"hints": "respect"}, ValueError, "hints must be one of 'obey', 'ignore', got 'respect'"),
     ({"hints": False}, ValueError, "hints must be one of 'obey', 'ignore', got False"),
-    ({"hint_spread": -0.1}, ValueError, "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %"),
+    (
+        {"hint_spread": -0.1},
+        ValueError,
+        "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %",
+    ),
     ({"hint_spread": float("nan")}, ValueError, "hint_spread must be finite, got nan"),
     ({"hint_spread": None}, TypeError, "hint_spread must be a number, got None"),
-    ({"on_exhausted": "throw"}, ValueError, "on_exhausted must be one of 'return', 'raise', got 'throw'"),
-    ({"retry_on": 503}, TypeError, "RetryPolicy has no field 'retry_on'; its fields are max_attempts, backoff,"),
+    (
+        {"on_exhausted": "throw"},
+        ValueError,
+        "on_exhausted must be one of 'return', 'raise', got 'throw'",
+    ),
+    (
+        {"retry_on": 503},
+        TypeError,
+        "RetryPolicy has no field 'retry_on'; its fields are max_attempts, backoff,",
+    ),
 ]
 
 
 def shown(case: Any) -> str:
-    return "".join(f"{name}={value!r}" for name, value in case.items()) if isinstance(case, dict) else ""
+    return (
+        "".join(f"{name}={value!r}" for name, value in case.items())
+        if isinstance(case, dict)
+        else ""
+    )
 
 
 @pytest.mark.parametrize(("fields", "error", "message"), BAD, ids=shown)
@@ -135,7 +187,9 @@ def test_a_wrong_field_is_told_what_was_given_and_what_to_write(
 
 
 @pytest.mark.parametrize(("fields", "error", "message"), BAD, ids=shown)
-def test_replace_checks_like_the_constructor(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_replace_checks_like_the_constructor(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as caught:
         RetryPolicy().replace(**fields)
     assert message in str(caught.value)
@@ -146,7 +200,9 @@ def test_every_field_has_a_value_that_is_refused() -> None:
     assert set(DEFAULTS) <= refused
 
 
-@pytest.mark.parametrize("name", ["retries", "max_retries", "total", "num_retries", "max_tries", "attempts"])
+@pytest.mark.parametrize(
+    "name", ["retries", "max_retries", "total", "num_retries", "max_tries", "attempts"]
+)
 def test_a_count_of_retries_is_refused_with_the_sum_to_do(name: str) -> None:
     """Other libraries count retries; being off by one in silence would be worse than an error."""
     with pytest.raises(TypeError, match=rf"there is no {name}=;.*max_attempts = retries \+ 1"):
@@ -170,7 +226,9 @@ def test_a_long_value_does_not_drown_the_message() -> None:
 
 
 @pytest.mark.parametrize("field", ["statuses", "hinted_statuses", "failures", "methods"])
-@pytest.mark.parametrize("empty", [(), [], set(), frozenset()], ids=["()", "[]", "set()", "frozenset()"])
+@pytest.mark.parametrize(
+    "empty", [(), [], set(), frozenset()], ids=["()", "[]", "set()", "frozenset()"]
+)
 def test_an_empty_set_means_none_not_the_default(field: str, empty: Any) -> None:
     """``statuses=[]`` must mean none (pitfall 9)."""
     assert getattr(RetryPolicy(**{field: empty}), field) == frozenset()
@@ -232,7 +290,11 @@ def test_a_policy_is_frozen() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [RetryPolicy(), RetryPolicy.gateway(), RetryPolicy(statuses=(), throttle_backoff=Fixed(5.0), total_timeout=1)],
+    [
+        RetryPolicy(),
+        RetryPolicy.gateway(),
+        RetryPolicy(statuses=(), throttle_backoff=Fixed(5.0), total_timeout=1),
+    ],
     ids=["default", "gateway", "own"],
 )
 @pytest.mark.parametrize(
@@ -240,7 +302,10 @@ def test_a_policy_is_frozen() -> None:
     [
         copy.copy,
         copy.deepcopy,
-        *(lambda policy, n=n: pickle.loads(pickle.dumps(policy, n)) for n in range(2, pickle.HIGHEST_PROTOCOL + 1)),
+        *(
+            lambda policy, n=n: pickle.loads(pickle.dumps(policy, n))
+            for n in range(2, pickle.HIGHEST_PROTOCOL + 1)
+        ),
     ],
     ids=["copy", "deepcopy", *(f"pickle{n}" for n in range(2, pickle.HIGHEST_PROTOCOL + 1))],
 )
@@ -264,4 +329,6 @@ def test_repr_is_one_line_that_shows_what_was_set() -> None:
     assert text.startswith("RetryPolicy(max_attempts=2, backoff=Fixed(seconds=1.0), ")
     assert "total_timeout=3.0" in text
     assert "\n" not in text
-    assert text == repr(pickle.loads(pickle.dumps(policy)))  # in the same order, whatever the process
+    assert text == repr(
+        pickle.loads(pickle.dumps(policy))
+    )  # in the same order, whatever the process

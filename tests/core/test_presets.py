@@ -20,7 +20,9 @@ PRESETS = {
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_preset(name: str) -> None:
-    """A preset sets attempts and schedule; everything else is the default, and its docstring argues for it."""
+    """A preset sets attempts and schedule; everything else is the default, and its docstring argues
+    for it.
+    """
     attempts, backoff = PRESETS[name]
     maker = getattr(RetryPolicy, name)
     assert maker() == RetryPolicy(max_attempts=attempts, backoff=backoff)
@@ -42,7 +44,9 @@ def test_disabled_sends_once() -> None:
     ],
     ids=["github", "anthropic", "cloudflare", "two", "none"],
 )
-def test_vendors_add_their_statuses(vendors: tuple[str, ...], statuses: set[int], hinted: set[int]) -> None:
+def test_vendors_add_their_statuses(
+    vendors: tuple[str, ...], statuses: set[int], hinted: set[int]
+) -> None:
     """Opt-in status sets add to what is there; the safety rules stay."""
     plain = RetryPolicy(max_attempts=9)
     policy = plain.for_vendors(*vendors)
@@ -54,20 +58,29 @@ def test_vendors_add_to_a_users_own_set() -> None:
 
 
 def test_an_unknown_vendor_is_told_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="vendor must be one of anthropic, cloudflare, github, got 'acme'"):
+    with pytest.raises(
+        ValueError, match="vendor must be one of anthropic, cloudflare, github, got 'acme'"
+    ):
         RetryPolicy().for_vendors("acme")
 
 
 @pytest.mark.parametrize(
     ("status", "headers", "retried"),
     [
-        # docs.github.com, "Rate limits for the REST API": wait for retry-after, else for x-ratelimit-reset
+        # docs.github.com, "Rate limits for the REST API": wait for retry-after, else for
+        # x-ratelimit-reset
         pytest.param(403, [("retry-after", "60")], True, id="secondary limit"),
         pytest.param(
-            403, [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1767225660")], True, id="primary limit"
+            403,
+            [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1767225660")],
+            True,
+            id="primary limit",
         ),
         pytest.param(
-            403, [("x-ratelimit-remaining", "57"), ("x-ratelimit-reset", "1767225660")], False, id="quota left"
+            403,
+            [("x-ratelimit-remaining", "57"), ("x-ratelimit-reset", "1767225660")],
+            False,
+            id="quota left",
         ),
         pytest.param(403, [], False, id="forbidden"),
         pytest.param(403, [("retry-after", "soon")], False, id="unreadable hint"),
@@ -80,18 +93,25 @@ def test_githubs_403_is_retried_only_when_it_names_a_time(
     """A 403 without a time is a missing permission, and stays one."""
     policy = RetryPolicy().for_vendors("github")
     hint = read_hint(status, headers, now=1_767_225_600.0)
-    assert is_flagged(policy, RequestFacts("GET", "https://api.github.com:443"), status, hint) is retried
+    assert (
+        is_flagged(policy, RequestFacts("GET", "https://api.github.com:443"), status, hint)
+        is retried
+    )
 
 
 def test_a_batch_waits_at_most_102_seconds() -> None:
     """0.1 × (1 + 2 + … + 512) = 102.3 s, no wait reaching the cap of 60."""
     policy = RetryPolicy.batch()
-    waits = [policy.backoff.delay(attempt, 0.0, lambda: 1.0) for attempt in range(1, policy.max_attempts)]
+    waits = [
+        policy.backoff.delay(attempt, 0.0, lambda: 1.0) for attempt in range(1, policy.max_attempts)
+    ]
     assert sum(waits) == pytest.approx(102.3)
 
 
 def test_a_latency_sensitive_call_waits_at_most_30_ms() -> None:
     """10 + 20 ms."""
     policy = RetryPolicy.latency_sensitive()
-    waits = [policy.backoff.delay(attempt, 0.0, lambda: 1.0) for attempt in range(1, policy.max_attempts)]
+    waits = [
+        policy.backoff.delay(attempt, 0.0, lambda: 1.0) for attempt in range(1, policy.max_attempts)
+    ]
     assert sum(waits) == pytest.approx(0.030)

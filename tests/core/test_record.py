@@ -11,13 +11,25 @@ import pytest
 
 import forbear.httpx
 import forbear.httpx2
-from forbear import AttemptRecord, CallRecord, FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
+from forbear import (
+    AttemptRecord,
+    CallRecord,
+    FailureKind,
+    Fixed,
+    Phase,
+    Reason,
+    RetryPolicy,
+    record_of,
+)
 from forbear.core.events import AttemptFailed, GaveUp, RetryScheduled, SucceededAfterRetry
 from forbear.core.outcome import Failure
 from forbear.core.trail import Trail
 from forbear.testing import FakeClock, ScriptedTransport
 
-FAMILIES = [pytest.param(httpx, forbear.httpx, id="httpx"), pytest.param(httpx2, forbear.httpx2, id="httpx2")]
+FAMILIES = [
+    pytest.param(httpx, forbear.httpx, id="httpx"),
+    pytest.param(httpx2, forbear.httpx2, id="httpx2"),
+]
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0), hint_spread=0.0)
 SECRETS = ("hunter2", "s3cret", "/private", "token=", "key-of-mine", "user:", "Bearer", "scripted")
 URL = "https://user:hunter2@api.example:8443/private/path?token=s3cret#part"
@@ -89,7 +101,10 @@ def test_of_the_last_response(module: Any, adapter: Any) -> None:
 @pytest.mark.parametrize(("module", "adapter"), FAMILIES)
 def test_of_the_librarys_own_exception(module: Any, adapter: Any) -> None:
     """The exception is the library's, with the story attached and as a note (PEP 678)."""
-    with a_client(module, adapter, "connect_error") as client, pytest.raises(module.ConnectError) as caught:
+    with (
+        a_client(module, adapter, "connect_error") as client,
+        pytest.raises(module.ConnectError) as caught,
+    ):
         client.get(URL)
     record = record_of(caught.value)
     assert record.reasons == ("ConnectError",) * 3
@@ -105,11 +120,16 @@ class SdkError(Exception):
 
 
 @pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-@pytest.mark.parametrize("way", ["from", "while handling", "from None", "twice", "raise_for_status", "as .response"])
+@pytest.mark.parametrize(
+    "way", ["from", "while handling", "from None", "twice", "raise_for_status", "as .response"]
+)
 def test_of_what_an_sdk_makes_of_it(module: Any, adapter: Any, way: str) -> None:
     """The story is found through the SDK's exception, however it was made."""
     steps = [503] if way in ("raise_for_status", "as .response") else ["connect_error"]
-    with a_client(module, adapter, *steps) as client, pytest.raises((SdkError, module.HTTPError)) as caught:
+    with (
+        a_client(module, adapter, *steps) as client,
+        pytest.raises((SdkError, module.HTTPError)) as caught,
+    ):
         try:
             response = client.get(URL)
             if way == "as .response":
@@ -199,7 +219,14 @@ def test_a_call_of_which_nothing_was_sent_has_no_retries() -> None:
 
 
 def test_records_are_values() -> None:
-    record = CallRecord("GET", "http://a:80", (an_attempt(1, status=503, failure=FailureKind.STATUS),), 0.5, None, None)
+    record = CallRecord(
+        "GET",
+        "http://a:80",
+        (an_attempt(1, status=503, failure=FailureKind.STATUS),),
+        0.5,
+        None,
+        None,
+    )
     assert pickle.loads(pickle.dumps(record)) == record
     with pytest.raises(AttributeError):
         record.elapsed = 1.0  # type: ignore[misc]
@@ -207,16 +234,25 @@ def test_records_are_values() -> None:
 
 @pytest.mark.parametrize(("module", "adapter"), FAMILIES)
 def test_an_exception_keeps_its_story_across_processes(module: Any, adapter: Any) -> None:
-    with a_client(module, adapter, "connect_error") as client, pytest.raises(module.ConnectError) as caught:
+    with (
+        a_client(module, adapter, "connect_error") as client,
+        pytest.raises(module.ConnectError) as caught,
+    ):
         client.post(URL)
     twin = pickle.loads(pickle.dumps(caught.value))
     assert record_of(twin) == record_of(caught.value)
 
 
 @pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-@pytest.mark.parametrize("steps", [(503, 200), (503,), ("connect_error",), ((429, {"Retry-After": "999"}),)])
-def test_nothing_secret_is_recorded_or_told(module: Any, adapter: Any, steps: tuple[Any, ...]) -> None:
-    """Method, origin, status, class names and seconds: no path, query, userinfo, header, body or text (P10)."""
+@pytest.mark.parametrize(
+    "steps", [(503, 200), (503,), ("connect_error",), ((429, {"Retry-After": "999"}),)]
+)
+def test_nothing_secret_is_recorded_or_told(
+    module: Any, adapter: Any, steps: tuple[Any, ...]
+) -> None:
+    """Method, origin, status, class names and seconds: no path, query, userinfo, header, body or
+    text (P10).
+    """
     events: list[Any] = []
     with a_client(module, adapter, *steps, on_event=[events.append]) as client:
         try:

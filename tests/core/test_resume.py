@@ -1,7 +1,7 @@
 """What can be resumed, what is asked for, and which answers are the rest of the same octets.
 
-Expected values follow from RFC 9110: 8.8.2.2 and 13.1.5 (validators), 14.1.2 and 14.4 (ranges), 15.3.7 (206),
-15.5.17 (416). Positions count from 0, so a body of 1000 octets ends at 999.
+Expected values follow from RFC 9110: 8.8.2.2 and 13.1.5 (validators), 14.1.2 and 14.4 (ranges),
+15.3.7 (206), 15.5.17 (416). Positions count from 0, so a body of 1000 octets ends at 999.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ WHOLE = (("Content-Length", "1000"), ("ETag", TAG))
 Lines = tuple[tuple[str, str], ...]
 
 
-def downloaded(status: int = 200, lines: Lines = WHOLE, asked: Lines = (), method: str = "GET") -> Download | None:
+def downloaded(
+    status: int = 200, lines: Lines = WHOLE, asked: Lines = (), method: str = "GET"
+) -> Download | None:
     return download_of(method, asked, status, lines)
 
 
@@ -45,18 +47,56 @@ def rest(told: str, *more: tuple[str, str], tag: str = TAG) -> Lines:
             (0, None, None),
             id="chunked-wins",  # RFC 9112 section 6.3: Transfer-Encoding overrides the Content-Length
         ),
-        pytest.param(200, (("Content-Length", "5, 5"), ("ETag", TAG)), (), (0, 4, 5), id="length-twice-the-same"),
+        pytest.param(
+            200,
+            (("Content-Length", "5, 5"), ("ETag", TAG)),
+            (),
+            (0, 4, 5),
+            id="length-twice-the-same",
+        ),
         pytest.param(200, WHOLE, (("Range", "bytes=10-"),), (0, 999, 1000), id="range-ignored"),
-        pytest.param(200, (*WHOLE, ("Accept-Ranges", "bytes")), (), (0, 999, 1000), id="accept-ranges-bytes"),
-        pytest.param(206, rest("bytes 10-999/1000"), (("Range", "bytes=10-"),), (10, 999, 1000), id="from"),
-        pytest.param(206, rest("bytes 10-99/1000"), (("range", "bytes=10-99"),), (10, 99, 1000), id="from-to"),
-        pytest.param(206, rest("bytes 10-99/*"), (("range", "bytes=10-99"),), (10, 99, None), id="from-to-unknown"),
-        pytest.param(206, rest("bytes 10-999/1000"), (("Range", "bytes=10-5000"),), (10, 999, 1000), id="past-the-end"),
-        pytest.param(206, rest("bytes 900-999/1000"), (("Range", "bytes=-100"),), (900, 999, 1000), id="last-hundred"),
-        pytest.param(206, rest("bytes 0-999/1000"), (("Range", "Bytes=-5000"),), (0, 999, 1000), id="last-more"),
+        pytest.param(
+            200, (*WHOLE, ("Accept-Ranges", "bytes")), (), (0, 999, 1000), id="accept-ranges-bytes"
+        ),
+        pytest.param(
+            206, rest("bytes 10-999/1000"), (("Range", "bytes=10-"),), (10, 999, 1000), id="from"
+        ),
+        pytest.param(
+            206, rest("bytes 10-99/1000"), (("range", "bytes=10-99"),), (10, 99, 1000), id="from-to"
+        ),
+        pytest.param(
+            206,
+            rest("bytes 10-99/*"),
+            (("range", "bytes=10-99"),),
+            (10, 99, None),
+            id="from-to-unknown",
+        ),
+        pytest.param(
+            206,
+            rest("bytes 10-999/1000"),
+            (("Range", "bytes=10-5000"),),
+            (10, 999, 1000),
+            id="past-the-end",
+        ),
+        pytest.param(
+            206,
+            rest("bytes 900-999/1000"),
+            (("Range", "bytes=-100"),),
+            (900, 999, 1000),
+            id="last-hundred",
+        ),
+        pytest.param(
+            206,
+            rest("bytes 0-999/1000"),
+            (("Range", "Bytes=-5000"),),
+            (0, 999, 1000),
+            id="last-more",
+        ),
     ],
 )
-def test_what_a_download_is(status: int, lines: Lines, asked: Lines, expected: tuple[int, int, int]) -> None:
+def test_what_a_download_is(
+    status: int, lines: Lines, asked: Lines, expected: tuple[int, int, int]
+) -> None:
     """Where the body begins and ends in the representation, and how long that is."""
     download = a_download(status, lines, asked)
     assert (download.first, download.last, download.complete) == expected
@@ -71,24 +111,70 @@ def test_what_a_download_is(status: int, lines: Lines, asked: Lines, expected: t
         pytest.param(404, WHOLE, (), "GET", id="404"),
         pytest.param(200, (("Content-Length", "1000"),), (), "GET", id="no-validator"),
         pytest.param(200, (*WHOLE, ("Accept-Ranges", "none")), (), "GET", id="accept-ranges-none"),
-        pytest.param(200, (*WHOLE, ("Accept-Ranges", "lines, None")), (), "GET", id="accept-ranges-list"),
+        pytest.param(
+            200, (*WHOLE, ("Accept-Ranges", "lines, None")), (), "GET", id="accept-ranges-list"
+        ),
         pytest.param(200, (("Content-Length", "5, 6"), ("ETag", TAG)), (), "GET", id="two-lengths"),
         pytest.param(200, (("Content-Length", "+5"), ("ETag", TAG)), (), "GET", id="bad-length"),
-        pytest.param(200, (("Content-Length", "9" * 19), ("ETag", TAG)), (), "GET", id="absurd-length"),
-        pytest.param(206, rest("bytes 10-999/1000"), (), "GET", id="206-unasked"),
-        pytest.param(206, (("ETag", TAG),), (("Range", "bytes=10-"),), "GET", id="206-no-content-range"),
-        pytest.param(206, rest("bytes 0-9/1000"), (("Range", "bytes=0-9,20-29"),), "GET", id="two-ranges"),
-        pytest.param(206, rest("bytes 10-999/1000"), (("Range", "bytes=9-"),), "GET", id="206-other-start"),
-        pytest.param(206, rest("bytes 10-998/1000"), (("Range", "bytes=10-"),), "GET", id="206-short-of-the-end"),
-        pytest.param(206, rest("bytes 10-100/1000"), (("Range", "bytes=10-99"),), "GET", id="206-more-than-asked"),
-        pytest.param(206, rest("bytes 10-98/1000"), (("Range", "bytes=10-99"),), "GET", id="206-less-than-asked"),
-        pytest.param(206, rest("bytes 10-98/*"), (("Range", "bytes=10-99"),), "GET", id="206-less-unknown"),
-        pytest.param(206, rest("bytes 901-999/1000"), (("Range", "bytes=-100"),), "GET", id="206-other-suffix"),
-        pytest.param(206, rest("bytes 900-999/*"), (("Range", "bytes=-100"),), "GET", id="206-suffix-unknown"),
-        pytest.param(206, rest("bytes 900-999/1000"), (("Range", "bytes=-"),), "GET", id="no-range-at-all"),
-        pytest.param(206, rest("lines 10-99/1000"), (("Range", "lines=10-99"),), "GET", id="another-unit"),
         pytest.param(
-            206, rest("bytes 10-99/1000", ("Content-Length", "91")), (("Range", "bytes=10-99"),), "GET", id="206-length"
+            200, (("Content-Length", "9" * 19), ("ETag", TAG)), (), "GET", id="absurd-length"
+        ),
+        pytest.param(206, rest("bytes 10-999/1000"), (), "GET", id="206-unasked"),
+        pytest.param(
+            206, (("ETag", TAG),), (("Range", "bytes=10-"),), "GET", id="206-no-content-range"
+        ),
+        pytest.param(
+            206, rest("bytes 0-9/1000"), (("Range", "bytes=0-9,20-29"),), "GET", id="two-ranges"
+        ),
+        pytest.param(
+            206, rest("bytes 10-999/1000"), (("Range", "bytes=9-"),), "GET", id="206-other-start"
+        ),
+        pytest.param(
+            206,
+            rest("bytes 10-998/1000"),
+            (("Range", "bytes=10-"),),
+            "GET",
+            id="206-short-of-the-end",
+        ),
+        pytest.param(
+            206,
+            rest("bytes 10-100/1000"),
+            (("Range", "bytes=10-99"),),
+            "GET",
+            id="206-more-than-asked",
+        ),
+        pytest.param(
+            206,
+            rest("bytes 10-98/1000"),
+            (("Range", "bytes=10-99"),),
+            "GET",
+            id="206-less-than-asked",
+        ),
+        pytest.param(
+            206, rest("bytes 10-98/*"), (("Range", "bytes=10-99"),), "GET", id="206-less-unknown"
+        ),
+        pytest.param(
+            206,
+            rest("bytes 901-999/1000"),
+            (("Range", "bytes=-100"),),
+            "GET",
+            id="206-other-suffix",
+        ),
+        pytest.param(
+            206, rest("bytes 900-999/*"), (("Range", "bytes=-100"),), "GET", id="206-suffix-unknown"
+        ),
+        pytest.param(
+            206, rest("bytes 900-999/1000"), (("Range", "bytes=-"),), "GET", id="no-range-at-all"
+        ),
+        pytest.param(
+            206, rest("lines 10-99/1000"), (("Range", "lines=10-99"),), "GET", id="another-unit"
+        ),
+        pytest.param(
+            206,
+            rest("bytes 10-99/1000", ("Content-Length", "91")),
+            (("Range", "bytes=10-99"),),
+            "GET",
+            id="206-length",
         ),
         pytest.param(
             206,
@@ -109,9 +195,15 @@ def test_what_cannot_be_resumed(status: int, lines: Lines, asked: Lines, method:
     [
         pytest.param((("ETag", '"a"'),), '"a"', id="tag"),
         pytest.param((("ETag", '""'),), '""', id="empty-tag"),
-        pytest.param((("ETag", '"a"'), ("Last-Modified", NOON), ("Date", NOON)), '"a"', id="tag-before-date"),
+        pytest.param(
+            (("ETag", '"a"'), ("Last-Modified", NOON), ("Date", NOON)), '"a"', id="tag-before-date"
+        ),
         pytest.param((("ETag", 'W/"a"'),), None, id="weak"),
-        pytest.param((("ETag", 'W/"a"'), ("Last-Modified", NOON), ("Date", NOON_AND_1)), None, id="weak-and-date"),
+        pytest.param(
+            (("ETag", 'W/"a"'), ("Last-Modified", NOON), ("Date", NOON_AND_1)),
+            None,
+            id="weak-and-date",
+        ),
         pytest.param((("ETag", "a"),), None, id="unquoted"),
         pytest.param((("ETag", '"'),), None, id="half"),
         pytest.param((("ETag", '"a"b"'),), None, id="quote-inside"),
@@ -121,18 +213,30 @@ def test_what_cannot_be_resumed(status: int, lines: Lines, asked: Lines, method:
         # 8.8.2.2: "a Date value which is at least one second after the Last-Modified value"
         pytest.param((("Last-Modified", NOON), ("Date", NOON_AND_1)), NOON, id="a-second-later"),
         pytest.param((("Last-Modified", NOON), ("Date", NOON)), None, id="same-second"),
-        pytest.param((("Last-Modified", NOON_AND_1), ("Date", NOON)), None, id="modified-in-the-future"),
-        pytest.param((("Last-Modified", NOON),), None, id="no-date"),
-        pytest.param((("Last-Modified", NOON), ("Date", NOON_AND_1), ("Date", NOON_AND_1)), None, id="two-dates"),
-        pytest.param((("Last-Modified", "yesterday"), ("Date", NOON)), None, id="no-http-date"),
-        pytest.param((("Last-Modified", "Fri, 20 Nov 2026 25:00:00 GMT"), ("Date", NOON)), None, id="hour-25"),
         pytest.param(
-            (("Last-Modified", "Friday, 20-Nov-26 12:00:00 GMT"), ("Date", NOON_AND_1)), None, id="century-unknown"
+            (("Last-Modified", NOON_AND_1), ("Date", NOON)), None, id="modified-in-the-future"
+        ),
+        pytest.param((("Last-Modified", NOON),), None, id="no-date"),
+        pytest.param(
+            (("Last-Modified", NOON), ("Date", NOON_AND_1), ("Date", NOON_AND_1)),
+            None,
+            id="two-dates",
+        ),
+        pytest.param((("Last-Modified", "yesterday"), ("Date", NOON)), None, id="no-http-date"),
+        pytest.param(
+            (("Last-Modified", "Fri, 20 Nov 2026 25:00:00 GMT"), ("Date", NOON)), None, id="hour-25"
+        ),
+        pytest.param(
+            (("Last-Modified", "Friday, 20-Nov-26 12:00:00 GMT"), ("Date", NOON_AND_1)),
+            None,
+            id="century-unknown",
         ),
     ],
 )
 def test_only_a_strong_validator_is_sent(lines: Lines, validator: str | None) -> None:
-    """13.1.5: no weak tag, and a date only if there is no tag and it is strong; then the exact string."""
+    """13.1.5: no weak tag, and a date only if there is no tag and it is strong; then the exact
+    string.
+    """
     download = downloaded(lines=(*lines, ("Content-Length", "1000")))
     assert (download and dict(download.fields(10))["If-Range"]) == validator
 
@@ -149,9 +253,14 @@ def test_only_a_strong_validator_is_sent(lines: Lines, validator: str | None) ->
         (206, rest("bytes 900-999/1000"), (("Range", "bytes=-100"),), 5, "bytes=905-"),
     ],
 )
-def test_what_is_asked_for(status: int, lines: Lines, asked: Lines, received: int, wanted: str) -> None:
+def test_what_is_asked_for(
+    status: int, lines: Lines, asked: Lines, received: int, wanted: str
+) -> None:
     """From the first missing octet to the end of what the caller asked for."""
-    assert a_download(status, lines, asked).fields(received) == (("Range", wanted), ("If-Range", TAG))
+    assert a_download(status, lines, asked).fields(received) == (
+        ("Range", wanted),
+        ("If-Range", TAG),
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,9 +282,13 @@ def test_what_is_missing(lines: Lines, received: int, missing: int | None) -> No
     [
         pytest.param(rest("bytes 400-999/1000"), id="plain"),
         pytest.param(rest("bytes 400-999/1000", ("Content-Length", "600")), id="with-length"),
-        pytest.param(rest("BYTES 400-999/1000", ("Content-Encoding", "identity")), id="spelled-otherwise"),
+        pytest.param(
+            rest("BYTES 400-999/1000", ("Content-Encoding", "identity")), id="spelled-otherwise"
+        ),
         pytest.param(rest("bytes 400-999/1000", ("Transfer-Encoding", "chunked")), id="chunked"),
-        pytest.param(tuple((n.encode(), v.encode()) for n, v in rest("bytes 400-999/1000")), id="octets"),
+        pytest.param(
+            tuple((n.encode(), v.encode()) for n, v in rest("bytes 400-999/1000")), id="octets"
+        ),
     ],
 )
 def test_the_rest_is_recognised(lines: Lines) -> None:
@@ -198,25 +311,43 @@ def test_the_rest_is_recognised(lines: Lines) -> None:
         pytest.param(206, rest("bytes 400-999/1001"), id="longer-whole"),
         pytest.param(206, rest("bytes 400-899/900"), id="shorter-whole"),
         pytest.param(206, rest("bytes 400-999/*"), id="whole-untold"),
-        pytest.param(206, rest("bytes 400-999/999"), id="invalid-whole"),  # 14.4: complete must exceed last
+        pytest.param(
+            206, rest("bytes 400-999/999"), id="invalid-whole"
+        ),  # 14.4: complete must exceed last
         pytest.param(206, rest("bytes 400-399/1000"), id="invalid-places"),
         pytest.param(206, rest("bytes */1000"), id="unsatisfied"),
         pytest.param(206, rest("bytes 400-999"), id="no-whole"),
         pytest.param(206, rest("bytes=400-999/1000"), id="no-space"),
         pytest.param(206, rest("items 400-999/1000"), id="other-unit"),
         pytest.param(206, rest("bytes 4e2-999/1000"), id="no-number"),
-        pytest.param(206, rest("bytes 400-999/1000", ("Content-Range", "bytes 400-999/1000")), id="told-twice"),
+        pytest.param(
+            206,
+            rest("bytes 400-999/1000", ("Content-Range", "bytes 400-999/1000")),
+            id="told-twice",
+        ),
         pytest.param(206, (("ETag", TAG),), id="no-content-range"),
         pytest.param(206, (("Content-Range", "bytes 400-999/1000"),), id="no-tag"),
         pytest.param(206, rest("bytes 400-999/1000", tag='"v2"'), id="other-tag"),
         pytest.param(206, rest("bytes 400-999/1000", tag='W/"v1"'), id="weak-tag"),
         pytest.param(206, rest("bytes 400-999/1000", ("ETag", '"v2"')), id="two-tags"),
-        pytest.param(206, rest("bytes 400-999/1000", ("Content-Length", "599")), id="length-differs"),
-        pytest.param(206, rest("bytes 400-999/1000", ("Content-Length", "six")), id="length-malformed"),
-        pytest.param(206, rest("bytes 400-999/1000", ("Content-Encoding", "gzip")), id="encoded-now"),
-        pytest.param(206, rest("bytes 400-999/1000", ("Content-Type", "multipart/byteranges")), id="multipart"),
+        pytest.param(
+            206, rest("bytes 400-999/1000", ("Content-Length", "599")), id="length-differs"
+        ),
+        pytest.param(
+            206, rest("bytes 400-999/1000", ("Content-Length", "six")), id="length-malformed"
+        ),
+        pytest.param(
+            206, rest("bytes 400-999/1000", ("Content-Encoding", "gzip")), id="encoded-now"
+        ),
+        pytest.param(
+            206,
+            rest("bytes 400-999/1000", ("Content-Type", "multipart/byteranges")),
+            id="multipart",
+        ),
         pytest.param(416, (), id="416-untold"),
-        pytest.param(416, (("Content-Range", "bytes */1000"),), id="416-of-the-whole"),  # 600 are missing
+        pytest.param(
+            416, (("Content-Range", "bytes */1000"),), id="416-of-the-whole"
+        ),  # 600 are missing
         pytest.param(416, (("Content-Range", "bytes */400"),), id="416-shorter-whole"),
         pytest.param(416, (("Content-Range", "bytes 0-399/400"),), id="416-with-places"),
     ],
@@ -231,18 +362,25 @@ def test_anything_else_is_not_the_rest(status: int, lines: Lines) -> None:
 def test_an_encoded_body_goes_on_in_the_same_encoding_only() -> None:
     """The identity octets are no continuation of gzip's, whatever the tag says."""
     lines = (*WHOLE, ("Content-Encoding", "GZip"))
-    assert a_download(lines=lines).judge(4, 206, rest("bytes 4-999/1000", ("Content-Encoding", "gzip"))) is (
-        Part.CONTINUES
-    )
+    assert a_download(lines=lines).judge(
+        4, 206, rest("bytes 4-999/1000", ("Content-Encoding", "gzip"))
+    ) is (Part.CONTINUES)
     assert a_download(lines=lines).judge(4, 206, rest("bytes 4-999/1000")) is Part.OTHER
-    assert a_download(lines=lines).judge(4, 206, rest("bytes 4-999/1000", ("Content-Encoding", "br"))) is Part.OTHER
+    assert (
+        a_download(lines=lines).judge(4, 206, rest("bytes 4-999/1000", ("Content-Encoding", "br")))
+        is Part.OTHER
+    )
 
 
 def test_a_date_is_compared_where_it_was_the_validator() -> None:
     lines = (("Content-Length", "1000"), ("Last-Modified", NOON), ("Date", NOON_AND_1))
     told = ("Content-Range", "bytes 400-999/1000")
-    assert a_download(lines=lines).judge(400, 206, (told, ("Last-Modified", NOON))) is Part.CONTINUES
-    assert a_download(lines=lines).judge(400, 206, (told, ("Last-Modified", NOON_AND_1))) is Part.OTHER
+    assert (
+        a_download(lines=lines).judge(400, 206, (told, ("Last-Modified", NOON))) is Part.CONTINUES
+    )
+    assert (
+        a_download(lines=lines).judge(400, 206, (told, ("Last-Modified", NOON_AND_1))) is Part.OTHER
+    )
     assert a_download(lines=lines).judge(400, 206, (told,)) is Part.OTHER
 
 
@@ -250,7 +388,9 @@ def test_a_download_of_unknown_length_learns_it() -> None:
     """The first part tells where the end is, and every later one must tell the same."""
     download = a_download(lines=(("ETag", TAG),))
     assert download.judge(400, 206, rest("bytes 400-899/1000")) is Part.OTHER  # not to the end
-    assert download.judge(400, 206, rest("bytes 400-999/*")) is Part.OTHER  # not known to be the end
+    assert (
+        download.judge(400, 206, rest("bytes 400-999/*")) is Part.OTHER
+    )  # not known to be the end
     assert download.judge(400, 206, rest("bytes 400-999/1000")) is Part.CONTINUES
     assert download.missing(400) == 600
     assert download.judge(500, 206, rest("bytes 500-1000/1001")) is Part.OTHER
@@ -286,11 +426,33 @@ def test_a_download_shows_no_header_value() -> None:
 
 
 values = st.one_of(
-    st.sampled_from([TAG, 'W/"v1"', NOON, "bytes", "none", "bytes 4-9/10", "bytes */10", "gzip", "10", "0-9", "*/*"]),
+    st.sampled_from(
+        [
+            TAG,
+            'W/"v1"',
+            NOON,
+            "bytes",
+            "none",
+            "bytes 4-9/10",
+            "bytes */10",
+            "gzip",
+            "10",
+            "0-9",
+            "*/*",
+        ]
+    ),
     st.text(st.characters(max_codepoint=255), max_size=24),
 )
 names = st.sampled_from(
-    ["ETag", "Content-Range", "Content-Length", "Content-Encoding", "Last-Modified", "Date", "Accept-Ranges"]
+    [
+        "ETag",
+        "Content-Range",
+        "Content-Length",
+        "Content-Encoding",
+        "Last-Modified",
+        "Date",
+        "Accept-Ranges",
+    ]
 )
 header_lines = st.lists(st.tuples(names, values), max_size=6)
 

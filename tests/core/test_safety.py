@@ -1,7 +1,9 @@
-"""Safety: may this request be sent again? Every case of the corpus, and tables for what it leaves out.
+"""Safety: may this request be sent again? Every case of the corpus, and tables for what it leaves
+out.
 
-Cases go through ``Call`` with the default policy, and once more through a real client and transport of
-each family. Exceptions are real objects of the installed libraries, linked as the library links them.
+Cases go through ``Call`` with the default policy, and once more through a real client and transport
+of each family. Exceptions are real objects of the installed libraries, linked as the library links
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from forbear.core.safety import is_replayed
 from forbear.core.verdict import GiveUp, RetryAfter
 from forbear.testing import FakeClock
 
-CORPUS = json.loads((Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8"))
+CORPUS = json.loads(
+    (Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8")
+)
 CASES: list[dict[str, Any]] = CORPUS["cases"]
 FAMILIES = {"httpx": (httpx, forbear.httpx), "httpx2": (httpx2, forbear.httpx2)}
 
@@ -67,7 +71,9 @@ def in_group(name: str) -> list[Any]:
 
 
 def test_every_case_of_the_corpus_is_run_or_counted() -> None:
-    """The cases of requests and urllib3 are classified by adapters of their own, which bring their tests."""
+    """The cases of requests and urllib3 are classified by adapters of their own, which bring their
+    tests.
+    """
     counts = Counter(map(group_of, CASES))
     assert counts == {"status": 68, "httpx": 26, "cancelled": 2, "requests": 14, "urllib3": 10}
     assert counts.total() == len(CASES) == 120
@@ -77,15 +83,21 @@ def body_ready(case: dict[str, Any]) -> bool:
     return case["body"] != "one-shot" or not case["body_read"]
 
 
-def a_call(method: str, headers: Any = (), policy: RetryPolicy | None = None, **limits: Any) -> Call:
+def a_call(
+    method: str, headers: Any = (), policy: RetryPolicy | None = None, **limits: Any
+) -> Call:
     policy = RetryPolicy(max_attempts=4) if policy is None else policy
     lines = [(name, value) for name, value in headers]
-    call = Call(policy, RequestFacts(method, ORIGIN, lines), StandardStrategy(policy), now=0.0, **limits)
+    call = Call(
+        policy, RequestFacts(method, ORIGIN, lines), StandardStrategy(policy), now=0.0, **limits
+    )
     call.sending(0.0)
     return call
 
 
-def assert_as_expected(verdict: RetryAfter | GiveUp | None, call: Call, expect: dict[str, Any]) -> None:
+def assert_as_expected(
+    verdict: RetryAfter | GiveUp | None, call: Call, expect: dict[str, Any]
+) -> None:
     label = expect["reason"]
     assert isinstance(verdict, RetryAfter) is expect["may_retry"]
     if isinstance(verdict, RetryAfter):
@@ -112,7 +124,9 @@ def test_corpus_status(case: dict[str, Any], octets: bool) -> None:
     headers: Any = [(name, value) for name, value in case["outcome"]["headers"]]
     if octets:
         headers = [(name.encode(), value.encode()) for name, value in headers]
-    verdict = call.after_response(case["outcome"]["status"], headers, 0.0, utc_now=UTC, body_ready=body_ready(case))
+    verdict = call.after_response(
+        case["outcome"]["status"], headers, 0.0, utc_now=UTC, body_ready=body_ready(case)
+    )
     assert_as_expected(verdict, call, case["expect"])
 
 
@@ -152,7 +166,9 @@ LINKS = {"cause": link_cause, "argument": link_argument, "both": link_both}
 
 
 def exception_of(outcome: dict[str, Any], family: str, link: str = "both") -> BaseException:
-    """The exception as the library raises it: httpx's from httpcore's, which holds what it came from."""
+    """The exception as the library raises it: httpx's from httpcore's, which holds what it came
+    from.
+    """
     text = outcome.get("message", "")
     error = class_named(outcome["exception"], family)(text)
     outer, inner = error, None
@@ -174,7 +190,10 @@ def test_corpus_exception(case: dict[str, Any], family: str, link: str) -> None:
     failure = FAMILIES[family][1].classify(exception_of(outcome, family, link))
     call = a_call(case["method"], case["headers"])
     verdict = call.after_error(
-        failure, 0.0, body_ready=body_ready(case), delivered=outcome.get("phase", "headers") == "body"
+        failure,
+        0.0,
+        body_ready=body_ready(case),
+        delivered=outcome.get("phase", "headers") == "body",
     )
     assert_as_expected(verdict, call, case["expect"])
 
@@ -196,7 +215,9 @@ def answering(family: str, case: dict[str, Any], sent: list[Any]) -> Any:
             if len(sent) > 1:
                 return module.Response(200)
             if "status" in outcome:
-                return module.Response(outcome["status"], headers=[tuple(line) for line in outcome["headers"]])
+                return module.Response(
+                    outcome["status"], headers=[tuple(line) for line in outcome["headers"]]
+                )
             raise exception_of(outcome, family)
 
     return Inner()
@@ -213,17 +234,26 @@ BODIES: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize(
     "case",
-    [case for case in in_group("status") + in_group("httpx") if case.values[0]["outcome"].get("phase") != "body"],
+    [
+        case
+        for case in in_group("status") + in_group("httpx")
+        if case.values[0]["outcome"].get("phase") != "body"
+    ],
 )
 def test_corpus_through_a_client(case: dict[str, Any], family: str) -> None:
     """What the core decides is what a client does: two sendings or one."""
     module, adapter = FAMILIES[family]
     sent: list[Any] = []
-    transport = adapter.RetryTransport(answering(family, case, sent), clock=FakeClock(), random=lambda: 0.5)
+    transport = adapter.RetryTransport(
+        answering(family, case, sent), clock=FakeClock(), random=lambda: 0.5
+    )
     outcome, expect = case["outcome"], case["expect"]
     with module.Client(transport=transport) as client:
         request = client.build_request(
-            case["method"], "http://origin.example/", headers=case["headers"], content=BODIES[case["body"]]()
+            case["method"],
+            "http://origin.example/",
+            headers=case["headers"],
+            content=BODIES[case["body"]](),
         )
         if "status" in outcome or expect["may_retry"]:
             ended: Any = client.send(request)
@@ -256,17 +286,25 @@ def test_corpus_cancelled(case: dict[str, Any], family: str) -> None:
 # --- S1, S2: methods and keys -----------------------------------------------------------------
 
 
-def after_503(call: Call, headers: Any = (), status: int = 503, **facts: Any) -> RetryAfter | GiveUp | None:
+def after_503(
+    call: Call, headers: Any = (), status: int = 503, **facts: Any
+) -> RetryAfter | GiveUp | None:
     return call.after_response(status, headers, 0.0, utc_now=UTC, **facts)
 
 
 @pytest.mark.parametrize(
     ("method", "replayable"),
     [
-        *((method, True) for method in ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY")),
+        *(
+            (method, True)
+            for method in ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY")
+        ),
         *((method, False) for method in ("POST", "PATCH", "CONNECT")),
         # WebDAV (RFC 4918) and others: unknown here
-        *((method, False) for method in ("PROPFIND", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "PURGE")),
+        *(
+            (method, False)
+            for method in ("PROPFIND", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "PURGE")
+        ),
         # RFC 9110 section 9.1: the method token is case-sensitive
         *((method, False) for method in ("get", "Get", "")),
     ],
@@ -287,18 +325,30 @@ def test_methods(method: str, replayable: bool) -> None:
         pytest.param([("Idempotency-Key", " \t ")], False, id="only padding"),
         pytest.param([("Idempotency-Key", '""')], False, id="empty structured string"),
         pytest.param([("Idempotency-Key", "a"), ("Idempotency-Key", "a")], False, id="two lines"),
-        pytest.param([("Idempotency-Key", "a"), ("idempotency-key", "b")], False, id="two lines in two cases"),
-        pytest.param([("X-Idempotency-Key", "a"), ("X-Idempotency-Key", "b")], False, id="two X- lines"),
+        pytest.param(
+            [("Idempotency-Key", "a"), ("idempotency-key", "b")], False, id="two lines in two cases"
+        ),
+        pytest.param(
+            [("X-Idempotency-Key", "a"), ("X-Idempotency-Key", "b")], False, id="two X- lines"
+        ),
         pytest.param([("X-Idempotency-Key", "")], False, id="empty X-"),
         pytest.param([("PayPal-Request-Id", "a")], True, id="paypal"),
         pytest.param([("PayPal-Request-Id", " ")], False, id="empty paypal"),
         pytest.param([("Repeatability-Request-ID", UUID)], False, id="oasis without its date"),
-        pytest.param([("Repeatability-First-Sent", "Fri, 20 Nov 2026 12:00:00 GMT")], False, id="oasis date alone"),
         pytest.param(
-            [("Repeatability-Request-ID", UUID), ("Repeatability-First-Sent", "")], False, id="oasis with empty date"
+            [("Repeatability-First-Sent", "Fri, 20 Nov 2026 12:00:00 GMT")],
+            False,
+            id="oasis date alone",
+        ),
+        pytest.param(
+            [("Repeatability-Request-ID", UUID), ("Repeatability-First-Sent", "")],
+            False,
+            id="oasis with empty date",
         ),
         pytest.param([("X-Request-Id", UUID)], False, id="request id"),
-        pytest.param([("traceparent", "00-" + "a" * 32 + "-" + "b" * 16 + "-01")], False, id="trace"),
+        pytest.param(
+            [("traceparent", "00-" + "a" * 32 + "-" + "b" * 16 + "-01")], False, id="trace"
+        ),
         pytest.param([("amz-sdk-invocation-id", UUID)], False, id="sdk invocation"),
         pytest.param([("If-Match", '"v1"')], False, id="a precondition is no key"),
         pytest.param([("If-None-Match", "*")], False, id="nor is If-None-Match"),
@@ -329,9 +379,17 @@ def test_a_recognised_name_of_ones_own_is_a_key() -> None:
         ("POST", (), Failure(FailureKind.UNPROCESSED, Phase.UNSENT), Reason.BODY_CONSUMED),
         ("POST", (), Failure(FailureKind.RESET, Phase.SENT), Reason.METHOD_NOT_REPLAYABLE),
     ],
-    ids=["put", "post with key", "post unsent", "post unprocessed", "post: the method is said first"],
+    ids=[
+        "put",
+        "post with key",
+        "post unsent",
+        "post unprocessed",
+        "post: the method is said first",
+    ],
 )
-def test_a_body_that_was_pulled_is_not_sent_again(method: str, headers: Any, failure: Failure, reason: Reason) -> None:
+def test_a_body_that_was_pulled_is_not_sent_again(
+    method: str, headers: Any, failure: Failure, reason: Reason
+) -> None:
     """Never an empty or half body, whatever else would allow the retry."""
     assert a_call(method, headers).after_error(failure, 0.0, body_ready=False) == GiveUp(reason)
 
@@ -341,7 +399,9 @@ def test_a_body_that_was_pulled_is_not_sent_again(method: str, headers: Any, fai
 RETRYABLE = {408, 425, 429, 500, 502, 503, 504}
 
 
-@pytest.mark.parametrize("status", [*range(100, 600, 7), *range(400, 432), *range(500, 531), 600, 999])
+@pytest.mark.parametrize(
+    "status", [*range(100, 600, 7), *range(400, 432), *range(500, 531), 600, 999]
+)
 def test_statuses(status: int) -> None:
     """Seven statuses are retried by default; every other is final."""
     verdict = after_503(a_call("GET"), status=status)
@@ -350,9 +410,13 @@ def test_statuses(status: int) -> None:
         assert verdict is None
 
 
-@pytest.mark.parametrize("status", [200, 202, 301, 307, 400, 403, 404, 409, 413, 421, 501, 505, 507, 520, 524, 529])
+@pytest.mark.parametrize(
+    "status", [200, 202, 301, 307, 400, 403, 404, 409, 413, 421, 501, 505, 507, 520, 524, 529]
+)
 def test_a_retry_after_does_not_make_a_status_retryable(status: int) -> None:
-    """azure-core repeats a 400 that has Retry-After; that is a wait for a request that will fail again."""
+    """azure-core repeats a 400 that has Retry-After; that is a wait for a request that will fail
+    again.
+    """
     assert after_503(a_call("GET"), [("Retry-After", "1")], status) is None
 
 
@@ -372,7 +436,14 @@ def test_no_status_by_itself_makes_a_post_safe(status: int) -> None:
         ("POST", KEY, RetryPolicy(conflict_with_key=False), False),
         ("PUT", (), RetryPolicy(statuses={409}), True),
     ],
-    ids=["post, key", "put, key", "put, no key", "post, no key", "switched off", "asked for in statuses"],
+    ids=[
+        "post, key",
+        "put, key",
+        "put, no key",
+        "post, no key",
+        "switched off",
+        "asked for in statuses",
+    ],
 )
 def test_409_waits_for_the_first_request_only_with_a_key(
     method: str, headers: Any, policy: RetryPolicy, retried: bool
@@ -393,13 +464,23 @@ NO, YES, NONE = Reason.SERVER_SAID_NO, "retry", None
         pytest.param(503, [("X-Should-Retry", "FALSE")], NO, id="no, upper case"),
         pytest.param(503, [("stripe-should-retry", "false")], NO, id="stripe says no"),
         pytest.param(
-            503, [("x-should-retry", "true"), ("stripe-should-retry", "false")], NO, id="any no beats any yes"
+            503,
+            [("x-should-retry", "true"), ("stripe-should-retry", "false")],
+            NO,
+            id="any no beats any yes",
         ),
         pytest.param(503, [("x-should-retry", "true, false")], NO, id="both in one line"),
-        pytest.param(503, [("Retry-After", "1"), ("x-should-retry", "false")], NO, id="no beats a hint"),
+        pytest.param(
+            503, [("Retry-After", "1"), ("x-should-retry", "false")], NO, id="no beats a hint"
+        ),
         pytest.param(503, [("grpc-retry-pushback-ms", "-1")], NO, id="negative pushback"),
         pytest.param(503, [("grpc-retry-pushback-ms", "soon")], NO, id="unreadable pushback"),
-        pytest.param(503, [("grpc-retry-pushback-ms", "-1"), ("x-should-retry", "true")], NO, id="pushback beats yes"),
+        pytest.param(
+            503,
+            [("grpc-retry-pushback-ms", "-1"), ("x-should-retry", "true")],
+            NO,
+            id="pushback beats yes",
+        ),
         pytest.param(503, [("grpc-retry-pushback-ms", "10")], YES, id="pushback with a time"),
         pytest.param(503, [("x-should-retry", "maybe")], YES, id="neither yes nor no"),
         pytest.param(404, [("x-should-retry", "true")], YES, id="yes makes any error retryable"),
@@ -412,7 +493,9 @@ NO, YES, NONE = Reason.SERVER_SAID_NO, "retry", None
 )
 @pytest.mark.parametrize("hints", ["obey", "ignore"])
 def test_advice(status: int, headers: list[tuple[str, str]], expected: Any, hints: Any) -> None:
-    """The server's explicit no is always obeyed, also with ``hints="ignore"``; its yes widens statuses only."""
+    """The server's explicit no is always obeyed, also with ``hints="ignore"``; its yes widens
+    statuses only.
+    """
     verdict = after_503(a_call("GET", (), RetryPolicy(hints=hints)), headers, status)
     if expected == YES:
         assert isinstance(verdict, RetryAfter)
@@ -435,20 +518,45 @@ REPLAYED = ("Idempotent-Replayed", "true")
     ("method", "key", "status", "headers", "expected"),
     [
         pytest.param("POST", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="stored 500"),
-        pytest.param("PUT", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="also of an idempotent method"),
+        pytest.param(
+            "PUT", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="also of an idempotent method"
+        ),
         pytest.param("POST", KEY, 409, [REPLAYED], Reason.REPLAYED_RESPONSE, id="stored conflict"),
-        pytest.param("POST", KEY, 500, [("idempotent-replayed", " TRUE ")], Reason.REPLAYED_RESPONSE, id="spelling"),
+        pytest.param(
+            "POST",
+            KEY,
+            500,
+            [("idempotent-replayed", " TRUE ")],
+            Reason.REPLAYED_RESPONSE,
+            id="spelling",
+        ),
         pytest.param("POST", KEY, 500, [("Idempotent-Replayed", "false")], YES, id="false"),
         pytest.param("POST", KEY, 500, [("Idempotent-Replayed", "1")], YES, id="1 is not true"),
         pytest.param("POST", KEY, 500, [("Idempotent-Replayed", "")], YES, id="empty"),
         pytest.param("GET", (), 500, [REPLAYED], YES, id="no key, so not ours"),
-        pytest.param("POST", KEY, 500, [REPLAYED, ("x-should-retry", "true")], YES, id="explicit yes outranks it"),
-        pytest.param("POST", KEY, 500, [REPLAYED, ("x-should-retry", "false")], NO, id="explicit no is the reason"),
+        pytest.param(
+            "POST",
+            KEY,
+            500,
+            [REPLAYED, ("x-should-retry", "true")],
+            YES,
+            id="explicit yes outranks it",
+        ),
+        pytest.param(
+            "POST",
+            KEY,
+            500,
+            [REPLAYED, ("x-should-retry", "false")],
+            NO,
+            id="explicit no is the reason",
+        ),
         pytest.param("POST", KEY, 422, [REPLAYED], NONE, id="what is final is accepted"),
         pytest.param("POST", KEY, 201, [REPLAYED], NONE, id="a stored success is a success"),
     ],
 )
-def test_replayed(method: str, key: Any, status: int, headers: list[tuple[str, str]], expected: Any) -> None:
+def test_replayed(
+    method: str, key: Any, status: int, headers: list[tuple[str, str]], expected: Any
+) -> None:
     """The same key would bring the same stored answer again (Stripe API v1)."""
     verdict = after_503(a_call(method, key), headers, status)
     if expected == YES:
@@ -470,7 +578,9 @@ def test_replayed_is_read_from_text_and_octets(form: Callable[[str], Any]) -> No
 
 def chained(family: str, *links: Any) -> BaseException:
     """Exceptions from outermost to innermost; the names of classes of a family are completed."""
-    made = [link if isinstance(link, BaseException) else class_named(link, family)("") for link in links]
+    made = [
+        link if isinstance(link, BaseException) else class_named(link, family)("") for link in links
+    ]
     for outer, inner in pairwise(made):
         outer.__cause__ = inner
     return made[0]
@@ -542,7 +652,9 @@ def test_classify(links: list[Any], kind: str, phase: str) -> None:
     assert (failure.kind, failure.phase) == (kind, phase)
 
 
-@pytest.mark.parametrize(("links", "kind", "phase"), [case for case in KINDS if isinstance(case.values[0][0], str)])
+@pytest.mark.parametrize(
+    ("links", "kind", "phase"), [case for case in KINDS if isinstance(case.values[0][0], str)]
+)
 def test_classify_of_httpx2(links: list[Any], kind: str, phase: str) -> None:
     failure = forbear.httpx2.classify(chained("httpx2", *links))
     assert (failure.kind, failure.phase) == (kind, phase)
@@ -550,7 +662,9 @@ def test_classify_of_httpx2(links: list[Any], kind: str, phase: str) -> None:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_other_familys_exceptions_are_not_ones_own(family: str) -> None:
-    """No class is shared, so what another library raised proves nothing about this one's request."""
+    """No class is shared, so what another library raised proves nothing about this one's
+    request.
+    """
     other = "httpx" if family == "httpx2" else "httpx2"
     failure = FAMILIES[family][1].classify(FAMILIES[other][0].ConnectError(""))
     assert failure.kind is FailureKind.UNKNOWN
@@ -575,7 +689,9 @@ def test_the_other_familys_exceptions_are_not_ones_own(family: str) -> None:
 )
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_proxy_that_refused_will_refuse_again(text: str, kind: str, family: str) -> None:
-    """S9: CONNECT answered with 4xx is final; anything else of a proxy comes before the origin saw anything."""
+    """S9: CONNECT answered with 4xx is final; anything else of a proxy comes before the origin saw
+    anything.
+    """
     module, adapter = FAMILIES[family]
     error = module.ProxyError(text)
     error.__cause__ = class_named("httpcore.ProxyError", family)(text)
@@ -586,13 +702,32 @@ def test_a_proxy_that_refused_will_refuse_again(text: str, kind: str, family: st
 @pytest.mark.parametrize(
     ("event", "kind"),
     [
-        # RFC 9113 section 7: REFUSED_STREAM 7, CANCEL 8, ENHANCE_YOUR_CALM 11, INTERNAL_ERROR 2, HTTP_1_1_REQUIRED 13
-        ({"event": "StreamReset", "stream_id": 1, "error_code": 7, "remote_reset": True}, "unprocessed"),
-        ({"event": "StreamReset", "stream_id": 1, "error_code": 7, "remote_reset": False}, "protocol"),
-        ({"event": "StreamReset", "stream_id": 1, "error_code": 8, "remote_reset": True}, "protocol"),
-        ({"event": "StreamReset", "stream_id": 1, "error_code": 11, "remote_reset": True}, "protocol"),
-        ({"event": "StreamReset", "stream_id": 1, "error_code": 2, "remote_reset": True}, "protocol"),
-        ({"event": "StreamReset", "stream_id": 1, "error_code": 13, "remote_reset": True}, "protocol"),
+        # RFC 9113 section 7: REFUSED_STREAM 7, CANCEL 8, ENHANCE_YOUR_CALM 11, INTERNAL_ERROR 2,
+        # HTTP_1_1_REQUIRED 13
+        (
+            {"event": "StreamReset", "stream_id": 1, "error_code": 7, "remote_reset": True},
+            "unprocessed",
+        ),
+        (
+            {"event": "StreamReset", "stream_id": 1, "error_code": 7, "remote_reset": False},
+            "protocol",
+        ),
+        (
+            {"event": "StreamReset", "stream_id": 1, "error_code": 8, "remote_reset": True},
+            "protocol",
+        ),
+        (
+            {"event": "StreamReset", "stream_id": 1, "error_code": 11, "remote_reset": True},
+            "protocol",
+        ),
+        (
+            {"event": "StreamReset", "stream_id": 1, "error_code": 2, "remote_reset": True},
+            "protocol",
+        ),
+        (
+            {"event": "StreamReset", "stream_id": 1, "error_code": 13, "remote_reset": True},
+            "protocol",
+        ),
         # section 6.8: streams above the last identifier were not processed; 0: none was
         ({"event": "ConnectionTerminated", "error_code": 0, "last_stream_id": 0}, "unprocessed"),
         ({"event": "ConnectionTerminated", "error_code": 11, "last_stream_id": 0}, "unprocessed"),
@@ -603,7 +738,9 @@ def test_a_proxy_that_refused_will_refuse_again(text: str, kind: str, family: st
 )
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_what_http2_says_about_a_stream(event: dict[str, Any], kind: str, family: str) -> None:
-    """REFUSED_STREAM by the peer and GOAWAY(0) are proof that nothing was processed; nothing else is."""
+    """REFUSED_STREAM by the peer and GOAWAY(0) are proof that nothing was processed; nothing else
+    is.
+    """
     outcome = {"exception": "httpx.RemoteProtocolError", "wraps": ["httpcore.RemoteProtocolError"]}
     failure = FAMILIES[family][1].classify(exception_of({**outcome, "h2": event}, family))
     # Not a reset either: ENHANCE_YOUR_CALM is no momentary cause that asks for an immediate retry.
@@ -613,7 +750,8 @@ def test_what_http2_says_about_a_stream(event: dict[str, Any], kind: str, family
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("handled", ["certificate", "goaway", "dns"])
 def test_an_error_that_the_caller_is_handling_is_not_the_cause(family: str, handled: str) -> None:
-    """A fallback request inside ``except`` is judged by its own failure, not by the one being handled.
+    """A fallback request inside ``except`` is judged by its own failure, not by the one being
+    handled.
 
     Python links the error being handled to every new one as ``__context__``.
     """
@@ -654,7 +792,9 @@ def test_an_error_that_the_caller_is_handling_is_not_the_cause(family: str, hand
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_foreign_transport_that_forgets_from_proves_nothing(family: str) -> None:
-    """``except aiohttp…: raise httpx.ConnectTimeout(…)`` without ``from`` may follow a request that was read."""
+    """``except aiohttp…: raise httpx.ConnectTimeout(…)`` without ``from`` may follow a request that
+    was read.
+    """
     module, adapter = FAMILIES[family]
     with pytest.raises(module.ConnectTimeout) as caught:
         try:
@@ -677,7 +817,10 @@ def test_a_circle_of_causes_ends(family: str) -> None:
 def test_our_own_refusals_are_permanent(family: str, name: str) -> None:
     """An outer loop must not retry what forbear refused."""
     adapter = FAMILIES[family][1]
-    assert adapter.classify(getattr(adapter, name)("…", reason=Reason.DEADLINE)).kind is FailureKind.PERMANENT
+    assert (
+        adapter.classify(getattr(adapter, name)("…", reason=Reason.DEADLINE)).kind
+        is FailureKind.PERMANENT
+    )
 
 
 NEVER = {
@@ -697,7 +840,9 @@ def test_what_can_never_succeed_is_never_repeated(kind: str, phase: Phase) -> No
     assert verdict == GiveUp(NEVER[kind])
 
 
-@pytest.mark.parametrize("kind", sorted(set(FailureKind) - {FailureKind.STATUS} - {FailureKind(k) for k in NEVER}))
+@pytest.mark.parametrize(
+    "kind", sorted(set(FailureKind) - {FailureKind.STATUS} - {FailureKind(k) for k in NEVER})
+)
 @pytest.mark.parametrize(
     ("method", "headers", "phase", "reason"),
     [
@@ -710,8 +855,12 @@ def test_what_can_never_succeed_is_never_repeated(kind: str, phase: Phase) -> No
     ],
     ids=["post unsent", "patch unsent", "post sent", "post with key", "delete sent", "lock sent"],
 )
-def test_sent_and_unsent(kind: FailureKind, method: str, headers: Any, phase: Phase, reason: Reason | None) -> None:
-    """S8 and S10: what was not sent may go again for any method; the rest needs a method or a key."""
+def test_sent_and_unsent(
+    kind: FailureKind, method: str, headers: Any, phase: Phase, reason: Reason | None
+) -> None:
+    """S8 and S10: what was not sent may go again for any method; the rest needs a method or a
+    key.
+    """
     verdict = a_call(method, headers).after_error(Failure(kind, phase), 0.0)
     assert isinstance(verdict, RetryAfter) if reason is None else verdict == GiveUp(reason)
 
@@ -719,7 +868,9 @@ def test_sent_and_unsent(kind: FailureKind, method: str, headers: Any, phase: Ph
 @pytest.mark.parametrize("kind", ["reset", "read-timeout", "protocol", "timeout"])
 def test_a_delivered_response_is_never_sent_for_again(kind: str) -> None:
     """S11: the caller may have used half of it."""
-    verdict = a_call("GET").after_error(Failure(FailureKind(kind), Phase.ANSWERED), 0.0, delivered=True)
+    verdict = a_call("GET").after_error(
+        Failure(FailureKind(kind), Phase.ANSWERED), 0.0, delivered=True
+    )
     assert verdict == GiveUp(Reason.RESPONSE_DELIVERED)
 
 
@@ -732,4 +883,8 @@ def test_classify_takes_anything() -> None:
 def every_builtin_exception() -> Iterator[BaseException]:
     for cls in vars(builtins).values():
         if isinstance(cls, type) and issubclass(cls, BaseException):
-            yield cls.__new__(cls, "", [ValueError()]) if issubclass(cls, BaseExceptionGroup) else cls.__new__(cls)
+            yield (
+                cls.__new__(cls, "", [ValueError()])
+                if issubclass(cls, BaseExceptionGroup)
+                else cls.__new__(cls)
+            )

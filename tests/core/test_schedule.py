@@ -38,7 +38,10 @@ class Longer:
         # [0, base × 2 ** (n - 1)], never above the cap
         (Exponential(0.5, 3.0, jitter="full"), [(0, 0.5), (0, 1), (0, 2), (0, 3), (0, 3)]),
         # its upper half
-        (Exponential(0.5, 3.0, jitter="equal"), [(0.25, 0.5), (0.5, 1), (1, 2), (1.5, 3), (1.5, 3)]),
+        (
+            Exponential(0.5, 3.0, jitter="equal"),
+            [(0.25, 0.5), (0.5, 1), (1, 2), (1.5, 3), (1.5, 3)],
+        ),
         (Exponential(0.5, 3.0, jitter="none"), [(0.5, 0.5), (1, 1), (2, 2), (3, 3), (3, 3)]),
         # 1 ± 0.25, 2 ± 0.5, 4 ± 1, of which nothing above 4 is left
         (Exponential(1.0, 4.0, jitter=0.25), [(0.75, 1.25), (1.5, 2.5), (3, 4), (3, 4)]),
@@ -84,7 +87,9 @@ def test_a_schedule_that_answers_no_time_is_named(answer):
             return "Broken()"
 
     policy = RetryPolicy(max_attempts=2, backoff=Broken())
-    with pytest.raises(ValueError, match=r"the backoff Broken\(\) answers (-1.0|nan|inf) for attempt 1"):
+    with pytest.raises(
+        ValueError, match=r"the backoff Broken\(\) answers (-1.0|nan|inf) for attempt 1"
+    ):
         policy.worst_case(attempt_timeout=1.0)
 
 
@@ -122,13 +127,18 @@ def test_the_spread_of_a_short_hint_is_that_of_a_second():
 def test_the_longer_of_hint_and_backoff_counts():
     """max(3, 1), max(3, 2), max(3, 4), max(3, 8)"""
     policy = RetryPolicy(
-        max_attempts=5, backoff=Exponential(1.0, 30.0, jitter="none"), max_retry_after=3.0, hint_spread=0.0
+        max_attempts=5,
+        backoff=Exponential(1.0, 30.0, jitter="none"),
+        max_retry_after=3.0,
+        hint_spread=0.0,
     )
     assert policy.worst_case(attempt_timeout=0.0) == 3 + 3 + 4 + 8
 
 
 def test_a_hint_lengthens_a_wait_and_not_the_next_draw():
-    """Drawn are at most 3, 9 and 27 s, each from the draw before; the server asks for 10 each time."""
+    """Drawn are at most 3, 9 and 27 s, each from the draw before; the server asks for 10 each
+    time.
+    """
     policy = RetryPolicy(
         max_attempts=4,
         backoff=Exponential(1.0, 100.0, jitter="decorrelated"),
@@ -201,7 +211,9 @@ def test_no_call_waits_longer(asked, attempts, jitter, throttled, spread, draws)
     )
     steps = [503 if seconds is None else (503, {"Retry-After": str(seconds)}) for seconds in asked]
     clock, numbers = FakeClock(), iter(draws)
-    transport = RetryTransport(ScriptedTransport(steps), policy=policy, clock=clock, random=lambda: next(numbers))
+    transport = RetryTransport(
+        ScriptedTransport(steps), policy=policy, clock=clock, random=lambda: next(numbers)
+    )
     with httpx.Client(transport=transport) as client:
         client.get("https://origin.example/")
     assert sum(clock.sleeps) <= policy.worst_case(attempt_timeout=0.0) + 1e-9

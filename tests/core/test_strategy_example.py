@@ -25,7 +25,9 @@ class TwoRetriesPerMinute:
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         return RetryToken()
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         if latest < 1.0:
             raise RetryRefused(Reason.DEADLINE, retry_after=1.0)
         with self._lock:
@@ -33,7 +35,10 @@ class TwoRetriesPerMinute:
             if len(self._bought) == 2:
                 raise RetryRefused(Reason.BUDGET_EXHAUSTED)
             self._bought.append(now)
-        token.delay, token.state = 1.0, token.attempts  # the delay is lifted to what the server asked for
+        token.delay, token.state = (
+            1.0,
+            token.attempts,
+        )  # the delay is lifted to what the server asked for
         return token
 
     def record_success(self, token: RetryToken, now: float) -> None: ...
@@ -94,7 +99,9 @@ def test_the_readme_shows_this_one() -> None:
 def test_the_safety_rules_are_not_the_strategys() -> None:
     """A POST without a key is not repeated, whatever the strategy would allow."""
     strategy, inner = TwoRetriesPerMinute(), ScriptedTransport([503, 200])
-    with httpx.Client(transport=RetryTransport(inner, strategy=strategy, clock=FakeClock())) as client:
+    with httpx.Client(
+        transport=RetryTransport(inner, strategy=strategy, clock=FakeClock())
+    ) as client:
         assert client.post("http://api.example/", content=b"x").status_code == 503
     assert len(inner.requests) == 1
 

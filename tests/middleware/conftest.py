@@ -13,7 +13,9 @@ URL = "http://backend.example/"
 
 
 class Backend:
-    """A server that answers by a script, and clients of forbear that ask it; a call is 4 attempts if it fails."""
+    """A server that answers by a script, and clients of forbear that ask it; a call is 4 attempts
+    if it fails.
+    """
 
     def __init__(self, steps, **options):
         self.clock = FakeClock()
@@ -35,7 +37,9 @@ class Backend:
 
     def said(self, name):
         """Of each request: a header."""
-        return [request.headers.get(name) for request in [*self.script.requests, *self.adapted.requests]]
+        return [
+            request.headers.get(name) for request in [*self.script.requests, *self.adapted.requests]
+        ]
 
     def get(self, **named):
         return self.client.get(URL, **named)

@@ -36,7 +36,9 @@ async def ask(app, headers=(), *, kind="http", **scope):
         sent.append(message)
 
     lines = [(name.encode(), value.encode()) for name, value in dict(headers).items()]
-    await app({"type": kind, "method": "GET", "path": "/", "headers": lines, **scope}, receive, send)
+    await app(
+        {"type": kind, "method": "GET", "path": "/", "headers": lines, **scope}, receive, send
+    )
     return sent
 
 
@@ -60,7 +62,9 @@ def mark_of(messages):
 
 
 async def test_calls_made_for_a_retry_are_sent_once(backend, headers, attempts):
-    """By each of the five headers, as its source numbers it; a first sending has all its attempts."""
+    """By each of the five headers, as its source numbers it; a first sending has all its
+    attempts.
+    """
     calls = backend([503])
     await ask(RetryContextMiddleware(answering(calls.aget)), headers)
     assert calls.sent == attempts
@@ -76,11 +80,15 @@ async def test_the_record_says_why(backend):
         records.append(forbear.record_of(await calls.aget()))
 
     await ask(RetryContextMiddleware(answering(work)), {"retry-attempt": "2"})
-    assert [(record.reason, len(record.attempts)) for record in records] == [(Reason.NESTED_CALL, 1)]
+    assert [(record.reason, len(record.attempts)) for record in records] == [
+        (Reason.NESTED_CALL, 1)
+    ]
 
 
 async def test_no_setting_is_above_it(backend):
-    """Like a deadline it is a bound, not a default: override, the request's own policy, after an error too."""
+    """Like a deadline it is a bound, not a default: override, the request's own policy, after an
+    error too.
+    """
     calls = backend([503, "read_error"])
 
     async def work():
@@ -95,7 +103,9 @@ async def test_no_setting_is_above_it(backend):
 
 async def test_a_strategy_of_ones_own_is_bound_too(backend):
     """It is not asked for a second attempt."""
-    strategy = forbear.StandardStrategy(forbear.RetryPolicy(max_attempts=9), budget=None, random=lambda: 0.0)
+    strategy = forbear.StandardStrategy(
+        forbear.RetryPolicy(max_attempts=9), budget=None, random=lambda: 0.0
+    )
     calls = backend([503], strategy=strategy)
     await ask(RetryContextMiddleware(answering(calls.aget)), {"retry-attempt": "2"})
     assert calls.sent == 1
@@ -156,13 +166,16 @@ async def test_other_scopes_are_handed_through(kind):
 
 
 async def test_one_service_inside_another_ones_context(backend):
-    """Called without a socket in between, the inner request is part of the outer one: a retry, with its deadline.
+    """Called without a socket in between, the inner request is part of the outer one: a retry, with
+    its deadline.
 
     The clocks differ: of the outer one's 2 s 1 is over when the inner one reads its own.
     """
     calls = backend([200])
     outer_clock = FakeClock()
-    inner = RetryContextMiddleware(answering(calls.aget), clock=calls.clock, announce_deadline=True, margin=0)
+    inner = RetryContextMiddleware(
+        answering(calls.aget), clock=calls.clock, announce_deadline=True, margin=0
+    )
 
     async def work():
         calls.clock.advance(100.0)
@@ -181,7 +194,9 @@ async def test_one_service_inside_another_ones_context(backend):
 
 
 async def test_a_request_that_asks_nothing_leaves_first_attempts_alone(backend):
-    """No retry, no deadline: a call that succeeds takes the fast door, and its failures are heard all the same."""
+    """No retry, no deadline: a call that succeeds takes the fast door, and its failures are heard
+    all the same.
+    """
     calls = backend([200, 503])
     transport = calls.aclient._transport
     made, transport._exchange = transport._exchange, None  # making one would raise
@@ -211,7 +226,9 @@ async def test_a_request_that_is_off_says_nothing(backend):
     """extensions={"forbear": False} is forwarded untouched, whatever it is made for."""
     calls = backend([503], announce_attempts=True)
     off = {"extensions": {"forbear": False}}
-    app = RetryContextMiddleware(answering(lambda: calls.aget(**off)), announce_deadline=True, clock=calls.clock)
+    app = RetryContextMiddleware(
+        answering(lambda: calls.aget(**off)), announce_deadline=True, clock=calls.clock
+    )
     await ask(app, {"retry-attempt": "2", "grpc-timeout": "1S"})
     assert calls.said("retry-attempt") == calls.said("x-envoy-expected-rq-timeout-ms") == [None]
 
@@ -224,9 +241,13 @@ async def test_a_request_that_is_off_says_nothing(backend):
     [
         pytest.param({"x-envoy-expected-rq-timeout-ms": "1000"}, 0.95, id="envoy"),
         pytest.param({"grpc-timeout": "2S"}, 1.95, id="grpc"),
-        pytest.param({"grpc-timeout": "2S", "x-envoy-expected-rq-timeout-ms": "1000"}, 0.95, id="the earlier"),
+        pytest.param(
+            {"grpc-timeout": "2S", "x-envoy-expected-rq-timeout-ms": "1000"}, 0.95, id="the earlier"
+        ),
         pytest.param({"grpc-timeout": "60m"}, 0.03, id="never less than half"),
-        pytest.param({"grpc-timeout": "soon", "x-envoy-expected-rq-timeout-ms": "0"}, None, id="none"),
+        pytest.param(
+            {"grpc-timeout": "soon", "x-envoy-expected-rq-timeout-ms": "0"}, None, id="none"
+        ),
     ],
 )
 async def test_the_incoming_deadline_bounds_the_calls(backend, headers, seconds):
@@ -236,7 +257,9 @@ async def test_the_incoming_deadline_bounds_the_calls(backend, headers, seconds)
 
     async def work():
         scope = CURRENT.get()
-        left.append(scope.deadline_on(calls.clock, calls.clock.monotonic()) - calls.clock.monotonic())
+        left.append(
+            scope.deadline_on(calls.clock, calls.clock.monotonic()) - calls.clock.monotonic()
+        )
         await calls.aget()
 
     await ask(RetryContextMiddleware(answering(work), clock=calls.clock), headers)
@@ -259,13 +282,17 @@ async def test_after_the_deadline_nothing_is_sent(backend):
 
 async def test_the_margin_is_ones_own(backend):
     calls = backend([200], clock=(clock := FakeClock()))
-    app = RetryContextMiddleware(answering(calls.aget), margin=0.3, announce_deadline=True, clock=clock)
+    app = RetryContextMiddleware(
+        answering(calls.aget), margin=0.3, announce_deadline=True, clock=clock
+    )
     await ask(app, {"grpc-timeout": "1S"})
     assert calls.said("x-envoy-expected-rq-timeout-ms") == ["700"]
 
 
 async def test_the_time_left_is_sent_on_if_asked(backend):
-    """announce_deadline: with each attempt what is left of 2 s less the margin; half a second goes by in between."""
+    """announce_deadline: with each attempt what is left of 2 s less the margin; half a second goes
+    by in between.
+    """
     calls = backend([503, 200], policy=forbear.RetryPolicy(backoff=forbear.Fixed(0.5)))
     app = RetryContextMiddleware(answering(calls.aget), announce_deadline=True, clock=calls.clock)
     await ask(app, {"grpc-timeout": "2S"})
@@ -307,13 +334,16 @@ async def test_a_deadline_of_ones_own_is_sent_on_too(backend):
             await calls.aget()
 
     await ask(
-        RetryContextMiddleware(answering(work), announce_deadline=True, clock=calls.clock), {"grpc-timeout": "1S"}
+        RetryContextMiddleware(answering(work), announce_deadline=True, clock=calls.clock),
+        {"grpc-timeout": "1S"},
     )
     assert calls.said("x-envoy-expected-rq-timeout-ms") == ["500", "950"]
 
 
 async def test_the_deadline_ends_with_the_answer(backend):
-    """Nobody waits for what is done after the last byte; what is done between two pieces is waited for."""
+    """Nobody waits for what is done after the last byte; what is done between two pieces is waited
+    for.
+    """
     calls = backend([200])
     app_clock = calls.clock
     ended = []
@@ -384,7 +414,9 @@ async def test_a_failed_answer_is_marked(backend, steps, status, marked):
 
 @pytest.mark.parametrize("library", ["requests", "urllib3", "Retry"])
 async def test_every_client_is_heard(backend, library):
-    """requests in a thread, a pool manager, and urllib3's Retry too: once for a retry, and the mark."""
+    """requests in a thread, a pool manager, and urllib3's Retry too: once for a retry, and the
+    mark.
+    """
     import urllib3
 
     from forbear.testing import FaultServer
@@ -395,7 +427,10 @@ async def test_every_client_is_heard(backend, library):
     with FaultServer() as server:
         server.script("/thing", 503)
         session = calls.session
-        with RetryPoolManager(**options) as ours, urllib3.PoolManager(retries=Retry(**options)) as theirs:
+        with (
+            RetryPoolManager(**options) as ours,
+            urllib3.PoolManager(retries=Retry(**options)) as theirs,
+        ):
 
             def get():
                 if library == "requests":
@@ -414,7 +449,9 @@ async def test_every_client_is_heard(backend, library):
 
 
 async def test_a_call_of_one_attempt_leaves_it_to_those_above(backend):
-    """max_attempts=1, a POST without a key, or a request that is a retry: nobody here has multiplied anything."""
+    """max_attempts=1, a POST without a key, or a request that is a retry: nobody here has
+    multiplied anything.
+    """
     calls = backend([503])
 
     async def work():
@@ -423,7 +460,12 @@ async def test_a_call_of_one_attempt_leaves_it_to_those_above(backend):
         await calls.aclient.post("http://backend.example/")
 
     assert mark_of(await ask(RetryContextMiddleware(answering(work, 503)))) == []
-    assert mark_of(await ask(RetryContextMiddleware(answering(calls.aget, 503)), {"retry-attempt": "2"})) == []
+    assert (
+        mark_of(
+            await ask(RetryContextMiddleware(answering(calls.aget, 503)), {"retry-attempt": "2"})
+        )
+        == []
+    )
 
 
 async def test_what_the_application_says_itself_stays(backend):
@@ -439,7 +481,9 @@ async def test_no_mark_if_not_wanted(backend):
 
 
 async def test_a_refused_origin_marks_the_answer_too(backend):
-    """Nothing was sent for it, for the server's sake: whoever asks again would only be refused again."""
+    """Nothing was sent for it, for the server's sake: whoever asks again would only be refused
+    again.
+    """
 
     class Refusing:
         quiet = False
@@ -492,7 +536,9 @@ def marked(response):
 
 @pytest.mark.parametrize("way", ["add_middleware", "around"])
 def test_fastapi(backend, headers, attempts, way):
-    """Coroutines, functions in its threads, dependencies: all that it runs for a request is in its context."""
+    """Coroutines, functions in its threads, dependencies: all that it runs for a request is in its
+    context.
+    """
     calls = {name: backend([503]) for name in ("a", "b", "c")}
     app = fastapi.FastAPI()
     if way == "add_middleware":
@@ -521,7 +567,9 @@ def test_fastapi(backend, headers, attempts, way):
 
 
 def test_an_unhandled_exception_is_marked_from_around(backend):
-    """The frameworks' answer to it is made outside of what add_middleware adds; around everything it is seen."""
+    """The frameworks' answer to it is made outside of what add_middleware adds; around everything
+    it is seen.
+    """
     calls = backend([503])
 
     async def page(request):
@@ -567,13 +615,17 @@ def test_starlette_background_tasks_and_streams(backend):
     app.add_middleware(Around)
     app.add_middleware(RetryContextMiddleware, clock=clock)
     with StarletteClient(app) as client:
-        assert client.get("/", headers={"retry-attempt": "2", "grpc-timeout": "1S"}).content == b"12"
+        assert (
+            client.get("/", headers={"retry-attempt": "2", "grpc-timeout": "1S"}).content == b"12"
+        )
     assert late == ["stream"]
     assert (streamed.sent, background.sent) == (1, 1)
 
 
 def test_a_websocket_is_a_request_until_it_is_accepted(backend):
-    """The handshake may be a retry and may be waited for; the conversation that follows is neither."""
+    """The handshake may be a retry and may be waited for; the conversation that follows is
+    neither.
+    """
     before, after = backend([503]), backend([503])
 
     async def talk(websocket):
@@ -587,7 +639,10 @@ def test_a_websocket_is_a_request_until_it_is_accepted(backend):
     app = Starlette(routes=[WebSocketRoute("/", talk)])
     app.add_middleware(RetryContextMiddleware, clock=after.clock)
     headers = {"x-envoy-attempt-count": "2", "x-envoy-expected-rq-timeout-ms": "1000"}
-    with StarletteClient(app) as client, client.websocket_connect("/", headers=headers) as websocket:
+    with (
+        StarletteClient(app) as client,
+        client.websocket_connect("/", headers=headers) as websocket,
+    ):
         assert websocket.receive_text() == "done"
     assert (before.sent, after.sent) == (1, 4)
 
@@ -626,7 +681,9 @@ def test_lifespan_runs(backend):
 
 
 def test_create_task_takes_it_along(backend):
-    """What a handler starts and does not wait for: still part of the retry, without its deadline."""
+    """What a handler starts and does not wait for: still part of the retry, without its
+    deadline.
+    """
     calls = backend([503])
     tasks = []
     answered = asyncio.Event()

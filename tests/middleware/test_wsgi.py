@@ -1,4 +1,6 @@
-"""forbear.wsgi.RetryContextMiddleware around bare WSGI applications and Flask, also on a real server's threads."""
+"""forbear.wsgi.RetryContextMiddleware around bare WSGI applications and Flask, also on a real
+server's threads.
+"""
 
 import contextvars
 import threading
@@ -18,13 +20,17 @@ from forbear.wsgi import RetryContextMiddleware
 
 
 def environ_of(headers=(), **more):
-    environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in dict(headers).items()}
+    environ = {
+        f"HTTP_{name.upper().replace('-', '_')}": value for name, value in dict(headers).items()
+    }
     setup_testing_defaults(environ)
     return {**environ, **more}
 
 
 def ask(app, headers=(), **more):
-    """One request as a server makes it, by the rules of PEP 3333; return status, headers and body."""
+    """One request as a server makes it, by the rules of PEP 3333; return status, headers and
+    body.
+    """
     started = []
 
     def start_response(status, lines, exc_info=None):
@@ -67,7 +73,9 @@ def test_calls_made_for_a_retry_are_sent_once(backend, headers, attempts):
 
 
 def test_it_holds_over_the_body_and_its_close(backend):
-    """A generator runs when the server asks for pieces: each piece is in the context, what is in between is not."""
+    """A generator runs when the server asks for pieces: each piece is in the context, what is in
+    between is not.
+    """
     calls = backend([503])
     between = []
 
@@ -100,7 +108,9 @@ def test_it_holds_over_the_body_and_its_close(backend):
 
 
 def test_an_application_that_is_a_generator(backend):
-    """It begins to run with the first piece: start_response is called there, and the answer is marked there."""
+    """It begins to run with the first piece: start_response is called there, and the answer is
+    marked there.
+    """
     calls = backend([503])
 
     def app(environ, start_response):
@@ -115,7 +125,9 @@ def test_an_application_that_is_a_generator(backend):
 
 
 def test_a_block_may_span_pieces(backend):
-    """A generator in the middle of ``with forbear.override``: the block goes on with its next piece."""
+    """A generator in the middle of ``with forbear.override``: the block goes on with its next
+    piece.
+    """
     calls = backend([503])
 
     def app(environ, start_response):
@@ -158,7 +170,9 @@ def test_another_thread_may_ask_for_each_piece(backend):
 
 @pytest.mark.parametrize("kind", [list, tuple, FileWrapper])
 def test_a_finished_body_is_handed_through(backend, tmp_path, kind):
-    """Servers have quicker ways for lists and their own file wrapper; they must see the object itself."""
+    """Servers have quicker ways for lists and their own file wrapper; they must see the object
+    itself.
+    """
     path = tmp_path / "file"
     path.write_bytes(b"ok")
     with path.open("rb") as file:
@@ -173,7 +187,9 @@ def test_a_finished_body_is_handed_through(backend, tmp_path, kind):
 
 
 def test_any_iterable_is_a_body(backend):
-    """PEP 3333 asks for no more: no close(), no length; a list of one's own class may do work when it is read."""
+    """PEP 3333 asks for no more: no close(), no length; a list of one's own class may do work when
+    it is read.
+    """
     calls = backend([503])
 
     class Lazy(list):
@@ -204,7 +220,10 @@ def test_exc_info_and_write_are_handed_through():
         return []
 
     RetryContextMiddleware(app)(environ_of(), start_response)
-    assert started == [("200 OK", [("X", "1")]), ("500 Broken", [("X", "2")], ("type", "error", None))]
+    assert started == [
+        ("200 OK", [("X", "1")]),
+        ("500 Broken", [("X", "2")], ("type", "error", None)),
+    ]
     assert written == [b"early"]
 
 
@@ -241,7 +260,9 @@ def test_what_outlives_an_application_that_raised_has_no_deadline(backend):
 
 
 def test_an_odd_environ_is_no_reason_to_fail(backend):
-    """Servers differ; what is no text is not read, and a status that is none is the server's to refuse."""
+    """Servers differ; what is no text is not read, and a status that is none is the server's to
+    refuse.
+    """
     calls = backend([503])
     app = answering(calls.get, "none of the above")
     started = []
@@ -298,7 +319,9 @@ def test_a_failed_answer_is_marked(backend, status, own, mark):
     calls = backend([503])
     app = answering(calls.get, status, own)
     assert mark_of(ask(RetryContextMiddleware(app))) == mark
-    assert mark_of(ask(RetryContextMiddleware(app, stop_outer_retries=False))) == [value for _, value in own]
+    assert mark_of(ask(RetryContextMiddleware(app, stop_outer_retries=False))) == [
+        value for _, value in own
+    ]
 
 
 @pytest.mark.parametrize(
@@ -386,7 +409,9 @@ def test_flask_on_the_threads_of_a_real_server(backend):
         return chosen.wsgi_app(environ, start_response)
 
     server = make_server("127.0.0.1", 0, app, Server, Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/orders"

@@ -1,4 +1,6 @@
-"""Laws of the quota of tokens: over any sequence of calls nothing is made of nothing, and nothing is lost."""
+"""Laws of the quota of tokens: over any sequence of calls nothing is made of nothing, and nothing
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +8,40 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from forbear import AwsStandard, Failure, FailureKind, Hint, Phase, RetryRefused, RetryToken, TokenBucket
+from forbear import (
+    AwsStandard,
+    Failure,
+    FailureKind,
+    Hint,
+    Phase,
+    RetryRefused,
+    RetryToken,
+    TokenBucket,
+)
 
 COSTS = {
     "answer": (Failure(FailureKind.STATUS, Phase.ANSWERED, 500), 14),
-    "throttle": (Failure(FailureKind.STATUS, Phase.ANSWERED, 503, Hint(0.0, None, "retry-after")), 5),
+    "throttle": (
+        Failure(FailureKind.STATUS, Phase.ANSWERED, 503, Hint(0.0, None, "retry-after")),
+        5,
+    ),
     "timeout": (Failure(FailureKind.READ_TIMEOUT, Phase.SENT), 9),
 }
 CAPACITY = 60
 
 
 class QuotaLaws(RuleBasedStateMachine):
-    """Any order of calls that fail, retry, are cancelled before and after sending, succeed, and end twice."""
+    """Any order of calls that fail, retry, are cancelled before and after sending, succeed, and end
+    twice.
+    """
 
     tokens: Bundle[RetryToken] = Bundle("tokens")
 
     def __init__(self) -> None:
         super().__init__()
-        self.strategy = AwsStandard(max_attempts=4, bucket=TokenBucket(CAPACITY, timeout_cost=9), random=lambda: 0.0)
+        self.strategy = AwsStandard(
+            max_attempts=4, bucket=TokenBucket(CAPACITY, timeout_cost=9), random=lambda: 0.0
+        )
         self.left = CAPACITY  # by a count of its own
         self.last: dict[int, int] = {}  # what a call's last retry has cost
         self.unsent: set[int] = set()

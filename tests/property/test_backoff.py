@@ -17,11 +17,15 @@ unit = st.floats(0, 1, exclude_max=True)
 @st.composite
 def schedules(draw: st.DrawFn) -> Exponential:
     base, more = draw(seconds), draw(seconds)
-    return Exponential(base=base, cap=base + more, factor=draw(st.floats(1, 1e6)), jitter=draw(jitters))
+    return Exponential(
+        base=base, cap=base + more, factor=draw(st.floats(1, 1e6)), jitter=draw(jitters)
+    )
 
 
 @given(schedules(), st.integers(1, 10**6), seconds, unit)
-def test_a_wait_is_in_0_to_cap(schedule: Exponential, attempt: int, previous: float, drawn: float) -> None:
+def test_a_wait_is_in_0_to_cap(
+    schedule: Exponential, attempt: int, previous: float, drawn: float
+) -> None:
     """For any attempt, any previous wait and any draw."""
     assert 0 <= schedule.delay(attempt, previous, lambda: drawn) <= schedule.cap
 
@@ -33,9 +37,13 @@ def test_without_jitter_waits_do_not_shrink(schedule: Exponential, attempt: int)
 
 
 @given(schedules(), st.integers(1, 10**4), unit)
-def test_jitter_is_drawn_around_the_plain_wait(schedule: Exponential, attempt: int, drawn: float) -> None:
+def test_jitter_is_drawn_around_the_plain_wait(
+    schedule: Exponential, attempt: int, drawn: float
+) -> None:
     """full: at most the plain wait; equal: at least half of it; ±f: within f of it."""
-    plain = Exponential(schedule.base, schedule.cap, schedule.factor, "none").delay(attempt, 0.0, lambda: drawn)
+    plain = Exponential(schedule.base, schedule.cap, schedule.factor, "none").delay(
+        attempt, 0.0, lambda: drawn
+    )
     slack = plain * 1e-12
     jitter = schedule.jitter
     wait = schedule.delay(attempt, 0.0, lambda: drawn)
@@ -61,7 +69,9 @@ def test_decorrelated_waits_stay_between_base_and_three_times_the_last(
 
 
 @given(schedules(), st.integers(1, 10**4), st.integers())
-def test_a_schedule_is_a_function_of_its_draws(schedule: Exponential, attempt: int, seed: int) -> None:
+def test_a_schedule_is_a_function_of_its_draws(
+    schedule: Exponential, attempt: int, seed: int
+) -> None:
     """Pure: the same draws give the same wait, whoever asked before."""
     one = schedule.delay(attempt, 1.0, Random(seed).random)
     schedule.delay(attempt + 5, 7.0, Random(seed + 1).random)

@@ -16,7 +16,8 @@ import forbear.httpx
 import forbear.httpx2
 from forbear.testing import FakeClock
 
-# An abandoned async iteration, which is what is tested, is warned about by trio; in the bare library too.
+# An abandoned async iteration, which is what is tested, is warned about by trio; in the bare
+# library too.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 LIBRARIES = {"httpx": (httpx, forbear.httpx), "httpx2": (httpx2, forbear.httpx2)}
 CHUNKS = st.lists(st.binary(max_size=12), max_size=8)
@@ -25,7 +26,8 @@ READS = st.lists(st.none() | st.integers(0, 8), max_size=3)
 
 
 class Cutting:
-    """An inner transport whose first attempts end before, within or after the body, as the wire does.
+    """An inner transport whose first attempts end before, within or after the body, as the wire
+    does.
 
     ``received`` holds, for each attempt, what was read and whether the body was complete.
     """
@@ -78,8 +80,12 @@ class Cutting:
         """Nothing is open."""
 
 
-def put(name: str, backend: str | None, reads: list[int | None], content: Any, **options: Any) -> tuple[Any, Cutting]:
-    """Send; return the response, or None where the library's error came, and what the server saw."""
+def put(
+    name: str, backend: str | None, reads: list[int | None], content: Any, **options: Any
+) -> tuple[Any, Cutting]:
+    """Send; return the response, or None where the library's error came, and what the server
+    saw.
+    """
     library, ours = LIBRARIES[name]
     inner = Cutting(library, reads)
     options = {"clock": FakeClock(), "random": lambda: 0.5, "budget": None, **options}
@@ -188,7 +194,8 @@ ONE_SHOT = {
     "async generator on trio": ("trio", agenerator),
     "drained async class": ("asyncio", DrainsAsync),
 }
-# A source whose passes overlap byte for byte cannot be told from one that begins anew: number the chunks.
+# A source whose passes overlap byte for byte cannot be told from one that begins anew: number the
+# chunks.
 NUMBERED = st.integers(0, 8).map(lambda count: [b"%d," % number for number in range(count)])
 
 
@@ -204,11 +211,17 @@ def test_a_one_shot_body_is_seen_whole_or_not_complete(library, kind, chunks, re
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize(("backend", "make"), [(None, generator), ("asyncio", agenerator), ("trio", agenerator)])
+@pytest.mark.parametrize(
+    ("backend", "make"), [(None, generator), ("asyncio", agenerator), ("trio", agenerator)]
+)
 @settings(max_examples=60, deadline=None)
 @given(chunks=CHUNKS, reads=READS, room=st.integers(1, 100))
-def test_a_buffered_body_is_sent_again_whole_as_long_as_it_fits(library, backend, make, chunks, reads, room):
-    """Bytes read so far within the buffer: every attempt is made, and the last one is whole; beyond: no half body."""
+def test_a_buffered_body_is_sent_again_whole_as_long_as_it_fits(
+    library, backend, make, chunks, reads, room
+):
+    """Bytes read so far within the buffer: every attempt is made, and the last one is whole;
+    beyond: no half body.
+    """
     whole = b"".join(chunks)
     response, inner = put(library, backend, reads, make(chunks), body_buffer=room)
     assert all(got == whole for got, complete in inner.received if complete)

@@ -1,4 +1,6 @@
-"""Laws of the breaker: over any order of calls, ends and pauses, states move along the table only."""
+"""Laws of the breaker: over any order of calls, ends and pauses, states move along the table
+only.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
 from forbear import CircuitBreaker
 from forbear.shared.circuit import TRANSITIONS, CircuitState, Transition
@@ -51,7 +61,9 @@ class BreakerLaws(RuleBasedStateMachine):
         self.breaker = CircuitBreaker(**fields)  # type: ignore[arg-type]
         self.states: dict[str, CircuitState] = {}
         self.opened_at: dict[str, tuple[float, float]] = {}
-        self.out: dict[str, dict[int, float]] = {}  # permits of this generation, and when they expire
+        self.out: dict[
+            str, dict[int, float]
+        ] = {}  # permits of this generation, and when they expire
 
     def passed(self, edge: Transition | None, origin: str, permit: int = 0) -> None:
         """Every edge is on the table, and starts where the last one ended."""
@@ -61,7 +73,9 @@ class BreakerLaws(RuleBasedStateMachine):
         assert edge.from_state is self.states.get(origin, CLOSED)
         assert (edge.from_state, edge.to_state) in ALLOWED
         if edge.from_state is HALF_OPEN:
-            assert permit in self.out[origin], "only the holder of a permit of this generation moves it"
+            assert permit in self.out[origin], (
+                "only the holder of a permit of this generation moves it"
+            )
         if edge.to_state is OPEN:
             assert edge.open_for is not None
             assert edge.open_for >= self.breaker.open_for - SLACK
@@ -79,7 +93,9 @@ class BreakerLaws(RuleBasedStateMachine):
         state = self.states.get(origin, CLOSED)
         if before is OPEN:
             opened_at, open_for = self.opened_at[origin]
-            assert refused_for or self.now >= opened_at + open_for - SLACK, "never sooner than it was opened for"
+            assert refused_for or self.now >= opened_at + open_for - SLACK, (
+                "never sooner than it was opened for"
+            )
         if state is OPEN:
             assert refused_for > 0
         if refused_for:
@@ -88,14 +104,21 @@ class BreakerLaws(RuleBasedStateMachine):
         assert (permit > 0) == (state is HALF_OPEN)
         if permit:
             self.out[origin][permit] = self.now + self.breaker.probe_timeout
-            in_flight = [number for number, expires_at in self.out[origin].items() if expires_at > self.now]
+            in_flight = [
+                number for number, expires_at in self.out[origin].items() if expires_at > self.now
+            ]
             assert len(in_flight) <= self.breaker.probes
         return Sent(origin, self.now, permit)
 
     @rule(call=consumes(calls), hint=st.one_of(st.none(), st.floats(0, 100)))
     def fail(self, call: Sent, hint: float | None) -> None:
         edge = self.breaker.record(
-            call.origin, failed=True, sent_at=call.sent_at, now=self.now, permit=call.permit, hint=hint
+            call.origin,
+            failed=True,
+            sent_at=call.sent_at,
+            now=self.now,
+            permit=call.permit,
+            hint=hint,
         )
         self.passed(edge, call.origin, call.permit)
         self.out.get(call.origin, {}).pop(call.permit, None)
@@ -108,7 +131,9 @@ class BreakerLaws(RuleBasedStateMachine):
 
     @rule(call=consumes(calls))
     def succeed(self, call: Sent) -> None:
-        edge = self.breaker.record(call.origin, failed=False, sent_at=call.sent_at, now=self.now, permit=call.permit)
+        edge = self.breaker.record(
+            call.origin, failed=False, sent_at=call.sent_at, now=self.now, permit=call.permit
+        )
         self.passed(edge, call.origin, call.permit)
         self.out.get(call.origin, {}).pop(call.permit, None)
         assert edge is None or edge.to_state is CLOSED, "a success never opens anything"
@@ -130,10 +155,16 @@ class BreakerLaws(RuleBasedStateMachine):
 
     @rule(origin=ORIGINS)
     def it_can_always_be_probed_in_the_end(self, origin: str) -> None:
-        """Whatever was cancelled or forgotten: after the time it names and all permits, someone is let through."""
+        """Whatever was cancelled or forgotten: after the time it names and all permits, someone is
+        let through.
+        """
         if self.states.get(origin, CLOSED) is CLOSED:
             return
-        later = self.now + max(self.breaker.refused_for(origin, self.now), self.breaker.probe_timeout) + 1.0
+        later = (
+            self.now
+            + max(self.breaker.refused_for(origin, self.now), self.breaker.probe_timeout)
+            + 1.0
+        )
         assert self.breaker.refused_for(origin, later) == 0.0
 
     @invariant()

@@ -1,4 +1,6 @@
-"""Laws of the budget: over any sequence of calls, retries and refunds, retries stay a bounded share."""
+"""Laws of the budget: over any sequence of calls, retries and refunds, retries stay a bounded
+share.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from forbear import Failure, FailureKind, Fixed, Hint, Phase, RetryBudget, RetryPolicy, RetryRefused, StandardStrategy
+from forbear import (
+    Failure,
+    FailureKind,
+    Fixed,
+    Hint,
+    Phase,
+    RetryBudget,
+    RetryPolicy,
+    RetryRefused,
+    StandardStrategy,
+)
 
 SCOPES = st.sampled_from(["http://a:80", "http://b:80"])
 COSTS = st.sampled_from([0.25, 1.0])
@@ -96,7 +108,11 @@ class BudgetLaws(RuleBasedStateMachine):
         """Retries ≤ ratio × calls + floor × seconds + burst."""
         budget = self.budget
         for seen in self.buckets.values():
-            allowed = budget.ratio * seen.calls + budget.floor_per_second * (self.now - 100.0) + budget.burst
+            allowed = (
+                budget.ratio * seen.calls
+                + budget.floor_per_second * (self.now - 100.0)
+                + budget.burst
+            )
             assert seen.spent <= allowed + SLACK
 
     @invariant()
@@ -119,19 +135,28 @@ TestBudgetLaws.settings = settings(max_examples=60, stateful_step_count=40, dead
 @settings(deadline=None)
 @given(
     fields=numbers,
-    calls=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 6), st.booleans(), st.booleans()), max_size=60),
+    calls=st.lists(
+        st.tuples(st.floats(0, 3), st.integers(0, 6), st.booleans(), st.booleans()), max_size=60
+    ),
 )
 def test_the_strategy_spends_no_more_than_the_budget_allows(
     fields: dict[str, float], calls: list[tuple[float, int, bool, bool]]
 ) -> None:
-    """Through the real strategy: each call makes some retries and may be cancelled in its last wait."""
+    """Through the real strategy: each call makes some retries and may be cancelled in its last
+    wait.
+    """
     budget = RetryBudget(**fields)  # type: ignore[arg-type]
-    strategy = StandardStrategy(RetryPolicy(max_attempts=100, backoff=Fixed(0.0)), budget=budget, random=lambda: 0.5)
+    strategy = StandardStrategy(
+        RetryPolicy(max_attempts=100, backoff=Fixed(0.0)), budget=budget, random=lambda: 0.5
+    )
     now, sent = 0.0, 0.0
     for pause, retries, hinted, cancelled in calls:
         now += pause
         failure = Failure(
-            FailureKind.STATUS, Phase.ANSWERED, status=503, hint=Hint(0.0 if hinted else None, None, None)
+            FailureKind.STATUS,
+            Phase.ANSWERED,
+            status=503,
+            hint=Hint(0.0 if hinted else None, None, None),
         )
         token = strategy.acquire_initial_token("http://a:80", now)
         token.attempts = 1

@@ -1,4 +1,6 @@
-"""Laws of a call under the standard strategy, for any answers, schedules, hints, budgets and deadlines."""
+"""Laws of a call under the standard strategy, for any answers, schedules, hints, budgets and
+deadlines.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
 SLACK = 1e-9
 
 backoffs = st.builds(
-    lambda base, more, factor, jitter, immediate: Exponential(base, base + more, factor, jitter, immediate),
+    lambda base, more, factor, jitter, immediate: Exponential(
+        base, base + more, factor, jitter, immediate
+    ),
     st.floats(0, 10),
     st.floats(0, 50),
     st.floats(1, 5),
@@ -53,18 +57,27 @@ policies = st.builds(
 hints = st.none() | st.integers(0, 200) | st.floats(0, 150).map(lambda seconds: f"{seconds:.3f}")
 advice = st.sampled_from([(), (("x-should-retry", "true"),), (("x-should-retry", "false"),)])
 answers = st.tuples(
-    st.sampled_from([200, 301, 400, 404, 408, 409, 425, 429, 500, 502, 503, 504, 529]), hints, advice, st.booleans()
+    st.sampled_from([200, 301, 400, 404, 408, 409, 425, 429, 500, 502, 503, 504, 529]),
+    hints,
+    advice,
+    st.booleans(),
 )
-errors = st.tuples(st.sampled_from(sorted(set(FailureKind) - {FailureKind.STATUS})), st.sampled_from(sorted(Phase)))
+errors = st.tuples(
+    st.sampled_from(sorted(set(FailureKind) - {FailureKind.STATUS})), st.sampled_from(sorted(Phase))
+)
 outcomes = st.lists(st.tuples(answers | errors, st.floats(0, 5)), min_size=1, max_size=12)
-requests = st.tuples(st.sampled_from(["GET", "PUT", "POST", "PATCH", "LOCK"]), st.sampled_from([(), tuple(KEY)]))
+requests = st.tuples(
+    st.sampled_from(["GET", "PUT", "POST", "PATCH", "LOCK"]), st.sampled_from([(), tuple(KEY)])
+)
 deadlines = st.just(inf) | st.floats(0, 60)
 
 
 def play(
     call: Call, steps: list[tuple[Any, float]], *, initial: float = 0.0
 ) -> list[tuple[Any, float, RetryAfter | GiveUp | None]]:
-    """Send as the drivers do, with these outcomes; return each outcome, its instant and its verdict."""
+    """Send as the drivers do, with these outcomes; return each outcome, its instant and its
+    verdict.
+    """
     now, told = initial, []
     for outcome, elapsed in steps:
         call.sending(now)
@@ -86,11 +99,23 @@ def play(
 @settings(deadline=None)
 @given(policies, requests, deadlines, outcomes, st.integers())
 def test_the_laws_of_waits(
-    policy: RetryPolicy, request: tuple[str, Any], deadline_at: float, steps: list[tuple[Any, float]], seed: int
+    policy: RetryPolicy,
+    request: tuple[str, Any],
+    deadline_at: float,
+    steps: list[tuple[Any, float]],
+    seed: int,
 ) -> None:
-    """In [0, cap] without a hint, never below one, never past the deadline, never more attempts than allowed."""
+    """In [0, cap] without a hint, never below one, never past the deadline, never more attempts
+    than allowed.
+    """
     strategy = StandardStrategy(policy, random=Random(seed).random)
-    call = Call(policy, RequestFacts(request[0], "http://a:80", request[1]), strategy, now=0.0, deadline_at=deadline_at)
+    call = Call(
+        policy,
+        RequestFacts(request[0], "http://a:80", request[1]),
+        strategy,
+        now=0.0,
+        deadline_at=deadline_at,
+    )
     told = play(call, steps)
     longest = max(cap_of(policy.backoff), cap_of(policy.throttle_backoff or policy.backoff))
     for outcome, now, verdict in told:
@@ -103,7 +128,9 @@ def test_the_laws_of_waits(
         else:
             asked = float(hint)
             assert verdict.delay >= asked
-            assert verdict.delay <= max(longest, asked + policy.hint_spread * max(asked, 1.0)) + SLACK
+            assert (
+                verdict.delay <= max(longest, asked + policy.hint_spread * max(asked, 1.0)) + SLACK
+            )
             assert asked <= policy.max_retry_after
         assert now + verdict.delay < deadline_at
     assert call.attempts == len(told) <= policy.max_attempts
@@ -123,7 +150,9 @@ def cap_of(backoff: Any) -> float:
 def test_the_laws_of_safety(
     policy: RetryPolicy, request: tuple[str, Any], steps: list[tuple[Any, float]], seed: int
 ) -> None:
-    """A retry follows only what was not sent, or a request that is safe to repeat; never an explicit no."""
+    """A retry follows only what was not sent, or a request that is safe to repeat; never an
+    explicit no.
+    """
     strategy = StandardStrategy(policy, random=Random(seed).random)
     method, headers = request
     call = Call(policy, RequestFacts(method, "http://a:80", headers), strategy, now=0.0)
@@ -150,7 +179,9 @@ class Counting:
         self.given += 1
         return RetryToken(self.random.choice([0.0, 1.0, -1.0, inf]), state=self.given)
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         answer = self.random.choice(["delay"] * 6 + ["refuse", "raise", "nonsense", "nothing"])
         if answer == "refuse":
             raise RetryRefused(Reason.CIRCUIT_OPEN)
@@ -177,9 +208,17 @@ def test_tokens_are_conserved(
     opened: bool,
     seed: int,
 ) -> None:
-    """Whatever a strategy answers and wherever the call stops, every token given is ended exactly once."""
+    """Whatever a strategy answers and wherever the call stops, every token given is ended exactly
+    once.
+    """
     strategy = Counting(Random(seed))
-    call = Call(policy, RequestFacts(request[0], "http://a:80", request[1]), strategy, now=0.0, deadline_at=deadline_at)
+    call = Call(
+        policy,
+        RequestFacts(request[0], "http://a:80", request[1]),
+        strategy,
+        now=0.0,
+        deadline_at=deadline_at,
+    )
     if opened:
         try:
             call.open(0.0)

@@ -1,4 +1,6 @@
-"""Laws of the hint reader: total, bounded, blind to case and order, linear, and equal to independent parsers."""
+"""Laws of the hint reader: total, bounded, blind to case and order, linear, and equal to
+independent parsers.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,27 @@ PLAUSIBLE = [
     "limit=100, remaining=0, reset=50",
     "",
 ]
-FRAGMENTS = [*PLAUSIBLE, ",", ", ", ";", "=", '"', "(", ")", ":", "%", "@", "?", "\\", ".", " ", "\t", "T", "٣", "²"]
+FRAGMENTS = [
+    *PLAUSIBLE,
+    ",",
+    ", ",
+    ";",
+    "=",
+    '"',
+    "(",
+    ")",
+    ":",
+    "%",
+    "@",
+    "?",
+    "\\",
+    ".",
+    " ",
+    "\t",
+    "T",
+    "٣",
+    "²",
+]
 
 values = st.one_of(
     st.sampled_from(PLAUSIBLE),
@@ -92,7 +114,9 @@ def test_every_answer_is_read_and_every_delay_is_in_range(status, lines, now):
 recase = st.sampled_from([str.lower, str.upper, str.title, str.swapcase])
 
 
-@given(status=statuses, lines=st.lists(st.tuples(st.sampled_from(NAMES), values, recase), max_size=6))
+@given(
+    status=statuses, lines=st.lists(st.tuples(st.sampled_from(NAMES), values, recase), max_size=6)
+)
 @laws
 def test_the_case_of_names_does_not_matter(status, lines):
     given_lines = [(name, value) for name, value, _ in lines]
@@ -102,22 +126,35 @@ def test_the_case_of_names_does_not_matter(status, lines):
 
 @given(
     status=statuses,
-    lines=st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=6, unique_by=lambda line: line[0].lower()),
+    lines=st.lists(
+        st.tuples(st.sampled_from(NAMES), values),
+        max_size=6,
+        unique_by=lambda line: line[0].lower(),
+    ),
     data=st.data(),
 )
 @laws
 def test_the_order_of_different_headers_does_not_matter(status, lines, data):
-    assert read_hint(status, data.draw(st.permutations(lines)), now=NOW) == read_hint(status, lines, now=NOW)
+    assert read_hint(status, data.draw(st.permutations(lines)), now=NOW) == read_hint(
+        status, lines, now=NOW
+    )
 
 
-@given(status=statuses, lines=st.lists(st.tuples(st.sampled_from(NAMES), st.text(st.characters(max_codepoint=255)))))
+@given(
+    status=statuses,
+    lines=st.lists(st.tuples(st.sampled_from(NAMES), st.text(st.characters(max_codepoint=255)))),
+)
 @laws
 def test_text_and_its_octets_mean_the_same(status, lines):
     octets = [(name.encode(), value.encode("latin-1")) for name, value in lines]
     assert read_hint(status, octets, now=NOW) == read_hint(status, lines, now=NOW)
 
 
-@given(values=st.lists(st.sampled_from([value for value in PLAUSIBLE if value]), min_size=1, max_size=4))
+@given(
+    values=st.lists(
+        st.sampled_from([value for value in PLAUSIBLE if value]), min_size=1, max_size=4
+    )
+)
 @laws
 def test_several_lines_mean_what_one_joined_line_means(values):
     """RFC 9110 §5.3, and why it does not matter whether a library joins."""
@@ -160,27 +197,53 @@ def test_a_timestamp_comes_back(moment, minutes):
     sign = "-" if minutes < 0 else "+"
     zone = f"{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
     text = moment.replace(tzinfo=None).isoformat() + zone
-    assert parse_timestamp(text) == pytest.approx(moment.timestamp() - minutes * 60, rel=0, abs=1e-4)
+    assert parse_timestamp(text) == pytest.approx(
+        moment.timestamp() - minutes * 60, rel=0, abs=1e-4
+    )
 
 
 # --- RateLimit, against http_sf -------------------------------------------------------------------
 
 bare_items = st.one_of(
     st.integers(-1, 9).map(str),
-    st.sampled_from(["000", "1.5", "-0", "-0.0", "999999999999999", "1234567890123456", "1.", "1.2345"]),
-    st.sampled_from(['"a"', r'"\"\\"', '"', "a", "*a/b:c", "A", "?0", "?1", "?2", ":aGk=:", ":aGk:", "::", ":a:"]),
+    st.sampled_from(
+        ["000", "1.5", "-0", "-0.0", "999999999999999", "1234567890123456", "1.", "1.2345"]
+    ),
+    st.sampled_from(
+        [
+            '"a"',
+            r'"\"\\"',
+            '"',
+            "a",
+            "*a/b:c",
+            "A",
+            "?0",
+            "?1",
+            "?2",
+            ":aGk=:",
+            ":aGk:",
+            "::",
+            ":a:",
+        ]
+    ),
     st.sampled_from(["@1795176000", "@-1", "@1.5", '%"f%c3%bc"', '%"%C3%BC"', '%"%ff"', "", "(1)"]),
 )
 parameters = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from([";", "; "]), st.sampled_from(["r=0", "t=5", "t=7", "r=1"])).map("".join),
+        st.tuples(st.sampled_from([";", "; "]), st.sampled_from(["r=0", "t=5", "t=7", "r=1"])).map(
+            "".join
+        ),
         st.tuples(st.sampled_from([";r=", ";t=", ";pk=", "; x="]), bare_items).map("".join),
         st.sampled_from([";r", ";a", ";X=1", " ;r=0", ";r =0", ";"]),
     ),
     max_size=4,
 ).map("".join)
-good_members = st.sampled_from(['"a";r=0;t=5', '"b";r=0;t=9;pk=:aGk=:', '"c";r=3;t=60', '"d";r=0', '"e";t=1;r=0;t=2'])
-items = st.one_of(good_members, st.tuples(st.one_of(st.just('"a"'), bare_items), parameters).map("".join))
+good_members = st.sampled_from(
+    ['"a";r=0;t=5', '"b";r=0;t=9;pk=:aGk=:', '"c";r=3;t=60', '"d";r=0', '"e";t=1;r=0;t=2']
+)
+items = st.one_of(
+    good_members, st.tuples(st.one_of(st.just('"a"'), bare_items), parameters).map("".join)
+)
 commas = st.sampled_from([",", ", ", " ,", "\t,\t", ",,", " "])
 inner_lists = st.lists(items, max_size=3).map(lambda inner: f"({' '.join(inner)})")
 entries = st.tuples(
@@ -200,7 +263,11 @@ def fields(draw, members):
     made = draw(st.lists(members, max_size=4))
     return "".join(
         member
-        + (draw(st.one_of(st.just(", "), commas)) if index < len(made) - 1 else draw(st.sampled_from(["", "", ","])))
+        + (
+            draw(st.one_of(st.just(", "), commas))
+            if index < len(made) - 1
+            else draw(st.sampled_from(["", "", ","]))
+        )
         for index, member in enumerate(made)
     )
 
@@ -219,7 +286,9 @@ def expected_delay(text: str, status: int) -> float | None:
 
     policies = parse("list")
     if policies is not None and all(
-        type(name) is str and count(given.get("r")) is not None and ("t" not in given or count(given["t"]) is not None)
+        type(name) is str
+        and count(given.get("r")) is not None
+        and ("t" not in given or count(given["t"]) is not None)
         for name, given in policies
     ):
         waits = [given["t"] for _, given in policies if given["r"] == 0 and "t" in given]
@@ -227,7 +296,11 @@ def expected_delay(text: str, status: int) -> float | None:
     quota = parse("dictionary") or {}
     reset = count(quota.get("reset", (None,))[0])
     remaining = quota.get("remaining", (None,))[0]
-    known = type(remaining) not in {bool, str} and isinstance(remaining, (int, Decimal)) and remaining >= 0
+    known = (
+        type(remaining) not in {bool, str}
+        and isinstance(remaining, (int, Decimal))
+        and remaining >= 0
+    )
     exhausted = remaining == 0 if known else status == 429
     return min(reset, FOREVER) if reset is not None and exhausted else None
 
@@ -288,7 +361,9 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_is_linear_in_the_length_of_a_value(shape):
-    """All headers at once, 100 kB each: quadratic work on one of them would take minutes, not a second or two."""
+    """All headers at once, 100 kB each: quadratic work on one of them would take minutes, not a
+    second or two.
+    """
     lines = [(name, SHAPES[shape]) for name in NAMES]
     separately = [[line] for line in lines]
     began = time.process_time()

@@ -142,7 +142,9 @@ names = st.from_regex(r"\A[a-z*][a-z0-9_.*-]{0,8}\Z")
 
 
 @given(bare_items, st.dictionaries(names, bare_items, max_size=3))
-def test_every_item_is_read_as_the_other_implementation_wrote_it(value: object, found: dict[str, object]) -> None:
+def test_every_item_is_read_as_the_other_implementation_wrote_it(
+    value: object, found: dict[str, object]
+) -> None:
     text = http_sf.ser((value, found))  # type: ignore[arg-type]
     read = ours(text)
     assert read == (as_ours(value), {name: as_ours(each) for name, each in found.items()})
@@ -178,7 +180,9 @@ header_names = st.text(max_size=20) | st.sampled_from(known_names)
 header_values = st.text(max_size=8) | st.sampled_from(["", " ", '""', '"";a=1', '"', "abc", '"";='])
 headers = st.lists(
     st.tuples(
-        header_names | st.binary(max_size=20) | header_names.map(lambda name: name.encode("utf-8", "replace")),
+        header_names
+        | st.binary(max_size=20)
+        | header_names.map(lambda name: name.encode("utf-8", "replace")),
         header_values | st.binary(max_size=8),
     ),
     max_size=5,
@@ -201,7 +205,9 @@ def test_looking_for_a_key_never_fails_and_a_key_is_always_a_named_one(
 def test_a_generated_key_makes_a_request_without_one_carry_it(
     lines: list[tuple[bytes | str, bytes | str]],
 ) -> None:
-    """A transport that replaces empty lines of its header ends with a request that may be repeated."""
+    """A transport that replaces empty lines of its header ends with a request that may be
+    repeated.
+    """
     if names_a_key(lines):
         return
     kept = [line for line in lines if not names_a_key([(line[0], "x")], frozenset())]

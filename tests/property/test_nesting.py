@@ -1,4 +1,6 @@
-"""Laws of what is read from a request: nothing that anybody can send raises, or asks for more than it may."""
+"""Laws of what is read from a request: nothing that anybody can send raises, or asks for more than
+it may.
+"""
 
 from math import inf, isnan
 
@@ -11,7 +13,10 @@ from forbear.core.nesting import COUNTERS, outer_loop, retries_above
 NAMES = st.sampled_from([*COUNTERS, *TIMEOUTS]) | st.text(max_size=30)
 VALUES = st.text() | st.from_regex(r"\A[ \t]*(attempt=)?[0-9]{1,20}[HMSmun]?[;, \t]*\Z")
 TEXT = st.lists(st.tuples(NAMES, VALUES), max_size=5)
-OCTETS = st.lists(st.tuples(NAMES.map(lambda name: name.encode()) | st.binary(max_size=30), st.binary()), max_size=5)
+OCTETS = st.lists(
+    st.tuples(NAMES.map(lambda name: name.encode()) | st.binary(max_size=30), st.binary()),
+    max_size=5,
+)
 
 
 @given(TEXT | OCTETS)
@@ -29,7 +34,9 @@ def test_what_grpc_may_write_is_read(number, unit):
     assert abs(seconds_for([("grpc-timeout", f"{number}{unit}")]) / (number * seconds) - 1) < 1e-9
 
 
-@given(st.floats(min_value=1e-9, max_value=1e12) | st.just(inf), st.floats(min_value=0, max_value=1e6))
+@given(
+    st.floats(min_value=1e-9, max_value=1e12) | st.just(inf), st.floats(min_value=0, max_value=1e6)
+)
 def test_a_margin_leaves_something_and_adds_nothing(seconds, margin):
     assert seconds / 2 <= shrunk(seconds, margin) <= seconds
 

@@ -25,7 +25,9 @@ liars = st.sampled_from(
         Answer(content=CONTENT[::-1], lines={"ETag": '"v2"'}),
         Answer(content=CONTENT[::-1], lines={"ETag": 'W/"v1"'}),
         Answer(content=CONTENT[::-1], ranges=False),
-        Answer(content=CONTENT[:1_000]),  # of another content nobody could tell it: the strong validator is the same
+        Answer(
+            content=CONTENT[:1_000]
+        ),  # of another content nobody could tell it: the strong validator is the same
         Answer(content=CONTENT[:1_000][::-1], lines={"ETag": None}),
         Answer(shift=1, lines={"Content-Range": "bytes 1-2999/3000"}),
         Answer(lines={"Content-Range": "bytes */3000"}),
@@ -59,15 +61,22 @@ def test_the_exact_content_or_an_error(client, first, others, way, coded):
         got, error = read(client, ours.get(origin.url), way)
         ours.close()
     assert CONTENT.startswith(got)
-    if error is None and got != CONTENT:  # a chunked body, of whose length nobody has told before, was said to be all
+    if (
+        error is None and got != CONTENT
+    ):  # a chunked body, of whose length nobody has told before, was said to be all
         assert first.chunked
         assert got == CONTENT[:1_000]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
 def test_framing_counts_the_content_however_it_is_cut(chunks, data):
-    """Fed in any pieces, what is counted is what the chunks hold; what it would make next completes the body."""
-    whole = b"".join(b"%X;x=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks if chunk) + b"0\r\n\r\n"
+    """Fed in any pieces, what is counted is what the chunks hold; what it would make next completes
+    the body.
+    """
+    whole = (
+        b"".join(b"%X;x=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks if chunk)
+        + b"0\r\n\r\n"
+    )
     content = b"".join(chunks)
     at = data.draw(st.integers(0, len(whole)))
     framing, counted, place = Framing(), 0, 0

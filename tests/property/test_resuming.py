@@ -1,4 +1,6 @@
-"""Whatever a server does to a download, its caller gets the exact content or an error, and never another content."""
+"""Whatever a server does to a download, its caller gets the exact content or an error, and never
+another content.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ CONTENT = bytes(range(251))  # no two places alike
 OTHER = CONTENT[::-1]
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.1))
 
-# What the server does with one request: how it answers, and after how many octets of the body it breaks (None: not).
+# What the server does with one request: how it answers, and after how many octets of the body it
+# breaks (None: not).
 cuts = st.none() | st.integers(0, 260)
 answers = st.tuples(
     st.sampled_from(
@@ -46,7 +49,9 @@ class Server:
         asked = request.headers.get("range")
         status, headers, body = self._answer(how, None if asked is None else int(asked[6:-1]))
         stream = type("Stream", (Stream, library.SyncByteStream, library.AsyncByteStream), {})
-        return library.Response(status, headers=headers, stream=stream(body, cut, library.ReadError))
+        return library.Response(
+            status, headers=headers, stream=stream(body, cut, library.ReadError)
+        )
 
     async def handle_async_request(self, request):
         return self.handle_request(request)
@@ -63,7 +68,11 @@ class Server:
             headers = {"ETag": '"v2"'}
             if first is None:
                 return 200, headers, OTHER
-            return 206, {**headers, "Content-Range": f"bytes {first}-{size - 1}/{size}"}, OTHER[first:]
+            return (
+                206,
+                {**headers, "Content-Range": f"bytes {first}-{size - 1}/{size}"},
+                OTHER[first:],
+            )
         headers = {"ETag": 'W/"v1"' if how == "weak" else '"v1"'}
         if first is None or how == "whole again":
             if self._known_length:
@@ -130,7 +139,9 @@ async def adownload(library, inner, prefetch):
     forbear = importlib.import_module(f"forbear.{library.__name__}")
     options = {"policy": POLICY, "budget": None, "clock": FakeClock(), "prefetch": prefetch}
     got = bytearray()
-    async with library.AsyncClient(transport=forbear.AsyncRetryTransport(inner, **options)) as client:
+    async with library.AsyncClient(
+        transport=forbear.AsyncRetryTransport(inner, **options)
+    ) as client:
         async with client.stream("GET", "http://a.example.com/") as response:
             async for chunk in response.aiter_raw():
                 got += chunk
@@ -139,9 +150,15 @@ async def adownload(library, inner, prefetch):
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2"])
 @pytest.mark.parametrize("colour", ["sync", "asyncio", "trio"])
-@given(steps=st.lists(answers, max_size=8), known_length=st.booleans(), prefetch=st.sampled_from([0, 65_536]))
+@given(
+    steps=st.lists(answers, max_size=8),
+    known_length=st.booleans(),
+    prefetch=st.sampled_from([0, 65_536]),
+)
 def test_the_exact_content_or_an_error(name, colour, steps, known_length, prefetch):
-    """A body that ends without an error is the first answer's, whole; one that does not ends in the library's error."""
+    """A body that ends without an error is the first answer's, whole; one that does not ends in the
+    library's error.
+    """
     library = importlib.import_module(name)
     inner = serving(library, steps, known_length)
     try:

@@ -1,7 +1,7 @@
 """What tests against real servers and packages share.
 
-A missing server or package is a skip whose reason names it. With FORBEAR_REQUIRE_SERVERS=1, which CI
-sets, it is a failure: nothing may be left out there without anyone noticing.
+A missing server or package is a skip whose reason names it. With FORBEAR_REQUIRE_SERVERS=1, which
+CI sets, it is a failure: nothing may be left out there without anyone noticing.
 """
 
 from __future__ import annotations
@@ -110,22 +110,35 @@ class Lane:
         self.backend = backend
         self.id = f"{name}-{backend or 'sync'}"
 
-    def calls(self, *requests, inner=None, bare=False, follow_redirects=False, verify=None, **options):
+    def calls(
+        self, *requests, inner=None, bare=False, follow_redirects=False, verify=None, **options
+    ):
         """Send requests one after the other by one client; return their responses or exceptions.
 
-        A request is (method, url) or (method, url, keywords); a function among the keywords makes its
-        value. ``inner`` are keywords of the library's transport, or a transport. ``bare`` leaves
-        forbear out.
+        A request is (method, url) or (method, url, keywords); a function among the keywords makes
+        its value. ``inner`` are keywords of the library's transport, or a transport. ``bare``
+        leaves forbear out.
         """
         if not isinstance(inner, (dict, type(None))):
             sends = inner
         else:
-            kind = self.library.HTTPTransport if self.backend is None else self.library.AsyncHTTPTransport
+            kind = (
+                self.library.HTTPTransport
+                if self.backend is None
+                else self.library.AsyncHTTPTransport
+            )
             sends = kind(verify=verify or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), **(inner or {}))
         if not bare:
-            kind = self.ours.RetryTransport if self.backend is None else self.ours.AsyncRetryTransport
+            kind = (
+                self.ours.RetryTransport if self.backend is None else self.ours.AsyncRetryTransport
+            )
             sends = kind(sends, **{"clock": FakeClock(), "random": lambda: 0.5, **options})
-        settings = {"transport": sends, "trust_env": False, "timeout": 5, "follow_redirects": follow_redirects}
+        settings = {
+            "transport": sends,
+            "trust_env": False,
+            "timeout": 5,
+            "follow_redirects": follow_redirects,
+        }
         asked = [(method, url, dict(*rest)) for method, url, *rest in requests]
         if self.backend is not None:
             return anyio.run(self._acalls, settings, asked, backend=self.backend)
@@ -156,7 +169,9 @@ def made(keywords):
     return {name: value() if callable(value) else value for name, value in keywords.items()}
 
 
-LANES = [Lane(name, backend) for name in ("httpx", "httpx2") for backend in (None, "asyncio", "trio")]
+LANES = [
+    Lane(name, backend) for name in ("httpx", "httpx2") for backend in (None, "asyncio", "trio")
+]
 
 
 @pytest.fixture(params=LANES, ids=lambda lane: lane.id)
@@ -193,7 +208,18 @@ class RedisServer:
     """
 
     def __init__(self, program, home, port, *options):
-        self._command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", home, "--save", "", *options]
+        self._command = [
+            program,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            home,
+            "--save",
+            "",
+            *options,
+        ]
         self.port = port
         self.url = f"redis://127.0.0.1:{port}"
         self.process = None
@@ -204,7 +230,9 @@ class RedisServer:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        return redis.Redis(port=self.port, socket_timeout=5, decode_responses=True, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(
+            port=self.port, socket_timeout=5, decode_responses=True, retry=Retry(NoBackoff(), 0)
+        )
 
     def start(self):
         import redis
@@ -218,7 +246,9 @@ class RedisServer:
                 except redis.AuthenticationError:
                     return
                 except redis.RedisError:
-                    if self.process.poll() is not None:  # somebody else has the port, or that of its cluster
+                    if (
+                        self.process.poll() is not None
+                    ):  # somebody else has the port, or that of its cluster
                         return
                     if time.monotonic() > until:
                         raise

@@ -1,8 +1,10 @@
-"""A fleet in a total outage: processes that call and retry under one RedisBudget. Prints what each has done.
+"""A fleet in a total outage: processes that call and retry under one RedisBudget. Prints what each
+has done.
 
     python tests/real/fleet.py URL BACKEND PROCESSES CALLS RATIO BURST FLOOR
 
-BACKEND is sync, asyncio or trio. Started as a program of its own, so that it can fork before it has any thread.
+BACKEND is sync, asyncio or trio. Started as a program of its own, so that it can fork before it has
+any thread.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""A → B → C: three real services, each with retries of its own, and the last one down. 4 × 4 × 4 is 64."""
+"""A → B → C: three real services, each with retries of its own, and the last one down. 4 × 4 × 4 is
+64.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,16 @@ POLICY = RetryPolicy(max_attempts=ATTEMPTS)
 
 
 def quick(**options):
-    """Waits take no time, and no budget helps: it would stop the multiplying too, but only once 20 tokens are gone."""
-    return {"policy": POLICY, "clock": FakeClock(), "random": lambda: 0.5, "budget": None, **options}
+    """Waits take no time, and no budget helps: it would stop the multiplying too, but only once 20
+    tokens are gone.
+    """
+    return {
+        "policy": POLICY,
+        "clock": FakeClock(),
+        "random": lambda: 0.5,
+        "budget": None,
+        **options,
+    }
 
 
 class Quiet(WSGIRequestHandler):
@@ -45,7 +55,9 @@ class ThreadingServer(ThreadingMixIn, WSGIServer):
 @contextmanager
 def serving_wsgi(app):
     server = make_server("127.0.0.1", 0, app, ThreadingServer, Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -58,7 +70,9 @@ def serving_wsgi(app):
 @contextmanager
 def serving_asgi(app):
     """uvicorn on an event loop of its own."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3")
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3"
+    )
     server = uvicorn.Server(config)
     started = threading.Event()
     own_startup = server.startup
@@ -96,12 +110,20 @@ class Last:
 
     async def asgi(self, scope, receive, send):
         status = self.next(dict(scope["headers"]).get(b"retry-attempt", b"").decode() or None)
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(b"content-length", b"0")],
+            }
+        )
         await send({"type": "http.response.body", "body": b""})
 
 
 def relaying_wsgi(below, on_error, **options):
-    """A service that asks another one, with retries, and answers as that did; what is raised is a 502."""
+    """A service that asks another one, with retries, and answers as that did; what is raised is a
+    502.
+    """
     app = flask.Flask(__name__)
     session = mount(requests.Session(), **quick(**options))
     session.trust_env = False
@@ -118,7 +140,9 @@ def relaying_wsgi(below, on_error, **options):
 
 def relaying_asgi(below, on_error, **options):
     app = fastapi.FastAPI()
-    client = httpx.AsyncClient(transport=AsyncRetryTransport(**quick(**options)), timeout=30, trust_env=False)
+    client = httpx.AsyncClient(
+        transport=AsyncRetryTransport(**quick(**options)), timeout=30, trust_env=False
+    )
 
     @app.get("/")
     async def relay():
@@ -150,7 +174,9 @@ class Chain:
                 app = around(app, stop_outer_retries=stop)
             url = self._open.enter_context(serving(app))
         transport = RetryTransport(**quick(announce_attempts=announce))
-        self.client = self._open.enter_context(httpx.Client(transport=transport, timeout=60, trust_env=False))
+        self.client = self._open.enter_context(
+            httpx.Client(transport=transport, timeout=60, trust_env=False)
+        )
         self.url = url
 
     def __enter__(self):
@@ -187,7 +213,8 @@ def test_with_it_one_layer_retries(kind):
 
 
 def test_by_announcements_alone(kind):
-    """Where nobody marks answers: B tries 4 times for a first sending, once for each of A's and the client's 3 retries.
+    """Where nobody marks answers: B tries 4 times for a first sending, once for each of A's and the
+    client's 3 retries.
 
     Sums instead of products: 4 + 3 + 3.
     """
@@ -198,7 +225,9 @@ def test_by_announcements_alone(kind):
 
 
 def test_resilience_is_kept(kind):
-    """C is down for three requests: one call of the client saves it all the same, by the layer next to C."""
+    """C is down for three requests: one call of the client saves it all the same, by the layer next
+    to C.
+    """
     last = Last(503, 503, 503, 200)
     with Chain(kind, last, announce=True) as chain:
         assert chain.get() == 200

@@ -1,7 +1,8 @@
-"""Inner transports that are not the library's own: httpx-aiohttp over the wire, ASGI and WSGI applications.
+"""Inner transports that are not the library's own: httpx-aiohttp over the wire, ASGI and WSGI
+applications.
 
-httpx-aiohttp reports a request that the server had read as ConnectTimeout, and a refused connection with a
-cause that nobody can vouch for. So its errors prove nothing.
+httpx-aiohttp reports a request that the server had read as ConnectTimeout, and a refused connection
+with a cause that nobody can vouch for. So its errors prove nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ FAMILIES = [
 PAYLOAD = b"0123456789" * 20_000
 
 
-@pytest.fixture(params=[family.values for family in FAMILIES], ids=[family.id for family in FAMILIES])
+@pytest.fixture(
+    params=[family.values for family in FAMILIES], ids=[family.id for family in FAMILIES]
+)
 def aiohttp(request, need_package):
     """Sends one request after the other over aiohttp; returns responses or exceptions."""
     library, ours, module = request.param
@@ -36,9 +39,13 @@ def aiohttp(request, need_package):
     def send(*requests, **options):
         async def run():
             inner = foreign.AiohttpTransport(verify=False)
-            transport = ours.AsyncRetryTransport(inner, **{"clock": FakeClock(), "random": lambda: 0.5, **options})
+            transport = ours.AsyncRetryTransport(
+                inner, **{"clock": FakeClock(), "random": lambda: 0.5, **options}
+            )
             outcomes = []
-            async with library.AsyncClient(transport=transport, trust_env=False, timeout=2) as client:
+            async with library.AsyncClient(
+                transport=transport, trust_env=False, timeout=2
+            ) as client:
                 for method, url, *keywords in requests:
                     try:
                         outcomes.append(await client.request(method, url, **dict(*keywords)))
@@ -57,7 +64,9 @@ def aiohttp(request, need_package):
 
 
 def test_a_post_that_the_server_read_and_dropped_is_not_sent_again(aiohttp, server):
-    """aiohttp's "server disconnected" arrives as ConnectTimeout, the class that elsewhere proves the opposite."""
+    """aiohttp's "server disconnected" arrives as ConnectTimeout, the class that elsewhere proves
+    the opposite.
+    """
     server.script("/orders", "close", 200)
     (error,) = aiohttp(("POST", server.url + "/orders", {"content": PAYLOAD}))
     assert type(error) is aiohttp.library.ConnectTimeout  # as the bare transport has it
@@ -75,7 +84,9 @@ def test_a_get_that_was_dropped_is_sent_again(aiohttp, server):
 
 
 def test_a_refused_connection_is_no_proof_here(aiohttp, free_port):
-    """The cause of its error is aiohttp's own class: POST comes back after one attempt, GET after four."""
+    """The cause of its error is aiohttp's own class: POST comes back after one attempt, GET after
+    four.
+    """
     url = f"http://127.0.0.1:{free_port()}/"
     posted, got = aiohttp(("POST", url, {"content": b"x"}), ("GET", url))
     assert isinstance(posted, (aiohttp.library.ConnectError, aiohttp.library.ConnectTimeout))
@@ -90,7 +101,11 @@ def test_a_key_makes_the_post_repeatable_here_too(aiohttp, server):
     """Executed, dropped, repeated with the same key: executed once."""
     server.script("/orders", "close", 200)
     (response,) = aiohttp(
-        ("POST", server.url + "/orders", {"content": PAYLOAD, "headers": {"Idempotency-Key": "order-1"}})
+        (
+            "POST",
+            server.url + "/orders",
+            {"content": PAYLOAD, "headers": {"Idempotency-Key": "order-1"}},
+        )
     )
     assert response.status_code == 200
     assert (len(server.requests()), server.executed()) == (2, 1)
@@ -102,9 +117,13 @@ def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
     server.script("/orders", 503, "429;retry-after=4", 200)
     (response,) = aiohttp(("PUT", server.url + "/orders", {"content": PAYLOAD}), clock=clock)
     assert response.status_code == 200
-    assert [arrival.sha256 for arrival in server.requests()] == [hashlib.sha256(PAYLOAD).hexdigest()] * 3
+    assert [arrival.sha256 for arrival in server.requests()] == [
+        hashlib.sha256(PAYLOAD).hexdigest()
+    ] * 3
     assert {arrival.connection for arrival in server.requests()} == {1}
-    assert clock.sleeps[1] == pytest.approx(4.2)  # the hint, and half of the tenth that spreads a fleet
+    assert clock.sleeps[1] == pytest.approx(
+        4.2
+    )  # the hint, and half of the tenth that spreads a fleet
 
 
 def test_a_one_shot_body_is_not_sent_twice(aiohttp, server):
@@ -122,7 +141,9 @@ def test_a_one_shot_body_is_not_sent_twice(aiohttp, server):
 
 
 def test_a_deadline_reaches_aiohttp(aiohttp, server):
-    """A server that never answers: the call ends at the deadline, as DeadlineExceeded of the right family."""
+    """A server that never answers: the call ends at the deadline, as DeadlineExceeded of the right
+    family.
+    """
     server.script("/slow", "hang")
     with forbear.deadline(0.15):
         (error,) = aiohttp(("GET", server.url + "/slow"), clock=None)
@@ -132,7 +153,9 @@ def test_a_deadline_reaches_aiohttp(aiohttp, server):
 
 
 def test_its_twin_for_the_other_library_is_refused_at_once(aiohttp):
-    """A transport of httpx2 under forbear.httpx could only fail when it answers; so it fails when it is built."""
+    """A transport of httpx2 under forbear.httpx could only fail when it answers; so it fails when
+    it is built.
+    """
     with pytest.raises(TypeError, match="use forbear"):
         aiohttp.ours.AsyncRetryTransport(aiohttp.transport_of_the_other_family(verify=False))
 
@@ -144,7 +167,9 @@ def test_an_asgi_application_is_an_inner_transport(lane):
 
         def wsgi(environ, start_response):
             seen.append(environ["wsgi.input"].read())
-            start_response("503 Busy" if len(seen) < 3 else "200 OK", [("Content-Type", "text/plain")])
+            start_response(
+                "503 Busy" if len(seen) < 3 else "200 OK", [("Content-Type", "text/plain")]
+            )
             return [b"done"]
 
         inner = lane.library.WSGITransport(wsgi)

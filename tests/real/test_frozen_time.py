@@ -1,8 +1,8 @@
 """Tests that freeze time: what forbear waits for is over all the same, or is not waited for.
 
-time-machine stops neither ``time.monotonic`` nor sleeps. freezegun stops the monotonic clock as well, and with it the
-timers of asyncio (unless ``real_asyncio=True``) and of trio: everybody's asynchronous sleeps, until it thaws. What
-waits for nothing is not concerned.
+time-machine stops neither ``time.monotonic`` nor sleeps. freezegun stops the monotonic clock as
+well, and with it the timers of asyncio (unless ``real_asyncio=True``) and of trio: everybody's
+asynchronous sleeps, until it thaws. What waits for nothing is not concerned.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ FREEZERS = [pytest.param(freezegun, id="freezegun"), pytest.param(time_machine, 
 
 
 def over_httpx(policy, *steps):
-    with httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy)) as client:
+    with httpx.Client(
+        transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy)
+    ) as client:
         return client.get(URL)
 
 
 def over_requests(policy, *steps):
     with requests.Session() as session:
-        session.mount("http://", forbear.requests.RetryAdapter(policy, inner=ScriptedAdapter(steps)))
+        session.mount(
+            "http://", forbear.requests.RetryAdapter(policy, inner=ScriptedAdapter(steps))
+        )
         return session.get(URL)
 
 
@@ -74,7 +78,9 @@ def test_asynchronous_waits_end_while_the_loop_is_not_frozen(need_package, freez
 
 
 def test_asynchronous_waits_end_on_trio_under_time_machine(need_package):
-    found = record_of(anyio.run(asynchronously, BRIEF, time_machine(need_package), 503, backend="trio"))
+    found = record_of(
+        anyio.run(asynchronously, BRIEF, time_machine(need_package), 503, backend="trio")
+    )
     assert len(found.attempts) == 3
 
 
@@ -83,7 +89,9 @@ def test_asynchronous_waits_end_on_trio_under_time_machine(need_package):
 def test_what_is_fast_does_not_stand_still_with_the_loop(need_package, freezer, backend):
     """100 s skipped twice, on loops whose timers never fire."""
     with fast():
-        found = record_of(anyio.run(asynchronously, PATIENT, freezer(need_package), 503, backend=backend))
+        found = record_of(
+            anyio.run(asynchronously, PATIENT, freezer(need_package), 503, backend=backend)
+        )
     assert (len(found.attempts), found.reason) == (3, "attempts-exhausted")
     assert 200 <= found.elapsed < 260
 

@@ -1,7 +1,7 @@
 """HTTP/2: what GOAWAY and RST_STREAM prove, and httpcore's own re-send, which would empty a body.
 
-The server speaks through the h2 package, over plain TCP with prior knowledge (RFC 9113 section 3.3),
-once over TLS with ALPN. It answers each request as scripted and keeps a ledger of streams.
+The server speaks through the h2 package, over plain TCP with prior knowledge (RFC 9113 section
+3.3), once over TLS with ALPN. It answers each request as scripted and keeps a ledger of streams.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ import forbear
 from forbear import RetryPolicy
 
 # Abandoned async iterations: see tests/adapters/test_bodies.py.
-pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
+]
 
 PLAIN = {"http1": False, "http2": True}
 CHUNKS = [b"first,", b"second,", b"third"]
@@ -54,12 +57,16 @@ class Stream:
 class Http2Server:
     """Answers the n-th complete request with the n-th step; the last one repeats.
 
-    Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code; "goaway-below":
-    GOAWAY that names the stream before this one as the last processed; "goaway-0": nothing was processed;
-    (first, size, end): bytes of the file from the first on, with RST_STREAM at the end if that is before the size's.
+    Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code;
+        "goaway-below":
+    GOAWAY that names the stream before this one as the last processed; "goaway-0": nothing was
+    processed; (first, size, end): bytes of the file from the first on, with RST_STREAM at the end
+    if that is before the size's.
     """
 
-    def __init__(self, *steps: int | str | tuple[int, int, int], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, *steps: int | str | tuple[int, int, int], tls: ssl.SSLContext | None = None
+    ) -> None:
         self._steps = list(steps)
         self._tls = tls
         self._lock = threading.Lock()
@@ -87,7 +94,11 @@ class Http2Server:
 
     def bodies(self, method: str) -> list[bytes]:
         """Bodies of the requests that came to their end."""
-        return [bytes(stream.body) for stream in self.streams if stream.complete and stream.method == method]
+        return [
+            bytes(stream.body)
+            for stream in self.streams
+            if stream.complete and stream.method == method
+        ]
 
     def executed(self, method: str) -> int:
         return sum(stream.executed for stream in self.streams if stream.method == method)
@@ -141,7 +152,9 @@ class Http2Server:
             step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
         if isinstance(step, int):
             stream.executed = step < 300
-            connection.send_headers(stream.number, [(":status", str(step)), ("content-length", "2")])
+            connection.send_headers(
+                stream.number, [(":status", str(step)), ("content-length", "2")]
+            )
             connection.send_data(stream.number, b"ok", end_stream=True)
         elif isinstance(step, tuple):
             self._send_file(connection, stream, *step)
@@ -152,7 +165,11 @@ class Http2Server:
             connection.close_connection(last_stream_id=last)
 
     def _send_file(self, connection, stream, first, size, end):
-        headers = [(":status", "206" if first else "200"), ("content-length", str(size - first)), ("etag", '"v1"')]
+        headers = [
+            (":status", "206" if first else "200"),
+            ("content-length", str(size - first)),
+            ("etag", '"v1"'),
+        ]
         if first:
             headers.append(("content-range", f"bytes {first}-{size - 1}/{size}"))
         connection.send_headers(stream.number, headers)
@@ -194,7 +211,9 @@ def replayable(lane):
 
 def pytest_generate_tests(metafunc):
     if "body" in metafunc.fixturenames:
-        metafunc.parametrize("body", [lambda lane: {"content": WHOLE}, replayable], ids=["bytes", "re-iterable"])
+        metafunc.parametrize(
+            "body", [lambda lane: {"content": WHOLE}, replayable], ids=["bytes", "re-iterable"]
+        )
 
 
 # Response bodies.
@@ -225,16 +244,22 @@ def test_a_large_body_whose_stream_is_reset_is_gone_on_with(lane):
 def test_without_us_the_library_sends_a_one_shot_body_empty_after_a_goaway(lane):
     """What the guard is for: the server processes an empty body and the caller sees 200."""
     with Http2Server(200, "goaway-below", 200) as server:
-        first, second = lane.calls(("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN, bare=True)
+        first, second = lane.calls(
+            ("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN, bare=True
+        )
     assert (first.status_code, second.status_code) == (200, 200)
     assert server.bodies("POST") == [WHOLE, b""]
     assert server.executed("POST") == 1  # with nothing in it
 
 
 def test_pitfall_15_a_one_shot_body_is_never_sent_empty_by_httpcores_own_resend(lane):
-    """GOAWAY with last_stream_id below the stream: the pool re-sends by itself; the body is not completed again."""
+    """GOAWAY with last_stream_id below the stream: the pool re-sends by itself; the body is not
+    completed again.
+    """
     with Http2Server(200, "goaway-below", 200) as server:
-        _, error = lane.calls(("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN)
+        _, error = lane.calls(
+            ("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN
+        )
     assert isinstance(error, lane.library.RemoteProtocolError)
     assert server.bodies("POST") == [WHOLE]
     assert server.executed("POST") == 0
@@ -262,7 +287,10 @@ def test_a_buffered_one_shot_body_arrives_whole_by_httpcores_own_resend(lane):
     """The buffer serves this re-send as it serves ours."""
     with Http2Server(200, "goaway-below", 200) as server:
         _, response = lane.calls(
-            ("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN, body_buffer=len(WHOLE)
+            ("GET", server.url),
+            ("POST", server.url, one_shot(lane)),
+            inner=PLAIN,
+            body_buffer=len(WHOLE),
         )
     assert response.status_code == 200
     assert server.bodies("POST") == [WHOLE, WHOLE]
@@ -272,7 +300,9 @@ def test_a_buffered_one_shot_body_arrives_whole_by_httpcores_own_resend(lane):
 
 
 def test_pitfall_16_goaway_0_is_unsent_so_a_post_is_sent_again(lane, body):
-    """last_stream_id=0: no stream was processed (RFC 9113 section 6.8), so even a POST without a key is repeated."""
+    """last_stream_id=0: no stream was processed (RFC 9113 section 6.8), so even a POST without a
+    key is repeated.
+    """
     with Http2Server("goaway-0", 200) as server:
         (response,) = lane.calls(("POST", server.url, body(lane)), inner=PLAIN)
     assert response.status_code == 200
@@ -282,7 +312,9 @@ def test_pitfall_16_goaway_0_is_unsent_so_a_post_is_sent_again(lane, body):
 
 
 def test_refused_stream_is_unsent_so_a_post_is_sent_again(lane, body):
-    """REFUSED_STREAM: "any request that was sent on the reset stream can be safely retried" (RFC 9113 section 8.7)."""
+    """REFUSED_STREAM: "any request that was sent on the reset stream can be safely retried" (RFC
+    9113 section 8.7).
+    """
     with Http2Server("refused", 200) as server:
         (response,) = lane.calls(("POST", server.url, body(lane)), inner=PLAIN)
     assert response.status_code == 200
@@ -323,9 +355,13 @@ def test_other_resets_are_failures_that_a_get_survives(lane, step):
 @pytest.mark.parametrize("step", ["refused", "calm", "goaway-0"])
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_pitfall_64_endless_refusals_are_bounded_by_max_attempts(lane, step, attempts):
-    """curl once looped for ever on "not processed, try again": what is safe to repeat needs a count too."""
+    """curl once looped for ever on "not processed, try again": what is safe to repeat needs a count
+    too.
+    """
     with Http2Server(step) as server:
-        (error,) = lane.calls(("GET", server.url), inner=PLAIN, policy=RetryPolicy(max_attempts=attempts))
+        (error,) = lane.calls(
+            ("GET", server.url), inner=PLAIN, policy=RetryPolicy(max_attempts=attempts)
+        )
     assert type(error) is lane.library.RemoteProtocolError
     assert forbear.record_of(error).reason == "attempts-exhausted"
     assert len(server.streams) == attempts
@@ -351,4 +387,7 @@ def test_over_tls_the_same_holds(lane, need_package):
     assert (response.status_code, response.http_version) == (200, "HTTP/2")
     assert server.bodies("POST") == [WHOLE] * 4
     assert server.executed("POST") == 1
-    assert {stream.connection for stream in server.streams} == {1, 2}  # only GOAWAY ended a connection
+    assert {stream.connection for stream in server.streams} == {
+        1,
+        2,
+    }  # only GOAWAY ended a connection

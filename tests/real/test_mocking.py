@@ -1,7 +1,8 @@
-"""Mocks and instrumentation that are put in place after the client was built still see each attempt.
+"""Mocks and instrumentation that are put in place after the client was built still see each
+attempt.
 
-respx, pytest-httpx and OpenTelemetry replace methods of classes. The inner transport's method is looked
-up at every call, never kept.
+respx, pytest-httpx and OpenTelemetry replace methods of classes. The inner transport's method is
+looked up at every call, never kept.
 """
 
 from __future__ import annotations
@@ -33,16 +34,22 @@ PATIENT = RetryPolicy(backoff=Fixed(100.0))  # seconds that no test waits for
 
 def built(ours, library, **options):
     """A client made before anything is patched."""
-    transport = ours.RetryTransport(library.HTTPTransport(verify=False), clock=FakeClock(), **options)
+    transport = ours.RetryTransport(
+        library.HTTPTransport(verify=False), clock=FakeClock(), **options
+    )
     return library.Client(transport=transport, trust_env=False)
 
 
 def abuilt(ours, library):
-    transport = ours.AsyncRetryTransport(library.AsyncHTTPTransport(verify=False), clock=FakeClock())
+    transport = ours.AsyncRetryTransport(
+        library.AsyncHTTPTransport(verify=False), clock=FakeClock()
+    )
     return library.AsyncClient(transport=transport, trust_env=False)
 
 
-def run(code: str, *, tmp_path: Path, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(
+    code: str, *, tmp_path: Path, arguments: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter: what is patched or aliased there stays there."""
     place = tmp_path / "test_program.py"
     place.write_text(textwrap.dedent(code))
@@ -64,7 +71,11 @@ def test_respx_sees_each_attempt(need_package):
     client = built(forbear.httpx, httpx)
     with respx.mock(assert_all_called=True) as router, client:
         route = router.get(URL).mock(
-            side_effect=[httpx.Response(503), httpx.ConnectError("refused"), httpx.Response(200, text="done")]
+            side_effect=[
+                httpx.Response(503),
+                httpx.ConnectError("refused"),
+                httpx.Response(200, text="done"),
+            ]
         )
         assert client.get(URL).text == "done"
     assert route.call_count == 3
@@ -77,7 +88,9 @@ def test_respx_sees_each_attempt_async(need_package):
     async def main():
         client = abuilt(forbear.httpx, httpx)
         with respx.mock(assert_all_called=True) as router:
-            route = router.get(URL).mock(side_effect=[httpx.Response(503), httpx.Response(200, text="done")])
+            route = router.get(URL).mock(
+                side_effect=[httpx.Response(503), httpx.Response(200, text="done")]
+            )
             async with client:
                 assert (await client.get(URL)).text == "done"
         return route.call_count
@@ -96,7 +109,9 @@ def test_respx_sees_a_wrapped_client(need_package):
 
 
 def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
-    """pytest-httpx patches httpx's transports; its own suite of two runs in an interpreter of its own."""
+    """pytest-httpx patches httpx's transports; its own suite of two runs in an interpreter of its
+    own.
+    """
     need_package("pytest_httpx")
     done = run(
         """
@@ -121,7 +136,17 @@ def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
             assert len(httpx_mock.get_requests()) == 2
         """,
         tmp_path=tmp_path,
-        arguments=("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)),
+        arguments=(
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            "/dev/null",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            str(tmp_path),
+        ),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
@@ -146,8 +171,22 @@ def test_pytest_httpx_and_our_fixtures_in_one_test(need_package, tmp_path):
         """,
         tmp_path=tmp_path,
         arguments=(
-            *("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)),
-            *(() if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")),
+            *(
+                "-m",
+                "pytest",
+                "-q",
+                "-c",
+                "/dev/null",
+                "-p",
+                "no:cacheprovider",
+                "--rootdir",
+                str(tmp_path),
+            ),
+            *(
+                ()
+                if entry_points(group="pytest11", name="forbear")
+                else ("-p", "forbear.pytest_plugin")
+            ),
         ),
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -186,7 +225,9 @@ def test_responses_sees_each_attempt(need_package, way):
 
 
 def test_requests_mock_replaces_adapters_and_serves_as_an_inner_one(need_package):
-    """Its Mocker takes a session's adapters away, ours too: nothing is retried. Its Adapter goes below ours."""
+    """Its Mocker takes a session's adapters away, ours too: nothing is retried. Its Adapter goes
+    below ours.
+    """
     requests_mock = need_package("requests_mock")
     answers = [{"status_code": 503}, {"status_code": 200}]
     with requests.Session() as session, fast():
@@ -209,7 +250,9 @@ OTEL = [
 
 @pytest.fixture
 def spans(need_package):
-    """Returns a function that instruments a library and returns its finished spans; undone at the end."""
+    """Returns a function that instruments a library and returns its finished spans; undone at the
+    end.
+    """
     need_package("opentelemetry")
     instrumentation = need_package("opentelemetry.instrumentation.httpx")
     from opentelemetry.sdk.trace import TracerProvider
@@ -261,7 +304,9 @@ def status_of(span):
 
 
 def test_each_attempt_is_sent_on_with_a_trace_of_its_own(spans, server):
-    """The instrumentation adds traceparent to the request it sees: one per attempt, the trace the same for none."""
+    """The instrumentation adds traceparent to the request it sees: one per attempt, the trace the
+    same for none.
+    """
     server.script("/thing", 503, 200)
     with built(forbear.httpx, httpx) as client:
         finished = spans("HTTPXClientInstrumentor")
@@ -271,7 +316,9 @@ def test_each_attempt_is_sent_on_with_a_trace_of_its_own(spans, server):
 
 
 def test_forbear_httpx_works_where_httpx_is_an_alias_of_httpx2(tmp_path):
-    """httpx2.alias_httpx(): ``import httpx`` gives httpx2 then, and forbear.httpx is a retrying httpx2."""
+    """httpx2.alias_httpx(): ``import httpx`` gives httpx2 then, and forbear.httpx is a retrying
+    httpx2.
+    """
     done = run(
         """
         import httpx2

@@ -1,4 +1,6 @@
-"""nginx in front of nothing: limit_req answers 429 with Retry-After, keep-alive ends when nginx says so."""
+"""nginx in front of nothing: limit_req answers 429 with Retry-After, keep-alive ends when nginx
+says so.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.real
 
-# ``return`` would be carried out before limit_req is asked: the locations go on to a named one by try_files.
+# ``return`` would be carried out before limit_req is asked: the locations go on to a named one by
+# try_files.
 CONFIGURATION = """
 daemon off; master_process off; error_log stderr; pid {home}/nginx.pid;
 events {{ worker_connections 64; }}
@@ -49,7 +52,9 @@ class Nginx:
         self.url = url
 
     def seen(self, uri, at_least):
-        """The log's lines for one URI, in order; nginx writes each when it has done with the request."""
+        """The log's lines for one URI, in order; nginx writes each when it has done with the
+        request.
+        """
         until = time.monotonic() + 2
         while True:
             lines = (self._home / "seen.log").read_text().splitlines()
@@ -64,7 +69,9 @@ def nginx(nginx_program, tmp_path_factory, free_port, wait_for_port):
     home, port = tmp_path_factory.mktemp("nginx"), free_port()
     configuration = home / "nginx.conf"
     configuration.write_text(CONFIGURATION.format(home=home, port=port))
-    process = subprocess.Popen([nginx_program, "-p", home, "-c", configuration], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [nginx_program, "-p", home, "-c", configuration], stderr=subprocess.PIPE
+    )
     try:
         wait_for_port(port)
         yield Nginx(home, f"http://127.0.0.1:{port}")
@@ -74,16 +81,22 @@ def nginx(nginx_program, tmp_path_factory, free_port, wait_for_port):
 
 
 def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(lane, nginx):
-    """limit_req, 1 request per second: 200, 429 with Retry-After: 1, and 200 not before that second is over."""
+    """limit_req, 1 request per second: 200, 429 with Retry-After: 1, and 200 not before that second
+    is over.
+    """
     url = f"{nginx.url}/limited/{lane.id}"
-    first, second = lane.calls(("GET", url), ("GET", url), clock=None, policy=RetryPolicy(backoff=Fixed(0)))
+    first, second = lane.calls(
+        ("GET", url), ("GET", url), clock=None, policy=RetryPolicy(backoff=Fixed(0))
+    )
     assert (first.status_code, second.status_code, second.text) == (200, 200, "served\n")
     seen = nginx.seen(f"/limited/{lane.id}", 3)
     assert [entry["status"] for entry in seen] == [200, 429, 200]
     assert float(seen[2]["at"]) - float(seen[1]["at"]) >= 1.0
     (throttled, answered) = forbear.record_of(second).attempts
     assert (throttled.status, throttled.delay_source, answered.status) == (429, "retry-after", 200)
-    assert throttled.delay == pytest.approx(1.05)  # the hint, and half of the tenth that spreads a fleet
+    assert throttled.delay == pytest.approx(
+        1.05
+    )  # the hint, and half of the tenth that spreads a fleet
     assert len({entry["connection"] for entry in seen}) == 1  # the 429 was read to its end
 
 
@@ -91,8 +104,14 @@ def test_a_throttled_post_is_the_callers_to_repeat(lane, nginx):
     """A POST without a key is not sent again, 429 or not: its answer comes back at once."""
     url = f"{nginx.url}/limited/{lane.id}-post"
     clock = FakeClock()
-    _, second = lane.calls(("POST", url, {"content": b"x"}), ("POST", url, {"content": b"x"}), clock=clock)
-    assert (second.status_code, second.headers["retry-after"], second.text) == (429, "1", "slower\n")
+    _, second = lane.calls(
+        ("POST", url, {"content": b"x"}), ("POST", url, {"content": b"x"}), clock=clock
+    )
+    assert (second.status_code, second.headers["retry-after"], second.text) == (
+        429,
+        "1",
+        "slower\n",
+    )
     assert [entry["status"] for entry in nginx.seen(f"/limited/{lane.id}-post", 2)] == [200, 429]
     assert clock.sleeps == []
 
@@ -101,7 +120,9 @@ def test_a_hint_longer_than_allowed_gives_the_answer_at_once(lane, nginx):
     """503 with Retry-After: 7 and a limit of 5 s: one request, no wait."""
     clock = FakeClock()
     (response,) = lane.calls(
-        ("GET", f"{nginx.url}/busy/{lane.id}"), clock=clock, policy=forbear.RetryPolicy(max_retry_after=5)
+        ("GET", f"{nginx.url}/busy/{lane.id}"),
+        clock=clock,
+        policy=forbear.RetryPolicy(max_retry_after=5),
     )
     assert response.status_code == 503
     assert forbear.record_of(response).reason == "retry-after-too-long"
@@ -119,24 +140,32 @@ def test_requests_go_on_where_nginx_ends_a_connection_after_two(lane, nginx):
 
 
 def test_a_connection_that_nginx_closed_meanwhile_loses_no_request(lane, nginx):
-    """keepalive_timeout 50 ms: the idle connection is gone when the second request comes, POST too."""
+    """keepalive_timeout 50 ms: the idle connection is gone when the second request comes, POST
+    too.
+    """
     uri = f"/brief/{lane.id}"
 
     def later():
         time.sleep(0.12)
         return b"x"
 
-    first, second = lane.calls(("GET", nginx.url + uri), ("POST", nginx.url + uri, {"content": later}))
+    first, second = lane.calls(
+        ("GET", nginx.url + uri), ("POST", nginx.url + uri, {"content": later})
+    )
     assert (first.status_code, second.status_code) == (200, 200)
     assert [entry["method"] for entry in nginx.seen(uri, 2)] == ["GET", "POST"]
 
 
 def test_a_connection_closed_without_an_answer_is_tried_as_often_as_allowed(lane, nginx):
-    """nginx's 444 closes without a byte: GET four times, POST once, each ending in the library's own error."""
+    """nginx's 444 closes without a byte: GET four times, POST once, each ending in the library's
+    own error.
+    """
     uri = f"/gone/{lane.id}"
     got, posted = lane.calls(("GET", nginx.url + uri), ("POST", nginx.url + uri, {"content": b"x"}))
     assert isinstance(got, lane.library.RemoteProtocolError)
-    assert isinstance(posted, lane.library.RemoteProtocolError | lane.library.ReadError)  # its body stayed unread
+    assert isinstance(
+        posted, lane.library.RemoteProtocolError | lane.library.ReadError
+    )  # its body stayed unread
     assert forbear.record_of(got).reason == "attempts-exhausted"
     assert forbear.record_of(posted).reason == "method-not-replayable"
     assert [entry["method"] for entry in nginx.seen(uri, 5)] == ["GET"] * 4 + ["POST"]

@@ -1,4 +1,6 @@
-"""The rules under promtool, and every expression that ships against a live Prometheus that scrapes a faulted run."""
+"""The rules under promtool, and every expression that ships against a live Prometheus that scrapes
+a faulted run.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ pytestmark = pytest.mark.real
 HERE = Path(__file__).parent
 EVERY = "500ms"  # a scrape, and an evaluation of the rules
 WINDOW = "10s"  # of rates, in place of what is right for a production
-ANSWERS_WITHIN = 60.0  # seconds until a Prometheus on a busy machine has started, scraped twice and evaluated
+ANSWERS_WITHIN = (
+    60.0  # seconds until a Prometheus on a busy machine has started, scraped twice and evaluated
+)
 VARIABLES = {"$__rate_interval": WINDOW, "$client": ".*", "$host": ".*"}
 
 
@@ -55,19 +59,25 @@ def shipped(tmp_path_factory):
 
 
 def promtool(binary, *arguments, cwd):
-    done = subprocess.run([binary, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [binary, *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_the_rules_are_rules(shipped, promtool_program):
-    assert "12 rules found" in promtool(promtool_program, "check", "rules", "forbear.rules.yml", cwd=shipped)
+    assert "12 rules found" in promtool(
+        promtool_program, "check", "rules", "forbear.rules.yml", cwd=shipped
+    )
 
 
 def test_the_rules_say_what_they_should(shipped, promtool_program):
     """forbear.rules.test.yml, beside this file."""
     shutil.copy(HERE / "forbear.rules.test.yml", shipped)
-    assert "SUCCESS" in promtool(promtool_program, "test", "rules", "forbear.rules.test.yml", cwd=shipped)
+    assert "SUCCESS" in promtool(
+        promtool_program, "test", "rules", "forbear.rules.test.yml", cwd=shipped
+    )
 
 
 def test_the_metrics_are_well_named(promtool_program):
@@ -75,7 +85,10 @@ def test_the_metrics_are_well_named(promtool_program):
     registry = CollectorRegistry()
     Metrics(registry)
     done = subprocess.run(
-        [promtool_program, "check", "metrics"], input=generate_latest(registry), capture_output=True, check=False
+        [promtool_program, "check", "metrics"],
+        input=generate_latest(registry),
+        capture_output=True,
+        check=False,
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
@@ -85,16 +98,24 @@ def test_the_metrics_are_well_named(promtool_program):
 
 @contextmanager
 def faulted_run(metrics):
-    """Clients that meet all kinds of trouble, again and again, so that every metric moves between two scrapes."""
+    """Clients that meet all kinds of trouble, again and again, so that every metric moves between
+    two scrapes.
+    """
     policy = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
     over = threading.Event()
     with FaultServer() as server, FaultServer() as other:
         with FaultServer() as gone:
             nobody = gone.url.rpartition(":")[2]
-        fleet = RedisBudget(f"redis://127.0.0.1:{nobody}", name="fleet", fallback=RetryBudget(burst=1e6))
-        session = forbear.requests.mount(requests.Session(), policy, on_event=[metrics], name="sessions", budget=fleet)
+        fleet = RedisBudget(
+            f"redis://127.0.0.1:{nobody}", name="fleet", fallback=RetryBudget(burst=1e6)
+        )
+        session = forbear.requests.mount(
+            requests.Session(), policy, on_event=[metrics], name="sessions", budget=fleet
+        )
         clients = [
-            httpx.Client(transport=RetryTransport(policy=policy, on_event=[metrics], name=name, **options))
+            httpx.Client(
+                transport=RetryTransport(policy=policy, on_event=[metrics], name=name, **options)
+            )
             for name, options in (
                 ("orders", {"budget": None}),
                 ("poor", {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)}),
@@ -134,7 +155,9 @@ def faulted_run(metrics):
 
 @pytest.fixture(scope="module")
 def live(shipped, tmp_path_factory, free_port, prometheus_program, wait_for_port):
-    """A function that asks a Prometheus which scrapes a faulted run and evaluates the shipped rules."""
+    """A function that asks a Prometheus which scrapes a faulted run and evaluates the shipped
+    rules.
+    """
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     exposed, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
@@ -142,10 +165,17 @@ def live(shipped, tmp_path_factory, free_port, prometheus_program, wait_for_port
     (work / "prometheus.yml").write_text(
         json.dumps(  # which is YAML
             {
-                "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
+                "global": {
+                    "scrape_interval": EVERY,
+                    "scrape_timeout": EVERY,
+                    "evaluation_interval": EVERY,
+                },
                 "rule_files": [str(often(shipped, work))],
                 "scrape_configs": [
-                    {"job_name": "app", "static_configs": [{"targets": [f"127.0.0.1:{exposed.server_port}"]}]}
+                    {
+                        "job_name": "app",
+                        "static_configs": [{"targets": [f"127.0.0.1:{exposed.server_port}"]}],
+                    }
                 ],
             }
         )
@@ -194,11 +224,15 @@ def wait_until_ready(url):
 
 
 def often(shipped, work):
-    """The rules, evaluated as often as the test scrapes, over a window of which it need not wait for the end."""
+    """The rules, evaluated as often as the test scrapes, over a window of which it need not wait
+    for the end.
+    """
     rules = (shipped / "forbear.rules.yml").read_text()
     assert "interval: 15s" in rules
     path = work / "forbear.rules.yml"
-    path.write_text(rules.replace("interval: 15s", f"interval: {EVERY}").replace("[5m]", f"[{WINDOW}]"))
+    path.write_text(
+        rules.replace("interval: 15s", f"interval: {EVERY}").replace("[5m]", f"[{WINDOW}]")
+    )
     return path
 
 
@@ -222,7 +256,9 @@ def panels():
 
 @pytest.mark.parametrize("expression", list(panels()))
 def test_every_panel_shows_something(expression, live):
-    """No misspelt label, no division that never matches: each expression has an answer after a faulted run."""
+    """No misspelt label, no division that never matches: each expression has an answer after a
+    faulted run.
+    """
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     assert "$" not in expression
@@ -254,15 +290,21 @@ def test_alerts_are_raised(live):
     """Of this run: sent too often, a budget that refuses, a circuit that opens, a lost Redis."""
     until = time.monotonic() + ANSWERS_WITHIN
     wanted = {"ForbearRetryStorm", "ForbearBudgetExhausted", "ForbearSharedBudgetDown"}
-    while not wanted <= (found := {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]}):
+    while not wanted <= (
+        found := {alert["labels"]["alertname"] for alert in live("alerts")["alerts"]}
+    ):
         assert time.monotonic() < until, f"only {found}"
         time.sleep(0.2)
 
 
 def test_amplification_of_a_run_is_what_the_servers_saw(live):
     """Three paths: sent once, twice, three times. Six attempts for three requests are 2."""
-    assert values(live, 'forbear:amplification:5m{client="orders"}') == [pytest.approx(2.0, rel=0.2)]
-    assert values(live, 'forbear:retry_success_ratio:5m{client="orders"}') == [pytest.approx(0.5, rel=0.3)]
+    assert values(live, 'forbear:amplification:5m{client="orders"}') == [
+        pytest.approx(2.0, rel=0.2)
+    ]
+    assert values(live, 'forbear:retry_success_ratio:5m{client="orders"}') == [
+        pytest.approx(0.5, rel=0.3)
+    ]
 
 
 def test_what_a_live_prometheus_has_is_in_the_table(live):

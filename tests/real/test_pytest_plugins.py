@@ -1,4 +1,6 @@
-"""The pytest plugin in the suites of others, beside the plugins that they have, in interpreters of their own."""
+"""The pytest plugin in the suites of others, beside the plugins that they have, in interpreters of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,27 @@ SOURCE = Path(forbear.__file__).parent.parent
 
 
 class Suite:
-    """A project with tests of its own, in an interpreter of its own; forbear's plugin and those that are named."""
+    """A project with tests of its own, in an interpreter of its own; forbear's plugin and those
+    that are named.
+    """
 
     def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pytester = pytester
         monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the same whatever else is installed here
+        monkeypatch.setenv(
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"
+        )  # the same whatever else is installed here
         monkeypatch.delenv("COVERAGE_FILE", raising=False)
 
-    def run(self, *arguments: str, ini: str = "", plugins: tuple[str, ...] = (), **files: str) -> pytest.RunResult:
+    def run(
+        self, *arguments: str, ini: str = "", plugins: tuple[str, ...] = (), **files: str
+    ) -> pytest.RunResult:
         self.pytester.makeini("[pytest]\n" + ini)
         self.pytester.makepyfile(**files)
         loaded = [part for name in ("forbear.pytest_plugin", *plugins) for part in ("-p", name)]
-        return self.pytester.runpytest_subprocess(*loaded, "-p", "no:cacheprovider", "-W", "error", *arguments)
+        return self.pytester.runpytest_subprocess(
+            *loaded, "-p", "no:cacheprovider", "-W", "error", *arguments
+        )
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""One budget for a fleet, on a real Redis: what it allows, what it costs, and what happens when Redis fails."""
+"""One budget for a fleet, on a real Redis: what it allows, what it costs, and what happens when
+Redis fails.
+"""
 
 import gc
 import importlib.util
@@ -41,7 +43,13 @@ TIMEOUTS = 0.1  # seconds: the two together
 
 
 def budget_on(server, **options):
-    named = {"name": "orders", "floor_per_second": 0, "random": lambda: 0.5, "command_timeout": 2.0, **options}
+    named = {
+        "name": "orders",
+        "floor_per_second": 0,
+        "random": lambda: 0.5,
+        "command_timeout": 2.0,
+        **options,
+    }
     return RedisBudget(server.url, **named)
 
 
@@ -61,11 +69,16 @@ def take_all(budget, scope=A, *, now=0.0):
 
 def stored(server, scope=A, name="orders"):
     with server.ask as client:
-        return {field: float(value) for field, value in client.hgetall(f"forbear:{name}:{scope}").items()}
+        return {
+            field: float(value)
+            for field, value in client.hgetall(f"forbear:{name}:{scope}").items()
+        }
 
 
 def let_pass(server, seconds, scope=A):
-    """As if so much time had passed for Redis: every instant that it has noted is that much longer ago."""
+    """As if so much time had passed for Redis: every instant that it has noted is that much longer
+    ago.
+    """
     earlier = round(seconds * 1000)
     key = f"forbear:orders:{scope}"
     with server.ask as client:
@@ -122,7 +135,9 @@ def test_calls_deposit_for_the_whole_fleet(redis_server):
 
 
 def test_calls_made_while_the_bucket_was_full_deposit_nothing(redis_server):
-    """500 calls in 100 s, and the bucket was full until 10 s ago: a tenth of them count, 50, which are 5 tokens."""
+    """500 calls in 100 s, and the bucket was full until 10 s ago: a tenth of them count, 50, which
+    are 5 tokens.
+    """
     one, two = budget_on(redis_server, burst=50), budget_on(redis_server, burst=50)
     assert take(one)  # so that it knows since when it counts
     with redis_server.ask as client:
@@ -149,7 +164,9 @@ def test_time_adds_the_floor_by_the_clock_of_redis(redis_server):
 
 
 def test_what_a_dead_process_had_borrowed_returns(redis_server):
-    """Lent 1 + 10, one spent. Nobody has the other ten until the lease is over; then everybody has."""
+    """Lent 1 + 10, one spent. Nobody has the other ten until the lease is over; then everybody
+    has.
+    """
     dead, alive = (budget_on(redis_server, ratio=0) for _ in range(2))
     assert take(dead)
     del dead
@@ -162,7 +179,9 @@ def test_what_a_dead_process_had_borrowed_returns(redis_server):
 
 
 def test_what_a_silent_process_had_spent_is_owed(redis_server):
-    """It spends all of 1 + 10 and comes back after its lease has ended: ten were lent twice, and are missing then."""
+    """It spends all of 1 + 10 and comes back after its lease has ended: ten were lent twice, and
+    are missing then.
+    """
     silent, other = (budget_on(redis_server, ratio=0) for _ in range(2))
     assert take(silent)
     for _ in range(10):
@@ -176,7 +195,9 @@ def test_what_a_silent_process_had_spent_is_owed(redis_server):
 
 
 def test_what_is_left_of_a_lease_returns_with_the_next_one(redis_server):
-    """The process's clock says that the lease is over before Redis says so: nothing is lost, nothing counted twice."""
+    """The process's clock says that the lease is over before Redis says so: nothing is lost,
+    nothing counted twice.
+    """
     budget = budget_on(redis_server, ratio=0)
     assert take(budget)
     assert budget.tokens(A, 0.0) == 10
@@ -186,7 +207,9 @@ def test_what_is_left_of_a_lease_returns_with_the_next_one(redis_server):
 
 
 def test_a_bucket_that_would_be_full_again_is_forgotten(redis_server):
-    """Nothing is kept on Redis for longer than it means something: (100 - 89) tokens at 0.5 a second are 22 s."""
+    """Nothing is kept on Redis for longer than it means something: (100 - 89) tokens at 0.5 a
+    second are 22 s.
+    """
     budget = budget_on(redis_server, floor_per_second=0.5)
     assert take(budget)
     with redis_server.ask as client:
@@ -199,10 +222,14 @@ def test_a_bucket_that_would_be_full_again_is_forgotten(redis_server):
 
 
 def callers():
-    """Every adapter, each as a function of steps and options that returns the outcome of one GET."""
+    """Every adapter, each as a function of steps and options that returns the outcome of one
+    GET.
+    """
 
     def sync(steps, **options):
-        with httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), **options)) as client:
+        with httpx.Client(
+            transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), **options)
+        ) as client:
             return client.get("http://a.example/")
 
     def on(backend):
@@ -218,7 +245,9 @@ def callers():
 
     def of_requests(steps, **options):
         with requests.Session() as session:
-            session.mount("http://", forbear.requests.RetryAdapter(inner=ScriptedAdapter(steps), **options))
+            session.mount(
+                "http://", forbear.requests.RetryAdapter(inner=ScriptedAdapter(steps), **options)
+            )
             return session.get("http://a.example/")
 
     return {"httpx": sync, "asyncio": on("asyncio"), "trio": on("trio"), "requests": of_requests}
@@ -235,9 +264,15 @@ def test_a_retry_is_one_round_trip_and_a_success_none(redis_server, call):
     assert redis_server.evaluations() == 0
     assert forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).retries == 1
     assert redis_server.evaluations() == 1
-    assert forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).reason == "budget-exhausted"
+    assert (
+        forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).reason
+        == "budget-exhausted"
+    )
     assert redis_server.evaluations() == 2
-    assert forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).reason == "budget-exhausted"
+    assert (
+        forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE)).reason
+        == "budget-exhausted"
+    )
     assert redis_server.evaluations() == 2  # the refusal is remembered
 
 
@@ -278,12 +313,16 @@ def test_calls_that_succeed_open_no_connection(redis_server):
     ids=["through the door", "special", "with a deadline"],
 )
 def test_every_call_is_counted_once(redis_server, options):
-    """ratio 1: after 30 calls that went well, of which each way in has its own, 30 tokens come with the report."""
+    """ratio 1: after 30 calls that went well, of which each way in has its own, 30 tokens come with
+    the report.
+    """
     clock = FakeClock()
     budget = budget_on(redis_server, ratio=1, burst=1_000)
     named = {"policy": AT_ONCE, "clock": clock, "budget": budget, **options}
     script = [503, *[200] * 30]
-    with httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(script), **named)) as client:
+    with httpx.Client(
+        transport=forbear.httpx.RetryTransport(ScriptedTransport(script), **named)
+    ) as client:
         client.get("http://a.example/")
         assert redis_server.evaluations() == 1
         clock.advance(11.0)
@@ -308,7 +347,11 @@ def fleet(server, backend, processes, calls, ratio, burst, floor):
     program = Path(__file__).with_name("fleet.py")
     asked = [server.url, backend, processes, calls, ratio, burst, floor]
     done = subprocess.run(
-        [sys.executable, program, *map(str, asked)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, program, *map(str, asked)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -316,10 +359,14 @@ def fleet(server, backend, processes, calls, ratio, burst, floor):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize(
-    ("backend", "processes", "calls"), [("sync", 50, 1_500), ("asyncio", 8, 1_000), ("trio", 8, 1_000)]
+    ("backend", "processes", "calls"),
+    [("sync", 50, 1_500), ("asyncio", 8, 1_000), ("trio", 8, 1_000)],
 )
-def test_a_fleet_in_a_total_outage_retries_no_more_than_allowed(redis_server, backend, processes, calls):
-    """Retries ≤ ratio × calls + floor × seconds + burst, without any slack: nobody died, and nobody was on its way.
+def test_a_fleet_in_a_total_outage_retries_no_more_than_allowed(
+    redis_server, backend, processes, calls
+):
+    """Retries ≤ ratio × calls + floor × seconds + burst, without any slack: nobody died, and nobody
+    was on its way.
 
     Four tasks of one process may be on their way at once when the trouble begins: ratio × 4 more.
     """
@@ -331,11 +378,15 @@ def test_a_fleet_in_a_total_outage_retries_no_more_than_allowed(redis_server, ba
     allowed = ratio * told["calls"] + floor * told["seconds"] + burst
     on_their_way = 0 if backend == "sync" else 4 * processes
     assert retries <= allowed + ratio * on_their_way
-    assert retries >= burst  # and the bucket is used; how much of the deposits comes in time depends on the machine
+    assert (
+        retries >= burst
+    )  # and the bucket is used; how much of the deposits comes in time depends on the machine
 
 
 def test_threads_share_round_trips_and_nobody_is_refused(redis_server):
-    """64 threads fail at once, and there is enough for all: single flight, and each gets its token."""
+    """64 threads fail at once, and there is enough for all: single flight, and each gets its
+    token.
+    """
     budget = budget_on(redis_server, burst=10_000)
     with redis_server.ask as client:
         assert take(budget)
@@ -387,7 +438,11 @@ def edges(caplog, count):
 
 def lines_of(caplog):
     return [
-        (record.levelname, getattr(record, "forbear.event"), getattr(record, "forbear.error_type", None))
+        (
+            record.levelname,
+            getattr(record, "forbear.event"),
+            getattr(record, "forbear.error_type", None),
+        )
         for record in caplog.records
         if record.name == "forbear.redis"
     ]
@@ -410,7 +465,9 @@ def until(condition):
 
 
 def come_back(budget, scope=A, now=2_000.0):
-    """Let retries look for Redis, each long after the one before, until it was found; it is done in the background."""
+    """Let retries look for Redis, each long after the one before, until it was found; it is done in
+    the background.
+    """
 
     def look():
         nonlocal now
@@ -424,13 +481,17 @@ def come_back(budget, scope=A, now=2_000.0):
 
 @pytest.mark.parametrize("call", CALLERS)
 def test_pitfall_70_redis_that_stands_still_delays_a_call_once(make_redis, heard, call):
-    """SIGSTOP: connections are open and nothing answers. One wait of the timeouts, then none; no call is lost."""
+    """SIGSTOP: connections are open and nothing answers. One wait of the timeouts, then none; no
+    call is lost.
+    """
     server = make_redis()
     fallback = RetryBudget(ratio=0, floor_per_second=0, burst=3, scope="transport")
     slowest = []
     for _ in range(3):  # the quickest of three runs, since the machine may be busy
         clock = FakeClock()
-        budget = RedisBudget(server.url, name="orders", fallback=pickle.loads(pickle.dumps(fallback)))
+        budget = RedisBudget(
+            server.url, name="orders", fallback=pickle.loads(pickle.dumps(fallback))
+        )
         heard.clear()
         server.send(signal.SIGSTOP)
         try:
@@ -451,11 +512,15 @@ def test_pitfall_70_redis_that_stands_still_delays_a_call_once(make_redis, heard
         if max(times) < 2 * TIMEOUTS:
             break
     assert min(worst for worst, _ in slowest) < 2 * TIMEOUTS
-    assert min(least for _, least in slowest) < TIMEOUTS / 2  # connections in 50 ms, commands in 50 ms
+    assert (
+        min(least for _, least in slowest) < TIMEOUTS / 2
+    )  # connections in 50 ms, commands in 50 ms
 
 
 def test_redis_that_dies_and_comes_back(make_redis, heard):
-    """kill -9 between two retries, and a restart on the same port: a full bucket, and one line for each edge."""
+    """kill -9 between two retries, and a restart on the same port: a full bucket, and one line for
+    each edge.
+    """
     server = make_redis()
     budget = budget_on(server, burst=5)
     assert take_all(budget) == 5
@@ -488,7 +553,9 @@ def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
     answers = []
 
     def work():
-        transport = forbear.httpx.RetryTransport(ScriptedTransport([503]), policy=AT_ONCE, budget=budget)
+        transport = forbear.httpx.RetryTransport(
+            ScriptedTransport([503]), policy=AT_ONCE, budget=budget
+        )
         with httpx.Client(transport=transport) as client:
             while not stop.is_set():
                 answers.append(client.get("http://a.example/").status_code)
@@ -563,18 +630,24 @@ SECRET = "gehe1m"
 
 def test_a_wrong_password_is_told_without_it(make_redis, heard):
     server = make_redis("--requirepass", "right")
-    budget = RedisBudget(f"redis://app:{SECRET}@127.0.0.1:{server.port}", name="orders", command_timeout=2.0)
+    budget = RedisBudget(
+        f"redis://app:{SECRET}@127.0.0.1:{server.port}", name="orders", command_timeout=2.0
+    )
     assert take(budget)  # of the fallback
     ((_, _, error),) = edges(heard, 1)
     assert error in ("AuthenticationError", "ResponseError")
-    shown = "".join([repr(budget), str(budget), heard.text, *(str(vars(record)) for record in heard.records)])
+    shown = "".join(
+        [repr(budget), str(budget), heard.text, *(str(vars(record)) for record in heard.records)]
+    )
     assert SECRET not in shown
     assert str(server.port) not in shown
 
 
 def test_the_right_password_is_used(make_redis):
     server = make_redis("--requirepass", "right")
-    budget = RedisBudget(f"redis://:right@127.0.0.1:{server.port}/3", name="orders", command_timeout=2.0)
+    budget = RedisBudget(
+        f"redis://:right@127.0.0.1:{server.port}/3", name="orders", command_timeout=2.0
+    )
     assert take(budget)
     assert not budget.is_lost
     with redis.Redis(port=server.port, password="right", db=3) as client:
@@ -589,7 +662,9 @@ def test_a_socket_of_this_host(make_redis, tmp_path):
 
 
 class Rubbish:
-    """A TCP server that answers the same to whatever it is sent; ``None``: closes, ``b""``: never answers."""
+    """A TCP server that answers the same to whatever it is sent; ``None``: closes, ``b""``: never
+    answers.
+    """
 
     def __init__(self, answer, pause=0.0):
         self._answer, self._pause = answer, pause
@@ -677,7 +752,9 @@ def test_a_port_where_nobody_listens(heard, free_port):
 
 
 def test_a_client_without_timeouts_of_its_own_delays_no_longer(make_redis, heard):
-    """A user's client may wait for ever; a call does not, and is not asked to again while that thread hangs."""
+    """A user's client may wait for ever; a call does not, and is not asked to again while that
+    thread hangs.
+    """
     server = make_redis()
     client = redis.Redis(port=server.port, socket_timeout=None)
     least = 10.0
@@ -705,7 +782,9 @@ def test_a_client_without_timeouts_of_its_own_delays_no_longer(make_redis, heard
 
 
 def test_redis_that_is_too_slow_stays_lost(heard):
-    """It answers what it should, but later than a call may wait: it is not back before it is in time."""
+    """It answers what it should, but later than a call may wait: it is not back before it is in
+    time.
+    """
     clients = SlowClient(0.15)
     budget = RedisBudget(clients, name="orders")
     assert take(budget)
@@ -805,23 +884,32 @@ def test_no_thread_to_be_had_is_no_reason_to_fail(redis_server, heard, monkeypat
 
 def test_on_a_cluster(make_redis):
     """Three nodes: each origin's key is on whichever has its slot, and the script runs there."""
-    nodes = [make_redis("--cluster-enabled", "yes", highest=55_000) for _ in range(3)]  # they talk at port + 10000
+    nodes = [
+        make_redis("--cluster-enabled", "yes", highest=55_000) for _ in range(3)
+    ]  # they talk at port + 10000
     for n, node in enumerate(nodes):
         with node.ask as client:
-            client.execute_command("CLUSTER", "ADDSLOTS", *range(n * 5462, min((n + 1) * 5462, 16384)))
+            client.execute_command(
+                "CLUSTER", "ADDSLOTS", *range(n * 5462, min((n + 1) * 5462, 16384))
+            )
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
 
     def is_whole():
         with nodes[0].ask as first, nodes[1].ask as second, nodes[2].ask as third:
             return all(
-                "cluster_state:ok" in client.execute_command("CLUSTER", "INFO") for client in (first, second, third)
+                "cluster_state:ok" in client.execute_command("CLUSTER", "INFO")
+                for client in (first, second, third)
             )
 
     until(is_whole)
     cluster = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, socket_timeout=2)
     try:
-        budget = RedisBudget(cluster, name="orders", burst=5, floor_per_second=0, command_timeout=2.0)
-        origins = [f"http://{n}.example:80" for n in range(30)]  # all on two of three nodes: once in 60,000 times
+        budget = RedisBudget(
+            cluster, name="orders", burst=5, floor_per_second=0, command_timeout=2.0
+        )
+        origins = [
+            f"http://{n}.example:80" for n in range(30)
+        ]  # all on two of three nodes: once in 60,000 times
         assert [take_all(budget, origin) for origin in origins] == [5] * 30
         assert not budget.is_lost
         kept = []
@@ -837,7 +925,9 @@ def test_on_a_cluster(make_redis):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_opens_its_own_connection_and_borrows_for_itself(redis_server):
-    """Forked after the parent has connected and borrowed, at the worst moment: with every lock taken."""
+    """Forked after the parent has connected and borrowed, at the worst moment: with every lock
+    taken.
+    """
     budget = budget_on(redis_server, ratio=0, burst=50)
     assert take(budget)
     pool = budget._client.connection_pool
@@ -858,8 +948,12 @@ def test_a_child_opens_its_own_connection_and_borrows_for_itself(redis_server):
 
 def test_a_copy_for_another_process_has_the_same_settings(redis_server):
     """multiprocessing pickles what it spawns with."""
-    budget = budget_on(redis_server, ratio=0.3, burst=7, scope="transport", fallback=RetryBudget(burst=9))
-    twin = pickle.loads(pickle.dumps(RedisBudget(redis_server.url, name="n", ratio=0.3, burst=7, scope="transport")))
+    budget = budget_on(
+        redis_server, ratio=0.3, burst=7, scope="transport", fallback=RetryBudget(burst=9)
+    )
+    twin = pickle.loads(
+        pickle.dumps(RedisBudget(redis_server.url, name="n", ratio=0.3, burst=7, scope="transport"))
+    )
     for name in ("ratio", "burst", "scope", "hinted_cost"):
         assert getattr(twin, name) == getattr(budget, name)
     assert twin.fallback.scope == "transport"
@@ -886,11 +980,31 @@ def test_the_state_is_shown_without_the_url():
         ("redis://cache", {"ratio": -1}, ValueError, "ratio must be at least 0, got -1"),
         ("redis://cache", {"ratio": "0.1"}, TypeError, "ratio must be a number"),
         ("redis://cache", {"burst": 0.5}, ValueError, "burst must be at least 1, got 0.5"),
-        ("redis://cache", {"floor_per_second": float("nan")}, ValueError, "floor_per_second must be finite"),
+        (
+            "redis://cache",
+            {"floor_per_second": float("nan")},
+            ValueError,
+            "floor_per_second must be finite",
+        ),
         ("redis://cache", {"hinted_cost": 2}, ValueError, "hinted_cost must be at most 1, got 2"),
-        ("redis://cache", {"scope": "host"}, ValueError, "scope must be one of 'origin', 'transport'"),
-        ("redis://cache", {"connect_timeout": 0}, ValueError, "connect_timeout must be more than 0 seconds"),
-        ("redis://cache", {"command_timeout": None}, TypeError, "command_timeout must be a number of seconds"),
+        (
+            "redis://cache",
+            {"scope": "host"},
+            ValueError,
+            "scope must be one of 'origin', 'transport'",
+        ),
+        (
+            "redis://cache",
+            {"connect_timeout": 0},
+            ValueError,
+            "connect_timeout must be more than 0 seconds",
+        ),
+        (
+            "redis://cache",
+            {"command_timeout": None},
+            TypeError,
+            "command_timeout must be a number of seconds",
+        ),
         ("redis://cache", {"fallback": None, "fallback_": 1}, TypeError, "fallback_"),
         ("redis://cache", {"fallback": 0.5}, TypeError, "fallback must be a RetryBudget, got 0.5"),
     ],
@@ -904,5 +1018,7 @@ def test_what_cannot_be_is_refused_at_once(target, options, error, message):
 
 
 def test_an_asynchronous_client_is_refused():
-    with pytest.raises(TypeError, match=r"must be synchronous, redis\.Redis and not redis\.asyncio\.Redis"):
+    with pytest.raises(
+        TypeError, match=r"must be synchronous, redis\.Redis and not redis\.asyncio\.Redis"
+    ):
         RedisBudget(redis.asyncio.Redis(), name="orders")

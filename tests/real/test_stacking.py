@@ -60,9 +60,13 @@ def async_gets(family, order, url, times, **options):
         sending = library.AsyncHTTPTransport(verify=False)
         named = {"clock": FakeClock(), **options}
         if order == "cache above":
-            transport = adapter.AsyncCacheTransport(ours.AsyncRetryTransport(sending, **named), storage)
+            transport = adapter.AsyncCacheTransport(
+                ours.AsyncRetryTransport(sending, **named), storage
+            )
         else:
-            transport = ours.AsyncRetryTransport(adapter.AsyncCacheTransport(sending, storage), **named)
+            transport = ours.AsyncRetryTransport(
+                adapter.AsyncCacheTransport(sending, storage), **named
+            )
         async with library.AsyncClient(transport=transport, trust_env=False) as client:
             return [await client.get(url) for _ in range(times)]
 
@@ -84,7 +88,9 @@ def test_a_cache_and_retries_do_both_their_work(family, order, gets, server):
 
 @COLOURS
 def test_a_failure_is_not_cached_for_the_next_attempt(family, order, gets, server):
-    """A 503 that stays: four attempts reach the server, the cache answers none of them; the next call tries again."""
+    """A 503 that stays: four attempts reach the server, the cache answers none of them; the next
+    call tries again.
+    """
     server.script("/page", 503, 503, 503, 503, CACHED)
     first, second = gets(family, order, server.url + "/page", 2)
     assert (first.status_code, second.status_code) == (503, 200)
@@ -100,7 +106,9 @@ def test_the_story_survives_a_cache_below(family, gets, server):
 
 
 def test_two_transports_of_ours_retry_once_not_squared(lane, server):
-    """Four attempts below and four above would be sixteen: the outer one sees that the inner one has tried."""
+    """Four attempts below and four above would be sixteen: the outer one sees that the inner one
+    has tried.
+    """
     server.script("/page", 503)
     kind = "RetryTransport" if lane.backend is None else "AsyncRetryTransport"
     http = "HTTPTransport" if lane.backend is None else "AsyncHTTPTransport"

@@ -1,7 +1,7 @@
 """What the tests of the SDKs share, and which of them run where.
 
-Each file needs its SDK. Those that are not installed here are not collected, and pytest says so at the end of its
-report: they are run by ``python tests/sdk/run.py``, in environments of its own.
+Each file needs its SDK. Those that are not installed here are not collected, and pytest says so at
+the end of its report: they are run by ``python tests/sdk/run.py``, in environments of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def is_missing(package: str) -> bool:
         return True
 
 
-LEFT_OUT = {file: [package for package in packages if is_missing(package)] for file, packages in NEEDS.items()}
+LEFT_OUT = {
+    file: [package for package in packages if is_missing(package)]
+    for file, packages in NEEDS.items()
+}
 collect_ignore = [file for file, missing in LEFT_OUT.items() if missing]
 
 
@@ -55,7 +58,9 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch, tmp_path):
-    """Loopback is reached directly, and without certificates, which take 50 ms to load for every client."""
+    """Loopback is reached directly, and without certificates, which take 50 ms to load for every
+    client.
+    """
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -96,7 +101,9 @@ def quick(clock):
 
 
 class Standing:
-    """Stands for a module in the namespace of another one; its ``sleep`` takes no time and is noted."""
+    """Stands for a module in the namespace of another one; its ``sleep`` takes no time and is
+    noted.
+    """
 
     def __init__(self, module: ModuleType, waits: list[float]) -> None:
         self._module = module
@@ -118,7 +125,8 @@ class StandingAnyio(Standing):
 
 @pytest.fixture
 def without_waiting(monkeypatch):
-    """A function that lets the SDK's own loop wait in no time; returns the seconds it would have waited.
+    """A function that lets the SDK's own loop wait in no time; returns the seconds it would have
+    waited.
 
     Takes whatever holds ``time`` or ``anyio`` by name: the SDK's module, or an object of it.
     """
@@ -141,7 +149,9 @@ class Colour:
         self.is_async = backend is not None
 
     def outcome(self, call: Any, close: Any) -> Any:
-        """What the call returns or raises; then its client is closed. What is awaitable is awaited."""
+        """What the call returns or raises; then its client is closed. What is awaitable is
+        awaited.
+        """
         if self.backend is None:
             try:
                 return call()

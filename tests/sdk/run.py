@@ -1,12 +1,13 @@
-"""Run the tests of the SDKs: each in an environment that holds the SDK's newest release, or an older one.
+"""Run the tests of the SDKs: each in an environment that holds the SDK's newest release, or an
+older one.
 
     python tests/sdk/run.py                                  # all of them
     python tests/sdk/run.py --only openai,anthropic,stripe,PyGithub
     python tests/sdk/run.py -- -x -k streaming               # the rest is pytest's
 
-The environments stay where they are made, under $FORBEAR_SDK_ENVIRONMENTS (default: forbear-sdk in the system's
-directory for temporary files), and are used again; delete them to test newer releases. Needs pip and what pip needs.
-forbear itself is taken from this clone.
+The environments stay where they are made, under $FORBEAR_SDK_ENVIRONMENTS (default: forbear-sdk in
+the system's directory for temporary files), and are used again; delete them to test newer releases.
+Needs pip and what pip needs. forbear itself is taken from this clone.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ["pytest>=9", "pytest-xdist>=3.6", "anyio[trio]>=4.4"]
 
-# Releases that cannot be in one environment with each other get environments of their own. The newest ones
-# get along. openai, anthropic and huggingface_hub moved from httpx to httpx2 with a major release; what is
-# still in many lock files is tested as well.
+# Releases that cannot be in one environment with each other get environments of their own. The
+# newest ones get along. openai, anthropic and huggingface_hub moved from httpx to httpx2 with a
+# major release; what is still in many lock files is tested as well.
 ENVIRONMENTS: dict[str, dict[str, list[str]]] = {
     "newest": {
         "openai": ["openai>=3", "httpx"],
@@ -48,7 +49,9 @@ SDKS = tuple(ENVIRONMENTS["newest"])
 
 def main() -> int:
     arguments = parse()
-    base = Path(os.environ.get("FORBEAR_SDK_ENVIRONMENTS") or Path(tempfile.gettempdir()) / "forbear-sdk")
+    base = Path(
+        os.environ.get("FORBEAR_SDK_ENVIRONMENTS") or Path(tempfile.gettempdir()) / "forbear-sdk"
+    )
     began = time.monotonic()
     worst = 0
     for name, offered in ENVIRONMENTS.items():
@@ -98,7 +101,9 @@ def environment(base: Path, name: str, wanted: list[str]) -> Path:
 
 def versions(python: Path, sdks: list[str]) -> str:
     asked = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
-    found = subprocess.run([python, "-c", asked, *sdks], check=True, capture_output=True, text=True).stdout.split()
+    found = subprocess.run(
+        [python, "-c", asked, *sdks], check=True, capture_output=True, text=True
+    ).stdout.split()
     return ", ".join(f"{sdk} {number}" for sdk, number in zip(sdks, found, strict=True))
 
 

@@ -1,6 +1,7 @@
 """anthropic against the faulting server: how many requests arrive, without forbear and with it.
 
-From version 1 on anthropic takes a client of httpx2 and no other, before of httpx; the same promises hold for both.
+From version 1 on anthropic takes a client of httpx2 and no other, before of httpx; the same
+promises hold for both.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ class Sdk:
 
     def client(self, plugged, options=None, **more):
         """As the README says: the SDK's own client, wrapped."""
-        default = anthropic.DefaultAsyncHttpxClient if self.colour.is_async else anthropic.DefaultHttpxClient
+        default = (
+            anthropic.DefaultAsyncHttpxClient
+            if self.colour.is_async
+            else anthropic.DefaultHttpxClient
+        )
         http_client = default()
         if plugged:
             http_client = ours.wrap(http_client, **{**self.quick, **(options or {})})
@@ -57,7 +62,9 @@ class Sdk:
 
     def create(self, client, **more):
         def call():
-            return client.messages.with_raw_response.create(model="m", max_tokens=5, messages=[], **more)
+            return client.messages.with_raw_response.create(
+                model="m", max_tokens=5, messages=[], **more
+            )
 
         return self.colour.outcome(call, client.close)
 
@@ -70,11 +77,13 @@ class Sdk:
         def found():
             return client.messages.create(model="m", max_tokens=5, messages=[], stream=True, **more)
 
-        return self.colour.outcome(acall if self.colour.is_async else lambda: [*found()], client.close)
+        return self.colour.outcome(
+            acall if self.colour.is_async else lambda: [*found()], client.close
+        )
 
 
-# anthropic's README: connection errors, 408, 409, 429 and >=500 are retried 2 times by default; forbear sends
-# 4 times by default.
+# anthropic's README: connection errors, 408, 409, 429 and >=500 are retried 2 times by default;
+# forbear sends 4 times by default.
 PLUGGED = [
     pytest.param(False, {}, 1 + 2, id="alone"),
     pytest.param(False, {"max_retries": 0}, 1, id="neither"),
@@ -93,8 +102,12 @@ PLUGGED = [
     ],
     ids=["503", "429", "close"],
 )
-def test_attempts_of_what_may_be_repeated(sdk, server, clock, waits, plugged, settings, attempts, fault, name):
-    """A list while the server stays broken: attempts multiply unless max_retries=0; the exception stays."""
+def test_attempts_of_what_may_be_repeated(
+    sdk, server, clock, waits, plugged, settings, attempts, fault, name
+):
+    """A list while the server stays broken: attempts multiply unless max_retries=0; the exception
+    stays.
+    """
     server.script("/v1/models", fault)
     error = sdk.list(sdk.client(plugged, **settings))
     assert len(server.requests()) == attempts
@@ -108,7 +121,9 @@ def test_attempts_of_what_may_be_repeated(sdk, server, clock, waits, plugged, se
 
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
 def test_attempts_of_a_message_with_generated_keys(sdk, server, plugged, settings, attempts):
-    """IdempotencyKeys(): it may be repeated. anthropic sends no key, so each of its own retries gets a new one."""
+    """IdempotencyKeys(): it may be repeated. anthropic sends no key, so each of its own retries
+    gets a new one.
+    """
     server.script("/v1/messages", 503)
     error = sdk.create(sdk.client(plugged, {"idempotency": IdempotencyKeys()}, **settings))
     assert isinstance(error, anthropic.InternalServerError)
@@ -131,7 +146,9 @@ def test_attempts_of_a_message_with_generated_keys(sdk, server, plugged, setting
     ],
 )
 def test_attempts_of_a_message_without_a_key(sdk, server, plugged, settings, attempts):
-    """The server may have done the work: forbear sends a POST without a key once, only the SDK's loop repeats it."""
+    """The server may have done the work: forbear sends a POST without a key once, only the SDK's
+    loop repeats it.
+    """
     server.script("/v1/messages", 503)
     error = sdk.create(sdk.client(plugged, **settings))
     assert isinstance(error, anthropic.InternalServerError)
@@ -141,7 +158,9 @@ def test_attempts_of_a_message_without_a_key(sdk, server, plugged, settings, att
 
 
 def test_a_message_is_bought_once(sdk, server):
-    """503, then executed without an answer: the third request brings the same key, and the server knows it."""
+    """503, then executed without an answer: the third request brings the same key, and the server
+    knows it.
+    """
     server.script("/v1/messages", 503, "close")
     answer = sdk.create(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
     assert answer.status_code == 200
@@ -156,7 +175,9 @@ def test_a_message_is_bought_once(sdk, server):
 def test_attempts_of_a_stream_that_does_not_begin(sdk, server, plugged, settings, attempts):
     """stream=True with the caller's own key: attempts as without streaming."""
     server.script("/v1/messages", 503)
-    error = sdk.stream(sdk.client(plugged, **settings), extra_headers={"Idempotency-Key": "order-1"})
+    error = sdk.stream(
+        sdk.client(plugged, **settings), extra_headers={"Idempotency-Key": "order-1"}
+    )
     assert isinstance(error, anthropic.InternalServerError)
     assert [arrival.key for arrival in server.requests()] == ["order-1"] * attempts
 
@@ -169,7 +190,9 @@ def test_a_stream_begins_after_two_failures(sdk, server):
 
 
 def test_a_stream_that_breaks_is_the_callers_to_repeat(sdk, server):
-    """What was streamed cannot be taken back: one request, and the same exception as without forbear."""
+    """What was streamed cannot be taken back: one request, and the same exception as without
+    forbear.
+    """
     server.script("/v1/messages", BROKEN_STREAM)
     alone = sdk.stream(sdk.client(False, max_retries=0))
     error = sdk.stream(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
@@ -183,7 +206,9 @@ def test_overload_is_retried_if_asked(sdk, server):
     server.script("/v1/models", 529)
     sdk.list(sdk.client(True, max_retries=0))
     assert len(server.requests()) == 1
-    error = sdk.list(sdk.client(True, {"policy": RetryPolicy().for_vendors("anthropic")}, max_retries=0))
+    error = sdk.list(
+        sdk.client(True, {"policy": RetryPolicy().for_vendors("anthropic")}, max_retries=0)
+    )
     assert len(server.requests()) == 1 + 4
     assert type(error).__name__ == "OverloadedError"
 
@@ -207,7 +232,9 @@ def test_a_throttle_longer_than_we_may_wait_is_handed_over(sdk, server, clock, w
 
 
 def test_with_its_own_loop_on_a_long_throttle_is_not_handed_over(sdk, server, clock, waits):
-    """Why max_retries=0 matters: the hour that forbear refuses is slept by anthropic, or ignored before 1.0."""
+    """Why max_retries=0 matters: the hour that forbear refuses is slept by anthropic, or ignored
+    before 1.0.
+    """
     server.script("/v1/models", "429;retry-after=3600", EMPTY_LIST)
     assert sdk.list(sdk.client(True)).status_code == 200
     assert len(server.requests()) == 2
@@ -245,13 +272,17 @@ def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
                     client.models.list()
 
     assert sdk.colour.outcome(twice, client.close) is None
-    warned = [record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()]
+    warned = [
+        record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()
+    ]
     assert len(warned) == 1
     assert len(server.requests()) == 2 * 12
 
 
 def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
-    """stop_outer_retries: anthropic's own loop is on, and ends with ours: 4 instead of 12, and nothing to warn of."""
+    """stop_outer_retries: anthropic's own loop is on, and ends with ours: 4 instead of 12, and
+    nothing to warn of.
+    """
     server.script("/v1/models", 503)
     error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
     assert isinstance(error, anthropic.InternalServerError)
@@ -270,7 +301,9 @@ def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
     ],
 )
 def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, attempts):
-    """A POST that may have been executed is no longer sent three times, nor a key three times made anew."""
+    """A POST that may have been executed is no longer sent three times, nor a key three times made
+    anew.
+    """
     server.script("/v1/messages", 503)
     error = sdk.create(sdk.client(True, {"stop_outer_retries": True, **options}))
     assert isinstance(error, anthropic.InternalServerError)
@@ -279,9 +312,14 @@ def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, at
 
 
 def test_the_sdks_loop_is_not_stopped_by_errors(sdk, server):
-    """Only an answer can be marked: after a lost connection anthropic begins anew. max_retries=0 has no such gap."""
+    """Only an answer can be marked: after a lost connection anthropic begins anew. max_retries=0
+    has no such gap.
+    """
     server.script("/v1/models", "close")
-    assert type(sdk.list(sdk.client(True, {"stop_outer_retries": True}))) is anthropic.APIConnectionError
+    assert (
+        type(sdk.list(sdk.client(True, {"stop_outer_retries": True})))
+        is anthropic.APIConnectionError
+    )
     assert len(server.requests()) == 12
 
 
@@ -311,7 +349,9 @@ def test_what_stays_wrong_is_told_as_by_the_sdk_alone(sdk, server, step, name):
 
 
 def test_our_deadline_is_the_sdks_timeout(sdk, server):
-    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the cause."""
+    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the
+    cause.
+    """
     server.script("/v1/models", "hang")
     client = sdk.client(True, {"clock": None}, max_retries=0)
 
@@ -323,7 +363,9 @@ def test_our_deadline_is_the_sdks_timeout(sdk, server):
     assert type(error) is anthropic.APITimeoutError
     assert isinstance(error.__cause__, forbear.DeadlineExceeded)
     assert forbear.record_of(error).reason == "deadline"
-    assert forbear.record_of(error).elapsed < 0.15 + 2  # the server would never answer; the slack is for a busy machine
+    assert (
+        forbear.record_of(error).elapsed < 0.15 + 2
+    )  # the server would never answer; the slack is for a busy machine
 
 
 def test_wrapping_the_sdk_object_says_what_to_pass(sdk):

@@ -1,4 +1,6 @@
-"""elasticsearch against the faulting server: how many requests arrive, without forbear and with it."""
+"""elasticsearch against the faulting server: how many requests arrive, without forbear and with
+it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def call(server, waits, quick):
     return ask
 
 
-# The SDK's documentation: max_retries=3; on connection errors, 429, 502, 503, 504. forbear sends 4 times by default.
+# The SDK's documentation: max_retries=3; on connection errors, 429, 502, 503, 504. forbear sends 4
+# times by default.
 PLUGGED = [
     pytest.param(False, {}, 1 + 3, id="alone"),
     pytest.param(False, {"max_retries": 0}, 1, id="neither"),
@@ -56,10 +59,14 @@ PLUGGED = [
 
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
 @pytest.mark.parametrize(
-    ("step", "kind"), [(DOWN, elasticsearch.ApiError), ("close", elasticsearch.ConnectionError)], ids=["503", "close"]
+    ("step", "kind"),
+    [(DOWN, elasticsearch.ApiError), ("close", elasticsearch.ConnectionError)],
+    ids=["503", "close"],
 )
 def test_attempts(call, server, clock, waits, plugged, settings, attempts, step, kind):
-    """Down for ever: attempts multiply unless max_retries=0; the exception is the SDK's own; only forbear waits."""
+    """Down for ever: attempts multiply unless max_retries=0; the exception is the SDK's own; only
+    forbear waits.
+    """
     server.script("/", step)
     error = call(plugged=plugged, **settings)
     assert len(server.requests()) == attempts
@@ -80,7 +87,9 @@ def test_the_cluster_answers_after_two_failures(call, server):
 
 
 def test_a_throttled_answer_is_obeyed(call, server, clock):
-    """429 with Retry-After: 7, which the SDK alone repeats at once: the next request is 7 s later, and a bit."""
+    """429 with Retry-After: 7, which the SDK alone repeats at once: the next request is 7 s later,
+    and a bit.
+    """
     server.script("/", THROTTLED, FOUND)
     assert call(plugged=True, max_retries=0).body == 0
     assert len(server.requests()) == 2
@@ -88,9 +97,15 @@ def test_a_throttled_answer_is_obeyed(call, server, clock):
 
 
 def test_a_document_is_put_again_but_not_posted(call, server):
-    """index() with an id is a PUT and is repeated; without one it is a POST, which makes another document each time."""
+    """index() with an id is a PUT and is repeated; without one it is a POST, which makes another
+    document each time.
+    """
     server.script("/i/_doc/1", DOWN)
-    call(plugged=True, max_retries=0, what=lambda client: client.index(index="i", id="1", document={}))
+    call(
+        plugged=True,
+        max_retries=0,
+        what=lambda client: client.index(index="i", id="1", document={}),
+    )
     assert [arrival.method for arrival in server.requests("/i/_doc/1")] == ["PUT"] * 4
     server.script("/i/_doc", DOWN)
     call(plugged=True, max_retries=0, what=lambda client: client.index(index="i", document={}))
@@ -105,7 +120,11 @@ def test_a_search_is_a_post_that_may_be_repeated(call, server):
             return client.search(index="i", query={"match_all": {}})
 
     server.script("/i/_search", DOWN)
-    call(plugged=True, max_retries=0, what=lambda client: client.search(index="i", query={"match_all": {}}))
+    call(
+        plugged=True,
+        max_retries=0,
+        what=lambda client: client.search(index="i", query={"match_all": {}}),
+    )
     assert len(server.requests()) == 1
     call(plugged=True, max_retries=0, what=search)
     assert [arrival.method for arrival in server.requests()] == ["POST"] * (1 + 4)

@@ -1,4 +1,6 @@
-"""google-auth against the faulting server: how many requests arrive, without forbear and with it."""
+"""google-auth against the faulting server: how many requests arrive, without forbear and with
+it.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,13 @@ def tokens(server):
 
 
 @pytest.mark.parametrize(
-    ("plugged", "attempts"), [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")]
+    ("plugged", "attempts"),
+    [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")],
 )
 def test_attempts(authorized, server, clock, plugged, attempts):
-    """503 for ever: the session has no retry of its own; with forbear 4 requests, all authorized, and the answer."""
+    """503 for ever: the session has no retry of its own; with forbear 4 requests, all authorized,
+    and the answer.
+    """
     server.script("/bucket", 503)
     response = authorized(plugged).get(f"{server.url}/bucket")
     assert response.status_code == 503
@@ -60,7 +65,8 @@ def test_attempts(authorized, server, clock, plugged, attempts):
 
 
 @pytest.mark.parametrize(
-    ("plugged", "attempts"), [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")]
+    ("plugged", "attempts"),
+    [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")],
 )
 def test_a_lost_connection_is_told_as_without_us(authorized, server, plugged, attempts):
     """Dropped for ever: requests' own exception."""
@@ -73,7 +79,9 @@ def test_a_lost_connection_is_told_as_without_us(authorized, server, plugged, at
 
 
 def test_an_expired_token_is_refreshed_above_us(authorized, server):
-    """401 is google-auth's to answer: it refreshes and asks again, once; the 503 after that is ours."""
+    """401 is google-auth's to answer: it refreshes and asks again, once; the 503 after that is
+    ours.
+    """
     server.script("/bucket", 401, 503, 200)
     credentials = Token()
     response = authorized(True, credentials).get(f"{server.url}/bucket")
@@ -90,7 +98,9 @@ def test_a_throttled_answer_is_obeyed(authorized, server, clock):
 
 
 def test_a_post_with_a_generated_key_is_executed_once(authorized, server):
-    """IdempotencyKeys(): executed without an answer, then the server knows the key again. Without keys: one request."""
+    """IdempotencyKeys(): executed without an answer, then the server knows the key again. Without
+    keys: one request.
+    """
     server.script("/bucket", "close")
     with pytest.raises(requests.ConnectionError):
         authorized(True).post(f"{server.url}/bucket", json={})
@@ -102,7 +112,9 @@ def test_a_post_with_a_generated_key_is_executed_once(authorized, server):
 
 
 def test_the_sessions_adapter_for_tokens_is_left_alone(authorized):
-    """The session that fetches tokens has a retry of its own, 3 times on connection errors, and keeps it."""
+    """The session that fetches tokens has a retry of its own, 3 times on connection errors, and
+    keeps it.
+    """
     inner = authorized(True)._auth_request_session.get_adapter("https://oauth2.googleapis.com")
     assert not isinstance(inner, forbear.requests.RetryAdapter)
     assert inner.max_retries.total == 3

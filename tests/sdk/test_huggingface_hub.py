@@ -1,4 +1,5 @@
-"""huggingface_hub against the faulting server: how many requests arrive, without forbear and with it.
+"""huggingface_hub against the faulting server: how many requests arrive, without forbear and with
+it.
 
 From version 2 on it builds on httpx2, before on httpx; the same promises hold for both.
 """
@@ -35,7 +36,9 @@ def waits(without_waiting):
 def _its_own_factories(monkeypatch, waits):
     """huggingface_hub keeps one client for the whole process: give it back as it was."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)  # it would ask huggingface.co, through our client
+    monkeypatch.setattr(
+        constants, "HF_HUB_DISABLE_TELEMETRY", True
+    )  # it would ask huggingface.co, through our client
     yield
     set_client_factory(default_client_factory)
     set_async_client_factory(default_async_client_factory)
@@ -54,10 +57,13 @@ def plug(quick):
 
 
 @pytest.mark.parametrize(
-    ("plugged", "attempts"), [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")]
+    ("plugged", "attempts"),
+    [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")],
 )
 def test_attempts_of_the_api(plug, server, clock, plugged, attempts):
-    """HfApi has no retry of its own: 503 for ever takes 4 requests with forbear, and ends in its own exception."""
+    """HfApi has no retry of its own: 503 for ever takes 4 requests with forbear, and ends in its
+    own exception.
+    """
     plug(plugged)
     server.script(MODEL, 503)
     with pytest.raises(HfHubHTTPError) as caught:
@@ -68,7 +74,8 @@ def test_attempts_of_the_api(plug, server, clock, plugged, attempts):
     assert len(forbear.record_of(caught.value).attempts) == attempts
 
 
-# http_backoff retries 5 times by default, on 429, 500, 502, 503, 504 and lost connections; forbear sends 4 times.
+# http_backoff retries 5 times by default, on 429, 500, 502, 503, 504 and lost connections; forbear
+# sends 4 times.
 PLUGGED = [
     pytest.param(False, {}, 1 + 5, id="alone"),
     pytest.param(False, {"max_retries": 0}, 1, id="neither"),
@@ -79,10 +86,16 @@ PLUGGED = [
 
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
 @pytest.mark.parametrize(
-    ("fault", "kind"), [(503, HfHubHTTPError), ("close", library.RemoteProtocolError)], ids=["503", "close"]
+    ("fault", "kind"),
+    [(503, HfHubHTTPError), ("close", library.RemoteProtocolError)],
+    ids=["503", "close"],
 )
-def test_attempts_of_http_backoff(plug, server, clock, waits, plugged, settings, attempts, fault, kind):
-    """What downloads and uploads go through: attempts multiply unless max_retries=0; the exception stays."""
+def test_attempts_of_http_backoff(
+    plug, server, clock, waits, plugged, settings, attempts, fault, kind
+):
+    """What downloads and uploads go through: attempts multiply unless max_retries=0; the exception
+    stays.
+    """
     plug(plugged)
     server.script(FILE, fault)
     with pytest.raises(kind) as caught:
@@ -91,7 +104,9 @@ def test_attempts_of_http_backoff(plug, server, clock, waits, plugged, settings,
     assert len(server.requests()) == attempts
     assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4 if plugged else 0)
     assert len(waits) == (0 if settings else 5)
-    assert len(forbear.record_of(caught.value).attempts) == (4 if plugged else int(fault != "close"))
+    assert len(forbear.record_of(caught.value).attempts) == (
+        4 if plugged else int(fault != "close")
+    )
 
 
 def test_a_throttled_answer_is_obeyed(plug, server, clock, waits):
@@ -104,7 +119,9 @@ def test_a_throttled_answer_is_obeyed(plug, server, clock, waits):
 
 
 def test_hooks_and_settings_of_the_client_stay(plug, server):
-    """The wrapped client is huggingface_hub's own: its request id is on every attempt, redirects are followed."""
+    """The wrapped client is huggingface_hub's own: its request id is on every attempt, redirects
+    are followed.
+    """
     plug(True)
     server.script("/old", f"302;header=Location:{MODEL}")
     server.script(MODEL, 503, 200)

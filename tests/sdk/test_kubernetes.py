@@ -1,6 +1,8 @@
-"""kubernetes against the faulting server: how many requests arrive, with urllib3's retry and with forbear's.
+"""kubernetes against the faulting server: how many requests arrive, with urllib3's retry and with
+forbear's.
 
-Its configuration takes what urllib3 takes as ``retries``, so there is one loop and nothing multiplies.
+Its configuration takes what urllib3 takes as ``retries``, so there is one loop and nothing
+multiplies.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def call(server, waits):
 @pytest.mark.parametrize(
     ("step", "retries", "attempts", "kind"),
     [
-        # urllib3's default is Retry(3); it retries 413, 429 and 503, and only those that say Retry-After.
+        # urllib3's default is Retry(3); it retries 413, 429 and 503, and only those that say
+        # Retry-After.
         pytest.param("503", None, 1, ServiceException, id="alone"),
         pytest.param("503;retry-after=1", None, 1 + 3, ServiceException, id="alone-retry-after"),
         pytest.param("503;retry-after=1", False, 1, ServiceException, id="off"),
@@ -69,7 +72,9 @@ def call(server, waits):
     ],
 )
 def test_attempts_without_forbear(call, server, step, retries, attempts, kind):
-    """503 for ever: urllib3 retries it with Retry-After, or when told to; then it makes another exception of it."""
+    """503 for ever: urllib3 retries it with Retry-After, or when told to; then it makes another
+    exception of it.
+    """
     server.script(NAMESPACES, step)
     assert type(call(retries)) is kind
     assert len(server.requests()) == attempts
@@ -112,7 +117,9 @@ def test_a_lost_connection_is_told_as_by_urllib3(call, server, quick):
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 def test_a_write_is_sent_once(call, server, quick, method):
-    """A Retry sees neither body nor headers: a POST never again, a DELETE only with bodies_replayable=True."""
+    """A Retry sees neither body nor headers: a POST never again, a DELETE only with
+    bodies_replayable=True.
+    """
     path = NAMESPACES if method == "POST" else f"{NAMESPACES}/n"
     server.script(path, "503;executes=1")
     assert type(call(Retry(RetryPolicy(), **quick), method=method)) is ServiceException
@@ -122,7 +129,9 @@ def test_a_write_is_sent_once(call, server, quick, method):
 
 
 def test_a_throttled_answer_is_obeyed(call, server, quick, clock):
-    """429 with Retry-After: 7, as the API server's flow control sends: the next request is 7 s later, and a bit."""
+    """429 with Retry-After: 7, as the API server's flow control sends: the next request is 7 s
+    later, and a bit.
+    """
     server.script(NAMESPACES, "429;retry-after=7", 200)
     assert call(Retry(RetryPolicy(), **quick)).status == 200
     assert len(server.requests()) == 2
@@ -130,7 +139,9 @@ def test_a_throttled_answer_is_obeyed(call, server, quick, clock):
 
 
 def test_the_sdks_own_loop_takes_over_statuses(call, server, quick, clock):
-    """client_go_retries=True: its loop repeats by status as often as the Retry says, ours no more on top of it."""
+    """client_go_retries=True: its loop repeats by status as often as the Retry says, ours no more
+    on top of it.
+    """
     server.script(NAMESPACES, "503;retry-after=0")
     error = call(Retry(RetryPolicy(), **quick), client_go_retries=True)
     assert isinstance(error, ApiException)
@@ -139,7 +150,9 @@ def test_the_sdks_own_loop_takes_over_statuses(call, server, quick, clock):
 
 
 def test_one_budget_for_all_clients(call, server, quick):
-    """ApiClient copies its configuration: the clients made with one Retry still share one allowance."""
+    """ApiClient copies its configuration: the clients made with one Retry still share one
+    allowance.
+    """
     server.script(NAMESPACES, 503)
     budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=4)
     retry = Retry(RetryPolicy(), budget=budget, **quick)

@@ -47,9 +47,17 @@ class Sdk:
     def client(self, plugged, options=None, **more):
         """As the README says: the SDK's own client, wrapped."""
         if IS_HTTPX2:
-            default = openai.DefaultAsyncHttpx2Client if self.colour.is_async else openai.DefaultHttpx2Client
+            default = (
+                openai.DefaultAsyncHttpx2Client
+                if self.colour.is_async
+                else openai.DefaultHttpx2Client
+            )
         else:
-            default = openai.DefaultAsyncHttpxClient if self.colour.is_async else openai.DefaultHttpxClient
+            default = (
+                openai.DefaultAsyncHttpxClient
+                if self.colour.is_async
+                else openai.DefaultHttpxClient
+            )
         http_client = default()
         if plugged:
             http_client = ours.wrap(http_client, **{**self.quick, **(options or {})})
@@ -74,11 +82,13 @@ class Sdk:
         def found():
             return client.chat.completions.create(model="m", messages=[], stream=True, **more)
 
-        return self.colour.outcome(acall if self.colour.is_async else lambda: [*found()], client.close)
+        return self.colour.outcome(
+            acall if self.colour.is_async else lambda: [*found()], client.close
+        )
 
 
-# openai's README: "connection errors, 408, 409, 429 and >=500 are all retried by default", 2 times; forbear
-# sends 4 times by default.
+# openai's README: "connection errors, 408, 409, 429 and >=500 are all retried by default", 2 times;
+# forbear sends 4 times by default.
 PLUGGED = [
     pytest.param(False, {}, 1 + 2, id="alone"),
     pytest.param(False, {"max_retries": 0}, 1, id="neither"),
@@ -89,10 +99,15 @@ PLUGGED = [
 
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
 @pytest.mark.parametrize(
-    ("fault", "name"), [(503, "InternalServerError"), (429, "RateLimitError"), ("close", "APIConnectionError")]
+    ("fault", "name"),
+    [(503, "InternalServerError"), (429, "RateLimitError"), ("close", "APIConnectionError")],
 )
-def test_attempts_of_what_may_be_repeated(sdk, server, clock, waits, plugged, settings, attempts, fault, name):
-    """A list while the server stays broken: attempts multiply unless max_retries=0; the exception stays."""
+def test_attempts_of_what_may_be_repeated(
+    sdk, server, clock, waits, plugged, settings, attempts, fault, name
+):
+    """A list while the server stays broken: attempts multiply unless max_retries=0; the exception
+    stays.
+    """
     server.script("/models", fault)
     error = sdk.list(sdk.client(plugged, **settings))
     assert len(server.requests()) == attempts
@@ -105,7 +120,9 @@ def test_attempts_of_what_may_be_repeated(sdk, server, clock, waits, plugged, se
 
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
 def test_attempts_of_a_completion_with_generated_keys(sdk, server, plugged, settings, attempts):
-    """IdempotencyKeys(): it may be repeated. openai sends no key, so each of its own retries gets a new one."""
+    """IdempotencyKeys(): it may be repeated. openai sends no key, so each of its own retries gets a
+    new one.
+    """
     server.script("/chat/completions", 503)
     error = sdk.create(sdk.client(plugged, {"idempotency": IdempotencyKeys()}, **settings))
     assert type(error) is openai.InternalServerError
@@ -128,7 +145,9 @@ def test_attempts_of_a_completion_with_generated_keys(sdk, server, plugged, sett
     ],
 )
 def test_attempts_of_a_completion_without_a_key(sdk, server, plugged, settings, attempts):
-    """The server may have done the work: forbear sends a POST without a key once, only openai's own loop repeats it."""
+    """The server may have done the work: forbear sends a POST without a key once, only openai's own
+    loop repeats it.
+    """
     server.script("/chat/completions", 503)
     error = sdk.create(sdk.client(plugged, **settings))
     assert type(error) is openai.InternalServerError
@@ -138,7 +157,9 @@ def test_attempts_of_a_completion_without_a_key(sdk, server, plugged, settings, 
 
 
 def test_a_completion_is_bought_once(sdk, server):
-    """503, then executed without an answer: the third request brings the same key, and the server knows it."""
+    """503, then executed without an answer: the third request brings the same key, and the server
+    knows it.
+    """
     server.script("/chat/completions", 503, "close")
     answer = sdk.create(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
     assert answer.status_code == 200
@@ -153,7 +174,9 @@ def test_a_completion_is_bought_once(sdk, server):
 def test_attempts_of_a_stream_that_does_not_begin(sdk, server, plugged, settings, attempts):
     """stream=True with the caller's own key: attempts as without streaming."""
     server.script("/chat/completions", 503)
-    error = sdk.stream(sdk.client(plugged, **settings), extra_headers={"Idempotency-Key": "order-1"})
+    error = sdk.stream(
+        sdk.client(plugged, **settings), extra_headers={"Idempotency-Key": "order-1"}
+    )
     assert type(error) is openai.InternalServerError
     assert [arrival.key for arrival in server.requests()] == ["order-1"] * attempts
 
@@ -166,7 +189,9 @@ def test_a_stream_begins_after_two_failures(sdk, server):
 
 
 def test_a_stream_that_breaks_is_the_callers_to_repeat(sdk, server):
-    """What was streamed cannot be taken back: one request, and the same exception as without forbear."""
+    """What was streamed cannot be taken back: one request, and the same exception as without
+    forbear.
+    """
     server.script("/chat/completions", BROKEN_STREAM)
     alone = sdk.stream(sdk.client(False, max_retries=0))
     error = sdk.stream(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
@@ -220,13 +245,17 @@ def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
                     client.models.list()
 
     assert sdk.colour.outcome(twice, client.close) is None
-    warned = [record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()]
+    warned = [
+        record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()
+    ]
     assert len(warned) == 1
     assert len(server.requests()) == 2 * 12
 
 
 def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
-    """stop_outer_retries: openai's own loop is on, and ends with ours: 4 instead of 12, and nothing to warn of."""
+    """stop_outer_retries: openai's own loop is on, and ends with ours: 4 instead of 12, and nothing
+    to warn of.
+    """
     server.script("/models", 503)
     error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
     assert isinstance(error, openai.InternalServerError)
@@ -245,7 +274,9 @@ def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
     ],
 )
 def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, attempts):
-    """A POST that may have been executed is no longer sent three times, nor a key three times made anew."""
+    """A POST that may have been executed is no longer sent three times, nor a key three times made
+    anew.
+    """
     server.script("/chat/completions", 503)
     error = sdk.create(sdk.client(True, {"stop_outer_retries": True, **options}))
     assert isinstance(error, openai.InternalServerError)
@@ -254,9 +285,13 @@ def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, at
 
 
 def test_the_sdks_loop_is_not_stopped_by_errors(sdk, server):
-    """Only an answer can be marked: after a lost connection openai begins anew. max_retries=0 has no such gap."""
+    """Only an answer can be marked: after a lost connection openai begins anew. max_retries=0 has
+    no such gap.
+    """
     server.script("/models", "close")
-    assert type(sdk.list(sdk.client(True, {"stop_outer_retries": True}))) is openai.APIConnectionError
+    assert (
+        type(sdk.list(sdk.client(True, {"stop_outer_retries": True}))) is openai.APIConnectionError
+    )
     assert len(server.requests()) == 12
 
 
@@ -286,7 +321,9 @@ def test_what_stays_wrong_is_told_as_by_the_sdk_alone(sdk, server, step, name):
 
 
 def test_our_deadline_is_the_sdks_timeout(sdk, server):
-    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the cause."""
+    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the
+    cause.
+    """
     server.script("/models", "hang")
     client = sdk.client(True, {"clock": None}, max_retries=0)
 
@@ -298,7 +335,9 @@ def test_our_deadline_is_the_sdks_timeout(sdk, server):
     assert type(error) is openai.APITimeoutError
     assert isinstance(error.__cause__, forbear.DeadlineExceeded)
     assert forbear.record_of(error).reason == "deadline"
-    assert forbear.record_of(error).elapsed < 0.15 + 2  # the server would never answer; the slack is for a busy machine
+    assert (
+        forbear.record_of(error).elapsed < 0.15 + 2
+    )  # the server would never answer; the slack is for a busy machine
 
 
 def test_wrapping_the_sdk_object_says_what_to_pass(sdk):
@@ -323,10 +362,14 @@ def test_a_finished_client_can_be_wrapped(sdk, server, quick):
 
 
 def test_a_client_of_httpx_proper(server, quick):
-    """openai still takes one at run time, whatever it builds on itself; that is forbear.httpx then."""
+    """openai still takes one at run time, whatever it builds on itself; that is forbear.httpx
+    then.
+    """
     server.script("/models", 503, EMPTY_LIST)
     http_client = forbear.httpx.wrap(httpx.Client(), **quick)
-    with openai.OpenAI(base_url=server.url, api_key="nobody's", http_client=http_client, max_retries=0) as client:
+    with openai.OpenAI(
+        base_url=server.url, api_key="nobody's", http_client=http_client, max_retries=0
+    ) as client:
         assert client.models.with_raw_response.list().status_code == 200
     assert len(server.requests()) == 2
 

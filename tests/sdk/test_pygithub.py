@@ -1,4 +1,5 @@
-"""PyGithub against the faulting server: how many requests arrive, with its own retry and with forbear in its place.
+"""PyGithub against the faulting server: how many requests arrive, with its own retry and with
+forbear in its place.
 
 It takes a ``urllib3.Retry`` and nothing else, so there is one loop and nothing multiplies.
 """
@@ -45,7 +46,8 @@ def call(server, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "attempts", "kind"),
     [
-        # GithubRetry is a urllib3 Retry, whose total is 10; its raise_on_status makes an exception of requests.
+        # GithubRetry is a urllib3 Retry, whose total is 10; its raise_on_status makes an exception
+        # of requests.
         pytest.param({}, 1 + 10, requests.exceptions.RetryError, id="alone"),
         pytest.param({"retry": 0}, 1, github.GithubException, id="off"),
     ],
@@ -58,7 +60,9 @@ def test_attempts_without_forbear(call, server, settings, attempts, kind):
 
 
 def test_attempts(call, server, quick, clock):
-    """retry=Retry(policy): 4 requests with waits between them, then PyGithub's own exception for the status."""
+    """retry=Retry(policy): 4 requests with waits between them, then PyGithub's own exception for
+    the status.
+    """
     server.script(USER, 503)
     with record() as events:
         error = call(retry=Retry(RetryPolicy(), **quick))
@@ -81,7 +85,9 @@ def test_a_user_is_found_after_two_failures(call, server, quick):
 
 
 def test_a_lost_connection_is_told_as_by_the_sdk(call, server, quick):
-    """Dropped for ever: the exception that PyGithub lets through without forbear, with the story attached."""
+    """Dropped for ever: the exception that PyGithub lets through without forbear, with the story
+    attached.
+    """
     server.script(USER, "close")
     alone = call(retry=0)
     error = call(retry=Retry(RetryPolicy(), **quick))
@@ -122,7 +128,9 @@ def test_githubs_403_is_obeyed_if_asked(call, server, quick, clock):
 
 
 def test_a_rate_limit_that_lasts_too_long_is_handed_over(call, server, quick, clock):
-    """Retry-After: 3600, as after GitHub's hourly limit: its answer at once instead of an hour later."""
+    """Retry-After: 3600, as after GitHub's hourly limit: its answer at once instead of an hour
+    later.
+    """
     server.script(USER, "429;retry-after=3600", FOUND)
     error = call(retry=Retry(RetryPolicy(), **quick))
     assert isinstance(error, github.GithubException)

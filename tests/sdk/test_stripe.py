@@ -1,7 +1,7 @@
 """stripe against the faulting server: how many requests arrive, without forbear and with it.
 
-Synchronously over requests, asynchronously over httpx. stripe makes an idempotency key for each POST and keeps it
-over its own retries, so forbear may repeat them and sends the same key.
+Synchronously over requests, asynchronously over httpx. stripe makes an idempotency key for each
+POST and keeps it over its own retries, so forbear may repeat them and sends the same key.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Sdk:
 
     def list(self, client):
         customers = client.v1.customers
-        return self.colour.outcome(customers.list_async if self.colour.is_async else customers.list, self.close)
+        return self.colour.outcome(
+            customers.list_async if self.colour.is_async else customers.list, self.close
+        )
 
     def create(self, client, **options):
         customers = client.v1.customers
@@ -71,8 +73,8 @@ class Sdk:
         return self.colour.outcome(lambda: create({"name": "N"}, options or None), self.close)
 
 
-# StripeClient retries as often as max_network_retries says, and not unless it is given; forbear sends 4 times by
-# default.
+# StripeClient retries as often as max_network_retries says, and not unless it is given; forbear
+# sends 4 times by default.
 PLUGGED = [
     pytest.param(False, {"max_network_retries": 2}, 1 + 2, id="alone"),
     pytest.param(False, {}, 1, id="neither"),
@@ -82,9 +84,15 @@ PLUGGED = [
 
 
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
-@pytest.mark.parametrize(("fault", "kind"), [(503, stripe.APIError), ("close", stripe.APIConnectionError)])
-def test_attempts_of_what_may_be_repeated(sdk, server, clock, plugged, settings, attempts, fault, kind):
-    """A list while the server stays broken: attempts multiply unless max_network_retries=0; stripe's own exception."""
+@pytest.mark.parametrize(
+    ("fault", "kind"), [(503, stripe.APIError), ("close", stripe.APIConnectionError)]
+)
+def test_attempts_of_what_may_be_repeated(
+    sdk, server, clock, plugged, settings, attempts, fault, kind
+):
+    """A list while the server stays broken: attempts multiply unless max_network_retries=0;
+    stripe's own exception.
+    """
     server.script(CUSTOMERS, fault)
     error = sdk.list(sdk.client(plugged, **settings))
     assert len(server.requests()) == attempts
@@ -98,7 +106,9 @@ def test_attempts_of_what_may_be_repeated(sdk, server, clock, plugged, settings,
 @pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
 @pytest.mark.parametrize("fault", [503, 409])
 def test_attempts_of_a_payment(sdk, server, plugged, settings, attempts, fault):
-    """A POST: stripe's own key makes it safe to repeat, and is the same on every request of every loop."""
+    """A POST: stripe's own key makes it safe to repeat, and is the same on every request of every
+    loop.
+    """
     server.script(CUSTOMERS, fault)
     error = sdk.create(sdk.client(plugged, **settings))
     assert type(error) is stripe.APIError
@@ -109,11 +119,15 @@ def test_attempts_of_a_payment(sdk, server, plugged, settings, attempts, fault):
 
 
 def test_a_payment_is_made_once(sdk, server):
-    """503, then executed without an answer: the same key again, and the server tells what it did the first time."""
+    """503, then executed without an answer: the same key again, and the server tells what it did
+    the first time.
+    """
     server.script(CUSTOMERS, 503, "close")
     with record() as events:
         sdk.create(sdk.client(True, max_network_retries=0))
-    events.assert_retried(2, reasons=["503", "RemoteProtocolError" if sdk.colour.is_async else "ConnectionError"])
+    events.assert_retried(
+        2, reasons=["503", "RemoteProtocolError" if sdk.colour.is_async else "ConnectionError"]
+    )
     assert server.executed() == 1
     assert len(server.requests()) == 3
     assert len({arrival.key for arrival in server.requests()}) == 1
@@ -133,12 +147,16 @@ def test_keys_of_forbear_do_not_replace_stripes(sdk, server):
     client = sdk.client(True, {"idempotency": forbear.IdempotencyKeys()}, max_network_retries=0)
     sdk.create(client, idempotency_key="order-1")
     for arrival in server.requests():
-        assert [value for name, value in arrival.headers if name.lower() == "idempotency-key"] == ["order-1"]
+        assert [value for name, value in arrival.headers if name.lower() == "idempotency-key"] == [
+            "order-1"
+        ]
     assert len(server.requests()) == 4
 
 
 def test_a_throttled_answer_is_obeyed(sdk, server, clock):
-    """429 with Retry-After: 7, which stripe alone does not retry: the next request is 7 s later, and a bit."""
+    """429 with Retry-After: 7, which stripe alone does not retry: the next request is 7 s later,
+    and a bit.
+    """
     server.script(CUSTOMERS, "429;retry-after=7", NOTHING)
     sdk.create(sdk.client(True, max_network_retries=0))
     assert len(server.requests()) == 2
@@ -161,7 +179,9 @@ def test_the_servers_no_ends_both_loops(sdk, server, retries):
 
 
 @pytest.mark.parametrize(
-    ("options", "attempts"), [({}, (1 + 2) * 4), ({"stop_outer_retries": True}, 4)], ids=["both", "stopped"]
+    ("options", "attempts"),
+    [({}, (1 + 2) * 4), ({"stop_outer_retries": True}, 4)],
+    ids=["both", "stopped"],
 )
 def test_stripes_loop_is_stopped(sdk, server, caplog, options, attempts):
     """stop_outer_retries: Stripe-Should-Retry: false on the answer that was given up on.
@@ -173,7 +193,9 @@ def test_stripes_loop_is_stopped(sdk, server, caplog, options, attempts):
     assert type(error) is stripe.APIError
     assert len(server.requests()) == attempts
     assert len({arrival.key for arrival in server.requests()}) == 1
-    assert not {name.lower() for arrival in server.requests() for name, _ in arrival.headers} & set(COUNTERS)
+    assert not {name.lower() for arrival in server.requests() for name, _ in arrival.headers} & set(
+        COUNTERS
+    )
     assert "retries too" not in caplog.text
 
 

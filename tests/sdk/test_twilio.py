@@ -50,7 +50,9 @@ def call(server, quick):
     ],
 )
 def test_attempts(call, server, clock, plugged, settings, attempts):
-    """503 for ever: twilio does not retry it, forbear sends 4 times; the exception is twilio's own."""
+    """503 for ever: twilio does not retry it, forbear sends 4 times; the exception is twilio's
+    own.
+    """
     server.script(ACCOUNT, 503)
     with record() as events:
         error = call(plugged, **settings)
@@ -64,7 +66,8 @@ def test_attempts(call, server, clock, plugged, settings, attempts):
 
 
 @pytest.mark.parametrize(
-    ("plugged", "attempts"), [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")]
+    ("plugged", "attempts"),
+    [pytest.param(False, 1, id="alone"), pytest.param(True, 4, id="forbear")],
 )
 def test_a_lost_connection_is_told_as_without_us(call, server, plugged, attempts):
     """Dropped for ever: requests' own exception, with the story attached."""

@@ -1,8 +1,10 @@
-"""AwsStandard and TokenBucket: the published scenarios, worked out by hand, and what forbear adds to them.
+"""AwsStandard and TokenBucket: the published scenarios, worked out by hand, and what forbear adds
+to them.
 
-The sequences are those of smithy-python's functional tests (``tests/functional/test_sync_retries.py`` of
-smithy-core) and of the example in Smithy's guide "Retrying Requests". What must be left is counted here from
-the rules: start full; a retry takes its cost; a success brings back what its last retry has cost, or 1.
+The sequences are those of smithy-python's functional tests
+(``tests/functional/test_sync_retries.py`` of smithy-core) and of the example in Smithy's guide
+"Retrying Requests". What must be left is counted here from the rules: start full; a retry takes its
+cost; a success brings back what its last retry has cost, or 1.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
 
 
 def answer(status: int, delay: float | None = None, source: str | None = "retry-after") -> Failure:
-    return Failure(FailureKind.STATUS, Phase.ANSWERED, status, Hint(delay, None, source if delay is not None else None))
+    return Failure(
+        FailureKind.STATUS,
+        Phase.ANSWERED,
+        status,
+        Hint(delay, None, source if delay is not None else None),
+    )
 
 
 def a_strategy(capacity: float = 500, **fields: Any) -> AwsStandard:
@@ -84,7 +91,9 @@ EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
         # a timeout costs what any failure costs: 500 - 14 - 14 + 14
         pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts"),
         # 500 - 14 - 14 + 14, then - 14 + 14
-        pytest.param(500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"),
+        pytest.param(
+            500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"
+        ),
         # throttling costs 5: 500 - 5 - 5 + 5
         pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled"),
         # 500 - 5 - 14 + 14: what the last retry has cost, not the sum
@@ -92,7 +101,13 @@ EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
         # 500 - 14 - 5 + 5
         pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, then throttled"),
         # 472 after the first, + 1 for each success without a retry
-        pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 474, id="gains"),
+        pytest.param(
+            500,
+            3,
+            [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)],
+            474,
+            id="gains",
+        ),
         # 500 is all there can be
         pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
     ],
@@ -117,7 +132,9 @@ def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None
         # 500 - 5 - 10 - 5 + 1: throttling costs what a failure costs
         pytest.param([([429, TIMEOUT, 503, 200], 4, None)], 481, id="mixed"),
         # 480, then a token for each of two successes
-        pytest.param([([500] * 5, 5, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 482, id="gains"),
+        pytest.param(
+            [([500] * 5, 5, EXHAUSTED), ([200], 1, None), ([200], 1, None)], 482, id="gains"
+        ),
     ],
 )
 def test_smithys_example(calls: list[Any], left: int) -> None:
@@ -152,7 +169,19 @@ def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
 def test_it_waits_up_to_50_ms_doubling_to_20_s() -> None:
     """0.05 × 2**(n - 1): 0.05 × 2**8 = 12.8, then 25.6 is cut to 20."""
     strategy = a_strategy(max_attempts=99)
-    assert waits(strategy, *[answer(500)] * 11) == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
+    assert waits(strategy, *[answer(500)] * 11) == [
+        0.05,
+        0.1,
+        0.2,
+        0.4,
+        0.8,
+        1.6,
+        3.2,
+        6.4,
+        12.8,
+        20.0,
+        20.0,
+    ]
 
 
 def test_after_throttling_up_to_1_s_doubling_to_20_s() -> None:
@@ -184,7 +213,9 @@ def test_smithys_example_waits_up_to_1_s_doubling() -> None:
     [
         # AWS would cut both at 0.05 + 5 s, and 1 + 5 s: P3
         pytest.param(answer(500, 30.0), 30.0, "retry-after", id="far beyond the backoff"),
-        pytest.param(answer(429, 6.5, "retry-after-ms"), 6.5, "retry-after-ms", id="beyond, throttled"),
+        pytest.param(
+            answer(429, 6.5, "retry-after-ms"), 6.5, "retry-after-ms", id="beyond, throttled"
+        ),
         pytest.param(answer(500, 0.02), 0.05, "backoff", id="below the backoff"),
         pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
     ],
@@ -244,7 +275,9 @@ def test_a_token_of_another_strategy_is_refused() -> None:
 @pytest.mark.parametrize("first", ["record_success", "release"])
 @pytest.mark.parametrize("second", ["record_success", "release"])
 def test_both_ends_are_idempotent(first: str, second: str) -> None:
-    """The second retry was bought and not sent; whatever ends the token twice, its 14 come back once."""
+    """The second retry was bought and not sent; whatever ends the token twice, its 14 come back
+    once.
+    """
     strategy = a_strategy()
     token = strategy.acquire_initial_token(A, 0.0)
     for _ in range(2):
@@ -364,7 +397,9 @@ def test_32_threads_never_overspend(hasty: None) -> None:
 
 
 def test_32_threads_lose_no_token(hasty: None) -> None:
-    """Each round: a call fails once and succeeds (0), one gives up after two retries (-28), one is cancelled (0)."""
+    """Each round: a call fails once and succeeds (0), one gives up after two retries (-28), one is
+    cancelled (0).
+    """
     strategy = a_strategy(100_000, max_attempts=3)
 
     def work(n: int) -> None:
@@ -386,7 +421,9 @@ TWINS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing
 
 @pytest.mark.parametrize("twin_of", TWINS, ids=["copy", "deepcopy", "pickle"])
 def test_a_copy_of_a_bucket_has_the_same_numbers_and_is_full(twin_of: Any) -> None:
-    bucket = TokenBucket(30, cost=2, throttling_cost=3, timeout_cost=4, success_gain=5, returns_cost=False)
+    bucket = TokenBucket(
+        30, cost=2, throttling_cost=3, timeout_cost=4, success_gain=5, returns_cost=False
+    )
     assert bucket.spend(7)
     twin = twin_of(bucket)
     assert [twin.cost_of(failure) for failure in (RESET, answer(429), TIMEOUT)] == [2, 3, 4]
@@ -403,7 +440,9 @@ def middle() -> float:
 @pytest.mark.parametrize("twin_of", TWINS[1:], ids=["deepcopy", "pickle"])
 def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of: Any) -> None:
     """For an adapter that is pickled with its session, and sent to another process."""
-    strategy = AwsStandard(max_attempts=7, bucket=TokenBucket(30), backoff=Fixed(3.0), random=middle)
+    strategy = AwsStandard(
+        max_attempts=7, bucket=TokenBucket(30), backoff=Fixed(3.0), random=middle
+    )
     assert run(strategy, 500, 500, 500) == (3, EMPTY)
     twin = twin_of(strategy)
     assert (twin.max_attempts, twin.bucket.tokens, strategy.bucket.tokens) == (7, 30, 2)
@@ -433,15 +472,43 @@ def test_repr_is_one_line_of_state() -> None:
         (lambda: TokenBucket(-1), ValueError, "capacity must be at least 0, got -1"),
         (lambda: TokenBucket("500"), TypeError, "capacity must be a number, got '500'"),  # type: ignore[arg-type]
         (lambda: TokenBucket(cost=float("nan")), ValueError, "cost must be finite, got nan"),
-        (lambda: TokenBucket(throttling_cost=-5), ValueError, "throttling_cost must be at least 0, got -5"),
-        (lambda: TokenBucket(timeout_cost=True), TypeError, "timeout_cost must be a number, got True"),
-        (lambda: TokenBucket(success_gain=float("inf")), ValueError, "success_gain must be finite, got inf"),
-        (lambda: TokenBucket(returns_cost=1), TypeError, "returns_cost must be True or False, got 1"),  # type: ignore[arg-type]
+        (
+            lambda: TokenBucket(throttling_cost=-5),
+            ValueError,
+            "throttling_cost must be at least 0, got -5",
+        ),
+        (
+            lambda: TokenBucket(timeout_cost=True),
+            TypeError,
+            "timeout_cost must be a number, got True",
+        ),
+        (
+            lambda: TokenBucket(success_gain=float("inf")),
+            ValueError,
+            "success_gain must be finite, got inf",
+        ),
+        (
+            lambda: TokenBucket(returns_cost=1),
+            TypeError,
+            "returns_cost must be True or False, got 1",
+        ),  # type: ignore[arg-type]
         (lambda: AwsStandard(max_attempts=0), ValueError, "max_attempts must be at least 1, got 0"),
-        (lambda: AwsStandard(max_attempts=2.5), TypeError, "max_attempts must be a whole number, got 2.5"),  # type: ignore[arg-type]
+        (
+            lambda: AwsStandard(max_attempts=2.5),
+            TypeError,
+            "max_attempts must be a whole number, got 2.5",
+        ),  # type: ignore[arg-type]
         (lambda: AwsStandard(bucket=500), TypeError, "bucket must be a TokenBucket, got 500"),  # type: ignore[arg-type]
-        (lambda: AwsStandard(backoff=0.5), TypeError, "backoff must be a schedule such as Exponential"),  # type: ignore[arg-type]
-        (lambda: AwsStandard(throttle_backoff=None), TypeError, "throttle_backoff must be a schedule"),  # type: ignore[arg-type]
+        (
+            lambda: AwsStandard(backoff=0.5),
+            TypeError,
+            "backoff must be a schedule such as Exponential",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: AwsStandard(throttle_backoff=None),
+            TypeError,
+            "throttle_backoff must be a schedule",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_wrong_is_told(make: Any, error: type[Exception], message: str) -> None:
@@ -455,7 +522,12 @@ def test_defaults() -> None:
     strategy = AwsStandard()
     bucket = strategy.bucket
     assert strategy.max_attempts == 3
-    assert (bucket.capacity, bucket.cost, bucket.throttling_cost, bucket.timeout_cost) == (500, 14, 5, 14)
+    assert (bucket.capacity, bucket.cost, bucket.throttling_cost, bucket.timeout_cost) == (
+        500,
+        14,
+        5,
+        14,
+    )
     assert (bucket.success_gain, bucket.returns_cost) == (1, True)
     assert strategy.backoff == Exponential(base=0.05, cap=20.0, factor=2.0, jitter="full")
     assert strategy.throttle_backoff == Exponential(base=1.0, cap=20.0, factor=2.0, jitter="full")

@@ -1,4 +1,6 @@
-"""CircuitBreaker: the table of its states, what opens and closes it, and what threads, forks and copies do to it."""
+"""CircuitBreaker: the table of its states, what opens and closes it, and what threads, forks and
+copies do to it.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def fail(
     return edge
 
 
-def succeed(breaker: CircuitBreaker, now: float = NOW, origin: str = A, **fields: Any) -> Transition | None:
+def succeed(
+    breaker: CircuitBreaker, now: float = NOW, origin: str = A, **fields: Any
+) -> Transition | None:
     return breaker.record(origin, failed=False, **{"sent_at": now, "now": now, **fields})
 
 
@@ -73,12 +77,18 @@ def test_the_table_in_words_is_the_table_that_runs() -> None:
     """Read off the docstring, row by row."""
     text = circuit.__doc__ or ""
     states = {"closed": CLOSED, "open": OPEN, "half-open": HALF_OPEN}
-    rows = re.findall(r"^    (closed|open|half-open)\s+([A-Z_]+)\s+(closed|open|half-open)\s", text, re.M)
-    assert {(states[before], circuit.Cause[cause]): states[after] for before, cause, after in rows} == TRANSITIONS
+    rows = re.findall(
+        r"^    (closed|open|half-open)\s+([A-Z_]+)\s+(closed|open|half-open)\s", text, re.M
+    )
+    assert {
+        (states[before], circuit.Cause[cause]): states[after] for before, cause, after in rows
+    } == TRANSITIONS
 
 
 def test_a_whole_round() -> None:
-    """closed → open after two failures → half-open after 10 s → closed by a probe; each edge told once."""
+    """closed → open after two failures → half-open after 10 s → closed by a probe; each edge told
+    once.
+    """
     breaker = a_breaker()
     assert fail(breaker) is None
     assert fail(breaker) == (A, CLOSED, OPEN, 2, None, 10.0)
@@ -95,7 +105,12 @@ def test_a_whole_round() -> None:
 def test_defaults() -> None:
     breaker = CircuitBreaker()
     assert (breaker.consecutive_failures, breaker.failure_rate) == (5, None)
-    assert (breaker.open_for, breaker.max_open_for, breaker.probes, breaker.successes_to_close) == (30, 300, 1, 1)
+    assert (breaker.open_for, breaker.max_open_for, breaker.probes, breaker.successes_to_close) == (
+        30,
+        300,
+        1,
+        1,
+    )
     assert fail(breaker, times=4) is None
     assert fail(breaker) == (A, CLOSED, OPEN, 5, None, 30.0)
 
@@ -164,7 +179,9 @@ def test_no_server_can_switch_itself_off_for_ever() -> None:
 
 
 def test_what_was_sent_before_the_last_transition_counts_no_more() -> None:
-    """Slow timeouts of the outage arrive after the circuit has closed: they must not open it again."""
+    """Slow timeouts of the outage arrive after the circuit has closed: they must not open it
+    again.
+    """
     breaker = opened(a_breaker())
     succeed(breaker, NOW + 10, permit=breaker.admit(A, NOW + 10).permit)
     assert fail(breaker, NOW + 11, times=5, sent_at=NOW + 9) is None
@@ -216,7 +233,9 @@ def test_a_permit_of_an_earlier_generation_holds_and_says_nothing() -> None:
 
 
 def test_a_forgotten_probe_gives_way() -> None:
-    """Its holder is gone: after probe_timeout another one is let through, and what the first says is void."""
+    """Its holder is gone: after probe_timeout another one is let through, and what the first says
+    is void.
+    """
     breaker = opened(a_breaker(probe_timeout=5.0))
     lost = breaker.admit(A, NOW + 10).permit
     assert breaker.admit(A, NOW + 14).refused_for == 1
@@ -500,7 +519,10 @@ assert breaker.record("a", failed=False, sent_at=10, now=10, permit=permit)
 def test_a_fork_while_other_threads_hold_the_locks_does_not_hang_the_child() -> None:
     """Nor does it hold the parent's permits, nor change what the parent knows."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK_WITH_THE_LOCKS_HELD], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", FORK_WITH_THE_LOCKS_HELD],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 
@@ -528,7 +550,11 @@ def test_repr_shows_state() -> None:
         ({"minimum_calls": 0}, ValueError, "minimum_calls"),
         ({"open_for": float("nan")}, ValueError, "open_for"),
         ({"open_for": -1}, ValueError, "open_for"),
-        ({"max_open_for": 5.0}, ValueError, r"max_open_for must be at least open_for \(30 s\), got 5.0"),
+        (
+            {"max_open_for": 5.0},
+            ValueError,
+            r"max_open_for must be at least open_for \(30 s\), got 5.0",
+        ),
         ({"probes": True}, TypeError, "probes must be a whole number, got True"),
         ({"successes_to_close": 0}, ValueError, "successes_to_close"),
         ({"probe_timeout": 0}, ValueError, "probe_timeout"),
@@ -536,7 +562,9 @@ def test_repr_shows_state() -> None:
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
-def test_numbers_that_make_no_sense(fields: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_numbers_that_make_no_sense(
+    fields: dict[str, Any], error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says):
         CircuitBreaker(**fields)
 
@@ -549,14 +577,22 @@ class Told(list[Transition]):
         self.append(edge)
 
 
-def a_strategy(breaker: CircuitBreaker, budget: RetryBudget | None = None, **fields: Any) -> StandardStrategy:
-    policy = RetryPolicy(**{"backoff": Fixed(1.0), "hint_spread": 0.0, "max_attempts": 99, **fields})
+def a_strategy(
+    breaker: CircuitBreaker, budget: RetryBudget | None = None, **fields: Any
+) -> StandardStrategy:
+    policy = RetryPolicy(
+        **{"backoff": Fixed(1.0), "hint_spread": 0.0, "max_attempts": 99, **fields}
+    )
     return StandardStrategy(policy, budget=budget, breaker=breaker, random=lambda: 0.5)
 
 
-def observe(strategy: StandardStrategy, failure: Failure | None, now: float = NOW, token: Any = None) -> Any:
+def observe(
+    strategy: StandardStrategy, failure: Failure | None, now: float = NOW, token: Any = None
+) -> Any:
     """One attempt of a call, as Call tells of it."""
-    return strategy.observe(token, failure, now, facts=RequestFacts("GET", A), scope=lambda: A, attempts=1, sent_at=now)
+    return strategy.observe(
+        token, failure, now, facts=RequestFacts("GET", A), scope=lambda: A, attempts=1, sent_at=now
+    )
 
 
 KINDS = {
@@ -568,7 +604,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.STATUS])
 def test_what_counts_of_errors(kind: FailureKind) -> None:
-    """Failed connections and timeouts; not what is wrong on this side, and no goodbye of a healthy server."""
+    """Failed connections and timeouts; not what is wrong on this side, and no goodbye of a healthy
+    server.
+    """
     breaker = a_breaker(1)
     observe(a_strategy(breaker), Failure(kind, Phase.SENT, error="SomeError"))
     assert (breaker.state(A, NOW) is OPEN) == (kind.value in KINDS[True])
@@ -613,7 +651,11 @@ def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
     strategy = a_strategy(opened(a_breaker()), budget)
     with pytest.raises(RetryRefused) as caught:
         strategy.acquire_initial_token(A, NOW + 4)
-    assert (caught.value.reason, caught.value.send, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, False, 6.0)
+    assert (caught.value.reason, caught.value.send, caught.value.retry_after) == (
+        Reason.CIRCUIT_OPEN,
+        False,
+        6.0,
+    )
     assert budget.tokens(A, NOW) == 10
 
 
@@ -654,7 +696,9 @@ def test_a_permit_is_taken_when_sending_and_not_when_planning() -> None:
     assert breaker.refused_for(A, NOW + 10) == 0
 
 
-@pytest.mark.parametrize("failure", [answer(429), answer(429, 3.0), Failure(FailureKind.POOL, Phase.UNSENT)])
+@pytest.mark.parametrize(
+    "failure", [answer(429), answer(429, 3.0), Failure(FailureKind.POOL, Phase.UNSENT)]
+)
 def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> None:
     strategy = a_strategy(opened(a_breaker()))
     token = strategy.begin(RequestFacts("GET", A), A, NOW + 10)
@@ -667,7 +711,9 @@ def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> No
 
 @pytest.mark.parametrize(("mode", "left"), [("enforce", 20), ("observe", 19)])
 def test_a_retry_that_is_a_probe_costs_nothing_if_it_fails(mode: Any, left: float) -> None:
-    """Bought for one token, sent as a probe, failed: the token is back. Observing changes nothing."""
+    """Bought for one token, sent as a probe, failed: the token is back. Observing changes
+    nothing.
+    """
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
     strategy = a_strategy(a_breaker(1, mode=mode), budget, backoff=Fixed(10.0))
     token = strategy.acquire_initial_token(A, NOW)
@@ -684,7 +730,9 @@ def test_a_retry_that_is_a_probe_costs_nothing_if_it_fails(mode: Any, left: floa
 
 
 def test_the_four_methods_alone_drive_it_too() -> None:
-    """A caller that only acquires, refreshes and ends tokens: failures and successes reach the breaker."""
+    """A caller that only acquires, refreshes and ends tokens: failures and successes reach the
+    breaker.
+    """
     strategy = a_strategy(a_breaker(2), backoff=Fixed(0.0))
     strategy.on_transition = told = Told()
     token = strategy.acquire_initial_token(A, NOW)
@@ -717,7 +765,12 @@ def test_the_gauge_says_what_quiet_says() -> None:
     observe(other, None)
     assert (strategy.gauge.quiet, strategy.quiet, other.gauge.quiet, other.quiet) == (True,) * 4
     assert budget.spend(A, 1.0, NOW)
-    assert (strategy.gauge.quiet, strategy.quiet, other.gauge.quiet, other.quiet) == (False, False, True, True)
+    assert (strategy.gauge.quiet, strategy.quiet, other.gauge.quiet, other.quiet) == (
+        False,
+        False,
+        True,
+        True,
+    )
 
 
 def test_other_rules_on_the_same_breaker() -> None:
@@ -742,7 +795,9 @@ def test_transports_that_are_gone_are_not_kept_by_a_shared_breaker() -> None:
 
 
 def test_the_gauge_is_right_whatever_threads_do() -> None:
-    """Eight threads make two origins ill and well again; in the end the gauge agrees with the breaker."""
+    """Eight threads make two origins ill and well again; in the end the gauge agrees with the
+    breaker.
+    """
     breaker = a_breaker(10_000)
     strategies = [a_strategy(breaker) for _ in range(4)]
 
@@ -761,7 +816,9 @@ def test_the_gauge_is_right_whatever_threads_do() -> None:
 
 
 def test_repr_of_the_strategy() -> None:
-    strategy = StandardStrategy(RetryPolicy(), budget=RetryBudget(), breaker=CircuitBreaker(), cooldown="all")
+    strategy = StandardStrategy(
+        RetryPolicy(), budget=RetryBudget(), breaker=CircuitBreaker(), cooldown="all"
+    )
     assert (
         repr(strategy)
         == "<StandardStrategy max_attempts=4 <RetryBudget 7/7> <CircuitBreaker closed> <Cooldown all, 0 held>>"

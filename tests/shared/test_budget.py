@@ -36,7 +36,13 @@ def drained(budget: RetryBudget, scope: str = A, now: float = 0.0) -> RetryBudge
 def test_defaults() -> None:
     """What benchmarks/overload.py found to be no worse than no retry in any trouble."""
     budget = RetryBudget()
-    numbers = (budget.ratio, budget.floor_per_second, budget.burst, budget.hinted_cost, budget.scope)
+    numbers = (
+        budget.ratio,
+        budget.floor_per_second,
+        budget.burst,
+        budget.hinted_cost,
+        budget.scope,
+    )
     assert numbers == (0.1, 1.0, 7, 0.25, "origin")
 
 
@@ -77,7 +83,9 @@ def test_a_bucket_holds_at_most_the_burst() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "bought"), [(1.0, 10), (0.25, 40), (0.5, 20), (0.0, 50)], ids=["1", "a quarter", "a half", "nothing"]
+    ("cost", "bought"),
+    [(1.0, 10), (0.25, 40), (0.5, 20), (0.0, 50)],
+    ids=["1", "a quarter", "a half", "nothing"],
 )
 def test_cost(cost: float, bought: int) -> None:
     """A burst of 10 buys 10 retries, or 40 that the server scheduled."""
@@ -234,7 +242,9 @@ def test_a_function_of_the_url_does_not_grow_without_end() -> None:
     assert repr(budget) == "<RetryBudget 0/1, 1024 scopes below full>"
 
 
-@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))])
+@pytest.mark.parametrize(
+    "twin_of", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))]
+)
 def test_a_budget_with_a_function_copies_as_its_function_does(twin_of: Any) -> None:
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=same_url)
     assert budget.spend(scope_for(budget, "/1"), 1.0, 0.0)
@@ -436,7 +446,15 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() ->
     """gunicorn and multiprocessing fork whenever they like."""
     # Python warns of every fork beside threads, which is what this test is about.
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORK_WITH_THE_LOCK_HELD],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            FORK_WITH_THE_LOCK_HELD,
+        ],
         capture_output=True,
         text=True,
         timeout=30,
@@ -445,10 +463,16 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() ->
     assert (run.returncode, run.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))])
+@pytest.mark.parametrize(
+    "twin_of", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))]
+)
 def test_a_copy_has_the_same_numbers_and_its_own_tokens(twin_of: Any) -> None:
-    """A copy in another process starts full, shares no lock and spends nothing of the original's."""
-    budget = drained(RetryBudget(ratio=0.5, floor_per_second=3.0, burst=7, hinted_cost=0.5, scope="transport"))
+    """A copy in another process starts full, shares no lock and spends nothing of the
+    original's.
+    """
+    budget = drained(
+        RetryBudget(ratio=0.5, floor_per_second=3.0, burst=7, hinted_cost=0.5, scope="transport")
+    )
     twin = twin_of(budget)
     numbers = (twin.ratio, twin.floor_per_second, twin.burst, twin.hinted_cost, twin.scope)
     assert numbers == (0.5, 3.0, 7, 0.5, "transport")
@@ -494,14 +518,28 @@ def test_repr_is_one_line_of_state() -> None:
         ({"floor_per_second": None}, TypeError, "floor_per_second must be a number, got None"),
         ({"burst": 0}, ValueError, "burst must be at least 1, got 0"),
         ({"burst": float("inf")}, ValueError, "burst must be finite, got inf"),
-        ({"hinted_cost": 1.5}, ValueError, "hinted_cost must be at most 1, got 1.5; any other retry costs 1"),
+        (
+            {"hinted_cost": 1.5},
+            ValueError,
+            "hinted_cost must be at most 1, got 1.5; any other retry costs 1",
+        ),
         ({"hinted_cost": -0.5}, ValueError, "hinted_cost must be at least 0, got -0.5"),
-        ({"scope": "host"}, ValueError, "scope must be 'origin', 'transport' or a function of the request, got 'host'"),
-        ({"scope": None}, ValueError, "scope must be 'origin', 'transport' or a function of the request, got None"),
+        (
+            {"scope": "host"},
+            ValueError,
+            "scope must be 'origin', 'transport' or a function of the request, got 'host'",
+        ),
+        (
+            {"scope": None},
+            ValueError,
+            "scope must be 'origin', 'transport' or a function of the request, got None",
+        ),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_wrong_number_is_told_what_to_write(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_a_wrong_number_is_told_what_to_write(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as caught:
         RetryBudget(**fields)
     assert message in str(caught.value)

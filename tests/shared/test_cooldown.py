@@ -36,7 +36,9 @@ def answer(status: int, delay: float | None = None, source: str = "retry-after")
 
 
 def facts(origin: str = A, **headers: str) -> RequestFacts:
-    return RequestFacts("GET", origin, [(name.replace("_", "-"), value) for name, value in headers.items()])
+    return RequestFacts(
+        "GET", origin, [(name.replace("_", "-"), value) for name, value in headers.items()]
+    )
 
 
 def a_strategy(mode: Any = "all", random: Any = lambda: 0.0, **options: Any) -> StandardStrategy:
@@ -45,13 +47,22 @@ def a_strategy(mode: Any = "all", random: Any = lambda: 0.0, **options: Any) -> 
     return StandardStrategy(policy, cooldown=mode, random=random, **options)
 
 
-def asked(strategy: StandardStrategy, failure: Failure, request: RequestFacts | None = None, now: float = NOW) -> Any:
+def asked(
+    strategy: StandardStrategy,
+    failure: Failure,
+    request: RequestFacts | None = None,
+    now: float = NOW,
+) -> Any:
     """A call gets this answer to its first attempt; return its token."""
     request = facts() if request is None else request
-    return strategy.observe(None, failure, now, facts=request, scope=lambda: A, attempts=1, sent_at=now)
+    return strategy.observe(
+        None, failure, now, facts=request, scope=lambda: A, attempts=1, sent_at=now
+    )
 
 
-def held(strategy: StandardStrategy, request: RequestFacts | None = None, now: float = NOW) -> float:
+def held(
+    strategy: StandardStrategy, request: RequestFacts | None = None, now: float = NOW
+) -> float:
     """Seconds that the first attempt of another call is held."""
     token = strategy.begin(facts() if request is None else request, A, now)
     strategy.release(token, now)
@@ -71,7 +82,9 @@ def test_a_503_with_a_time_holds_everybody() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [answer(429, 5.0), answer(403, 5.0, "x-ratelimit-reset")], ids=["429", "an exhausted quota"]
+    "failure",
+    [answer(429, 5.0), answer(403, 5.0, "x-ratelimit-reset")],
+    ids=["429", "an exhausted quota"],
 )
 @pytest.mark.parametrize("header", ["Authorization", "X-API-Key"])
 def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: str) -> None:
@@ -108,7 +121,9 @@ def test_no_credential_is_kept_and_the_hash_is_salted() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [RESET, answer(429), answer(503), answer(500, 5.0), answer(503, 0.0)], ids=lambda value: repr(value)
+    "failure",
+    [RESET, answer(429), answer(503), answer(500, 5.0), answer(503, 0.0)],
+    ids=lambda value: repr(value),
 )
 def test_who_asked_for_nothing_gets_nothing(failure: Failure) -> None:
     """No time, or no throttling: only the caller's own backoff."""
@@ -132,7 +147,9 @@ def test_retries_only() -> None:
     token = strategy.begin(facts(), A, NOW)
     assert (token.delay, strategy.admit(token, NOW)) == (0.0, 0.0)
     token.attempts = 1
-    token = strategy.observe(token, RESET, NOW + 1, facts=facts(), scope=lambda: A, attempts=1, sent_at=NOW)
+    token = strategy.observe(
+        token, RESET, NOW + 1, facts=facts(), scope=lambda: A, attempts=1, sent_at=NOW
+    )
     strategy.refresh_token(token, RESET, NOW + 1, latest=1e9)
     assert (token.delay, token.source) == (4.0, "cooldown")
 
@@ -243,7 +260,9 @@ def test_nobody_waits_for_a_circuit_that_is_open() -> None:
 
 
 def test_a_permit_is_not_held_while_waiting() -> None:
-    """Open for 1 s, held for 5: nothing waits for a probe, and the permit is taken when it is sent."""
+    """Open for 1 s, held for 5: nothing waits for a probe, and the permit is taken when it is
+    sent.
+    """
     breaker = CircuitBreaker(1, open_for=1.0)
     strategy = a_strategy(breaker=breaker)
     asked(strategy, answer(429, 5.0), facts(authorization="one"))
@@ -276,7 +295,9 @@ def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step() -> None
     draws = iter([0.0, 0.0, 0.5, 0.0, 1.0, 0.0])
     strategy = a_strategy(random=lambda: next(draws), fields={"hint_spread": 0.1})
     strategy._cooldown.begin(A, b"", 5.0, NOW)  # type: ignore[union-attr]
-    assert [strategy.acquire_initial_token(A, NOW).delay for _ in range(3)] == pytest.approx([5.0, 5.251, 5.502])
+    assert [strategy.acquire_initial_token(A, NOW).delay for _ in range(3)] == pytest.approx(
+        [5.0, 5.251, 5.502]
+    )
 
 
 def test_a_lone_caller_waits_a_millisecond_more_at_most() -> None:
@@ -344,7 +365,9 @@ def test_without_anybody_to_tell_it_still_counts() -> None:
 
 
 def test_a_mode_that_there_is_not() -> None:
-    with pytest.raises(ValueError, match="cooldown must be one of 'off', 'retries', 'all', got 'on'"):
+    with pytest.raises(
+        ValueError, match="cooldown must be one of 'off', 'retries', 'all', got 'on'"
+    ):
         a_strategy("on")
 
 
@@ -353,7 +376,9 @@ def test_a_mode_that_there_is_not() -> None:
 
 @pytest.mark.parametrize("seconds", [30.0, 120.0])
 def test_a_retry_goes_on_to_an_origin_that_nobody_is_to_leave_alone(seconds: float) -> None:
-    """It was to go to B after 1 s; then another call was told by B to come back later. A named no time."""
+    """It was to go to B after 1 s; then another call was told by B to come back later. A named no
+    time.
+    """
     strategy = a_strategy("retries", origins=Origins([A, B]), fields={"backoff": Fixed(1.0)})
     token = asked(strategy, RESET)
     assert strategy.refresh_token(token, RESET, NOW, latest=1e9).delay == 1.0
@@ -376,4 +401,8 @@ def test_when_all_are_left_alone_a_retry_is_held_for_the_one_that_comes_back_fir
     asked(strategy, answer(503, 80.0), facts(A))
     with pytest.raises(RetryRefused) as caught:
         strategy.begin(facts(A), A, NOW)
-    assert (caught.value.reason, caught.value.send, caught.value.retry_after) == ("retry-after-too-long", False, 80.0)
+    assert (caught.value.reason, caught.value.send, caught.value.retry_after) == (
+        "retry-after-too-long",
+        False,
+        80.0,
+    )

@@ -1,4 +1,6 @@
-"""The part of a fleet budget that one process keeps: what it has borrowed, and what it says of itself."""
+"""The part of a fleet budget that one process keeps: what it has borrowed, and what it says of
+itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ A, B = "http://a.example:80", "http://b.example:80"
 
 def a_budget(scope: str = "origin", **fallback: float) -> LeasedBudget:
     fallback = {"ratio": 0.5, "floor_per_second": 0, "burst": 2, **fallback}
-    return LeasedBudget(hinted_cost=0.25, scope=scope, fallback=RetryBudget(**fallback, scope=scope))  # type: ignore[arg-type]
+    return LeasedBudget(
+        hinted_cost=0.25, scope=scope, fallback=RetryBudget(**fallback, scope=scope)
+    )  # type: ignore[arg-type]
 
 
 def borrow(budget: LeasedBudget, scope: str, now: float, wanted: int = 1) -> Report:
@@ -33,7 +37,14 @@ def borrow(budget: LeasedBudget, scope: str, now: float, wanted: int = 1) -> Rep
     return report
 
 
-def lent(budget: LeasedBudget, scope: str, now: float, size: int, number: int = 7_000, lasts: float = 10.0) -> Report:
+def lent(
+    budget: LeasedBudget,
+    scope: str,
+    now: float,
+    size: int,
+    number: int = 7_000,
+    lasts: float = 10.0,
+) -> Report:
     report = borrow(budget, scope, now)
     budget.lend(scope, size, number, now, now + lasts)
     return report
@@ -145,7 +156,13 @@ def test_a_report_says_what_was_called_and_what_was_left() -> None:
     assert budget.tokens(A, 102.0) == 4.5
     assert budget.spend(A, 4.25, 102.0)
     assert borrow(budget, A, 103.0) == (0, 1.0, 0.0, 112_000, 4)
-    assert borrow(budget, A, 112.0) == (0, 9.0, 0.25, 0, 0)  # the one before got no answer; its lease is over
+    assert borrow(budget, A, 112.0) == (
+        0,
+        9.0,
+        0.25,
+        0,
+        0,
+    )  # the one before got no answer; its lease is over
     assert borrow(budget, B, 112.0) == (1, 11.0, 0.0, 0, 0)
 
 
@@ -163,7 +180,9 @@ def test_a_lease_that_runs_is_added_to() -> None:
 
 
 def test_calls_are_counted_while_nothing_is_wrong() -> None:
-    """The door reads ``quiet`` once a call; ``deposit``, for those that go the long way, adds nothing to that."""
+    """The door reads ``quiet`` once a call; ``deposit``, for those that go the long way, adds
+    nothing to that.
+    """
     budget = a_budget()
     lent(budget, A, 0.0, size=1)
     assert budget.spend(A, 1.0, 0.0)
@@ -333,7 +352,9 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_what_is_spent_was_lent_and_every_call_is_reported_once(steps: list[tuple[str, float]]) -> None:
+def test_what_is_spent_was_lent_and_every_call_is_reported_once(
+    steps: list[tuple[str, float]],
+) -> None:
     """The keeper's books: lent = spent + left over all reports; calls = calls reported."""
     budget = a_budget()
     now, borrowed, spent, left, calls, reported = 0.0, 0.0, 0.0, 0.0, 0, 0

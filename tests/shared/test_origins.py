@@ -1,4 +1,6 @@
-"""Origins: which of several servers is next. Worked out by hand on paper with three of them: a, b, c."""
+"""Origins: which of several servers is next. Worked out by hand on paper with three of them: a, b,
+c.
+"""
 
 import copy
 import pickle
@@ -36,7 +38,12 @@ def test_origins_are_kept_in_the_one_form_that_is_compared():
     ("arguments", "error", "words"),
     [
         pytest.param((["https://a"],), ValueError, "at least two, got 1", id="one"),
-        pytest.param((["https://a", "https://A:443"],), ValueError, "must differ, got https://a:443 twice", id="same"),
+        pytest.param(
+            (["https://a", "https://A:443"],),
+            ValueError,
+            "must differ, got https://a:443 twice",
+            id="same",
+        ),
         pytest.param((["https://a", "https://b/v1"],), ValueError, "a path", id="path"),
         pytest.param(("https://a",), TypeError, "an iterable of str, got a single str", id="text"),
         pytest.param((["https://a", 7],), TypeError, "only str, got one int", id="number"),
@@ -48,7 +55,9 @@ def test_what_is_no_list_of_origins_is_refused(arguments, error, words):
 
 
 def test_another_choice_is_refused():
-    with pytest.raises(ValueError, match="choose must be one of 'first', 'round-robin', got 'random'"):
+    with pytest.raises(
+        ValueError, match="choose must be one of 'first', 'round-robin', got 'random'"
+    ):
         Origins(WRITTEN, choose="random")
 
 
@@ -87,9 +96,15 @@ def test_a_year_is_an_hour_to_the_calls_to_come(origins):
 def test_an_origin_that_is_not_listed_stands_for_itself(origins):
     """And notices like any other that nobody rests any more."""
     origins.rest(A, 10.0, 0.0, longest_wait=60)
-    assert origins.first("https://d.example.com:443", 9.9, refusing(d=5)) == ("https://d.example.com:443", 0.0)
+    assert origins.first("https://d.example.com:443", 9.9, refusing(d=5)) == (
+        "https://d.example.com:443",
+        0.0,
+    )
     assert not origins.quiet
-    assert origins.first("https://d.example.com:443", 10.0, nobody) == ("https://d.example.com:443", 0.0)
+    assert origins.first("https://d.example.com:443", 10.0, nobody) == (
+        "https://d.example.com:443",
+        0.0,
+    )
     assert origins.quiet
 
 
@@ -144,7 +159,9 @@ def test_nothing_listed_would_be_free_sooner(after, tried, refused, fresh, extra
     again = fresh + extra
     tried |= {after}
     chosen, delay = origins.next(after, tried, 0.0, refusing(**refused), fresh=fresh, again=again)
-    delays = {origin: max(again if origin in tried else fresh, refused[origin[8]]) for origin in (A, B, C)}
+    delays = {
+        origin: max(again if origin in tried else fresh, refused[origin[8]]) for origin in (A, B, C)
+    }
     assert delay == delays[chosen] == min(delays.values())
 
 

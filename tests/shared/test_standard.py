@@ -26,7 +26,9 @@ RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
 
 
 def answer(status: int, delay: float | None = None) -> Failure:
-    return Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=Hint(delay, None, "retry-after"))
+    return Failure(
+        FailureKind.STATUS, Phase.ANSWERED, status=status, hint=Hint(delay, None, "retry-after")
+    )
 
 
 def a_strategy(budget: RetryBudget | None = None, **fields: Any) -> StandardStrategy:
@@ -34,7 +36,9 @@ def a_strategy(budget: RetryBudget | None = None, **fields: Any) -> StandardStra
     return StandardStrategy(policy, budget=budget, random=lambda: 0.5)
 
 
-def refresh(strategy: StandardStrategy, token: RetryToken, failure: Failure = RESET, latest: float = 1e9) -> float:
+def refresh(
+    strategy: StandardStrategy, token: RetryToken, failure: Failure = RESET, latest: float = 1e9
+) -> float:
     token.attempts += 1
     assert strategy.refresh_token(token, failure, 0.0, latest=latest) is token
     return token.delay
@@ -109,7 +113,9 @@ def test_the_rest_of_a_body_that_broke_off_costs_a_fifth_of_a_hinted_retry() -> 
 
 
 def test_a_schedule_goes_on_from_its_own_last_wait() -> None:
-    """Decorrelated from 1 s, drawn in the middle: 2, then between 1 and 3 × 2, although a server made 50 of it."""
+    """Decorrelated from 1 s, drawn in the middle: 2, then between 1 and 3 × 2, although a server
+    made 50 of it.
+    """
     strategy = StandardStrategy(RetryPolicy(hint_spread=0.0), random=lambda: 0.5)
     token = strategy.acquire_initial_token(A, 0.0)
     token.attempts = 1
@@ -228,4 +234,6 @@ def test_repr_is_one_line_of_state() -> None:
     assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=4 <RetryBudget 7/7>>"
     assert repr(a_strategy(None, max_attempts=2)) == "<StandardStrategy max_attempts=2 <no budget>>"
     origins = Origins(["http://a", "http://b"])
-    assert repr(StandardStrategy(RetryPolicy(), budget=None, origins=origins)).endswith(f"<no budget> {origins!r}>")
+    assert repr(StandardStrategy(RetryPolicy(), budget=None, origins=origins)).endswith(
+        f"<no budget> {origins!r}>"
+    )

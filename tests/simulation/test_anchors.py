@@ -1,4 +1,6 @@
-"""Figures that an independent simulator found with the same settings (medians of 25 seeds there)."""
+"""Figures that an independent simulator found with the same settings (medians of 25 seeds
+there).
+"""
 
 from dataclasses import replace
 from math import inf
@@ -30,14 +32,17 @@ def several(scenario, name, seeds=SEEDS):
     ],
 )
 def test_the_textbook_experiment(name, peak):
-    """Jitter does not flatten independent arrivals. Without randomness there is one answer; else within a tenth."""
+    """Jitter does not flatten independent arrivals. Without randomness there is one answer; else
+    within a tenth.
+    """
     found = several(SCENARIOS["blip"][0], name).peak
     exact = name in ("none", "exponential", "urllib3", "httpx-retries")
     assert found == (peak if exact else pytest.approx(peak, rel=0.1))
 
 
 @pytest.mark.parametrize(
-    ("name", "ratio"), [("exponential", 5.0), ("equal", 5.0), ("full", 3.2), ("decorrelated", 2.2), ("aws", 1.4)]
+    ("name", "ratio"),
+    [("exponential", 5.0), ("equal", 5.0), ("full", 3.2), ("decorrelated", 2.2), ("aws", 1.4)],
 )
 def test_a_synchronised_failure(name, ratio):
     assert several(SCENARIOS["reload"][0], name).peak_ratio == pytest.approx(ratio, rel=0.1)
@@ -75,7 +80,9 @@ def test_the_shortest_outage_that_tips_it_over():
 
 
 def test_half_speed_for_two_seconds():
-    """Without retries 94.5 % [94.2..94.8] are served; a 10 % budget costs less than a point, no budget everything."""
+    """Without retries 94.5 % [94.2..94.8] are served; a 10 % budget costs less than a point, no
+    budget everything.
+    """
     brownout = replace(SCENARIOS["brownout"][0], rate=500.0, capacity=600.0)
     assert several(brownout, "none").success == pytest.approx(0.945, abs=0.006)
     assert several(brownout, "full+budget").success == pytest.approx(0.937, abs=0.006)

@@ -19,12 +19,17 @@ def times(scenario, seed=0):
 
 
 def test_even_arrivals_are_exact_multiples():
-    """4 a second for 10 s are 40, a quarter of a second apart; the last one begins before the end."""
+    """4 a second for 10 s are 40, a quarter of a second apart; the last one begins before the
+    end.
+    """
     assert times(Scenario(rate=4.0)) == [number / 4 for number in range(40)]
 
 
 @given(
-    rate=st.floats(0.1, 50.0), seed=st.integers(0, 2**32), fleet=YES_AND_NO, how=st.sampled_from(["even", "poisson"])
+    rate=st.floats(0.1, 50.0),
+    seed=st.integers(0, 2**32),
+    fleet=YES_AND_NO,
+    how=st.sampled_from(["even", "poisson"]),
 )
 def test_all_come_in_order_and_in_time(rate, seed, fleet, how):
     scenario = Scenario(rate=rate, arrivals=how, fleet=fleet, fleet_at=1.0)
@@ -36,22 +41,37 @@ def test_all_come_in_order_and_in_time(rate, seed, fleet, how):
 
 
 def test_a_fleet_comes_at_its_instant_between_the_others():
-    assert times(Scenario(rate=1.0, duration=4.0, trouble_at=0.0, fleet=2, fleet_at=1.5)) == [0, 1, 1.5, 1.5, 2, 3]
+    assert times(Scenario(rate=1.0, duration=4.0, trouble_at=0.0, fleet=2, fleet_at=1.5)) == [
+        0,
+        1,
+        1.5,
+        1.5,
+        2,
+        3,
+    ]
 
 
 def test_a_fleet_may_come_last_and_alone():
-    assert times(Scenario(rate=1.0, duration=3.0, trouble_at=0.0, fleet=1, fleet_at=2.5)) == [0, 1, 2, 2.5]
+    assert times(Scenario(rate=1.0, duration=3.0, trouble_at=0.0, fleet=1, fleet_at=2.5)) == [
+        0,
+        1,
+        2,
+        2.5,
+    ]
     assert times(Scenario(rate=0.0, fleet=3, fleet_at=2.0)) == [2.0] * 3
 
 
 def test_random_arrivals_are_spread_evenly_over_the_time():
-    """A Poisson process given its number: uniform on [0, 10), so the mean of 20,000 is 5 ± 3 × 10/√12/√20,000 = 0.06,
-    and gaps are exponential: a share 1/e = 0.368 of them is longer than their mean."""
+    """A Poisson process given its number: uniform on [0, 10), so the mean of 20,000 is 5 ± 3 ×
+    10/√12/√20,000 = 0.06, and gaps are exponential: a share 1/e = 0.368 of them is longer than
+    their mean."""
     found = times(Scenario(rate=2_000.0, arrivals="poisson"))
     assert mean(found) == pytest.approx(5.0, abs=0.062)
     gaps = [after - before for before, after in pairwise(found)]
     longer = sum(gap > 1 / 2_000 for gap in gaps) / len(gaps)
-    assert longer == pytest.approx(0.368, abs=0.011)  # three standard errors: 3 × √(0.368 × 0.632 / 20,000)
+    assert longer == pytest.approx(
+        0.368, abs=0.011
+    )  # three standard errors: 3 × √(0.368 × 0.632 / 20,000)
 
 
 def test_the_seed_decides():

@@ -1,4 +1,6 @@
-"""What an attempt meets. All figures are worked out by hand from capacity 100: one attempt is 10 ms of work."""
+"""What an attempt meets. All figures are worked out by hand from capacity 100: one attempt is 10 ms
+of work.
+"""
 
 from dataclasses import replace
 
@@ -37,8 +39,8 @@ def test_steady_traffic_at_the_capacity_is_served_for_ever():
 
 
 def test_rejecting_costs_what_it_costs():
-    """Five served fill the room; ten rejections at 0.3 put 3 more on top. 30 ms later 5 of work are left: no room.
-    Ten more milliseconds later there is room for one."""
+    """Five served fill the room; ten rejections at 0.3 put 3 more on top. 30 ms later 5 of work are
+    left: no room. Ten more milliseconds later there is room for one."""
     backend = Backend(replace(LIMITED, rejection_cost=0.3))
     assert at_once(backend, 1.0, 15) == 5
     assert at_once(backend, 1.0299, 1) == 0  # 0.3 more: 5.31
@@ -47,7 +49,9 @@ def test_rejecting_costs_what_it_costs():
 
 
 def test_debt_is_limited_to_once_more_the_room():
-    """However many are rejected, after 50 ms of nobody coming there is room for the first again, after 100 for five."""
+    """However many are rejected, after 50 ms of nobody coming there is room for the first again,
+    after 100 for five.
+    """
     backend = Backend(replace(LIMITED, rejection_cost=1.0))
     at_once(backend, 1.0, 1_000)
     assert at_once(backend, 1.0599, 1) == 0
@@ -60,11 +64,17 @@ def test_debt_is_limited_to_once_more_the_room():
 
 
 def test_what_queues_is_answered_in_its_turn():
-    """50 ms at once, then 30 ms in the queue: the sixth to eighth wait 0, 10 and 20 ms, the ninth is rejected."""
+    """50 ms at once, then 30 ms in the queue: the sixth to eighth wait 0, 10 and 20 ms, the ninth
+    is rejected.
+    """
     backend = Backend(replace(LIMITED, queue=0.03))
     answers = [backend.receive(1.0) for _ in range(9)]
     assert [at for at, _ in answers[:5]] == [pytest.approx(1.01)] * 5
-    assert [at for at, _ in answers[5:8]] == [pytest.approx(1.01), pytest.approx(1.02), pytest.approx(1.03)]
+    assert [at for at, _ in answers[5:8]] == [
+        pytest.approx(1.01),
+        pytest.approx(1.02),
+        pytest.approx(1.03),
+    ]
     assert [answer for _, answer in answers] == [None] * 8 + [OVERLOADED]
 
 
@@ -78,7 +88,9 @@ def test_down_answers_its_status_and_costs_nothing():
 
 @pytest.mark.parametrize(("asked", "delay"), [(3.0, 3.0), (0.25, 0.25), ("end", 1.5)])
 def test_a_hint_is_read_as_it_is_meant(asked, delay):
-    """ "end" is a date, which has whole seconds: the first at which the trouble, from 2 to 3.2 s, is over is 4."""
+    """ "end" is a date, which has whole seconds: the first at which the trouble, from 2 to 3.2 s,
+    is over is 4.
+    """
     scenario = Scenario(trouble_for=1.2, retry_after=asked, status=429)
     _, answer = Backend(scenario).receive(2.5)
     status, lines = answer
@@ -103,7 +115,9 @@ def test_hanging_ends_for_all_at_one_instant():
 
 
 def test_half_speed_drains_half_as_fast():
-    """100 ms are 10 of work; at half speed 5. Across the boundary each part counts at its own speed."""
+    """100 ms are 10 of work; at half speed 5. Across the boundary each part counts at its own
+    speed.
+    """
     backend = Backend(replace(LIMITED, trouble="slow", speed=0.5, slowdown=3.0))
     assert at_once(backend, 4.98, 9) == 5
     assert at_once(backend, 5.0201, 9) == 3  # 20 ms at 100/s and 20 ms at 50/s

@@ -9,7 +9,12 @@ from forbear.simulation import Scenario, contender, simulate
 from forbear.simulation.conditions import Condition
 
 FIGURES = replace(
-    simulate(Scenario(), contender("none")), amplification=1.2, success=0.98, p99=0.25, recovered=inf, peak=1_000.0
+    simulate(Scenario(), contender("none")),
+    amplification=1.2,
+    success=0.98,
+    p99=0.25,
+    recovered=inf,
+    peak=1_000.0,
 )
 
 

@@ -41,7 +41,9 @@ def test_the_schedules_are_those_that_they_are_named_after(name, waits):
 
 
 def test_ours_are_the_defaults():
-    assert contender("forbear").policy == contender("forbear-without-budget").policy == RetryPolicy()
+    assert (
+        contender("forbear").policy == contender("forbear-without-budget").policy == RetryPolicy()
+    )
     ours, default = budget_of(contender("forbear")), RetryBudget()
     for name in ("ratio", "floor_per_second", "burst", "hinted_cost"):
         assert getattr(ours, name) == getattr(default, name)
@@ -64,15 +66,23 @@ def test_each_client_has_a_strategy_of_its_own():
 
 @pytest.mark.parametrize("name", ["ful", "", "full+bugdet", "+budget", "full+budget+budget"])
 def test_an_unknown_name_is_told_with_the_known_ones(name):
-    with pytest.raises(ValueError, match=r"there is no policy .*; (choose among none, |full can be full\+budget)"):
+    with pytest.raises(
+        ValueError, match=r"there is no policy .*; (choose among none, |full can be full\+budget)"
+    ):
         contender(name)
 
 
 def test_a_policy_of_ones_own():
-    one = custom("mine: max_attempts=3 base=1, cap=9 jitter=decorrelated ratio=0.1 floor_per_second=0 burst=10")
+    one = custom(
+        "mine: max_attempts=3 base=1, cap=9 jitter=decorrelated ratio=0.1 floor_per_second=0 burst=10"
+    )
     assert one.name == "mine"
     assert one.policy.max_attempts == 3
-    assert (one.policy.backoff.base, one.policy.backoff.cap, one.policy.backoff.jitter) == (1, 9, "decorrelated")
+    assert (one.policy.backoff.base, one.policy.backoff.cap, one.policy.backoff.jitter) == (
+        1,
+        9,
+        "decorrelated",
+    )
     budget = budget_of(one)
     assert (budget.ratio, budget.floor_per_second, budget.burst) == (0.1, 0, 10)
     assert simulate(Scenario(), one).policy == "mine"
@@ -116,10 +126,12 @@ def test_a_breaker_or_cooldown_may_be_added_to_any():
 
 
 def test_an_open_circuit_refuses_the_rest_of_an_outage():
-    """5 failures in a row open it for a second: of 100 calls in 200 ms few are sent, and of the second after it none.
+    """5 failures in a row open it for a second: of 100 calls in 200 ms few are sent, and of the
+    second after it none.
 
-    500 calls a second, 503 from 2.0 to 2.2 s. Each sent call fails after 5 ms; two more are sent in those 5 ms,
-    so about 7 of the outage are sent, and open for 1 s means that about 500 calls are refused.
+    500 calls a second, 503 from 2.0 to 2.2 s. Each sent call fails after 5 ms; two more are sent in
+    those 5 ms, so about 7 of the outage are sent, and open for 1 s means that about 500 calls are
+    refused.
     """
     figures = simulate(SCENARIOS["blip"][0], contender("none+breaker"))
     assert 5 <= figures.refusals["attempts-exhausted"] <= 9

@@ -11,7 +11,13 @@ NEAR_ITS_LIMIT = replace(SCENARIOS["metastable"][0], rate=1_000.0, capacity=1_20
 TROUBLES = {
     "down for 200 ms": {},
     "half speed for 2 s": {"trouble": "slow", "trouble_for": 2.0},
-    "slow for 2 s": {"trouble": "slow", "trouble_for": 2.0, "speed": 1.0, "slowdown": 200.0, "timeout": 0.5},
+    "slow for 2 s": {
+        "trouble": "slow",
+        "trouble_for": 2.0,
+        "speed": 1.0,
+        "slowdown": 200.0,
+        "timeout": 0.5,
+    },
 }
 
 
@@ -19,12 +25,18 @@ TROUBLES = {
 @pytest.mark.parametrize("rejection_cost", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_no_trouble_is_made_worse_than_without_retries(trouble, rejection_cost, calls_of_a_process):
-    """More calls succeed than without any retry, and with 1,000 calls a process it is over when the trouble is."""
+    """More calls succeed than without any retry, and with 1,000 calls a process it is over when the
+    trouble is.
+    """
     world: Scenario = replace(
-        NEAR_ITS_LIMIT, rejection_cost=rejection_cost, callers_per_client=calls_of_a_process, **TROUBLES[trouble]
+        NEAR_ITS_LIMIT,
+        rejection_cost=rejection_cost,
+        callers_per_client=calls_of_a_process,
+        **TROUBLES[trouble],
     )
     none, ours = (
-        median_of([simulate(world, contender(name), seed=seed) for seed in range(3)]) for name in ("none", "forbear")
+        median_of([simulate(world, contender(name), seed=seed) for seed in range(3)])
+        for name in ("none", "forbear")
     )
     assert ours.success >= none.success
     if calls_of_a_process == 1_000:
@@ -32,7 +44,12 @@ def test_no_trouble_is_made_worse_than_without_retries(trouble, rejection_cost, 
 
 
 def test_a_lone_script_is_helped_through_a_deployment():
-    """One call a second from one process, 3 s of refused connections: nothing is lost, where three calls would be."""
+    """One call a second from one process, 3 s of refused connections: nothing is lost, where three
+    calls would be.
+    """
     world = Scenario(rate=1.0, duration=120.0, trouble="refuse", trouble_at=20.3, trouble_for=3.0)
     assert simulate(world, contender("none")).success == pytest.approx(117 / 120)
-    assert median_of([simulate(world, contender("forbear"), seed=seed) for seed in range(15)]).success == 1.0
+    assert (
+        median_of([simulate(world, contender("forbear"), seed=seed) for seed in range(15)]).success
+        == 1.0
+    )

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forbear import Exponential, Fixed, Reason, RetryBudget, RetryPolicy, RetryRefused, RetryToken, StandardStrategy
+from forbear import (
+    Exponential,
+    Fixed,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    RetryRefused,
+    RetryToken,
+    StandardStrategy,
+)
 from forbear.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
 
 BLIP = SCENARIOS["blip"][0]
@@ -18,7 +27,9 @@ def with_strategy(make, policy=None):
 
 
 def standard(policy, budget=None):
-    return with_strategy(lambda policy, random: StandardStrategy(policy, budget=budget, random=random), policy)
+    return with_strategy(
+        lambda policy, random: StandardStrategy(policy, budget=budget, random=random), policy
+    )
 
 
 # --- worked out by hand -----------------------------------------------------------------------
@@ -35,20 +46,24 @@ def test_no_retry_loses_what_came_in_the_outage():
 
 
 def test_without_jitter_every_attempt_can_be_counted():
-    """The 100 that fail come again 105 ms later; those of the first 95 ms (48 of them) meet the outage once more, and
-    again 205 ms later they do not. Never more than 25 retries come on top of 25 calls in 50 ms: 1,000 a second. The
-    last retry is sent at 2.094 + 0.105 + 0.205 and answered 5 ms later."""
+    """The 100 that fail come again 105 ms later; those of the first 95 ms (48 of them) meet the
+    outage once more, and again 205 ms later they do not. Never more than 25 retries come on top of
+    25 calls in 50 ms: 1,000 a second. The last retry is sent at 2.094 + 0.105 + 0.205 and answered
+    5 ms later."""
     figures = simulate(BLIP, contender("exponential"))
     assert figures.amplification == (5_000 + 100 + 48) / 5_000
     assert (figures.success, figures.peak) == (1.0, 1_000.0)
     assert figures.refusals == {}
     assert figures.last_retry == pytest.approx(2.094 + 0.105 + 0.205 + 0.005 - 2.2)
-    assert figures.p99 == pytest.approx(0.110)  # 52 wait once; 99 % of 5,000 leaves 50, the 48 that wait twice and 2
+    assert figures.p99 == pytest.approx(
+        0.110
+    )  # 52 wait once; 99 % of 5,000 leaves 50, the 48 that wait twice and 2
 
 
 def test_eleven_attempts_without_a_wait_are_eleven_times_the_traffic():
-    """One every 5 ms: in the middle of the outage 25 calls in 50 ms each send eleven. Saved is who can still send when
-    it is over, within 10 × 5 ms of its end: 24; the tenth retry of the 25th comes a rounding error before it."""
+    """One every 5 ms: in the middle of the outage 25 calls in 50 ms each send eleven. Saved is who
+    can still send when it is over, within 10 × 5 ms of its end: 24; the tenth retry of the 25th
+    comes a rounding error before it."""
     figures = simulate(BLIP, contender("urllib3"))
     assert figures.peak == 5_500.0
     assert figures.refusals == {"attempts-exhausted": 76}
@@ -56,7 +71,9 @@ def test_eleven_attempts_without_a_wait_are_eleven_times_the_traffic():
 
 
 def test_all_that_hang_fail_together_and_come_back_together():
-    """100 wait until 2.2; 100 ms later they are all back, on top of the 25 of that 50 ms: 2,500 a second."""
+    """100 wait until 2.2; 100 ms later they are all back, on top of the 25 of that 50 ms: 2,500 a
+    second.
+    """
     figures = simulate(SCENARIOS["reload"][0], contender("exponential"))
     assert (figures.peak, figures.peak_ratio) == (2_500.0, 5.0)
     assert figures.amplification == 1.02
@@ -64,17 +81,21 @@ def test_all_that_hang_fail_together_and_come_back_together():
 
 
 def test_a_budget_counts_out_its_tokens():
-    """Burst 10 and nothing coming in: the first ten failures are retried, 90 are refused at once. Those ten came in the
-    first 20 ms, and fail again 105 ms later: of them nobody is retried any more."""
+    """Burst 10 and nothing coming in: the first ten failures are retried, 90 are refused at once.
+    Those ten came in the first 20 ms, and fail again 105 ms later: of them nobody is retried any
+    more."""
     figures = simulate(BLIP, standard(RetryPolicy(backoff=Fixed(0.1)), RetryBudget(0.0, 0.0, 10)))
     assert figures.refusals == {"budget-exhausted": 100}
     assert figures.amplification == 5_010 / 5_000
 
 
 def test_an_attempt_that_takes_too_long_is_given_up_and_repeated():
-    """Answers that take 1 s, and clients that give up after 0.1 s: two attempts each, both in vain, for all that come
-    more than 0.1 s before the end of the trouble; the second attempt of the others is in time."""
-    slow = replace(BLIP, trouble="slow", speed=1.0, slowdown=200.0, trouble_for=0.5, timeout=0.1, rate=100.0)
+    """Answers that take 1 s, and clients that give up after 0.1 s: two attempts each, both in vain,
+    for all that come more than 0.1 s before the end of the trouble; the second attempt of the
+    others is in time."""
+    slow = replace(
+        BLIP, trouble="slow", speed=1.0, slowdown=200.0, trouble_for=0.5, timeout=0.1, rate=100.0
+    )
     figures = simulate(slow, standard(RetryPolicy(max_attempts=2, backoff=Fixed(0.0))))
     assert figures.refusals == {"attempts-exhausted": 40}
     assert figures.amplification == (1_000 + 50) / 1_000
@@ -82,7 +103,9 @@ def test_an_attempt_that_takes_too_long_is_given_up_and_repeated():
 
 
 def test_a_date_brings_everybody_back_at_its_second():
-    """429 from 2 to 3 s, "come back at 3": 500 calls are sent again between 3 and 3.05 s when nothing spreads them."""
+    """429 from 2 to 3 s, "come back at 3": 500 calls are sent again between 3 and 3.05 s when
+    nothing spreads them.
+    """
     quota = replace(BLIP, trouble_for=1.0, status=429, retry_after="end")
     policy = RetryPolicy(backoff=Fixed(0.0), hint_spread=0.0)
     figures = simulate(quota, standard(policy))
@@ -101,13 +124,17 @@ def test_a_refused_connection_is_retried():
 def test_what_the_policy_does_not_retry_is_counted_apart():
     figures = simulate(replace(BLIP, trouble="hang"), standard(RetryPolicy(failures=())))
     assert figures.refusals == {"not-retried": 100}
-    assert simulate(replace(BLIP, status=404), standard(RetryPolicy())).refusals == {"not-retried": 100}
+    assert simulate(replace(BLIP, status=404), standard(RetryPolicy())).refusals == {
+        "not-retried": 100
+    }
 
 
 def test_two_clients_have_two_budgets():
     """Calls go to them in turn, so each sees half of the outage, and has 10 tokens of its own."""
     make = with_strategy(
-        lambda policy, random: StandardStrategy(policy, budget=RetryBudget(0.0, 0.0, 10), random=random),
+        lambda policy, random: StandardStrategy(
+            policy, budget=RetryBudget(0.0, 0.0, 10), random=random
+        ),
         RetryPolicy(backoff=Fixed(1.0)),
     )
     figures = simulate(replace(BLIP, callers_per_client=2_500), make)
@@ -151,7 +178,9 @@ def test_every_call_ends_once_and_every_attempt_is_counted_once(scenario, name, 
     assert sum(figures.served_per_bin) == succeeded
     attempts = round(figures.amplification * figures.requests)
     assert sum(figures.attempts_per_bin) == attempts
-    never_sent = figures.refusals.get("circuit-open", 0)  # or once at most, if refused while it waited
+    never_sent = figures.refusals.get(
+        "circuit-open", 0
+    )  # or once at most, if refused while it waited
     assert figures.requests - never_sent <= attempts <= figures.requests * one.policy.max_attempts
     assert max(figures.attempts_per_bin) / 0.05 == pytest.approx(figures.peak)
     if figures.distribution:
@@ -178,14 +207,21 @@ def test_retries_stay_within_what_the_budgets_allow(scenario, seed, ratio):
 @settings(max_examples=20, deadline=None)
 @given(scenario=SCENARIO, name=NAMES, seed=st.integers(0, 1000))
 def test_a_seed_gives_one_result(scenario, name, seed):
-    assert simulate(scenario, contender(name), seed=seed) == simulate(scenario, contender(name), seed=seed)
+    assert simulate(scenario, contender(name), seed=seed) == simulate(
+        scenario, contender(name), seed=seed
+    )
 
 
 def test_seeds_differ_and_arrivals_do_not_depend_on_the_policy():
     scenario = replace(BLIP, arrivals="poisson")
-    assert simulate(scenario, contender("full"), seed=1) != simulate(scenario, contender("full"), seed=2)
+    assert simulate(scenario, contender("full"), seed=1) != simulate(
+        scenario, contender("full"), seed=2
+    )
     # Before the trouble, at 2 s, all see the same traffic.
-    seen = {simulate(scenario, contender(name), seed=1).attempts_per_bin[:40] for name in ("none", "full", "urllib3")}
+    seen = {
+        simulate(scenario, contender(name), seed=1).attempts_per_bin[:40]
+        for name in ("none", "full", "urllib3")
+    }
     assert len(seen) == 1
 
 
@@ -232,7 +268,12 @@ def test_a_strategy_may_refuse_first_attempts():
     refusal = RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=1.0)
     figures = simulate(BLIP, with_strategy(lambda policy, random: Patient(refused=refusal)))
     assert figures.refusals == {"circuit-open": 5_000}
-    assert (figures.amplification, figures.success, figures.p50, figures.p99) == (0.0, 0.0, None, None)
+    assert (figures.amplification, figures.success, figures.p50, figures.p99) == (
+        0.0,
+        0.0,
+        None,
+        None,
+    )
     assert figures.recovered == inf
 
 
@@ -264,7 +305,9 @@ def test_the_collector_is_left_as_it_was():
 
 
 def test_memory_does_not_grow_with_callers():
-    """Twenty times the callers over the same time: the same bins, and as many calls at once as fail within a wait."""
+    """Twenty times the callers over the same time: the same bins, and as many calls at once as fail
+    within a wait.
+    """
     import tracemalloc
 
     def most(rate):

@@ -13,7 +13,9 @@ from forbear.simulation.plot import a_duration, sheet  # noqa: E402
 FULL = outlook(Exponential(0.5, 20.0, jitter="full"), 4)
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "begins"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")]
+)
 def test_a_file_of_its_kind_is_written(tmp_path, suffix, begins):
     path = tmp_path / f"waits{suffix}"
     draw(str(path), FULL, title="full jitter", slo=12.0)
@@ -29,7 +31,14 @@ def test_both_pictures_are_in_it(tmp_path, slo):
     finally:
         matplotlib.rcdefaults()
     text = path.read_text()
-    for words in ("full jitter", "wait before each retry", "all waits so far", "mean", "9 of 10 calls", "possible"):
+    for words in (
+        "full jitter",
+        "wait before each retry",
+        "all waits so far",
+        "mean",
+        "9 of 10 calls",
+        "possible",
+    ):
         assert words in text
     assert ("a third of the SLO: 4 s" in text) is (slo is not None)
 
@@ -40,7 +49,9 @@ def test_the_same_figures_give_the_same_file(tmp_path):
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-@pytest.mark.parametrize("backoff", [Fixed(0.0), Fixed(2.0), Exponential(1.0, 9.0, jitter="decorrelated")])
+@pytest.mark.parametrize(
+    "backoff", [Fixed(0.0), Fixed(2.0), Exponential(1.0, 9.0, jitter="decorrelated")]
+)
 def test_waits_of_any_kind_can_be_drawn(tmp_path, backoff):
     path = tmp_path / "waits.svg"
     draw(str(path), outlook(backoff, 3), title="waits")
@@ -63,7 +74,9 @@ def test_each_bar_is_the_range_of_a_wait(backoff, bars):
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"must end with one of \.png, \.svg, \.pdf, got 'waits\.gif'"):
+    with pytest.raises(
+        ValueError, match=r"must end with one of \.png, \.svg, \.pdf, got 'waits\.gif'"
+    ):
         draw("waits.gif", FULL, title="waits")
     with pytest.raises(ValueError, match="there is no wait to draw: the policy never retries"):
         draw(str(tmp_path / "waits.png"), [], title="waits")

@@ -1,4 +1,6 @@
-"""The benchmark that makes the README's table and pictures: it runs, and what the README shows is what it wrote."""
+"""The benchmark that makes the README's table and pictures: it runs, and what the README shows is
+what it wrote.
+"""
 
 import os
 import re
@@ -15,7 +17,9 @@ ROOT = Path(__file__).parent.parent.parent
 OVERLOAD = ROOT / "benchmarks" / "overload.py"
 PICTURES = ROOT / "benchmarks" / "pictures"
 
-pytestmark = pytest.mark.skipif(not OVERLOAD.exists(), reason="benchmarks/ is not part of an installed package")
+pytestmark = pytest.mark.skipif(
+    not OVERLOAD.exists(), reason="benchmarks/ is not part of an installed package"
+)
 
 
 def rows(text):
@@ -55,7 +59,10 @@ def test_the_kept_table_has_the_rows_of_a_new_one(written):
     """A policy that was added, or renamed, has not been run."""
 
     def first_cells(path):
-        return [line.split("|")[1].strip() for line in rows((path / "overload.md").read_text(encoding="utf-8"))]
+        return [
+            line.split("|")[1].strip()
+            for line in rows((path / "overload.md").read_text(encoding="utf-8"))
+        ]
 
     assert first_cells(PICTURES) == first_cells(written)
 

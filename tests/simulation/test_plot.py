@@ -22,7 +22,9 @@ def results(scenario, *names):
     return [simulate(scenario, contender(name)) for name in names]
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")]
+)
 def test_a_file_of_its_kind_is_written(tmp_path, suffix, begins):
     path = tmp_path / f"storm{suffix}"
     draw(str(path), LIMITED, results(LIMITED, "none", "full", "forbear"), title="a storm")
@@ -33,7 +35,9 @@ def test_every_policy_and_all_four_pictures_are_in_it(tmp_path):
     path = tmp_path / "storm.svg"
     matplotlib.rcParams["svg.fonttype"] = "none"  # words stay words
     try:
-        draw(str(path), LIMITED, results(LIMITED, "none", "full+budget", "forbear"), title="a storm")
+        draw(
+            str(path), LIMITED, results(LIMITED, "none", "full+budget", "forbear"), title="a storm"
+        )
     finally:
         matplotlib.rcdefaults()
     text = path.read_text()
@@ -72,7 +76,9 @@ def test_odd_figures_are_drawn_too(tmp_path, scenario):
 
 
 def test_more_policies_than_eyes_can_tell_apart_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"11 policies cannot be told apart; choose up to 10 with --policies"):
+    with pytest.raises(
+        ValueError, match=r"11 policies cannot be told apart; choose up to 10 with --policies"
+    ):
         draw(str(tmp_path / "all.png"), BLIP, results(BLIP, *list(CONTENDERS)[:11]), title="blip")
     draw(str(tmp_path / "ten.png"), BLIP, results(BLIP, *list(CONTENDERS)[:10]), title="blip")
 
@@ -90,6 +96,11 @@ def test_matplotlib_is_loaded_for_pictures_only():
     )
     source = str(Path(forbear.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": source}, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": source},
+        check=True,
+        timeout=60,
     )
     assert done.stdout.splitlines()[-1] == "False False"

@@ -39,7 +39,9 @@ def test_quantiles_of_one_uniform_wait():
 
 
 def test_quantiles_of_two_uniform_waits():
-    """Of U[0, 1] + U[0, 2] the corner above x holds (3 - x)² / 4 for x ≥ 2, and the one below x²/4 for x ≤ 1."""
+    """Of U[0, 1] + U[0, 2] the corner above x holds (3 - x)² / 4 for x ≥ 2, and the one below x²/4
+    for x ≤ 1.
+    """
     quantiles = last(Exponential(1.0, 20.0, jitter="full"), 2).quantiles
     assert quantiles == pytest.approx((sqrt(4 * 0.05), 1.5, 3 - sqrt(4 * 0.05)))
 
@@ -69,11 +71,15 @@ def test_what_is_cut_to_the_cap_weighs_there():
 
 
 def test_two_waits_that_may_both_be_cut():
-    """A quarter is 8 s, so the 95th percentile is. P(sum ≤ 7) = 2 · ½ · P(U ≤ 3) + ¼ P(U + U' ≤ 7)."""
+    """A quarter is 8 s, so the 95th percentile is. P(sum ≤ 7) = 2 · ½ · P(U ≤ 3) + ¼ P(U + U' ≤
+    7).
+    """
     one = last(Exponential(4.0, 4.0, factor=1.0, jitter=0.5), 2)
     assert one.quantiles[2] == pytest.approx(8.0)
     # below x = 6 + t, 0 ≤ t ≤ 1: ½ · t/2 + ¼ · (1 - (2 - t)²/8); of t = 1 it is 0.25 + 0.21875
-    assert one.quantiles[1] == pytest.approx(7.0 + solved(lambda t: t / 4 + 0.25 + (1 - (1 - t) ** 2 / 8) / 4 - 0.5))
+    assert one.quantiles[1] == pytest.approx(
+        7.0 + solved(lambda t: t / 4 + 0.25 + (1 - (1 - t) ** 2 / 8) / 4 - 0.5)
+    )
 
 
 def solved(difference, low=0.0, high=1.0):
@@ -96,7 +102,9 @@ def test_no_wait_at_all():
 
 
 def test_decorrelated_means_as_long_as_the_cap_is_far():
-    """E[w'] = (1 + 3 E[w]) / 2 from E[w] = 2: 2, 3.5, 5.75; the fourth can be 81 s, above the cap."""
+    """E[w'] = (1 + 3 E[w]) / 2 from E[w] = 2: 2, 3.5, 5.75; the fourth can be 81 s, above the
+    cap.
+    """
     found = outlook(Exponential(1.0, 30.0, jitter="decorrelated"), 4)
     assert [one.mean for one in found[:3]] == [2.0, 3.5, 5.75]
     assert [one.mean_is_drawn for one in found] == [False, False, False, True]
@@ -139,7 +147,9 @@ def drawn(backoff, retries, times=20_000):
     ids=str,
 )
 def test_the_figures_are_those_of_many_calls(backoff, retries):
-    """The share of 20,000 sums below a quantile is that quantile, but for 4 standard errors of both (1.5 %)."""
+    """The share of 20,000 sums below a quantile is that quantile, but for 4 standard errors of both
+    (1.5 %).
+    """
     found = last(backoff, retries)
     sums = drawn(backoff, retries)
     for wanted, value in zip(waits.QUANTILES, found.quantiles, strict=True):
@@ -205,9 +215,18 @@ def in_order(backoff, retries):
 
 
 @settings(deadline=None)
-@given(st.floats(0.01, 5), st.floats(1, 50), st.floats(1, 3), st.floats(0, 1), st.integers(1, 5), st.data())
+@given(
+    st.floats(0.01, 5),
+    st.floats(1, 50),
+    st.floats(1, 3),
+    st.floats(0, 1),
+    st.integers(1, 5),
+    st.data(),
+)
 def test_no_call_waits_longer_than_the_worst(base, times, factor, jitter, retries, data):
     backoff = Exponential(base, base * times, factor, jitter)
-    numbers = data.draw(st.lists(st.floats(0, 1, exclude_max=True), min_size=retries, max_size=retries))
+    numbers = data.draw(
+        st.lists(st.floats(0, 1, exclude_max=True), min_size=retries, max_size=retries)
+    )
     total = sum(backoff.delay(n, 0.0, lambda n=n: numbers[n - 1]) for n in range(1, retries + 1))
     assert total <= last(backoff, retries).worst * (1 + 1e-9)

@@ -1,4 +1,6 @@
-"""What tests of telemetry share: every adapter behind one way of calling, and numbers looked up in a registry."""
+"""What tests of telemetry share: every adapter behind one way of calling, and numbers looked up in
+a registry.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ import forbear.urllib3
 from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")
-CALLERS = [*(f"{name}-{colour}" for name in LIBRARIES for colour in ("sync", "asyncio", "trio")), "requests", "urllib3"]
+CALLERS = [
+    *(f"{name}-{colour}" for name in LIBRARIES for colour in ("sync", "asyncio", "trio")),
+    "requests",
+    "urllib3",
+]
 
 
 class Caller:
@@ -28,7 +34,9 @@ class Caller:
         self.library, _, self.colour = name.partition("-")
 
     def calls(self, *calls: tuple[Any, ...], **options: Any) -> list[Any]:
-        """Make calls, each a method, a URL and perhaps headers and a body; return statuses and errors."""
+        """Make calls, each a method, a URL and perhaps headers and a body; return statuses and
+        errors.
+        """
         if self.colour in ("asyncio", "trio"):
             return anyio.run(self.acalls, calls, options, backend=self.colour)
         with self.client(options) as client:
@@ -59,8 +67,11 @@ class Caller:
             return library.Client(transport=adapter.RetryTransport(policy=policy, **options))
         return library.AsyncClient(transport=adapter.AsyncRetryTransport(policy=policy, **options))
 
-    def _outcome(self, client: Any, method: str, url: str, headers: Any = None, body: Any = None) -> Any:
-        # Streamed, as large bodies are: what is read before it is handed over is asked for anew if it breaks.
+    def _outcome(
+        self, client: Any, method: str, url: str, headers: Any = None, body: Any = None
+    ) -> Any:
+        # Streamed, as large bodies are: what is read before it is handed over is asked for anew if
+        # it breaks.
         named = {
             "requests": {"data": body, "stream": True},
             "urllib3": {"body": body, "preload_content": False},
@@ -116,13 +127,19 @@ class Download(BaseHTTPRequestHandler):
     def do_GET(self):
         asked = self.headers.get("Range")
         first = 0 if asked is None else int(asked.removeprefix("bytes=").rstrip("-"))
-        status = (self.failures.pop(0) if self.failures else 200) if asked is None else self.answers.pop(0)
+        status = (
+            (self.failures.pop(0) if self.failures else 200)
+            if asked is None
+            else self.answers.pop(0)
+        )
         body = self.content[first:] if status < 400 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"1"')
         if status == 206:
-            self.send_header("Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}")
+            self.send_header(
+                "Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}"
+            )
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if asked is None else body)
         self.close_connection = True
@@ -136,7 +153,9 @@ def download():
     servers = []
 
     def serve(*answers, failures=()):
-        handler = type("Answering", (Download,), {"answers": list(answers), "failures": list(failures)})
+        handler = type(
+            "Answering", (Download,), {"answers": list(answers), "failures": list(failures)}
+        )
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
         threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}).start()
         return f"http://127.0.0.1:{servers[-1].server_port}/"

@@ -29,7 +29,11 @@ def lines(caplog):
         found = []
         for entry in caplog.records:
             if entry.name.startswith("forbear"):
-                fields = {key.removeprefix("forbear."): value for key, value in vars(entry).items() if "." in key}
+                fields = {
+                    key.removeprefix("forbear."): value
+                    for key, value in vars(entry).items()
+                    if "." in key
+                }
                 name = fields.pop("event")
                 if not names or name in names:
                     found.append((entry.levelname, name, fields))
@@ -39,13 +43,17 @@ def lines(caplog):
 
 
 def a_download():
-    return Call(POLICY, RequestFacts("GET", "https://cdn.test:443", []), StandardStrategy(POLICY), now=0.0)
+    return Call(
+        POLICY, RequestFacts("GET", "https://cdn.test:443", []), StandardStrategy(POLICY), now=0.0
+    )
 
 
 def scripted(*steps, policy=POLICY, clock=None, **options):
     inner = ScriptedTransport(steps)
     clock = FakeClock() if clock is None else clock
-    return httpx.Client(transport=RetryTransport(inner, policy=policy, clock=clock, name="orders", **options))
+    return httpx.Client(
+        transport=RetryTransport(inner, policy=policy, clock=clock, name="orders", **options)
+    )
 
 
 def test_a_call_that_succeeds_in_the_end(caller, server, lines):
@@ -61,7 +69,10 @@ def test_a_call_that_succeeds_in_the_end(caller, server, lines):
     assert set(fields) >= OF_A_CALL | {
         "attempt", "max_attempts", "reason", "status", "error_type", "delay", "delay_source", "waited", "deadline_left",
     }  # fmt: skip
-    assert {key: fields[key] for key in ("client", "host", "method", "url", "attempt", "max_attempts", "reason")} == {
+    assert {
+        key: fields[key]
+        for key in ("client", "host", "method", "url", "attempt", "max_attempts", "reason")
+    } == {
         "client": "orders",
         "host": server.url.removeprefix("http://"),
         "method": "GET",
@@ -70,7 +81,11 @@ def test_a_call_that_succeeds_in_the_end(caller, server, lines):
         "max_attempts": 3,
         "reason": "503",
     }
-    assert (fields["status"], fields["error_type"], fields["delay_source"]) == (503, None, "backoff")
+    assert (fields["status"], fields["error_type"], fields["delay_source"]) == (
+        503,
+        None,
+        "backoff",
+    )
     assert (fields["delay"], fields["waited"], fields["deadline_left"]) == (0.01, 0, None)
     assert set(succeeded[2]) >= OF_A_CALL | {"attempts", "waited", "elapsed"}
     assert (succeeded[2]["attempts"], succeeded[2]["waited"]) == (2, 0.01)
@@ -78,7 +93,9 @@ def test_a_call_that_succeeds_in_the_end(caller, server, lines):
 
 
 def test_a_call_that_is_given_up(caller, server, lines):
-    """With the reason and the class of the error; lines of one call have one number, of two calls two."""
+    """With the reason and the class of the error; lines of one call have one number, of two calls
+    two.
+    """
     with FaultServer() as gone:
         nobody = gone.url
     caller.calls(("GET", nobody), ("GET", nobody), policy=POLICY.replace(total_timeout=60))
@@ -94,13 +111,20 @@ def test_a_call_that_is_given_up(caller, server, lines):
         "reason",
         "wanted_delay",
     }
-    assert (fields["reason"], fields["attempts"], fields["status"]) == ("attempts-exhausted", 3, None)
+    assert (fields["reason"], fields["attempts"], fields["status"]) == (
+        "attempts-exhausted",
+        3,
+        None,
+    )
     assert fields["error_type"].isidentifier()
     assert fields["waited"] == pytest.approx(0.02)
     assert ended[0][2]["request_id"] != ended[1][2]["request_id"]
     scheduled = lines("retry_scheduled")
     assert 59 < scheduled[1][2]["deadline_left"] < 60
-    assert (scheduled[1][2]["reason"], scheduled[1][2]["waited"]) == ("connect", pytest.approx(0.01))
+    assert (scheduled[1][2]["reason"], scheduled[1][2]["waited"]) == (
+        "connect",
+        pytest.approx(0.01),
+    )
 
 
 def test_a_refusal_says_which_wait_was_wanted(lines):
@@ -126,7 +150,12 @@ def test_failing_over(caller, server, lines):
 def test_a_circuit_tells_of_its_edges(lines):
     clock = FakeClock()
     client = scripted(
-        503, 503, 200, policy=RetryPolicy(max_attempts=1), breaker=CircuitBreaker(2, open_for=30), clock=clock
+        503,
+        503,
+        200,
+        policy=RetryPolicy(max_attempts=1),
+        breaker=CircuitBreaker(2, open_for=30),
+        clock=clock,
     )
     for _ in range(2):
         client.get("http://api.test/")
@@ -141,13 +170,23 @@ def test_a_circuit_tells_of_its_edges(lines):
         ("INFO", "open", "half_open"),
         ("INFO", "half_open", "closed"),
     ]
-    assert set(edges[0][2]) >= {"client", "host", "url", "from_state", "to_state", "failure_ratio", "open_for"}
+    assert set(edges[0][2]) >= {
+        "client",
+        "host",
+        "url",
+        "from_state",
+        "to_state",
+        "failure_ratio",
+        "open_for",
+    }
     refused = [level for level, _, fields in lines("gave_up") if fields["reason"] == "circuit-open"]
     assert refused == ["DEBUG"] * 3  # an open circuit was told of when it opened
 
 
 def test_an_exhausted_budget_is_told_of_once(lines):
-    """One token, which the first call takes. The next three are refused; after a minute there is one again."""
+    """One token, which the first call takes. The next three are refused; after a minute there is
+    one again.
+    """
     clock = FakeClock()
     budget = RetryBudget(ratio=0, floor_per_second=0.1, burst=1)
     events = record()
@@ -165,7 +204,9 @@ def test_an_exhausted_budget_is_told_of_once(lines):
         "orders", "api.test", "default", "local",
     )  # fmt: skip
     assert 0 <= fields["tokens"] < 1
-    assert len([1 for _, _, fields in lines("gave_up") if fields["reason"] == "budget-exhausted"]) == 4
+    assert (
+        len([1 for _, _, fields in lines("gave_up") if fields["reason"] == "budget-exhausted"]) == 4
+    )
     assert len(events.named("budget_exhausted")) == 2
 
 
@@ -173,7 +214,9 @@ def test_a_budget_on_the_edge_is_told_of_once_a_minute(lines):
     """A token comes back each second, and is gone at once: that is one piece of news, not sixty."""
     clock = FakeClock()
     budget = RetryBudget(ratio=0, floor_per_second=1, burst=1)
-    client = scripted(503, policy=RetryPolicy(max_attempts=2, backoff=Fixed(0)), budget=budget, clock=clock)
+    client = scripted(
+        503, policy=RetryPolicy(max_attempts=2, backoff=Fixed(0)), budget=budget, clock=clock
+    )
     for _ in range(60):
         client.get("http://api.test/")
         client.get("http://api.test/")
@@ -209,7 +252,9 @@ def test_a_retry_after_that_is_no_use(header, why, lines):
     headers = {} if header is None else {"Retry-After": header}
     scripted((503, headers), 200).get("http://api.test/")
     told = lines("retry_after_ignored")
-    assert [(level, fields["why"]) for level, _, fields in told] == ([] if why is None else [("WARNING", why)])
+    assert [(level, fields["why"]) for level, _, fields in told] == (
+        [] if why is None else [("WARNING", why)]
+    )
     assert "soon" not in str(told)  # a header's value is not logged
 
 
@@ -219,12 +264,17 @@ def test_it_is_told_of_once_a_minute_and_origin(caller, server, lines):
         other.script("/", "503;retry-after=soon")
         calls = [("GET", server.url), ("GET", server.url), ("GET", other.url)]
         caller.calls(*calls, policy=POLICY)
-        assert [fields["url"] for _, _, fields in lines("retry_after_ignored")] == [server.url, other.url]
+        assert [fields["url"] for _, _, fields in lines("retry_after_ignored")] == [
+            server.url,
+            other.url,
+        ]
 
 
 def test_after_a_minute_it_is_told_of_again(lines):
     clock = FakeClock()
-    client = scripted((503, {"Retry-After": "soon"}), policy=RetryPolicy(max_attempts=1), clock=clock)
+    client = scripted(
+        (503, {"Retry-After": "soon"}), policy=RetryPolicy(max_attempts=1), clock=clock
+    )
     for seconds in (0, 59, 1):
         clock.advance(seconds)
         client.get("http://api.test/")
@@ -232,7 +282,9 @@ def test_after_a_minute_it_is_told_of_again(lines):
 
 
 def test_hints_that_are_ignored_on_purpose_are_no_news(lines):
-    scripted((503, {"Retry-After": "soon"}), 200, policy=POLICY.replace(hints="ignore")).get("http://api.test/")
+    scripted((503, {"Retry-After": "soon"}), 200, policy=POLICY.replace(hints="ignore")).get(
+        "http://api.test/"
+    )
     assert lines("retry_after_ignored") == []
 
 
@@ -252,7 +304,11 @@ def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     """A crawler meets any number of them: beyond a thousand the edges are told anew."""
     monkeypatch.setattr("forbear.telemetry.notices.MOST_ORIGINS", 3)
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    client = scripted((503, {"Retry-After": "x"}), policy=RetryPolicy(max_attempts=3, backoff=Fixed(0)), budget=budget)
+    client = scripted(
+        (503, {"Retry-After": "x"}),
+        policy=RetryPolicy(max_attempts=3, backoff=Fixed(0)),
+        budget=budget,
+    )
     for host in "abcde":
         client.get(f"http://{host}.test/")
     notices = client._transport._notices
@@ -278,7 +334,12 @@ def test_a_resumed_download(lines):
     Notices("files", [heard]).resumed(a_download(), 65536, None, "resumed")
     Notices("files", []).resumed(a_download(), 65536, 100000, "failed")
     first, second = lines("resume")
-    assert (first[0], first[2]["offset"], first[2]["total"], first[2]["result"]) == ("INFO", 65536, None, "resumed")
+    assert (first[0], first[2]["offset"], first[2]["total"], first[2]["result"]) == (
+        "INFO",
+        65536,
+        None,
+        "resumed",
+    )
     assert second[2]["total"] == 100000
     assert heard.names == ["resume"]
 

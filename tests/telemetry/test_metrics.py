@@ -1,4 +1,6 @@
-"""Metrics: a faulting server, real clients, real registries; what is counted is what was done, and nothing secret."""
+"""Metrics: a faulting server, real clients, real registries; what is counted is what was done, and
+nothing secret.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from prometheus_client import CollectorRegistry
 import forbear.httpx
 import forbear.requests
 import forbear.urllib3
-from forbear import AwsStandard, CircuitBreaker, Fixed, IdempotencyKeys, Origins, RetryBudget, RetryPolicy
+from forbear import (
+    AwsStandard,
+    CircuitBreaker,
+    Fixed,
+    IdempotencyKeys,
+    Origins,
+    RetryBudget,
+    RetryPolicy,
+)
 from forbear.core.events import CallEnded, Resumption
 from forbear.httpx import RetryTransport
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
@@ -48,7 +58,9 @@ def host_of(server):
 
 
 def test_a_faulted_run_is_counted_as_it_was(caller, server, registry, metrics, series):
-    """Worked out from the script: five calls, their attempts, why they were repeated and why not."""
+    """Worked out from the script: five calls, their attempts, why they were repeated and why
+    not.
+    """
     server.script("/", 200, 503, "429;retry-after=0", 200, 500, 503, 503, 404, 503)
     calls = [
         ("GET", server.url),  # 200
@@ -57,7 +69,13 @@ def test_a_faulted_run_is_counted_as_it_was(caller, server, registry, metrics, s
         ("GET", server.url),  # 404: an answer
         ("POST", server.url),  # 503, which must not be repeated
     ]
-    assert caller.calls(*calls, policy=POLICY, on_event=[metrics], name="orders") == [200, 200, 503, 404, 503]
+    assert caller.calls(*calls, policy=POLICY, on_event=[metrics], name="orders") == [
+        200,
+        200,
+        503,
+        404,
+        503,
+    ]
     assert series(registry, "forbear_requests_total", "client", "host", "method", "outcome") == {
         ("orders", host_of(server), "GET", "success"): 2,
         ("orders", host_of(server), "GET", "success_after_retry"): 1,
@@ -72,8 +90,14 @@ def test_a_faulted_run_is_counted_as_it_was(caller, server, registry, metrics, s
         ("retry", "2xx"): 1,
         ("retry", "5xx"): 2,
     }
-    assert sum(series(registry, "forbear_attempts_total", "kind", "result").values()) == len(server.requests())
-    assert series(registry, "forbear_retries_total", "reason") == {("503",): 2, ("429",): 1, ("500",): 1}
+    assert sum(series(registry, "forbear_attempts_total", "kind", "result").values()) == len(
+        server.requests()
+    )
+    assert series(registry, "forbear_retries_total", "reason") == {
+        ("503",): 2,
+        ("429",): 1,
+        ("500",): 1,
+    }
     assert series(registry, "forbear_retries_refused_total", "client", "reason") == {
         ("orders", "attempts-exhausted"): 1,
         ("orders", "method-not-replayable"): 1,
@@ -82,8 +106,15 @@ def test_a_faulted_run_is_counted_as_it_was(caller, server, registry, metrics, s
     assert sum(waits.values()) == 4
     assert waits["orders", "computed"] >= 3
     lasted = series(registry, "forbear_request_duration_seconds_count", "outcome")
-    assert lasted == {("success",): 2, ("success_after_retry",): 1, ("failed_after_retry",): 1, ("failed",): 1}
-    waited = series(registry, "forbear_request_duration_seconds_sum", "outcome")["failed_after_retry",]
+    assert lasted == {
+        ("success",): 2,
+        ("success_after_retry",): 1,
+        ("failed_after_retry",): 1,
+        ("failed",): 1,
+    }
+    waited = series(registry, "forbear_request_duration_seconds_sum", "outcome")[
+        "failed_after_retry",
+    ]
     assert waited >= 0.02  # two waits are part of it
 
 
@@ -101,7 +132,10 @@ def test_errors_of_the_wire(caller, server, registry, metrics, series):
         ("first", "connect"): 1,
         ("retry", "connect"): 2,
     }
-    assert series(registry, "forbear_retries_total", "reason") == {("protocol",): 1, ("connect",): 2}
+    assert series(registry, "forbear_retries_total", "reason") == {
+        ("protocol",): 1,
+        ("connect",): 2,
+    }
     assert series(registry, "forbear_requests_total", "outcome") == {
         ("success_after_retry",): 1,
         ("failed_after_retry",): 1,
@@ -109,18 +143,23 @@ def test_errors_of_the_wire(caller, server, registry, metrics, series):
 
 
 def test_a_circuit_that_opens(caller, server, registry, metrics, series):
-    """The call that opened it failed; those that are refused sent nothing, and are no refused retries."""
+    """The call that opened it failed; those that are refused sent nothing, and are no refused
+    retries.
+    """
     server.script("/", 503)
     options = {"policy": POLICY, "breaker": CircuitBreaker(2, open_for=60), "on_event": [metrics]}
     outcomes = caller.calls(*[("GET", server.url)] * 3, **options)
     assert outcomes[0] == 503
     assert all(isinstance(outcome, forbear.CircuitOpenError) for outcome in outcomes[1:])
-    assert series(registry, "forbear_requests_total", "outcome") == {("failed_after_retry",): 1, ("circuit_open",): 2}
+    assert series(registry, "forbear_requests_total", "outcome") == {
+        ("failed_after_retry",): 1,
+        ("circuit_open",): 2,
+    }
     assert series(registry, "forbear_attempts_total", "kind") == {("first",): 1, ("retry",): 1}
     assert series(registry, "forbear_retries_refused_total", "reason") == {("circuit-open",): 1}
-    assert series(registry, "forbear_circuit_transitions_total", "host", "from_state", "to_state") == {
-        (host_of(server), "closed", "open"): 1
-    }
+    assert series(
+        registry, "forbear_circuit_transitions_total", "host", "from_state", "to_state"
+    ) == {(host_of(server), "closed", "open"): 1}
 
 
 def test_a_call_that_is_interrupted(caller, server, registry, metrics, series):
@@ -136,16 +175,22 @@ def test_a_call_that_is_interrupted(caller, server, registry, metrics, series):
     with pytest.raises(Interrupted):
         caller.calls(("GET", server.url), policy=POLICY, retry_if=interrupt, on_event=[metrics])
     assert series(registry, "forbear_requests_total", "outcome") == {("cancelled",): 1}
-    assert series(registry, "forbear_attempts_total", "kind", "result") == {("first", "cancelled"): 1}
+    assert series(registry, "forbear_attempts_total", "kind", "result") == {
+        ("first", "cancelled"): 1
+    }
 
 
 def test_failing_over(caller, server, registry, metrics, series):
-    """An attempt at another origin is told from a retry at the same; each is counted where it went."""
+    """An attempt at another origin is told from a retry at the same; each is counted where it
+    went.
+    """
     server.script("/", 503)
     with FaultServer() as other:
         other.script("/", 503, 200)
         origins = Origins([server.url, other.url])
-        (outcome,) = caller.calls(("GET", server.url), policy=POLICY, origins=origins, on_event=[metrics])
+        (outcome,) = caller.calls(
+            ("GET", server.url), policy=POLICY, origins=origins, on_event=[metrics]
+        )
         assert outcome in (200, 503)
         sent = series(registry, "forbear_attempts_total", "host", "kind", "result")
         assert sent[host_of(server), "first", "5xx"] == 1
@@ -166,7 +211,10 @@ def test_calls_that_are_switched_off_are_counted_too(registry, metrics, series):
             client.get("http://api.test/", extensions={"forbear": False})
         except httpx.ReadError:
             continue
-    assert series(registry, "forbear_requests_total", "outcome") == {("failed",): 2, ("success",): 1}
+    assert series(registry, "forbear_requests_total", "outcome") == {
+        ("failed",): 2,
+        ("success",): 1,
+    }
     assert series(registry, "forbear_attempts_total", "kind", "result") == {
         ("first", "5xx"): 1,
         ("first", "protocol"): 1,
@@ -176,9 +224,13 @@ def test_calls_that_are_switched_off_are_counted_too(registry, metrics, series):
 
 
 def test_urllib3s_retry_tells_what_it_sees(server, registry, metrics, series):
-    """It is not told of calls that succeed at once: no requests are counted, rather than only the bad ones."""
+    """It is not told of calls that succeed at once: no requests are counted, rather than only the
+    bad ones.
+    """
     server.script("/", 503, 200)
-    with urllib3.PoolManager(retries=forbear.urllib3.Retry(POLICY, on_event=[metrics], name="github")) as manager:
+    with urllib3.PoolManager(
+        retries=forbear.urllib3.Retry(POLICY, on_event=[metrics], name="github")
+    ) as manager:
         assert manager.request("GET", server.url).status == 200
     assert series(registry, "forbear_retries_total", "client", "reason") == {("github", "503"): 1}
     assert series(registry, "forbear_attempts_total", "kind", "result") == {("first", "5xx"): 1}
@@ -188,8 +240,13 @@ def test_urllib3s_retry_tells_what_it_sees(server, registry, metrics, series):
 def test_each_hop_of_a_redirect_is_a_request(registry, metrics, series):
     """The first attempt of a hop is no retry, though the hop before it was retried."""
     inner = ScriptedTransport([503, (302, {"Location": "http://api.test/there"}), 503, 200])
-    transport = RetryTransport(inner, policy=RetryPolicy(max_attempts=4, backoff=Fixed(0)), on_event=[metrics])
-    assert httpx.Client(transport=transport, follow_redirects=True).get("http://api.test/").status_code == 200
+    transport = RetryTransport(
+        inner, policy=RetryPolicy(max_attempts=4, backoff=Fixed(0)), on_event=[metrics]
+    )
+    assert (
+        httpx.Client(transport=transport, follow_redirects=True).get("http://api.test/").status_code
+        == 200
+    )
     assert series(registry, "forbear_requests_total", "outcome") == {("success_after_retry",): 2}
     assert series(registry, "forbear_attempts_total", "kind", "result") == {
         ("first", "5xx"): 2,
@@ -209,7 +266,10 @@ def test_cancelled_tasks_are_counted(backend, server, registry, metrics, series)
             policy=RetryPolicy(max_attempts=3, backoff=Fixed(30)), on_event=[metrics]
         )
         async with httpx.AsyncClient(transport=transport) as client:
-            for path, is_there in (("/silent", lambda: server.requests("/silent")), ("/failing", waiting)):
+            for path, is_there in (
+                ("/silent", lambda: server.requests("/silent")),
+                ("/failing", waiting),
+            ):
                 async with anyio.create_task_group() as group:
                     group.start_soon(client.get, server.url + path)
                     while not is_there():
@@ -237,7 +297,9 @@ def test_a_deadline_that_is_over_is_a_failure(caller, server, registry, metrics,
 
 
 def test_a_resumed_download_is_one_request(caller, download, registry, metrics, series):
-    """Its first attempt was answered and counted once; what asked for the rest is no retry of it."""
+    """Its first attempt was answered and counted once; what asked for the rest is no retry of
+    it.
+    """
     seen = []
     url = download(503, 206)
     listeners = [metrics, seen.append]
@@ -267,9 +329,15 @@ def test_a_download_that_was_retried_and_resumed(caller, download, registry, met
 
 
 def test_requests_over_the_wire_add_up(caller, server, download, registry, metrics, series):
-    """Those of calls and those of retries; asking for the rest of a body is a retry for it, and a resume."""
+    """Those of calls and those of retries; asking for the rest of a body is a retry for it, and a
+    resume.
+    """
     server.script("/", 200, "reset", 503, 200, 404, "429;retry-after=0", 503, 503, 503)
-    calls = [("GET", server.url)] * 4 + [("POST", server.url), ("GET", download(503, 206)), ("GET", download(404))]
+    calls = [("GET", server.url)] * 4 + [
+        ("POST", server.url),
+        ("GET", download(503, 206)),
+        ("GET", download(404)),
+    ]
     caller.calls(*calls, policy=POLICY, on_event=[metrics])
     sums = {
         name: sum(series(registry, f"forbear_{name}_total", *labels).values())
@@ -288,8 +356,13 @@ def test_requests_over_the_wire_add_up(caller, server, download, registry, metri
 def test_a_download_that_cannot_be_resumed_is_told_of(caller, download, registry, metrics, series):
     (outcome,) = caller.calls(("GET", download(404)), policy=POLICY, on_event=[metrics])
     assert isinstance(outcome, Exception)
-    assert series(registry, "forbear_requests_total", "outcome") == {("success",): 1}  # it was answered
-    assert series(registry, "forbear_attempts_total", "kind", "result") == {("first", "2xx"): 1, ("resume", "4xx"): 1}
+    assert series(registry, "forbear_requests_total", "outcome") == {
+        ("success",): 1
+    }  # it was answered
+    assert series(registry, "forbear_attempts_total", "kind", "result") == {
+        ("first", "2xx"): 1,
+        ("resume", "4xx"): 1,
+    }
     assert series(registry, "forbear_resumes_total", "result") == {("failed",): 1}
 
 
@@ -321,34 +394,49 @@ def test_waiting_requests_are_those_asleep_now(caller, server, registry, metrics
 
 
 def test_tokens_of_the_scope_with_the_fewest(registry, metrics, series):
-    """Burst 10: three retries to one origin leave 7, one to another 9; a second later 2 have come back: 9."""
+    """Burst 10: three retries to one origin leave 7, one to another 9; a second later 2 have come
+    back: 9.
+    """
     clock = FakeClock()
     budget = RetryBudget(ratio=0, floor_per_second=2, burst=10)
     inner = ScriptedTransport([503, 503, 503, 200, 503, 200])
     policy = RetryPolicy(max_attempts=4, backoff=Fixed(0))
     client = httpx.Client(
-        transport=RetryTransport(inner, policy=policy, budget=budget, on_event=[metrics], name="orders", clock=clock)
+        transport=RetryTransport(
+            inner, policy=policy, budget=budget, on_event=[metrics], name="orders", clock=clock
+        )
     )
     client.get("http://a.test/")
     client.get("http://b.test/")
     tokens = {("orders", "default", "local"): 7.0}
-    assert series(registry, "forbear_budget_available_tokens", "client", "budget", "scope") == tokens
+    assert (
+        series(registry, "forbear_budget_available_tokens", "client", "budget", "scope") == tokens
+    )
     clock.advance(1.0)
     tokens["orders", "default", "local"] = 9.0
-    assert series(registry, "forbear_budget_available_tokens", "client", "budget", "scope") == tokens
+    assert (
+        series(registry, "forbear_budget_available_tokens", "client", "budget", "scope") == tokens
+    )
 
 
 def test_tokens_of_an_aws_quota(registry, metrics, series):
-    """500, of which a retry of a 503 takes 14 or what its table says; ours is asked, not computed."""
+    """500, of which a retry of a 503 takes 14 or what its table says; ours is asked, not
+    computed.
+    """
     strategy = AwsStandard()
     client = httpx.Client(
         transport=RetryTransport(
-            ScriptedTransport([503, 503, 503]), strategy=strategy, on_event=[metrics], clock=FakeClock()
+            ScriptedTransport([503, 503, 503]),
+            strategy=strategy,
+            on_event=[metrics],
+            clock=FakeClock(),
         )
     )
     client.get("http://a.test/")
     assert strategy.bucket.tokens < 500
-    assert series(registry, "forbear_budget_available_tokens", "scope") == {("local",): strategy.bucket.tokens}
+    assert series(registry, "forbear_budget_available_tokens", "scope") == {
+        ("local",): strategy.bucket.tokens
+    }
 
 
 def test_what_a_users_own_strategy_and_budget_have_is_not_read(registry, metrics, series):
@@ -366,20 +454,26 @@ def test_what_a_users_own_strategy_and_budget_have_is_not_read(registry, metrics
         def refund(self, scope, cost): ...
 
     client = httpx.Client(
-        transport=RetryTransport(ScriptedTransport([503, 200]), budget=Own(), on_event=[metrics], clock=FakeClock())
+        transport=RetryTransport(
+            ScriptedTransport([503, 200]), budget=Own(), on_event=[metrics], clock=FakeClock()
+        )
     )
     assert client.get("http://a.test/").status_code == 200
     assert series(registry, "forbear_budget_available_tokens", "scope") == {}
 
 
 def test_the_state_of_a_circuit_is_the_one_it_is_in_now(registry, metrics, series):
-    """Open for 30 s, then half-open though nobody has called yet, closed after a probe: not what was told last."""
+    """Open for 30 s, then half-open though nobody has called yet, closed after a probe: not what
+    was told last.
+    """
     clock = FakeClock()
     breaker = CircuitBreaker(2, open_for=30)
     inner = ScriptedTransport([503, 503, 200])
     policy = RetryPolicy(max_attempts=1)
     client = httpx.Client(
-        transport=RetryTransport(inner, policy=policy, breaker=breaker, on_event=[metrics], clock=clock)
+        transport=RetryTransport(
+            inner, policy=policy, breaker=breaker, on_event=[metrics], clock=clock
+        )
     )
 
     def state():
@@ -399,7 +493,9 @@ def test_the_state_of_a_circuit_is_the_one_it_is_in_now(registry, metrics, serie
 
 def test_what_is_gone_is_not_shown(registry, metrics, series):
     """A client that was collected has no gauges; its counters stay, as counters do."""
-    client = httpx.Client(transport=RetryTransport(ScriptedTransport([200]), on_event=[metrics], name="gone"))
+    client = httpx.Client(
+        transport=RetryTransport(ScriptedTransport([200]), on_event=[metrics], name="gone")
+    )
     client.get("http://a.test/")
     assert series(registry, "forbear_waiting_requests", "client") == {("gone",): 0}
     del client
@@ -411,10 +507,14 @@ def test_what_is_gone_is_not_shown(registry, metrics, series):
 def test_several_transports_of_one_client_are_one_client(registry, metrics, series):
     """``wrap`` gives each mount its own transport and all of them one budget."""
     client = forbear.httpx.wrap(
-        httpx.Client(mounts={"http://a.test": httpx.HTTPTransport()}), on_event=[metrics], name="orders"
+        httpx.Client(mounts={"http://a.test": httpx.HTTPTransport()}),
+        on_event=[metrics],
+        name="orders",
     )
     assert series(registry, "forbear_waiting_requests", "client") == {("orders",): 0}
-    assert len(series(registry, "forbear_budget_available_tokens", "client", "budget", "scope")) == 1
+    assert (
+        len(series(registry, "forbear_budget_available_tokens", "client", "budget", "scope")) == 1
+    )
     client.close()
 
 
@@ -424,7 +524,11 @@ def test_an_unreachable_fleet_budget_is_counted(registry, metrics, series):
 
     with FaultServer() as gone:
         nobody = gone.url.rpartition(":")[2]
-    budget = RedisBudget(f"redis://127.0.0.1:{nobody}", name="fleet", fallback=RetryBudget(burst=5, floor_per_second=0))
+    budget = RedisBudget(
+        f"redis://127.0.0.1:{nobody}",
+        name="fleet",
+        fallback=RetryBudget(burst=5, floor_per_second=0),
+    )
     inner = ScriptedTransport([503, 200])
     policy = RetryPolicy(max_attempts=2, backoff=Fixed(0))
     transport = RetryTransport(inner, policy=policy, budget=budget, on_event=[metrics])
@@ -440,7 +544,9 @@ def test_threads_lose_no_count(registry, metrics, series):
     """Eight threads of two hundred calls, each of which is sent twice."""
     inner = ScriptedTransport([503, 200] * 1600)
     policy = RetryPolicy(max_attempts=50, backoff=Fixed(0))
-    client = httpx.Client(transport=RetryTransport(inner, policy=policy, budget=None, on_event=[metrics]))
+    client = httpx.Client(
+        transport=RetryTransport(inner, policy=policy, budget=None, on_event=[metrics])
+    )
 
     def calls():
         for _ in range(200):
@@ -452,8 +558,12 @@ def test_threads_lose_no_count(registry, metrics, series):
     for thread in threads:
         thread.join()
     assert sum(series(registry, "forbear_requests_total", "outcome").values()) == 1600
-    assert sum(series(registry, "forbear_attempts_total", "kind", "result").values()) == len(inner.requests)
-    assert series(registry, "forbear_retries_total", "reason") == {("503",): len(inner.requests) - 1600}
+    assert sum(series(registry, "forbear_attempts_total", "kind", "result").values()) == len(
+        inner.requests
+    )
+    assert series(registry, "forbear_retries_total", "reason") == {
+        ("503",): len(inner.requests) - 1600
+    }
 
 
 # --- labels -----------------------------------------------------------------------------------
@@ -461,11 +571,15 @@ def test_threads_lose_no_count(registry, metrics, series):
 
 def scripted(metrics, **options):
     inner = ScriptedTransport([200])
-    return httpx.Client(transport=RetryTransport(inner, policy=POLICY, on_event=[metrics], **options))
+    return httpx.Client(
+        transport=RetryTransport(inner, policy=POLICY, on_event=[metrics], **options)
+    )
 
 
 def test_hosts_are_capped(registry, metrics, series):
-    """A crawler must not fill the memory of a Prometheus: a hundred servers by name, then _OTHER."""
+    """A crawler must not fill the memory of a Prometheus: a hundred servers by name, then
+    _OTHER.
+    """
     client = scripted(metrics)
     for number in range(MOST_HOSTS + 20):
         client.get(f"http://host{number}.test/")
@@ -480,7 +594,9 @@ def test_hosts_can_be_left_out(registry, series):
     client = scripted(prometheus.Metrics(registry, metrics_host=False))
     client.get("http://a.test/")
     client.get("http://b.test/")
-    (sample,) = [s for f in registry.collect() for s in f.samples if s.name == "forbear_requests_total"]
+    (sample,) = [
+        s for f in registry.collect() for s in f.samples if s.name == "forbear_requests_total"
+    ]
     assert sample.labels == {"client": "default", "method": "GET", "outcome": "success"}
     assert sample.value == 2
 
@@ -540,7 +656,11 @@ def families(registry):
             samples = {
                 (
                     sample.name,
-                    tuple(sorted((k, v) for k, v in sample.labels.items() if not k.startswith("otel_"))),
+                    tuple(
+                        sorted(
+                            (k, v) for k, v in sample.labels.items() if not k.startswith("otel_")
+                        )
+                    ),
                 ): sample.value
                 for sample in family.samples
                 if not sample.name.endswith("_created")
@@ -550,29 +670,46 @@ def families(registry):
 
 
 def test_opentelemetry_exports_the_same(caller, server, registry, metrics):
-    """Through its Prometheus exporter: the same names, kinds, labels, buckets and counts. One dashboard serves both."""
+    """Through its Prometheus exporter: the same names, kinds, labels, buckets and counts. One
+    dashboard serves both.
+    """
     theirs = CollectorRegistry()
-    provider = MeterProvider(metric_readers=[PrometheusMetricReader(registry=theirs, disable_target_info=True)])
+    provider = MeterProvider(
+        metric_readers=[PrometheusMetricReader(registry=theirs, disable_target_info=True)]
+    )
     others = otel.Metrics(provider)
     server.script("/", 200, 503, 200, 503, "reset", 503)
     with FaultServer() as gone:
         nobody = gone.url
     origins = Origins([server.url, nobody])
     breaker = CircuitBreaker(3, open_for=60)
-    options = {"policy": POLICY, "on_event": [metrics, others], "breaker": breaker, "origins": origins}
+    options = {
+        "policy": POLICY,
+        "on_event": [metrics, others],
+        "breaker": breaker,
+        "origins": origins,
+    }
     kept = caller.client(dict(options))  # so that there are gauges to read
     caller.calls(*[("GET", server.url)] * 3, ("POST", server.url), **options)
     for both in (metrics, others):
         both(Resumption("default", "GET", server.url, 5, 10, "resumed"))
     ours, found = families(registry), families(theirs)
-    ours = {name: family for name, family in ours.items() if family[1]}  # theirs shows none without samples
+    ours = {
+        name: family for name, family in ours.items() if family[1]
+    }  # theirs shows none without samples
     found = {name: family for name, family in found.items() if family[1]}
-    assert found.keys() == ours.keys() >= {"forbear_requests", "forbear_attempts", "forbear_waiting_requests"}
+    assert (
+        found.keys()
+        == ours.keys()
+        >= {"forbear_requests", "forbear_attempts", "forbear_waiting_requests"}
+    )
     for name, (kind, samples) in ours.items():
         assert found[name][0] == kind, name
         assert found[name][1].keys() == samples.keys(), name
         for key, value in samples.items():
-            assert found[name][1][key] == pytest.approx(value, abs=0.5 if "tokens" in name else 1e-9), key
+            assert found[name][1][key] == pytest.approx(
+                value, abs=0.5 if "tokens" in name else 1e-9
+            ), key
     provider.shutdown()
     del kept
 
@@ -626,7 +763,9 @@ def test_a_listener_that_fails_costs_no_response(caller, server, caplog):
 
     server.script("/", 200)
     with caplog.at_level(logging.DEBUG, "forbear"):
-        assert caller.calls(("GET", server.url), ("GET", server.url), policy=POLICY, on_event=[Broken()]) == [200, 200]
+        assert caller.calls(
+            ("GET", server.url), ("GET", server.url), policy=POLICY, on_event=[Broken()]
+        ) == [200, 200]
     (line,) = [found.getMessage() for found in caplog.records if found.name == "forbear"]
     assert line == "on_event Broken raised KeyError; the call goes on without it (logged once)"
 
@@ -635,7 +774,9 @@ def test_a_listener_that_fails_costs_no_response(caller, server, caplog):
 
 
 def test_nothing_secret_is_counted_or_logged(caller, server, registry, metrics, caplog):
-    """No path, query, header value, body, key, user name or exception text; in no metric and in no line of the log."""
+    """No path, query, header value, body, key, user name or exception text; in no metric and in no
+    line of the log.
+    """
     caplog.set_level(logging.DEBUG, "forbear")
     reader_registry = CollectorRegistry()
     provider = MeterProvider(metric_readers=[PrometheusMetricReader(registry=reader_registry)])
@@ -644,7 +785,11 @@ def test_nothing_secret_is_counted_or_logged(caller, server, registry, metrics, 
     url = f"{server.url}{path}?token={SECRET}".replace("http://", f"http://user:{SECRET}@")
     headers = {"Authorization": f"Bearer {SECRET}"}
     keyed = {**headers, "Idempotency-Key": f"{SECRET}-of-one-order"}
-    calls = [("GET", url, headers), ("POST", url, keyed, SECRET.encode()), ("PUT", url, headers, SECRET.encode())]
+    calls = [
+        ("GET", url, headers),
+        ("POST", url, keyed, SECRET.encode()),
+        ("PUT", url, headers, SECRET.encode()),
+    ]
     events = record()
     listeners = [metrics, otel.Metrics(provider), events]
     caller.calls(
@@ -655,8 +800,13 @@ def test_nothing_secret_is_counted_or_logged(caller, server, registry, metrics, 
         breaker=CircuitBreaker(4),
         name="orders",
     )
-    shown = [prometheus_client.generate_latest(found).decode() for found in (registry, reader_registry)]
-    shown += [repr(list(events)), *(repr(vars(line)) for line in caplog.records if line.name.startswith("forbear"))]
+    shown = [
+        prometheus_client.generate_latest(found).decode() for found in (registry, reader_registry)
+    ]
+    shown += [
+        repr(list(events)),
+        *(repr(vars(line)) for line in caplog.records if line.name.startswith("forbear")),
+    ]
     assert len(events) > 5
     assert "orders" in shown[0]
     assert "orders" in shown[1]

@@ -1,4 +1,6 @@
-"""Spans: one around each call that needed a second attempt, with the attempts in it, whoever runs the calls."""
+"""Spans: one around each call that needed a second attempt, with the attempts in it, whoever runs
+the calls.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ class Traces:
         return span
 
     def children(self, parent):
-        found = [span for span in self.spans if span.parent and span.parent.span_id == parent.context.span_id]
+        found = [
+            span
+            for span in self.spans
+            if span.parent and span.parent.span_id == parent.context.span_id
+        ]
         return sorted(found, key=lambda span: span.start_time)
 
 
@@ -67,7 +73,9 @@ def traces():
 
 @pytest.fixture
 def instrumented(traces):
-    """Every attempt through httpx and httpx2, and every call through a session of requests, has a CLIENT span."""
+    """Every attempt through httpx and httpx2, and every call through a session of requests, has a
+    CLIENT span.
+    """
     hooks = {"request_hook": otel.request_hook, "async_request_hook": otel.async_request_hook}
     made = [HTTPXClientInstrumentor(), HTTPX2ClientInstrumentor(), RequestsInstrumentor()]
     made[0].instrument(tracer_provider=traces.provider, **hooks)
@@ -85,7 +93,12 @@ def test_a_call_that_was_repeated_has_a_span(caller, server, traces):
     """INTERNAL, below its caller's, from the call's beginning; each wait is an event of it."""
     server.script("/", 503, "reset", 200)
     with traces.tracer.start_as_current_span("caller"):
-        caller.calls(("GET", server.url), policy=POLICY, on_event=[otel.Spans(traces.provider)], name="orders")
+        caller.calls(
+            ("GET", server.url),
+            policy=POLICY,
+            on_event=[otel.Spans(traces.provider)],
+            name="orders",
+        )
     span = traces.the("forbear.request")
     assert span.kind is SpanKind.INTERNAL
     assert span.parent.span_id == traces.the("caller").context.span_id
@@ -127,7 +140,10 @@ def test_a_call_that_failed_says_with_what(caller, server, traces):
     assert span.status.description is None
     refused = span.events[-1]
     assert refused.name == "forbear.refused"
-    assert dict(refused.attributes) == {"forbear.reason": "attempts-exhausted", "forbear.attempt": 3}
+    assert dict(refused.attributes) == {
+        "forbear.reason": "attempts-exhausted",
+        "forbear.attempt": 3,
+    }
 
 
 def test_a_call_sent_once_has_none(caller, server, traces):
@@ -138,14 +154,19 @@ def test_a_call_sent_once_has_none(caller, server, traces):
         calls = [("GET", server.url), ("POST", server.url), ("GET", server.url)]
         caller.calls(*calls, policy=POLICY, on_event=[spans])
     assert traces.named("forbear.request") == []
-    if caller.colour not in ("asyncio", "trio"):  # its tasks have the context in which they began: an event loop's own
+    if caller.colour not in (
+        "asyncio",
+        "trio",
+    ):  # its tasks have the context in which they began: an event loop's own
         (event,) = traces.the("caller").events
         assert dict(event.attributes)["forbear.reason"] == "method-not-replayable"
 
 
 def test_a_refused_wait_is_told(traces):
     inner = ScriptedTransport([503, (503, {"Retry-After": "3600"})])
-    transport = RetryTransport(inner, policy=POLICY, on_event=[otel.Spans(traces.provider)], clock=FakeClock())
+    transport = RetryTransport(
+        inner, policy=POLICY, on_event=[otel.Spans(traces.provider)], clock=FakeClock()
+    )
     httpx.Client(transport=transport).get("http://api.test/")
     assert dict(traces.the("forbear.request").events[-1].attributes) == {
         "forbear.reason": "retry-after-too-long", "forbear.attempt": 2, "forbear.wanted_delay": 3600.0,
@@ -184,7 +205,9 @@ def test_a_download_that_is_resumed_has_a_span(caller, answer, download, traces)
 def test_a_cancelled_call_ends_its_span(backend, server, traces):
     server.script("/", 503)
     spans = otel.Spans(traces.provider)
-    transport = forbear.httpx.AsyncRetryTransport(policy=POLICY.replace(backoff=Fixed(30)), on_event=[spans])
+    transport = forbear.httpx.AsyncRetryTransport(
+        policy=POLICY.replace(backoff=Fixed(30)), on_event=[spans]
+    )
 
     async def main():
         async with httpx.AsyncClient(transport=transport) as client:
@@ -200,7 +223,9 @@ def test_a_cancelled_call_ends_its_span(backend, server, traces):
 
 
 def test_urllib3s_retry_leaves_it_out(server, traces):
-    """It is not told when a call ends, and a span that never ends would be the parent of all that follows."""
+    """It is not told when a call ends, and a span that never ends would be the parent of all that
+    follows.
+    """
     server.script("/", 503, 200)
     retry = forbear.urllib3.Retry(POLICY, on_event=[otel.Spans(traces.provider)])
     with urllib3.PoolManager(retries=retry) as manager:
@@ -212,7 +237,9 @@ def test_a_span_of_a_sampled_out_trace_costs_nothing_and_breaks_nothing(server):
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     server.script("/", 503, 200)
-    transport = RetryTransport(policy=POLICY, on_event=[otel.Spans(TracerProvider(sampler=ALWAYS_OFF))])
+    transport = RetryTransport(
+        policy=POLICY, on_event=[otel.Spans(TracerProvider(sampler=ALWAYS_OFF))]
+    )
     with httpx.Client(transport=transport) as client:
         assert client.get(server.url).status_code == 200
 
@@ -234,7 +261,9 @@ def test_attributes_of_a_server(origin, attributes):
 
 
 def check_families(traces, callers):
-    """Each caller has one call below it, whose attempts are the first one beside it and the others inside."""
+    """Each caller has one call below it, whose attempts are the first one beside it and the others
+    inside.
+    """
     assert len(traces.named("caller")) == callers
     for own in traces.named("caller"):
         children = traces.children(own)
@@ -242,18 +271,27 @@ def check_families(traces, callers):
         (first,) = [span for span in children if span.kind is SpanKind.CLIENT]
         assert RESENT not in first.attributes
         assert [span.attributes[RESENT] for span in traces.children(call)] == [1, 2]
-        assert len({span.context.trace_id for span in (own, call, first, *traces.children(call))}) == 1
+        assert (
+            len({span.context.trace_id for span in (own, call, first, *traces.children(call))}) == 1
+        )
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"])
+@pytest.mark.parametrize(
+    "library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"]
+)
 def test_tasks_do_not_mix(backend, library, server, traces, instrumented):
     """Ten calls at once on one transport, each below the span of its own task."""
     module, adapter = library
 
     async def main():
-        transport = adapter.AsyncRetryTransport(policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)])
-        async with module.AsyncClient(transport=transport) as client, anyio.create_task_group() as group:
+        transport = adapter.AsyncRetryTransport(
+            policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)]
+        )
+        async with (
+            module.AsyncClient(transport=transport) as client,
+            anyio.create_task_group() as group,
+        ):
             for number in range(10):
                 server.script(f"/{number}", 503, 502, 200)
                 group.start_soon(one, client, number)
@@ -269,11 +307,15 @@ def test_tasks_do_not_mix(backend, library, server, traces, instrumented):
     check_families(traces, 10)
 
 
-@pytest.mark.parametrize("library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"])
+@pytest.mark.parametrize(
+    "library", [(httpx, forbear.httpx), (httpx2, forbear.httpx2)], ids=["httpx", "httpx2"]
+)
 def test_threads_do_not_mix(library, server, traces, instrumented):
     module, adapter = library
     client = module.Client(
-        transport=adapter.RetryTransport(policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)])
+        transport=adapter.RetryTransport(
+            policy=POLICY, budget=None, on_event=[otel.Spans(traces.provider)]
+        )
     )
 
     def one(number):
@@ -294,9 +336,13 @@ def test_threads_do_not_mix(library, server, traces, instrumented):
 
 
 def test_a_session_of_requests_has_one_span_that_says_how_often(server, traces, instrumented):
-    """Its instrumentation stands outside the adapter: one CLIENT span for the call, ours below it."""
+    """Its instrumentation stands outside the adapter: one CLIENT span for the call, ours below
+    it.
+    """
     server.script("/", 503, 502, 200, 200)
-    with forbear.requests.mount(requests.Session(), POLICY, on_event=[otel.Spans(traces.provider)]) as session:
+    with forbear.requests.mount(
+        requests.Session(), POLICY, on_event=[otel.Spans(traces.provider)]
+    ) as session:
         session.get(server.url)
         session.get(server.url)
     repeated, plain = (span for span in traces.spans if span.kind is SpanKind.CLIENT)

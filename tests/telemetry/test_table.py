@@ -1,4 +1,6 @@
-"""The table of metrics: names, kinds, labels with their closed sets, buckets; written out a second time by hand."""
+"""The table of metrics: names, kinds, labels with their closed sets, buckets; written out a second
+time by hand.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from forbear.shared.circuit import CircuitState
 from forbear.telemetry import METRICS, OUTCOMES, RETRY_REASONS, STATES, assets, labels
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}
-OUTCOME = {"success", "success_after_retry", "failed", "failed_after_retry", "circuit_open", "cancelled"}
+OUTCOME = {
+    "success",
+    "success_after_retry",
+    "failed",
+    "failed_after_retry",
+    "circuit_open",
+    "cancelled",
+}
 RESULT = {"2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled"}
 RETRY = {
     "408",
@@ -69,11 +78,20 @@ TABLE = {
     ),
     "forbear_request_duration_seconds": ("histogram", {**WHOSE, "outcome": OUTCOME}),
     "forbear_waiting_requests": ("gauge", {"client": ANY}),
-    "forbear_budget_available_tokens": ("gauge", {"client": ANY, "budget": ANY, "scope": {"local", "shared"}}),
+    "forbear_budget_available_tokens": (
+        "gauge",
+        {"client": ANY, "budget": ANY, "scope": {"local", "shared"}},
+    ),
     "forbear_budget_backend_errors_total": ("counter", {"client": ANY, "backend": {"redis"}}),
     "forbear_circuit_state": ("gauge", {**WHOSE, "state": STATE}),
-    "forbear_circuit_transitions_total": ("counter", {**WHOSE, "from_state": STATE, "to_state": STATE}),
-    "forbear_failovers_total": ("counter", {"client": ANY, "from_endpoint": ANY, "to_endpoint": ANY}),
+    "forbear_circuit_transitions_total": (
+        "counter",
+        {**WHOSE, "from_state": STATE, "to_state": STATE},
+    ),
+    "forbear_failovers_total": (
+        "counter",
+        {"client": ANY, "from_endpoint": ANY, "to_endpoint": ANY},
+    ),
     "forbear_resumes_total": ("counter", {**WHOSE, "result": {"resumed", "restarted", "failed"}}),
 }
 
@@ -82,7 +100,10 @@ def test_the_table_is_what_was_agreed() -> None:
     found = {
         metric.prometheus_name: (
             metric.kind,
-            {label: None if values is None else set(values) for label, values in metric.labels.items()},
+            {
+                label: None if values is None else set(values)
+                for label, values in metric.labels.items()
+            },
         )
         for metric in METRICS.values()
     }
@@ -92,7 +113,23 @@ def test_the_table_is_what_was_agreed() -> None:
 def test_buckets() -> None:
     backoff, request = METRICS["forbear.backoff.duration"], METRICS["forbear.request.duration"]
     assert backoff.buckets == (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300)
-    assert request.buckets == (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+    assert request.buckets == (
+        0.005,
+        0.01,
+        0.025,
+        0.05,
+        0.1,
+        0.25,
+        0.5,
+        1,
+        2.5,
+        5,
+        10,
+        30,
+        60,
+        120,
+        300,
+    )
     assert (backoff.unit, request.unit) == ("s", "s")
 
 
@@ -111,14 +148,25 @@ def test_every_failure_has_a_place_in_the_closed_sets(kind: FailureKind, phase: 
     from forbear.core.events import RetryScheduled
 
     where = Phase(phase)
-    event = RetryScheduled("c", "GET", "http://a:80", 1, 3, kind, None, "E", 0.1, "backoff", where, 0, 0, None)
+    event = RetryScheduled(
+        "c", "GET", "http://a:80", 1, 3, kind, None, "E", 0.1, "backoff", where, 0, 0, None
+    )
     assert labels.retry_reason(event) in RETRY
     assert labels.result_of(None, kind, where) in RESULT - {"cancelled"}
 
 
 @pytest.mark.parametrize(
     ("status", "result"),
-    [(101, "2xx"), (200, "2xx"), (304, "3xx"), (404, "4xx"), (429, "429"), (503, "5xx"), (599, "5xx"), (999, "5xx")],
+    [
+        (101, "2xx"),
+        (200, "2xx"),
+        (304, "3xx"),
+        (404, "4xx"),
+        (429, "429"),
+        (503, "5xx"),
+        (599, "5xx"),
+        (999, "5xx"),
+    ],
 )
 def test_every_status_has_a_result(status: int, result: str) -> None:
     assert labels.result_of(status, None, None) == result
@@ -166,7 +214,10 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 def names_in(expression: str) -> set[str]:
     found = re.findall(r"\bforbear_[a-z_]+", expression)
-    return {next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name) for name in found}
+    return {
+        next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
+        for name in found
+    }
 
 
 def expressions() -> list[str]:
@@ -186,7 +237,12 @@ def test_label_values_in_expressions_are_of_the_closed_sets() -> None:
     matched = set(re.findall(r'\b([a-z_]+)=~?"([^"$]+)"', text))
     assert len(matched) > 5
     for label, pattern in matched:
-        sets = [values for _, by_label in TABLE.values() for name, values in by_label.items() if name == label]
+        sets = [
+            values
+            for _, by_label in TABLE.values()
+            for name, values in by_label.items()
+            if name == label
+        ]
         values = set().union(*filter(None, sets))
         if not values:
             continue  # severity and its like
@@ -207,12 +263,21 @@ def test_the_dashboard_is_whole() -> None:
     ]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) == 23
-    assert all(panel["description"] and panel["targets"] for panel in panels if panel["type"] != "row")
-    assert {found["name"] for found in dashboard["templating"]["list"]} == {"datasource", "client", "host"}
+    assert all(
+        panel["description"] and panel["targets"] for panel in panels if panel["type"] != "row"
+    )
+    assert {found["name"] for found in dashboard["templating"]["list"]} == {
+        "datasource",
+        "client",
+        "host",
+    }
 
 
 def test_assets_are_read_by_their_names() -> None:
-    with pytest.raises(ValueError, match=r"the assets are forbear\.dashboard\.json and forbear\.rules\.yml, got 'x'"):
+    with pytest.raises(
+        ValueError,
+        match=r"the assets are forbear\.dashboard\.json and forbear\.rules\.yml, got 'x'",
+    ):
         assets.read("x")
 
 

@@ -59,7 +59,9 @@ async def note(ran: list[bool]) -> None:
 
 
 def test_the_start_is_the_first_second_of_2026() -> None:
-    assert datetime.fromtimestamp(FakeClock().time(), UTC).isoformat() == "2026-01-01T00:00:00+00:00"
+    assert (
+        datetime.fromtimestamp(FakeClock().time(), UTC).isoformat() == "2026-01-01T00:00:00+00:00"
+    )
     assert FakeClock(now=7.0).time() == 7.0
 
 
@@ -78,7 +80,9 @@ def test_time_passes_without_a_sleep_when_told() -> None:
 
 
 def test_time_does_not_go_back() -> None:
-    with pytest.raises(ValueError, match="time does not go back, got -1; step_utc steps the wall clock"):
+    with pytest.raises(
+        ValueError, match="time does not go back, got -1; step_utc steps the wall clock"
+    ):
         FakeClock().advance(-1)
 
 

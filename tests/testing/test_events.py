@@ -18,8 +18,21 @@ from forbear.testing import FakeClock, ScriptedTransport, record
 
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
-RETRIED = ["attempt_failed", "retry_scheduled", "attempt_failed", "retry_scheduled", "succeeded_after_retry"]
-GAVE_UP = ["attempt_failed", "retry_scheduled", "attempt_failed", "retry_scheduled", "attempt_failed", "gave_up"]
+RETRIED = [
+    "attempt_failed",
+    "retry_scheduled",
+    "attempt_failed",
+    "retry_scheduled",
+    "succeeded_after_retry",
+]
+GAVE_UP = [
+    "attempt_failed",
+    "retry_scheduled",
+    "attempt_failed",
+    "retry_scheduled",
+    "attempt_failed",
+    "gave_up",
+]
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -28,7 +41,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 def a_client(*steps: Any, module: Any = httpx, adapter: Any = forbear.httpx, **options: Any) -> Any:
-    transport = adapter.RetryTransport(ScriptedTransport(steps), policy=POLICY, clock=FakeClock(), **options)
+    transport = adapter.RetryTransport(
+        ScriptedTransport(steps), policy=POLICY, clock=FakeClock(), **options
+    )
     return module.Client(transport=transport)
 
 
@@ -101,13 +116,24 @@ def test_blocks_within_blocks_both_hear() -> None:
 
 def test_what_the_events_of_a_call_tell() -> None:
     with record() as events:
-        a_client((429, {"Retry-After": "2"}), "connect_error", 200, name="orders", random=lambda: 0.0).get(URL)
+        a_client(
+            (429, {"Retry-After": "2"}), "connect_error", 200, name="orders", random=lambda: 0.0
+        ).get(URL)
     failed, scheduled, _, again, done = events
-    assert (failed.client, failed.method, failed.origin) == ("orders", "GET", "http://api.example:80")
+    assert (failed.client, failed.method, failed.origin) == (
+        "orders",
+        "GET",
+        "http://api.example:80",
+    )
     assert (failed.attempt, failed.status, failed.error, failed.phase) == (1, 429, None, "answered")
     assert (scheduled.attempt, scheduled.max_attempts, scheduled.delay) == (1, 3, 2.0)
     assert scheduled.delay_source == "retry-after"
-    assert (again.attempt, again.error, again.failure, again.delay) == (2, "ConnectError", "refused", 1.0)
+    assert (again.attempt, again.error, again.failure, again.delay) == (
+        2,
+        "ConnectError",
+        "refused",
+        1.0,
+    )
     assert again.delay_source == "backoff"
     assert (done.attempts, done.status, done.waited, done.elapsed) == (3, 200, 3.0, 3.0)
 
@@ -116,10 +142,16 @@ def test_why_a_call_gave_up() -> None:
     with record() as events:
         a_client((429, {"Retry-After": "999"})).get(URL)
     (gave_up,) = events.named("gave_up")
-    assert (gave_up.reason, gave_up.refused_delay, gave_up.attempts) == ("retry-after-too-long", 999.0, 1)
+    assert (gave_up.reason, gave_up.refused_delay, gave_up.attempts) == (
+        "retry-after-too-long",
+        999.0,
+        1,
+    )
 
 
-def test_a_listener_that_raises_costs_nothing_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_raises_costs_nothing_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """By its name and the class of the error: the text may hold secrets."""
 
     def broken(event: object) -> None:
@@ -146,7 +178,10 @@ def test_events_can_be_counted_indexed_and_filtered() -> None:
     assert events[-1].name == "succeeded_after_retry"
     assert events.named("retry_scheduled") == [events[1]]
     assert events.named("gave_up") == []
-    assert repr(events) == "<RecordedEvents ['attempt_failed', 'retry_scheduled', 'succeeded_after_retry']>"
+    assert (
+        repr(events)
+        == "<RecordedEvents ['attempt_failed', 'retry_scheduled', 'succeeded_after_retry']>"
+    )
 
 
 def test_the_assertions_hold_where_they_should() -> None:
@@ -160,13 +195,19 @@ def test_the_assertions_hold_where_they_should() -> None:
 @pytest.mark.parametrize(
     ("check", "message"),
     [
-        (lambda events: events.assert_retried(1), "expected 1 retries, there were 2: ['503', 'ReadError']"),
+        (
+            lambda events: events.assert_retried(1),
+            "expected 1 retries, there were 2: ['503', 'ReadError']",
+        ),
         (lambda events: events.assert_retried(3), "expected 3 retries, there were 2"),
         (
             lambda events: events.assert_retried(2, ["503", "503"]),
             "expected retries for ['503', '503'], they were for ['503', 'ReadError']",
         ),
-        (lambda events: events.assert_no_events("retry_scheduled"), "expected no retry_scheduled, got ["),
+        (
+            lambda events: events.assert_no_events("retry_scheduled"),
+            "expected no retry_scheduled, got [",
+        ),
     ],
     ids=["too few", "too many", "others", "some"],
 )

@@ -1,4 +1,6 @@
-"""The pytest plugin: what its fixtures do, that it costs next to nothing, and that it works beside other plugins."""
+"""The pytest plugin: what its fixtures do, that it costs next to nothing, and that it works beside
+other plugins.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 def scripted(*steps: Any, policy: RetryPolicy = PATIENT, **options: Any) -> httpx.Client:
-    return httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, **options))
+    return httpx.Client(
+        transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, **options)
+    )
 
 
 BUILT_BEFORE = scripted(503, 503, 200)
@@ -55,7 +59,13 @@ def test_the_clock_is_that_of_transports_that_know_nothing_of_it(forbear_clock):
 
 def test_waits_are_drawn_from_their_middle(forbear_clock):
     """Half of 0.5 s, half of 1 s; 7 s and half of a tenth of them on top of a hint."""
-    client = scripted(503, 503, (429, {"Retry-After": "7"}), 200, policy=RetryPolicy(max_attempts=4, backoff=HALVES))
+    client = scripted(
+        503,
+        503,
+        (429, {"Retry-After": "7"}),
+        200,
+        policy=RetryPolicy(max_attempts=4, backoff=HALVES),
+    )
     assert client.get(URL).status_code == 200
     assert forbear_clock.sleeps == [0.25, 0.5, pytest.approx(7.35)]
 
@@ -83,7 +93,13 @@ def test_the_clock_bounds_a_call_and_a_block_of_calls(forbear_clock):
 
 
 def test_a_breaker_opens_and_lets_a_probe_through_when_time_has_passed(forbear_clock):
-    client = scripted(503, 503, 200, breaker=CircuitBreaker(2, open_for=30.0), policy=PATIENT.replace(max_attempts=2))
+    client = scripted(
+        503,
+        503,
+        200,
+        breaker=CircuitBreaker(2, open_for=30.0),
+        policy=PATIENT.replace(max_attempts=2),
+    )
     client.get(URL)
     with pytest.raises(forbear.CircuitOpenError):
         client.get(URL)
@@ -180,7 +196,16 @@ from forbear.testing import FakeClock, FaultServer, assert_schedule, record
 with fast(), disabled(), Rehearsing(clock=FakeClock(), listener=record()), FaultServer(): pass
 """.strip().replace("\n", "\\n")
     loaded = {name.partition(".")[0] for name in loaded_by(f'exec("{statement}")')}
-    assert not loaded & {"httpx", "httpx2", "httpcore", "requests", "urllib3", "anyio", "rich", "redis"}
+    assert not loaded & {
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "requests",
+        "urllib3",
+        "anyio",
+        "rich",
+        "redis",
+    }
 
 
 def test_it_is_declared_as_pytest_wants_it():

@@ -1,4 +1,6 @@
-"""fast() and disabled(): retries that take no time, or are not made, in code whose transports are out of reach."""
+"""fast() and disabled(): retries that take no time, or are not made, in code whose transports are
+out of reach.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ import forbear.httpx
 import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
-from forbear import AwsStandard, CircuitBreaker, Fixed, IdempotencyKeys, RetryPolicy, StandardStrategy, record_of
+from forbear import (
+    AwsStandard,
+    CircuitBreaker,
+    Fixed,
+    IdempotencyKeys,
+    RetryPolicy,
+    StandardStrategy,
+    record_of,
+)
 from forbear._rehearsal import AROUND, ON, Rehearsal, in_force
 from forbear.clock import SKIPPING, SYSTEM_CLOCK
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
@@ -126,11 +136,15 @@ every_adapter = pytest.mark.parametrize("over", SYNC + ASYNC)
 
 
 def scripted(*steps, policy=PATIENT, **options):
-    return httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, **options))
+    return httpx.Client(
+        transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, **options)
+    )
 
 
 def ascripted(*steps, policy=PATIENT, **options):
-    transport = forbear.httpx.AsyncRetryTransport(ScriptedTransport(steps), policy=policy, **options)
+    transport = forbear.httpx.AsyncRetryTransport(
+        ScriptedTransport(steps), policy=policy, **options
+    )
     return httpx.AsyncClient(transport=transport)
 
 
@@ -146,7 +160,9 @@ def waited(get) -> float:
 
 @every_adapter
 def test_waits_take_no_time_and_count_as_waited(over, server):
-    """Four attempts, three waits of 100 s in the record and its elapsed time, and none on the wall."""
+    """Four attempts, three waits of 100 s in the record and its elapsed time, and none on the
+    wall.
+    """
     get = over(f"{server.url}/", PATIENT)
     began = time.monotonic()
     with fast():
@@ -183,7 +199,9 @@ def test_calls_share_the_seconds_of_a_deadline(over, server):
 def test_what_a_server_asks_for_is_obeyed_or_refused_as_in_production(over, server):
     """Retry-After 7 is waited for; 61, above max_retry_after, is not."""
     server.script("/", "429;retry-after=7", "429;retry-after=61", 200)
-    get = over(f"{server.url}/", PATIENT.replace(backoff=Fixed(0.0), hint_spread=0.0, max_retry_after=60.0))
+    get = over(
+        f"{server.url}/", PATIENT.replace(backoff=Fixed(0.0), hint_spread=0.0, max_retry_after=60.0)
+    )
     with fast():
         found = record_of(get())
     assert [attempt.delay for attempt in found.attempts] == [7.0, None]
@@ -250,7 +268,9 @@ def test_a_bare_thread_is_reached(over, server):
 
 @pytest.mark.parametrize("block", [fast(max_attempts=1), disabled()], ids=["fast", "disabled"])
 @pytest.mark.parametrize(
-    "setting", [{"max_attempts": 9}, RetryPolicy(max_attempts=9), None], ids=["fields", "policy", "nothing"]
+    "setting",
+    [{"max_attempts": 9}, RetryPolicy(max_attempts=9), None],
+    ids=["fields", "policy", "nothing"],
 )
 def test_a_request_of_its_own_mind_is_bounded_too(block, setting):
     client = scripted(503)
@@ -266,7 +286,9 @@ def test_a_request_that_is_off_stays_off():
     assert "forbear" not in response.extensions or not response.extensions["forbear"]
 
 
-@pytest.mark.parametrize("strategy", [AwsStandard(), StandardStrategy(PATIENT)], ids=["aws", "standard"])
+@pytest.mark.parametrize(
+    "strategy", [AwsStandard(), StandardStrategy(PATIENT)], ids=["aws", "standard"]
+)
 def test_strategies_of_the_users_own_are_bounded_too(strategy):
     client = scripted(503, strategy=strategy)
     with fast():
@@ -306,10 +328,15 @@ def test_a_clock_of_the_transports_own_is_kept():
 
 
 def test_a_breaker_lets_a_probe_through_after_the_waits_that_were_skipped():
-    """Opened for 150 s by two failures: still open one wait of 100 s later, and no longer after two."""
+    """Opened for 150 s by two failures: still open one wait of 100 s later, and no longer after
+    two.
+    """
     breaker = CircuitBreaker(consecutive_failures=2, open_for=150.0)
     twice = RetryPolicy(max_attempts=2, backoff=LONG)
-    client, other = scripted(503, 503, 200, breaker=breaker, policy=twice), scripted(503, policy=twice)
+    client, other = (
+        scripted(503, 503, 200, breaker=breaker, policy=twice),
+        scripted(503, policy=twice),
+    )
     with fast():
         assert client.get(URL).status_code == 503
         other.get("http://other.example/")
@@ -320,7 +347,9 @@ def test_a_breaker_lets_a_probe_through_after_the_waits_that_were_skipped():
 
 
 def test_redirected_calls_go_on_with_the_time_that_was_skipped():
-    """250 s for a call and its hops: one wait of 100 s before the redirect, one after it, and no third."""
+    """250 s for a call and its hops: one wait of 100 s before the redirect, one after it, and no
+    third.
+    """
     moved = (302, {"Location": "http://api.example/there"})
     client = scripted(503, moved, 503, policy=PATIENT.replace(total_timeout=250.0))
     with fast():
@@ -354,7 +383,9 @@ async def test_closing_an_asynchronous_transport_ends_a_call_that_skips():
 @pytest.mark.anyio
 async def test_others_run_while_a_wait_is_skipped_and_a_cancellation_arrives():
     """Ten thousand attempts are no busy loop that only ends with itself."""
-    async with ascripted(503, policy=RetryPolicy(max_attempts=10_000, backoff=LONG), budget=None) as client:
+    async with ascripted(
+        503, policy=RetryPolicy(max_attempts=10_000, backoff=LONG), budget=None
+    ) as client:
         with fast():
             with anyio.move_on_after(0.05) as scope:
                 await client.get(URL)
@@ -457,14 +488,18 @@ def test_what_cannot_be_decorated_says_what_to_do():
         def generator():
             yield
 
-    with pytest.raises(TypeError, match="decorate the functions of TestOrders, or let them use the fixture"):
+    with pytest.raises(
+        TypeError, match="decorate the functions of TestOrders, or let them use the fixture"
+    ):
 
         @disabled()
         class TestOrders:
             pass
 
 
-@pytest.mark.parametrize(("given", "error"), [(0, ValueError), (-1, ValueError), ("2", TypeError), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    ("given", "error"), [(0, ValueError), (-1, ValueError), ("2", TypeError), (1.5, TypeError)]
+)
 def test_a_number_of_attempts_is_checked_at_once(given, error):
     with pytest.raises(error, match="max_attempts"):
         fast(max_attempts=given)
@@ -533,7 +568,9 @@ def test_blocks_may_end_out_of_turn():
 
 @pytest.mark.anyio
 async def test_a_task_beside_the_block_waits_as_ever():
-    """The block is one task's; another one that runs meanwhile neither skips nor is stopped from retrying."""
+    """The block is one task's; another one that runs meanwhile neither skips nor is stopped from
+    retrying.
+    """
     brief = RetryPolicy(max_attempts=2, backoff=BRIEF)
     inside, done = anyio.Event(), anyio.Event()
 
@@ -561,14 +598,18 @@ async def test_tasks_and_threads_that_are_started_inside_are_inside():
     found = []
 
     async def call():
-        found.append(await anyio.to_thread.run_sync(lambda: len(record_of(client.get(URL)).attempts)))
+        found.append(
+            await anyio.to_thread.run_sync(lambda: len(record_of(client.get(URL)).attempts))
+        )
 
     with fast(max_attempts=3):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
         if asyncio_runs():
             loop = asyncio.get_running_loop()  # its executor copies no context
-            found.append(await loop.run_in_executor(None, lambda: len(record_of(client.get(URL)).attempts)))
+            found.append(
+                await loop.run_in_executor(None, lambda: len(record_of(client.get(URL)).attempts))
+            )
     assert set(found) == {3}
 
 
@@ -689,12 +730,17 @@ def test_time_that_was_skipped_is_skipped_for_tests_only():
         assert forbear.context.CURRENT.get().clock is SYSTEM_CLOCK
 
 
-STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["enter", "leave"]), st.integers(0, 3)), max_size=40)
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["enter", "leave"]), st.integers(0, 3)),
+    max_size=40,
+)
 
 
 @given(STEPS)
 def test_what_is_on_is_what_was_entered_and_not_left(steps: list[tuple[str, str, int]]) -> None:
-    """Blocks entered and left in any order, in contexts that know nothing of each other, by a model: a set."""
+    """Blocks entered and left in any order, in contexts that know nothing of each other, by a
+    model: a set.
+    """
     contexts = {name: contextvars.Context() for name in "abc"}
     entered: list[tuple[Rehearsal, str]] = []
 

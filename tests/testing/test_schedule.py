@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from forbear import Exponential, Fixed, RetryPolicy
 from forbear.testing import assert_schedule
 
-# For base 0.5, factor 2, cap 3 the full waits are 0.5, 1, 2, 3. Full jitter is [0, d], equal [d/2, d], 0.2 is
-# [0.8 d, 1.2 d] and never above the cap. Decorrelated: [0.5, 3 × the wait before], the first as after a wait of
-# 0.5: 1.5, then 4.5, cut to 3.
+# For base 0.5, factor 2, cap 3 the full waits are 0.5, 1, 2, 3. Full jitter is [0, d], equal [d/2,
+# d], 0.2 is [0.8 d, 1.2 d] and never above the cap. Decorrelated: [0.5, 3 × the wait before], the
+# first as after a wait of 0.5: 1.5, then 4.5, cut to 3.
 SCHEDULES = [
     ("none", [(0.5, 0.5), (1, 1), (2, 2), (3, 3)]),
     ("full", [(0, 0.5), (0, 1), (0, 2), (0, 3)]),
@@ -27,14 +27,18 @@ def a_policy(jitter="full", attempts=5):
     return RetryPolicy(max_attempts=attempts, backoff=Exponential(base=0.5, cap=3.0, jitter=jitter))
 
 
-@pytest.mark.parametrize(("jitter", "waits"), SCHEDULES, ids=[str(jitter) for jitter, _ in SCHEDULES])
+@pytest.mark.parametrize(
+    ("jitter", "waits"), SCHEDULES, ids=[str(jitter) for jitter, _ in SCHEDULES]
+)
 def test_the_exact_bounds_hold_and_wider_ones(jitter, waits):
     assert_schedule(a_policy(jitter), waits)
     assert_schedule(a_policy(jitter), [(0, 3)] * 4)
 
 
 @pytest.mark.parametrize("retry", range(4))
-@pytest.mark.parametrize(("jitter", "waits"), SCHEDULES, ids=[str(jitter) for jitter, _ in SCHEDULES])
+@pytest.mark.parametrize(
+    ("jitter", "waits"), SCHEDULES, ids=[str(jitter) for jitter, _ in SCHEDULES]
+)
 def test_bounds_that_are_a_hundredth_too_narrow_do_not(jitter, waits, retry):
     least, longest = waits[retry]
     narrower = [(least, longest - 0.01)] if longest > least else [(least - 1, least - 0.01)]
@@ -80,8 +84,12 @@ def test_a_schedule_of_the_users_own():
     draws=st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4),
 )
 def test_no_draw_ever_leaves_the_bounds_that_hold(jitter, draws):
-    """A wait is drawn from what was drawn before; the bounds of the table above, and for ±1 their widest."""
-    waits = dict(SCHEDULES).get(jitter, {0.0: SCHEDULES[0][1], 1.0: [(0, 1), (0, 2), (0, 3), (0, 3)]}.get(jitter))
+    """A wait is drawn from what was drawn before; the bounds of the table above, and for ±1 their
+    widest.
+    """
+    waits = dict(SCHEDULES).get(
+        jitter, {0.0: SCHEDULES[0][1], 1.0: [(0, 1), (0, 2), (0, 3), (0, 3)]}.get(jitter)
+    )
     policy = a_policy(jitter)
     assert_schedule(policy, waits)
     before = 0.0
@@ -95,16 +103,31 @@ def test_no_draw_ever_leaves_the_bounds_that_hold(jitter, draws):
     ("policy", "waits", "error", "message"),
     [
         (3, [], TypeError, "policy must be a RetryPolicy, got int"),
-        (a_policy(), [0.5], TypeError, "wait 1 must be a pair of seconds such as (0, 0.5), got 0.5"),
+        (
+            a_policy(),
+            [0.5],
+            TypeError,
+            "wait 1 must be a pair of seconds such as (0, 0.5), got 0.5",
+        ),
         (
             a_policy(),
             [(0, 1), (0, 1, 2)],
             TypeError,
             "wait 2 must be a pair of seconds such as (0, 0.5), got (0, 1, 2)",
         ),
-        (a_policy(), [("a", 1)], TypeError, "wait 1 must be a pair of seconds such as (0, 0.5), got ('a', 1)"),
+        (
+            a_policy(),
+            [("a", 1)],
+            TypeError,
+            "wait 1 must be a pair of seconds such as (0, 0.5), got ('a', 1)",
+        ),
         (a_policy(), [(2, 1)], ValueError, "wait 1 must be (least, longest), got (2, 1)"),
-        (a_policy(), [(float("nan"), 1)], ValueError, "wait 1 must be (least, longest), got (nan, 1)"),
+        (
+            a_policy(),
+            [(float("nan"), 1)],
+            ValueError,
+            "wait 1 must be (least, longest), got (nan, 1)",
+        ),
     ],
 )
 def test_bad_input_is_told_from_a_schedule_that_does_not_hold(policy, waits, error, message):

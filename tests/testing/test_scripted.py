@@ -33,7 +33,13 @@ def ask(module: Any, *steps: Any) -> Any:
         pytest.param((200, {"X-A": "b"}, b"body"), 200, {"X-A": "b"}, b"body", id="body"),
         pytest.param((429, [("A", "1"), ("A", "2")]), 429, {"A": "1, 2"}, b"", id="header lines"),
         pytest.param(lambda request: 418, 418, {}, b"", id="function"),
-        pytest.param(lambda request: (200, {}, request.method.encode()), 200, {}, b"GET", id="function of the request"),
+        pytest.param(
+            lambda request: (200, {}, request.method.encode()),
+            200,
+            {},
+            b"GET",
+            id="function of the request",
+        ),
     ],
 )
 def test_answers(module: Any, step: Any, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -125,11 +131,16 @@ def test_each_response_is_a_new_one() -> None:
     ("steps", "message"),
     [
         ([], "a script needs at least one step, such as 200"),
-        (["timeout"], "unknown step 'timeout'; errors are connect_error, connect_timeout, disconnect,"),
+        (
+            ["timeout"],
+            "unknown step 'timeout'; errors are connect_error, connect_timeout, disconnect,",
+        ),
     ],
     ids=["none", "unknown"],
 )
-def test_a_script_that_makes_no_sense_is_refused_when_it_is_written(steps: list[Any], message: str) -> None:
+def test_a_script_that_makes_no_sense_is_refused_when_it_is_written(
+    steps: list[Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         ScriptedTransport(steps)
 

@@ -20,8 +20,12 @@ def session(steps):
 
 
 def test_answers_by_the_list_and_keeps_what_arrived():
-    """Statuses, headers and bodies; the last step repeats; a function is asked; requests and bodies are kept."""
-    made, scripted = session([503, (429, {"Retry-After": "1"}), lambda request: (200, {"X-A": "b"}, b"fine")])
+    """Statuses, headers and bodies; the last step repeats; a function is asked; requests and bodies
+    are kept.
+    """
+    made, scripted = session(
+        [503, (429, {"Retry-After": "1"}), lambda request: (200, {"X-A": "b"}, b"fine")]
+    )
     response = made.put(URL, data=b"order")
     assert (response.status_code, response.headers["X-A"], response.content) == (200, "b", b"fine")
     assert [request.method for request in scripted.requests] == ["PUT"] * 3

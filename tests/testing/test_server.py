@@ -38,7 +38,9 @@ def peer(server: FaultServer) -> Iterator[socket.socket]:
         yield sock
 
 
-def request(path: str = "/x", *, method: str = "POST", body: bytes = b"order", **headers: str) -> bytes:
+def request(
+    path: str = "/x", *, method: str = "POST", body: bytes = b"order", **headers: str
+) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -57,7 +59,11 @@ def read_answer(sock: socket.socket, method: str = "POST") -> tuple[int, dict[st
     answer = HTTPResponse(sock, method=method)
     try:
         answer.begin()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
     finally:
         answer.close()
 
@@ -90,7 +96,12 @@ def test_steps_are_consumed_in_order_and_the_last_repeats(server: FaultServer) -
     assert "retry-after" not in seen[1][1]
     assert server.executed("/x") == 2
     assert server.connections == 1
-    assert [(a.connection, a.nth) for a in server.requests("/x")] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [(a.connection, a.nth) for a in server.requests("/x")] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (1, 4),
+    ]
 
 
 def test_a_path_without_steps_is_404_so_that_a_typo_is_seen(server: FaultServer) -> None:
@@ -101,7 +112,9 @@ def test_a_path_without_steps_is_404_so_that_a_typo_is_seen(server: FaultServer)
 
 
 def test_modifiers_shape_the_answer(server: FaultServer) -> None:
-    server.script("/x", "502;header=X-A:1%3B2;header=X-B: b ;retry-after=Fri, 31 Dec 1999;body=7;close=1")
+    server.script(
+        "/x", "502;header=X-A:1%3B2;header=X-B: b ;retry-after=Fri, 31 Dec 1999;body=7;close=1"
+    )
     with peer(server) as sock:
         sock.sendall(request())
         received = read_all(sock)
@@ -142,7 +155,11 @@ def test_ranges_of_a_tagged_content_are_served(
     connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=2)
     connection.request("GET", "/x", headers=asked)
     answer = connection.getresponse()
-    assert (answer.status, answer.getheader("Content-Range"), answer.read()) == (status, told, content)
+    assert (answer.status, answer.getheader("Content-Range"), answer.read()) == (
+        status,
+        told,
+        content,
+    )
     assert answer.getheader("ETag") == '"v1"'
     connection.close()
 
@@ -153,7 +170,9 @@ def test_a_part_of_a_scripts_own_begins_where_it_says(server: FaultServer) -> No
 
 
 def test_a_chunked_answer_comes_in_several_chunks(server: FaultServer) -> None:
-    server.script("/x", "200;chunked=1;body=100;close=1", "200;chunked=1;body=100", "200;chunked=1;body=0")
+    server.script(
+        "/x", "200;chunked=1;body=100;close=1", "200;chunked=1;body=100", "200;chunked=1;body=0"
+    )
     with peer(server) as sock:
         sock.sendall(request())
         received = read_all(sock)
@@ -169,18 +188,24 @@ def test_a_chunked_answer_comes_in_several_chunks(server: FaultServer) -> None:
     ("step", "method"),
     [("200;body=5", "HEAD"), ("200;body=5;chunked=1", "HEAD"), ("204", "GET"), ("304", "GET")],
 )
-def test_answers_without_a_body_leave_the_connection_in_step(server: FaultServer, step: str, method: str) -> None:
+def test_answers_without_a_body_leave_the_connection_in_step(
+    server: FaultServer, step: str, method: str
+) -> None:
     server.script("/x", step, "404;body=3;close=1")
     with peer(server) as sock:
         sock.sendall(request(method=method, body=b""))
         status, headers, content = read_answer(sock, method)
         assert (status, content) == (int(step[:3]), b"")
-        assert headers.get("content-length") == ("5" if step == "200;body=5" else "32" if step == "304" else None)
+        assert headers.get("content-length") == (
+            "5" if step == "200;body=5" else "32" if step == "304" else None
+        )
         sock.sendall(request(method="GET", body=b""))
         assert read_all(sock).endswith(b"\r\n\r\n012")
 
 
-@pytest.mark.parametrize("step", ["503;delay=40", "503;head-delay=40", "503;drip=4;body=64", "503;drip=4;chunked=1"])
+@pytest.mark.parametrize(
+    "step", ["503;delay=40", "503;head-delay=40", "503;drip=4;body=64", "503;drip=4;chunked=1"]
+)
 def test_pauses_are_kept_and_the_answer_is_whole(server: FaultServer, step: str) -> None:
     server.script("/x", step)
     began = time.monotonic()
@@ -364,7 +389,9 @@ def test_early_without_lingering_resets_what_is_still_uploaded(server: FaultServ
 
 
 @pytest.mark.parametrize(("after", "complete"), [(0, False), (4, False), (5, True), (99, True)])
-def test_early_knows_whether_it_saw_the_end(server: FaultServer, after: int, complete: bool) -> None:
+def test_early_knows_whether_it_saw_the_end(
+    server: FaultServer, after: int, complete: bool
+) -> None:
     server.script("/x", f"early:400:{after}")
     assert ask(server)[0] == 400
     (arrival,) = server.requests("/x")
@@ -444,7 +471,9 @@ def test_reset_before_in_a_url_does_not_hit_other_connections(server: FaultServe
         ("/s//200", b"/s/ID/STEPS"),
     ],
 )
-def test_a_typo_in_a_url_is_400_with_the_message(server: FaultServer, path: str, message: bytes) -> None:
+def test_a_typo_in_a_url_is_400_with_the_message(
+    server: FaultServer, path: str, message: bytes
+) -> None:
     status, _, content = ask(server, path)
     assert status == 400
     assert message in content
@@ -501,8 +530,12 @@ def test_a_typo_is_refused_and_changes_nothing(server: FaultServer, step: int | 
     assert ask(server)[0] == 204
 
 
-@pytest.mark.parametrize(("path", "steps"), [("x", [200]), ("/x?a=1", [200]), ("/s/a", [200]), ("/x", [])])
-def test_a_script_that_could_never_be_asked_for_is_refused(server: FaultServer, path: str, steps: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("path", "steps"), [("x", [200]), ("/x?a=1", [200]), ("/s/a", [200]), ("/x", [])]
+)
+def test_a_script_that_could_never_be_asked_for_is_refused(
+    server: FaultServer, path: str, steps: list[int]
+) -> None:
     with pytest.raises(ValueError):
         server.script(path, *steps)
 
@@ -510,7 +543,9 @@ def test_a_script_that_could_never_be_asked_for_is_refused(server: FaultServer, 
 # --- idempotency keys ---
 
 
-@pytest.mark.parametrize("first", ["reset", "close", "cut:3", "hang;executes=1", "garbage;executes=1"])
+@pytest.mark.parametrize(
+    "first", ["reset", "close", "cut:3", "hang;executes=1", "garbage;executes=1"]
+)
 def test_a_key_whose_first_answer_was_lost_is_executed_once_and_answered_from_the_store(
     server: FaultServer, first: str
 ) -> None:
@@ -601,7 +636,10 @@ def test_an_upload_that_broke_off_leaves_its_key_unused(server: FaultServer) -> 
 def test_a_storm_of_repeats_executes_once(server: FaultServer) -> None:
     server.script("/x", "200;delay=5")
     seen: list[int] = []
-    threads = [threading.Thread(target=lambda: seen.append(ask(server, Idempotency_Key="k")[0])) for _ in range(20)]
+    threads = [
+        threading.Thread(target=lambda: seen.append(ask(server, Idempotency_Key="k")[0]))
+        for _ in range(20)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -622,7 +660,12 @@ def test_the_ledger_holds_a_sized_upload(server: FaultServer) -> None:
         sock.sendall(request("/x?page=2", method="PUT", body=body, X_Twice="1", x_twice="2"))
         read_answer(sock)
         (arrival,) = server.requests("/x")  # complete as soon as the answer is there
-    assert (arrival.method, arrival.path, arrival.query, arrival.key) == ("PUT", "/x", "page=2", None)
+    assert (arrival.method, arrival.path, arrival.query, arrival.key) == (
+        "PUT",
+        "/x",
+        "page=2",
+        None,
+    )
     assert arrival.headers == [
         ("Host", "localhost"),
         ("Content-Length", "256000"),
@@ -640,7 +683,12 @@ def test_the_ledger_holds_a_chunked_upload_without_its_framing(server: FaultServ
     with peer(server) as sock:
         for _ in range(2):  # the second proves that the end was found
             sock.sendall(b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-            for chunk in (b"5;name=value\r\nfirst\r\n", b"A\r\n, sec", b"ond, \r\n", b"4\r\nlast\r\n"):
+            for chunk in (
+                b"5;name=value\r\nfirst\r\n",
+                b"A\r\n, sec",
+                b"ond, \r\n",
+                b"4\r\nlast\r\n",
+            ):
                 sock.sendall(chunk)
             sock.sendall(b"0\r\nTrailer: x\r\n\r\n")
             assert read_answer(sock)[0] == 200
@@ -700,7 +748,9 @@ def test_old_and_proxied_requests_are_understood(server: FaultServer, first_line
     ],
     ids=lambda value: repr(value[:40]) if isinstance(value, bytes) else str(value),
 )
-def test_what_is_not_http_is_answered_and_hurts_nobody(server: FaultServer, sent: bytes, status: int) -> None:
+def test_what_is_not_http_is_answered_and_hurts_nobody(
+    server: FaultServer, sent: bytes, status: int
+) -> None:
     server.script("/x", 200)
     with peer(server) as sock:
         sock.sendall(sent)
@@ -735,7 +785,9 @@ def test_stop_closes_every_socket_and_ends_every_thread() -> None:
         server.script("/idle", 200)
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(peer(server)) for _ in range(7)]
-            for sock, path in zip(peers, ["/hang", "/slow", "/drip", "/large", "/idle"], strict=False):
+            for sock, path in zip(
+                peers, ["/hang", "/slow", "/drip", "/large", "/idle"], strict=False
+            ):
                 sock.sendall(request(path))
             peers[5].sendall(b"POST /half HTTP/1.1\r\nContent-Le")
             assert eventually(lambda: len(server.requests()) == 5 and server.open_connections == 7)
@@ -797,7 +849,9 @@ def test_faults_happen_under_tls_too(certificates: tuple[ssl.SSLContext, ssl.SSL
     with FaultServer(tls=serving) as server:
         assert server.url.startswith("https://")
         server.script("/x", 200, "reset", "reset-before", 503)
-        connection = HTTPSConnection("127.0.0.1", urlsplit(server.url).port or 0, context=asking, timeout=2)
+        connection = HTTPSConnection(
+            "127.0.0.1", urlsplit(server.url).port or 0, context=asking, timeout=2
+        )
         connection.request("POST", "/x", b"order")
         with connection.getresponse() as answer:
             assert answer.status == 200

@@ -1,6 +1,7 @@
 """The public API as a user writes it. Only type-checked (mypy --strict, pyright), never run.
 
-``assert_type`` stands where a user would otherwise lose a type: at what is returned and handed through.
+``assert_type`` stands where a user would otherwise lose a type: at what is returned and handed
+through.
 """
 
 from __future__ import annotations
@@ -78,7 +79,15 @@ from forbear.core.events import (
 from forbear.core.outcome import RequestFacts
 from forbear.redis import RedisBudget
 from forbear.telemetry import assets, otel, prometheus
-from forbear.testing import FakeClock, FaultServer, ScriptedTransport, assert_schedule, disabled, fast, record
+from forbear.testing import (
+    FakeClock,
+    FaultServer,
+    ScriptedTransport,
+    assert_schedule,
+    disabled,
+    fast,
+    record,
+)
 
 
 def policies() -> None:
@@ -144,7 +153,9 @@ class TwoRetriesPerMinute:
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         return RetryToken()
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         assert_type(failure.kind, FailureKind)
         assert_type(failure.phase, Phase)
         assert_type(failure.fault, Fault)
@@ -171,13 +182,17 @@ def strategies() -> None:
     schedule: Backoff = EveryThird()
     policy = RetryPolicy(backoff=schedule)
     own: RetryStrategy = TwoRetriesPerMinute()
-    standard: RetryStrategy = StandardStrategy(policy, budget=RetryBudget(ratio=0.1), random=lambda: 0.5)
+    standard: RetryStrategy = StandardStrategy(
+        policy, budget=RetryBudget(ratio=0.1), random=lambda: 0.5
+    )
     forbear.httpx.RetryTransport(strategy=own)
     forbear.httpx2.AsyncRetryTransport(strategy=standard, policy=policy)
     assert_type(standard.quiet, bool)
     aws: RetryStrategy = AwsStandard(
         max_attempts=5,
-        bucket=TokenBucket(100, cost=2, throttling_cost=1, timeout_cost=3, success_gain=0.5, returns_cost=False),
+        bucket=TokenBucket(
+            100, cost=2, throttling_cost=1, timeout_cost=3, success_gain=0.5, returns_cost=False
+        ),
         backoff=Fixed(1),
         throttle_backoff=Exponential(base=2),
         random=lambda: 0.5,
@@ -248,12 +263,16 @@ def several_servers() -> None:
 
 
 def transports() -> None:
-    budget = RetryBudget(ratio=0.2, floor_per_second=1.0, burst=20, hinted_cost=0.25, scope="transport")
+    budget = RetryBudget(
+        ratio=0.2, floor_per_second=1.0, burst=20, hinted_cost=0.25, scope="transport"
+    )
     transport = forbear.httpx.RetryTransport(
         httpx.HTTPTransport(http2=True),
         policy=RetryPolicy(),
         budget=budget,
-        idempotency=IdempotencyKeys(style="sf-string", recognise=("X-Order",), origins={"https://api.example"}),
+        idempotency=IdempotencyKeys(
+            style="sf-string", recognise=("X-Order",), origins={"https://api.example"}
+        ),
         retry_if=lambda response: response.status_code == 202,
         before_attempt=lambda request, attempt: None,
         on_event=[print, heard],
@@ -268,7 +287,9 @@ def transports() -> None:
         random=lambda: 0.5,
     )
     client = httpx.Client(transport=transport)
-    assert_type(client.get("http://a.example/", extensions={"forbear": {"max_attempts": 1}}), httpx.Response)
+    assert_type(
+        client.get("http://a.example/", extensions={"forbear": {"max_attempts": 1}}), httpx.Response
+    )
     client.get("http://a.example/", extensions={"forbear": False})
     httpx.Client(transport=forbear.httpx.RetryTransport(budget=None))
     httpx.Client(mounts={"https://": forbear.httpx.RetryTransport(), "http://": None})
@@ -288,21 +309,34 @@ def middlewares() -> None:
     """Around applications of every kind, as their frameworks type them."""
     api = fastapi.FastAPI()
     api.add_middleware(forbear.asgi.RetryContextMiddleware, margin=0.1, announce_deadline=True)
-    uvicorn.Config(forbear.asgi.RetryContextMiddleware(api, stop_outer_retries=False, clock=FakeClock()))
+    uvicorn.Config(
+        forbear.asgi.RetryContextMiddleware(api, stop_outer_retries=False, clock=FakeClock())
+    )
     starlette = Starlette(middleware=[Middleware(forbear.asgi.RetryContextMiddleware, margin=0)])
     again: ASGIApp = forbear.asgi.RetryContextMiddleware(starlette)
     forbear.asgi.RetryContextMiddleware(again)
     site = flask.Flask(__name__)
     site.wsgi_app = forbear.wsgi.RetryContextMiddleware(site.wsgi_app)  # type: ignore[method-assign]
-    make_server("127.0.0.1", 0, forbear.wsgi.RetryContextMiddleware(site, margin=0.1, clock=FakeClock()))
+    make_server(
+        "127.0.0.1", 0, forbear.wsgi.RetryContextMiddleware(site, margin=0.1, clock=FakeClock())
+    )
     forbear.asgi.RetryContextMiddleware(api, 0.1)  # type: ignore[call-arg]
     forbear.asgi.RetryContextMiddleware(site)  # type: ignore[arg-type]
     forbear.wsgi.RetryContextMiddleware(api)  # type: ignore[arg-type]
 
 
 def fleets() -> None:
-    fleet = RedisBudget("redis://localhost", name="orders", ratio=0.1, floor_per_second=1, burst=100, scope="transport")
-    RedisBudget(redis.Redis(), name="orders", hinted_cost=0.5, fallback=RetryBudget(), random=lambda: 0.5)
+    fleet = RedisBudget(
+        "redis://localhost",
+        name="orders",
+        ratio=0.1,
+        floor_per_second=1,
+        burst=100,
+        scope="transport",
+    )
+    RedisBudget(
+        redis.Redis(), name="orders", hinted_cost=0.5, fallback=RetryBudget(), random=lambda: 0.5
+    )
     forbear.httpx.RetryTransport(budget=fleet)
     forbear.httpx.wrap(httpx.Client(), budget=fleet)
     forbear.requests.mount(requests.Session(), budget=fleet)
@@ -317,7 +351,10 @@ def fleets() -> None:
 
 def wrapping() -> None:
     assert_type(forbear.httpx.wrap(httpx.Client(http2=True)), httpx.Client)
-    assert_type(forbear.httpx.wrap(httpx.AsyncClient(), RetryPolicy(), budget=None, name="a"), httpx.AsyncClient)
+    assert_type(
+        forbear.httpx.wrap(httpx.AsyncClient(), RetryPolicy(), budget=None, name="a"),
+        httpx.AsyncClient,
+    )
     assert_type(forbear.httpx.unwrap(httpx.Client()), httpx.Client)
     assert_type(forbear.httpx2.wrap(httpx2.Client()), httpx2.Client)
     assert_type(forbear.httpx2.unwrap(httpx2.AsyncClient()), httpx2.AsyncClient)

@@ -13,11 +13,12 @@
 | errors.py | what each exception means |
 | wrapping.py | ``wrap`` and ``unwrap``; which inner transports are taken |
 
-forbear/httpx.py and forbear/httpx2.py combine all that with their library's own classes, of which none
-is shared. Private attributes relied on, each guarded by tests/adapters/test_private_attributes.py:
-``_transport`` and ``_mounts`` of clients, ``_pool`` of HTTPTransport, of it ``_retries``,
-``_optional_thread_lock``, ``_requests`` and ``_connections``, of these ``_connection`` and
-``_connect_failed``, ``_list`` of Headers, ``_httpcore_stream`` of (Async)ResponseStream, ``_stream`` of that,
-``_connection`` of that, of this ``_h11_state`` and ``_network_stream``, ``_stream`` of
-(Async)IteratorByteStream, ``fields`` of MultipartStream and ``file`` of its FileField.
+forbear/httpx.py and forbear/httpx2.py combine all that with their library's own classes, of which
+none is shared. Private attributes relied on, each guarded by
+tests/adapters/test_private_attributes.py: ``_transport`` and ``_mounts`` of clients, ``_pool`` of
+HTTPTransport, of it ``_retries``, ``_optional_thread_lock``, ``_requests`` and ``_connections``, of
+these ``_connection`` and ``_connect_failed``, ``_list`` of Headers, ``_httpcore_stream`` of
+(Async)ResponseStream, ``_stream`` of that, ``_connection`` of that, of this ``_h11_state`` and
+``_network_stream``, ``_stream`` of (Async)IteratorByteStream, ``fields`` of MultipartStream and
+``file`` of its FileField.
 """

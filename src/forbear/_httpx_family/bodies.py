@@ -1,12 +1,13 @@
-"""Bodies of the httpx family: which can be produced again, and a guard around those that cannot. Floor: acts.
+"""Bodies of the httpx family: which can be produced again, and a guard around those that cannot.
+Floor: acts.
 
-Decided before the first byte. Plain bytes need nothing. Everything else goes out behind a guard, because
-httpcore sends a request again by itself after an HTTP/2 GOAWAY (RFC 9113 section 6.8) and would send a
-consumed body empty.
+Decided before the first byte. Plain bytes need nothing. Everything else goes out behind a guard,
+because httpcore sends a request again by itself after an HTTP/2 GOAWAY (RFC 9113 section 6.8) and
+would send a consumed body empty.
 
-Private attributes relied on, each checked by tests/adapters/test_private_attributes.py: ``_stream`` of
-(Async)IteratorByteStream, ``fields`` of MultipartStream, ``file`` of FileField. A body that cannot be
-seen into is taken for a one-shot one.
+Private attributes relied on, each checked by tests/adapters/test_private_attributes.py: ``_stream``
+of (Async)IteratorByteStream, ``fields`` of MultipartStream, ``file`` of FileField. A body that
+cannot be seen into is taken for a one-shot one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Guard(Readings):
         source = getattr(stream, "_stream", None) if own else None
         self._file = source if is_file(source) else None
         self._start: Any = None
-        self.generated = isgenerator(source) or isasyncgen(source)  # the client itself refuses to read one twice
+        self.generated = isgenerator(source) or isasyncgen(
+            source
+        )  # the client itself refuses to read one twice
         if self._file is not None:
             replayable = is_seekable(self._file)
         elif own and hasattr(stream, "fields"):
@@ -40,7 +43,9 @@ class Guard(Readings):
             replayable = source is not None and is_reiterable(source)
         super().__init__(
             replayable=replayable,
-            doubted=self._file is None and source is not None and not isinstance(source, (list, tuple)),
+            doubted=self._file is None
+            and source is not None
+            and not isinstance(source, (list, tuple)),
             buffer_limit=buffer_limit,
         )
 
@@ -135,7 +140,9 @@ def is_of_library(stream: Any) -> bool:
 def wants_guard(stream: Any) -> bool:
     """Everything but plain bytes; multipart made of bytes only is as good as plain."""
     fields = getattr(stream, "fields", None) if is_of_library(stream) else None
-    return fields is None or any(not isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields)
+    return fields is None or any(
+        not isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields
+    )
 
 
 def is_replayable_field(field: Any) -> bool:

@@ -1,7 +1,8 @@
 """Elsewhere: an answer of another origin than the request names, and says so. Floor: acts.
 
-A client puts the request that it made on each response; ``response.url``, cookies and error messages come from
-there. After a failover that would be the wrong one, and the caller's request is not ours to change.
+A client puts the request that it made on each response; ``response.url``, cookies and error
+messages come from there. After a failover that would be the wrong one, and the caller's request is
+not ours to change.
 """
 
 from __future__ import annotations

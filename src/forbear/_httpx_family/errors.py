@@ -1,9 +1,11 @@
-"""Errors of the httpx family: what each exception of httpx, httpx2, httpcore and httpcore2 means. Floor: acts.
+"""Errors of the httpx family: what each exception of httpx, httpx2, httpcore and httpcore2 means.
+Floor: acts.
 
-Classified by class and cause, never by the text, with one exception that the rules ask for: a proxy's
-status is only in its message. Names are enough, since both families use the same ones and no class is
-shared; ``roots`` says which modules a transport belongs to. Rules S7-S10 of
-tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 and httpcore2 2.16.2.
+Classified by class and cause, never by the text, with one exception that the rules ask for: a
+proxy's status is only in its message. Names are enough, since both families use the same ones and
+no class is shared; ``roots`` says which modules a transport belongs to. Rules S7-S10 of
+tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 and httpcore2
+2.16.2.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
 
 
 def meaning(error: BaseException, roots: tuple[str, ...]) -> tuple[FailureKind, Phase]:
-    if isinstance(error, (ForbearError, UnicodeError)):  # our own refusals; a host name that IDNA refuses
+    if isinstance(
+        error, (ForbearError, UnicodeError)
+    ):  # our own refusals; a host name that IDNA refuses
         return K.PERMANENT, UNSENT
     found = named(error, roots)
     if found is None:
@@ -110,7 +114,8 @@ def root(error: BaseException) -> str:
 def chain(error: BaseException) -> Iterator[BaseException]:
     """The causes below an error, nearest first; bounded, since a cause may be set to anything.
 
-    Never ``__context__``: that may be an error of the caller's, who sends this request while handling it.
+    Never ``__context__``: that may be an error of the caller's, who sends this request while
+    handling it.
     """
     for _ in range(16):
         cause = error.__cause__
@@ -130,7 +135,9 @@ def is_trusted(error: BaseException) -> bool:
     """
     cause = error.__cause__
     if cause is None and not error.__suppress_context__:
-        cause = error.__context__  # raised without ``from``; the libraries of the family always say it
+        cause = (
+            error.__context__
+        )  # raised without ``from``; the libraries of the family always say it
     if cause is None or root(error) in CORES:
         return True
     return root(cause) in CORES or (isinstance(cause, OSError) and root(cause) in SOCKET_LAYER)
@@ -145,7 +152,13 @@ def is_certificate_error(cause: BaseException) -> bool:
 def is_proxy_refusal(error: BaseException) -> bool:
     """A proxy answered CONNECT with 4xx: it will again."""
     text = str(error)
-    return len(text) >= 3 and text[0] == "4" and text[1:3].isascii() and text[1:3].isdigit() and text[3:4] in ("", " ")
+    return (
+        len(text) >= 3
+        and text[0] == "4"
+        and text[1:3].isascii()
+        and text[1:3].isdigit()
+        and text[3:4] in ("", " ")
+    )
 
 
 def connect_kind(causes: list[BaseException]) -> FailureKind:
@@ -162,19 +175,27 @@ def connect_kind(causes: list[BaseException]) -> FailureKind:
 def is_unprocessed(error: BaseException) -> bool:
     """HTTP/2: the peer says that it did not look at this request.
 
-    REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM and
+    REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM
+        and
     CANCEL prove nothing.
     """
     event = error.args[0] if error.args else None
     name = type(event).__name__
     if name == "StreamReset":
-        return bool(getattr(event, "remote_reset", False)) and getattr(event, "error_code", None) == REFUSED_STREAM
+        return (
+            bool(getattr(event, "remote_reset", False))
+            and getattr(event, "error_code", None) == REFUSED_STREAM
+        )
     return name == "ConnectionTerminated" and getattr(event, "last_stream_id", None) == 0
 
 
 def is_disconnect(error: BaseException) -> bool:
-    """The peer closed without an answer: httpcore raises that itself, while bad HTTP has h11's error as cause."""
+    """The peer closed without an answer: httpcore raises that itself, while bad HTTP has h11's
+    error as cause.
+    """
     core = error if root(error) in CORES else error.__cause__
     if core is None or root(core) not in CORES or core.__cause__ is not None:
         return False
-    return bool(core.args) and isinstance(core.args[0], str)  # not an event of h2: ENHANCE_YOUR_CALM, CANCEL …
+    return bool(core.args) and isinstance(
+        core.args[0], str
+    )  # not an event of h2: ENHANCE_YOUR_CALM, CANCEL …

@@ -61,7 +61,13 @@ class Exchange(CallExchange):
         self.request = self.pristine = self.outgoing = request
         super().__init__(
             transport,
-            Facts(request.method, origin_of(request.url), request.headers, transport._key_names, request.url),
+            Facts(
+                request.method,
+                origin_of(request.url),
+                request.headers,
+                transport._key_names,
+                request.url,
+            ),
             started_at,
         )
 
@@ -93,7 +99,9 @@ class Exchange(CallExchange):
             else:
                 self.body = self._guard(stream, transport._body_buffer)
             stream = self.body
-        added = self._added_headers(hop.key if hop is not None and hop.key_origin == call.facts.origin else ())
+        added = self._added_headers(
+            hop.key if hop is not None and hop.key_origin == call.facts.origin else ()
+        )
         self._limit_attempts()
         if added or self.body is not None or self.timeouts is not None:
             self.pristine = self.outgoing = self._copy(request, stream, added)
@@ -104,7 +112,10 @@ class Exchange(CallExchange):
         self.timeouts = None
         if call.deadline_at != inf or attempt_timeout is not None:
             self.timeouts = Timeouts(
-                self.request.extensions.get("timeout") or {}, self.transport._now, call.deadline_at, attempt_timeout
+                self.request.extensions.get("timeout") or {},
+                self.transport._now,
+                call.deadline_at,
+                attempt_timeout,
             )
 
     def _go_to(self, origin: str) -> None:
@@ -112,13 +123,16 @@ class Exchange(CallExchange):
         scheme, _, host = origin.partition("://")
         host, _, port = host.rpartition(":")
         url = request.url.copy_with(scheme=scheme, host=host.strip("[]"), port=int(port))
-        # A Host header that names something else than the URL is the caller's own, for every origin.
+        # A Host header that names something else than the URL is the caller's own, for every
+        # origin.
         named = request.headers.get("host") == request.url.netloc.decode("ascii")
         host_line = [("Host", url.netloc.decode("ascii"))] if named else []
         self.pristine = self.outgoing = self._copy(request, request.stream, host_line, url)
         self.call.facts.headers = self.outgoing.headers
 
-    def _copy(self, request: Any, stream: Any, added: Iterable[tuple[str, str]] = (), url: Any = None) -> Any:
+    def _copy(
+        self, request: Any, stream: Any, added: Iterable[tuple[str, str]] = (), url: Any = None
+    ) -> Any:
         headers = request.headers
         for name, value in added:
             headers = self.transport._library.module.Headers(headers)
@@ -127,7 +141,11 @@ class Exchange(CallExchange):
         if self.timeouts is not None:
             extensions = {**extensions, "timeout": self.timeouts}
         copied = self.transport._library.module.Request(
-            request.method, url or request.url, headers=headers, stream=stream, extensions=extensions
+            request.method,
+            url or request.url,
+            headers=headers,
+            stream=stream,
+            extensions=extensions,
         )
         if type(stream) is self.transport._byte_stream:
             copied.read()  # so that .content works below us as it does on the original
@@ -209,7 +227,9 @@ class Exchange(CallExchange):
         self.ahead = outcome
         self.body_error = outcome if isinstance(outcome, Exception) else None
 
-    def resume(self, download: Download, error: Exception, received: int, *, progressed: bool) -> None:
+    def resume(
+        self, download: Download, error: Exception, received: int, *, progressed: bool
+    ) -> None:
         super().resume(download, error, received, progressed=progressed)
         self._limit_attempts()
 
@@ -232,7 +252,8 @@ class Exchange(CallExchange):
         now = transport._now()
         status = response.status_code
         if self._is_worth_noting():
-            # A forbear below has told its story already; ours adds nothing when we only passed it on.
+            # A forbear below has told its story already; ours adds nothing when we only passed it
+            # on.
             if not (len(call.trail.entries) == 1 and is_nested(response.extensions.get(SETTING))):
                 response.extensions[SETTING] = call.close_trail(now)
             if call.refusal is None:
@@ -252,7 +273,8 @@ class Exchange(CallExchange):
         return response
 
     def _surrender_body(self) -> None:
-        """Tell the story, if the body of what is handed over broke while it was read: it is not asked for again.
+        """Tell the story, if the body of what is handed over broke while it was read: it is not
+        asked for again.
 
         Who gets the response meets the error where the body breaks, as without us.
         """
@@ -263,14 +285,19 @@ class Exchange(CallExchange):
                 raise error
 
     def _is_resumable(self, response: Any) -> bool:
-        """May its body be gone on with if it breaks, as far as that is known without looking closer?"""
+        """May its body be gone on with if it breaks, as far as that is known without looking
+        closer?
+        """
         stream = response.stream
         return (
             self.transport._resume
             and self.request.method == "GET"
             and response.status_code in (200, 206)
             and self.call.policy is not OFF
-            and (self.ahead is LATE or (self.ahead is None and type(stream) not in self.transport._ready))
+            and (
+                self.ahead is LATE
+                or (self.ahead is None and type(stream) not in self.transport._ready)
+            )
         )
 
     def _take_up(self, response: Any) -> Part:
@@ -288,13 +315,19 @@ class Exchange(CallExchange):
         return error
 
     def _bare_response(self, status: int, trail: Trail) -> Any:
-        return self.transport._library.module.Response(status, request=self.request, extensions={SETTING: trail})
+        return self.transport._library.module.Response(
+            status, request=self.request, extensions={SETTING: trail}
+        )
 
     def _status_error(self, response: Any, body: bytes | None) -> Exception:
         """The library's own error for a status, with a response that can still be looked at."""
         module = self.transport._library.module
         if body is not None:
-            extensions = {name: value for name, value in response.extensions.items() if name != "network_stream"}
+            extensions = {
+                name: value
+                for name, value in response.extensions.items()
+                if name != "network_stream"
+            }
             response = module.Response(
                 response.status_code,
                 headers=response.headers,
@@ -311,7 +344,9 @@ class Exchange(CallExchange):
         # ``retry_if`` flagged a status that the library does not take for an error.
         return self._told(  # type: ignore[no-any-return]
             module.HTTPStatusError(
-                f"'{response.status_code}' was refused by retry_if", request=self.request, response=response
+                f"'{response.status_code}' was refused by retry_if",
+                request=self.request,
+                response=response,
             )
         )
 
@@ -336,7 +371,9 @@ class SyncExchange(Exchange):
                 raise self._refuse_second_reading(error) from None
         missing = self._missing(response)
         if missing > 0:
-            outcome = prefetch(self.transport, self.outgoing, response, missing, self.call.deadline_at)
+            outcome = prefetch(
+                self.transport, self.outgoing, response, missing, self.call.deadline_at
+            )
             self.note_ahead(outcome)
         return response
 
@@ -361,7 +398,9 @@ class SyncExchange(Exchange):
         try:
             if wanted or is_worth_draining(response, self.lines):
                 body = []
-                drain = LoweredTimeout(self.outgoing.extensions, self.transport._now, self.call.deadline_at)
+                drain = LoweredTimeout(
+                    self.outgoing.extensions, self.transport._now, self.call.deadline_at
+                )
                 try:
                     for chunk in response.stream:
                         body.append(chunk)
@@ -390,7 +429,9 @@ class SyncExchange(Exchange):
         if self._is_resumable(response):
             response.stream = library.resuming(response.stream, answer_of(response), self)
         if self._is_bounded():
-            response.stream = library.bounded(response.stream, self.timeouts, self._deadline_exceeded)
+            response.stream = library.bounded(
+                response.stream, self.timeouts, self._deadline_exceeded
+            )
         return response
 
     def _hand_over_rest(self, response: Any) -> Any:
@@ -445,7 +486,9 @@ class AsyncExchange(Exchange):
     async def _read_ahead(self, response: Any) -> None:
         missing = self._missing(response)
         if missing > 0:
-            outcome = await aprefetch(self.transport, self.outgoing, response, missing, self.call.deadline_at)
+            outcome = await aprefetch(
+                self.transport, self.outgoing, response, missing, self.call.deadline_at
+            )
             self.note_ahead(outcome)
 
     async def _call_hook(self, hooked: tuple[Any, int]) -> None:
@@ -471,12 +514,15 @@ class AsyncExchange(Exchange):
         try:
             if wanted or is_worth_draining(response, self.lines):
                 body = []
-                drain = LoweredTimeout(self.outgoing.extensions, self.transport._now, self.call.deadline_at)
+                drain = LoweredTimeout(
+                    self.outgoing.extensions, self.transport._now, self.call.deadline_at
+                )
                 try:
                     async for chunk in response.stream:
                         body.append(chunk)
                         if not drain.goes_on(len(chunk)):
-                            # Ends the loop by an error: generators left in the middle are never closed.
+                            # Ends the loop by an error: generators left in the middle are never
+                            # closed.
                             await response.aclose()
                             if drain.is_hopeless():
                                 body = None
@@ -503,7 +549,9 @@ class AsyncExchange(Exchange):
         if self._is_resumable(response):
             response.stream = library.async_resuming(response.stream, answer_of(response), self)
         if self._is_bounded():
-            response.stream = library.async_bounded(response.stream, self.timeouts, self._deadline_exceeded)
+            response.stream = library.async_bounded(
+                response.stream, self.timeouts, self._deadline_exceeded
+            )
         return response
 
     async def _hand_over_rest(self, response: Any) -> Any:

@@ -1,11 +1,12 @@
 """Pools of the httpx family: slots that httpcore 1.0.9 has lost. Floor: acts.
 
-When a request gives up queueing in the moment in which the pool makes a connection for it, the connection
-is never begun and stays in the pool for good, neither idle nor closed: after a few rounds of calls that
-end together, at a shared deadline, every slot is dead. httpcore2 drops such connections by itself.
+When a request gives up queueing in the moment in which the pool makes a connection for it, the
+connection is never begun and stays in the pool for good, neither idle nor closed: after a few
+rounds of calls that end together, at a shared deadline, every slot is dead. httpcore2 drops such
+connections by itself.
 
-Private attributes relied on, each checked by tests/adapters/test_private_attributes.py; without them the
-library's behaviour is left as it is.
+Private attributes relied on, each checked by tests/adapters/test_private_attributes.py; without
+them the library's behaviour is left as it is.
 """
 
 from __future__ import annotations

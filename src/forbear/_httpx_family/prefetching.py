@@ -1,20 +1,22 @@
-"""Prefetching: a small body is read inside the loop, so that a broken one is a failure like any other. Floor: acts.
+"""Prefetching: a small body is read inside the loop, so that a broken one is a failure like any
+other. Floor: acts.
 
-Only where the length is known and nothing is gained by having the beginning early, and for a quarter of a
-second at most: then what was read is handed over, and the live stream behind it.
+Only where the length is known and nothing is gained by having the beginning early, and for a
+quarter of a second at most: then what was read is handed over, and the live stream behind it.
 
-On HTTP/1.1 nothing is taken out of the library's stream. A read that is begun there cannot be given up, since
-httpcore closes the connection when one times out; so the bytes are read from the connection's own network stream
-under a time limit of ours, and put where httpcore would have put them: into h11's buffer. When all are there the
-body cannot break any more, and when time or a cancellation ends the wait nothing is lost.
+On HTTP/1.1 nothing is taken out of the library's stream. A read that is begun there cannot be given
+up, since httpcore closes the connection when one times out; so the bytes are read from the
+connection's own network stream under a time limit of ours, and put where httpcore would have put
+them: into h11's buffer. When all are there the body cannot break any more, and when time or a
+cancellation ends the wait nothing is lost.
 
-HTTP/2 streams share their connection, where the next bytes may be for any of them. Those, and streams of
-transports that cannot be seen into, are read through and handed over anew; there the library's own read timeout
-bounds each read, and the clock is looked at in between.
+HTTP/2 streams share their connection, where the next bytes may be for any of them. Those, and
+streams of transports that cannot be seen into, are read through and handed over anew; there the
+library's own read timeout bounds each read, and the clock is looked at in between.
 
-Private attributes relied on, each checked by tests/adapters/test_private_attributes.py: ``_list`` of Headers;
-``_httpcore_stream`` of ResponseStream, ``_stream`` of that, ``_connection`` of that, of which ``_h11_state`` and
-``_network_stream``. Without them a stream is one that cannot be seen into.
+Private attributes relied on, each checked by tests/adapters/test_private_attributes.py: ``_list``
+of Headers; ``_httpcore_stream`` of ResponseStream, ``_stream`` of that, ``_connection`` of that, of
+which ``_h11_state`` and ``_network_stream``. Without them a stream is one that cannot be seen into.
 """
 
 from __future__ import annotations
@@ -29,7 +31,16 @@ if TYPE_CHECKING:
 
     Outcome: TypeAlias = Literal["whole", "late", "broken"] | Exception
 
-__all__ = ["LATE", "WHOLE", "AsyncPrefetched", "Places", "Prefetched", "aprefetch", "prefetch", "unread"]
+__all__ = [
+    "LATE",
+    "WHOLE",
+    "AsyncPrefetched",
+    "Places",
+    "Prefetched",
+    "aprefetch",
+    "prefetch",
+    "unread",
+]
 
 # What comes of reading ahead, if it is not the exception that broke the body.
 WHOLE: Literal["whole"] = "whole"
@@ -40,14 +51,19 @@ SECONDS = 0.25  # longest that a body delays the hand-over of its head; a busy s
 READ_BYTES = 65_536  # as httpcore reads
 LENGTH, TYPE, CODING = b"content-length", b"content-type", b"transfer-encoding"
 LONGEST = 9  # digits of a length, more than any that is read ahead
-ENDLESS = (b"text/event-stream", b"multipart/x-mixed-replace")  # of which each part is wanted when it comes
+ENDLESS = (
+    b"text/event-stream",
+    b"multipart/x-mixed-replace",
+)  # of which each part is wanted when it comes
 INITIALS = frozenset({b"t", b"T", b"m", b"M"})  # of those
 BODILESS_METHODS = frozenset({"HEAD", "CONNECT"})
 BODILESS_STATUSES = frozenset({101, 204, 304})
 
 
 class Places:
-    """Where two lines stood among the headers of the answer before: mostly they stand there again."""
+    """Where two lines stood among the headers of the answer before: mostly they stand there
+    again.
+    """
 
     __slots__ = ("length", "type")
 
@@ -56,9 +72,11 @@ class Places:
 
 
 def unread(transport: Any, request: Any, response: Any) -> int:
-    """How many octets of the body to wait for: 0 if it came whole with its head, -1 if it is not to be read ahead.
+    """How many octets of the body to wait for: 0 if it came whole with its head, -1 if it is not to
+    be read ahead.
 
-    Every call that succeeds at once is asked, so this is written for speed: ``raw`` would make a new list of the
+    Every call that succeeds at once is asked, so this is written for speed: ``raw`` would make a
+        new list of the
     lines, at the price of all the rest, and each look at a line that is not wanted counts.
     """
     try:
@@ -91,7 +109,11 @@ def unread(transport: Any, request: Any, response: Any) -> int:
     if kind[:1] in INITIALS and kind.lower().startswith(ENDLESS):
         return -1
     length = int(digits)
-    if length > transport._prefetch or request.method in BODILESS_METHODS or response.status_code in BODILESS_STATUSES:
+    if (
+        length > transport._prefetch
+        or request.method in BODILESS_METHODS
+        or response.status_code in BODILESS_STATUSES
+    ):
         return -1
     if response.is_closed or response.is_stream_consumed:  # a transport below has read it
         return -1
@@ -105,7 +127,9 @@ def unread(transport: Any, request: Any, response: Any) -> int:
 
 
 def unless_chunked(length: int, lines: Any) -> int:
-    """Beside Transfer-Encoding a length is none (RFC 9112 section 6.3): it would be waited for in vain."""
+    """Beside Transfer-Encoding a length is none (RFC 9112 section 6.3): it would be waited for in
+    vain.
+    """
     return -1 if any(line[1] == CODING for line in lines) else length
 
 
@@ -142,7 +166,9 @@ class Prefetched(Ahead):
 
 
 class AsyncPrefetched(Ahead):
-    """Of an asynchronous response. No generator: trio complains of those that are left in the middle."""
+    """Of an asynchronous response. No generator: trio complains of those that are left in the
+    middle.
+    """
 
     _place = 0
 
@@ -164,7 +190,9 @@ class AsyncPrefetched(Ahead):
         await self.stream.aclose()
 
 
-def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
+def prefetch(
+    transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf
+) -> Outcome:
     """Wait for so many octets of the body as far as time allows; return what came of it."""
     stream = response.stream
     ahead = transport._library.prefetched()
@@ -200,7 +228,9 @@ def prefetch(transport: Any, request: Any, response: Any, missing: int, deadline
     return WHOLE
 
 
-async def aprefetch(transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf) -> Outcome:
+async def aprefetch(
+    transport: Any, request: Any, response: Any, missing: int, deadline_at: float = inf
+) -> Outcome:
     """Wait for so many octets of the body as far as time allows; return what came of it."""
     stream = response.stream
     ahead = transport._library.async_prefetched()
@@ -243,16 +273,24 @@ async def aprefetch(transport: Any, request: Any, response: Any, missing: int, d
 
 
 def connection_below(stream: Any) -> Any:
-    """The HTTP/1.1 connection that a body comes from; None if it is another one, or cannot be seen."""
+    """The HTTP/1.1 connection that a body comes from; None if it is another one, or cannot be
+    seen.
+    """
     below = getattr(stream, "_httpcore_stream", None)
     connection = getattr(getattr(below, "_stream", None), "_connection", None)
-    if hasattr(getattr(connection, "_h11_state", None), "trailing_data") and hasattr(connection, "_network_stream"):
+    if hasattr(getattr(connection, "_h11_state", None), "trailing_data") and hasattr(
+        connection, "_network_stream"
+    ):
         return connection
     return None
 
 
-def fill(connection: Any, request: Any, missing: int, now: Callable[[], float], deadline_at: float) -> Outcome:
-    """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what broke it."""
+def fill(
+    connection: Any, request: Any, missing: int, now: Callable[[], float], deadline_at: float
+) -> Outcome:
+    """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what
+    broke it.
+    """
     until = min(now() + SECONDS, deadline_at)
     while missing > 0:
         left = until - now()
@@ -270,8 +308,12 @@ def fill(connection: Any, request: Any, missing: int, now: Callable[[], float], 
     return WHOLE
 
 
-async def afill(connection: Any, request: Any, missing: int, now: Callable[[], float], deadline_at: float) -> Outcome:
-    """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what broke it."""
+async def afill(
+    connection: Any, request: Any, missing: int, now: Callable[[], float], deadline_at: float
+) -> Outcome:
+    """Let h11 have the whole body; BROKEN says that the stream shall be read through, to meet what
+    broke it.
+    """
     until = min(now() + SECONDS, deadline_at)
     while missing > 0:
         left = until - now()
@@ -290,8 +332,11 @@ async def afill(connection: Any, request: Any, missing: int, now: Callable[[], f
 
 
 def limit(request: Any, left: float) -> tuple[float, bool]:
-    """Seconds to wait for bytes; True if that is our limit, not the one that the client has set for its reads."""
-    # Not what a ``Timeouts`` makes of it: the deadline is in ``left`` already, and ends nothing here.
+    """Seconds to wait for bytes; True if that is our limit, not the one that the client has set for
+    its reads.
+    """
+    # Not what a ``Timeouts`` makes of it: the deadline is in ``left`` already, and ends nothing
+    # here.
     timeouts = request.extensions.get("timeout") or {}
     configured = dict.get(timeouts, "read") if isinstance(timeouts, dict) else timeouts.get("read")
     return (left, True) if configured is None or left <= configured else (configured, False)
@@ -302,7 +347,9 @@ def is_timeout(error: Exception) -> bool:
 
 
 def broken(connection: Any, error: Exception) -> Outcome:
-    """Let httpcore meet the error where it would have read itself, and make of it what it always does."""
+    """Let httpcore meet the error where it would have read itself, and make of it what it always
+    does.
+    """
     connection._network_stream = Failing(connection._network_stream, error)
     return BROKEN
 

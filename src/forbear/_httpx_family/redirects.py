@@ -1,7 +1,8 @@
 """Redirects: what the hops of one redirected call share. Floor: acts.
 
-The client follows a redirect with a new request to the transport, and copies the extensions of the old
-one into it. One object in there keeps the retries used, the deadline and the generated key together.
+The client follows a redirect with a new request to the transport, and copies the extensions of the
+old one into it. One object in there keeps the retries used, the deadline and the generated key
+together.
 """
 
 from __future__ import annotations

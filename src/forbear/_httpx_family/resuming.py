@@ -1,9 +1,10 @@
-"""Resuming: a body that breaks after it was handed over is gone on with by further requests. Floor: acts.
+"""Resuming: a body that breaks after it was handed over is gone on with by further requests. Floor:
+acts.
 
-Sits at the level of raw octets, below the library's decoder, and looks at no header until something breaks.
-What may be resumed and what fits is core/resume.py's to say; whether, when and under which limits is the
-call's, which goes on being driven as before: budget, breaker, deadline, hints, events and hooks apply.
-What does not come surfaces as the error that broke the body.
+Sits at the level of raw octets, below the library's decoder, and looks at no header until something
+breaks. What may be resumed and what fits is core/resume.py's to say; whether, when and under which
+limits is the call's, which goes on being driven as before: budget, breaker, deadline, hints, events
+and hooks apply. What does not come surfaces as the error that broke the body.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class Body:
 
     Args:
         stream: The live one; no other is held, nor its connection.
-        answer: Status, headers and extensions of the response whose body it is; not that itself, which holds this.
-        source: The exchange that got the response; or what to make one of for a response that went through the
-            door: transport, request, scope and the instant at which the call began.
+        answer: Status, headers and extensions of the response whose body it is; not that itself,
+            which holds this.
+        source: The exchange that got the response; or what to make one of for a response that went
+            through the door: transport, request, scope and the instant at which the call began.
     """
 
     # Most bodies never break; what they do not need stands here once.
@@ -100,7 +102,9 @@ class Body:
         if download.missing(self._received) == 0:
             self._ends_at = None
             return False
-        exchange.resume(download, error, self._received, progressed=self._received > self._resumed_at)
+        exchange.resume(
+            download, error, self._received, progressed=self._received > self._resumed_at
+        )
         self._resumed_at = self._received
         return True
 
@@ -175,7 +179,9 @@ class Resuming(Body):
 
 
 class AsyncResuming(Body):
-    """Of an asynchronous response. No generator: trio complains of those that are left in the middle."""
+    """Of an asynchronous response. No generator: trio complains of those that are left in the
+    middle.
+    """
 
     def __aiter__(self) -> Self:
         self._chunks = self._stream.__aiter__()

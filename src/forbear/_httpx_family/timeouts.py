@@ -1,9 +1,10 @@
-"""Timeouts of the httpx family: a call's deadline reaches the library as its own timeouts. Floor: acts.
+"""Timeouts of the httpx family: a call's deadline reaches the library as its own timeouts. Floor:
+acts.
 
-httpcore asks ``extensions["timeout"].get(phase)`` at the start of each phase, so pool, connect, write
-and read end by themselves, with the right class of exception and the connection handled by the one who
-owns it. A cancel scope alone, cutting through from outside, loses httpcore 1.0.9's pool slot for good
-when it cancels a queued request.
+httpcore asks ``extensions["timeout"].get(phase)`` at the start of each phase, so pool, connect,
+write and read end by themselves, with the right class of exception and the connection handled by
+the one who owns it. A cancel scope alone, cutting through from outside, loses httpcore 1.0.9's pool
+slot for good when it cancels a queued request.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ __all__ = ["AsyncBounded", "Bounded", "LoweredTimeout", "Timeouts"]
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
 EARLY = 0.05  # seconds; a timeout that ends this long before the deadline was not shortened by it in effect
 BACKSTOP = 0.05  # seconds behind the deadline at which asynchronous code is cut off from outside
-# Draining a failed response lets its connection be used again, which saves a round trip or three; a body
-# of more bytes or seconds than these costs more than that.
+# Draining a failed response lets its connection be used again, which saves a round trip or three; a
+# body of more bytes or seconds than these costs more than that.
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.25
 PHASE_OF = {
@@ -37,7 +38,8 @@ PHASE_OF = {
 class Timeouts(dict[str, Any]):
     """An attempt's own copy of ``extensions["timeout"]``, which knows the time.
 
-    ``get(phase)`` is the least of what the client configured, ``attempt_timeout`` and the time left.
+    ``get(phase)`` is the least of what the client configured, ``attempt_timeout`` and the time
+    left.
     """
 
     __slots__ = ("_deadline_at", "_now", "_own", "_shortened")
@@ -92,21 +94,26 @@ class Timeouts(dict[str, Any]):
         return self.left() <= EARLY
 
     def reopen(self, deadline_at: float = inf) -> None:
-        """Hand-over: what the caller streams has its own timeouts, bounded by ``forbear.deadline`` only."""
+        """Hand-over: what the caller streams has its own timeouts, bounded by ``forbear.deadline``
+        only.
+        """
         self._deadline_at = deadline_at
         self.clear()
         self.update(self._own)
 
 
 class LoweredTimeout:
-    """For draining a failed response: the library's own read timeout is lowered, and put back by ``end``.
+    """For draining a failed response: the library's own read timeout is lowered, and put back by
+    ``end``.
 
     httpcore asks the request's extensions for the read timeout when the body is begun.
     """
 
     __slots__ = ("_extensions", "_now", "_room", "_saved", "_until")
 
-    def __init__(self, extensions: dict[str, Any], now: Callable[[], float], deadline_at: float) -> None:
+    def __init__(
+        self, extensions: dict[str, Any], now: Callable[[], float], deadline_at: float
+    ) -> None:
         started_at = now()
         # Half for the reads that are begun in time, half for the last of them.
         half = DRAIN_SECONDS / 2
@@ -138,7 +145,9 @@ class LoweredTimeout:
 class Bounding:
     """A response body under ``forbear.deadline``: its timeouts become DeadlineExceeded."""
 
-    def __init__(self, stream: Any, timeouts: Timeouts, exceeded: Callable[[str], Exception]) -> None:
+    def __init__(
+        self, stream: Any, timeouts: Timeouts, exceeded: Callable[[str], Exception]
+    ) -> None:
         self._stream = stream
         self._timeouts = timeouts
         self._exceeded = exceeded
@@ -152,8 +161,8 @@ class Bounding:
 class Bounded(Bounding):
     """Of a synchronous response.
 
-    The library asks for a body's read timeout once, when it begins: a peer that stalls later is noticed at
-    the latest when as much time has passed again.
+    The library asks for a body's read timeout once, when it begins: a peer that stalls later is
+    noticed at the latest when as much time has passed again.
     """
 
     def __iter__(self) -> Iterator[bytes]:
@@ -182,7 +191,9 @@ class AsyncBounded(Bounding):
         chunks = self._stream.__aiter__()
         while True:
             chunk: bytes | None = None
-            with anyio.CancelScope(deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP):
+            with anyio.CancelScope(
+                deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP
+            ):
                 try:
                     chunk = await chunks.__anext__()
                 except StopAsyncIteration:

@@ -1,8 +1,8 @@
 """Transports: the door. Floor: acts.
 
-``SyncRetrying`` and ``AsyncRetrying`` are the bodies of ``RetryTransport`` and ``AsyncRetryTransport``. A
-first attempt that succeeds goes through the door at the top of ``handle_request`` and leaves no trace;
-everything else becomes an exchange.
+``SyncRetrying`` and ``AsyncRetrying`` are the bodies of ``RetryTransport`` and
+``AsyncRetryTransport``. A first attempt that succeeds goes through the door at the top of
+``handle_request`` and leaves no trace; everything else becomes an exchange.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ current = CURRENT.get
 class Library(Dialect):
     """One library of the family: its classes, which are not shared with the other."""
 
-    def __init__(self, module: Any, *, circuit_open_error: type[Any], deadline_exceeded: type[Any]) -> None:
-        self.name = module.HTTPError.__module__.partition(".")[0]  # sees through an alias of one for the other
+    def __init__(
+        self, module: Any, *, circuit_open_error: type[Any], deadline_exceeded: type[Any]
+    ) -> None:
+        self.name = module.HTTPError.__module__.partition(".")[
+            0
+        ]  # sees through an alias of one for the other
         self.module = module
         self.roots = (self.name, self.name.replace("httpx", "httpcore"))
         self.byte_stream: type[Any] = module.ByteStream
@@ -44,7 +48,9 @@ class Library(Dialect):
         self.guard: Any = None
 
     def load(self) -> None:
-        """Combine our streams with the library's own base classes, on which it insists. Idempotent."""
+        """Combine our streams with the library's own base classes, on which it insists.
+        Idempotent.
+        """
         if self.guard is None:
             from .bodies import AsyncBodyGuard, BodyGuard
             from .prefetching import AsyncPrefetched, Prefetched
@@ -56,12 +62,22 @@ class Library(Dialect):
             self.bounded: Any = type("BoundedStream", (Bounded, sync), {})
             self.async_bounded: Any = type("AsyncBoundedStream", (AsyncBounded, asynchronous), {})
             self.prefetched: Any = type("PrefetchedStream", (Prefetched, sync), {})
-            self.async_prefetched: Any = type("AsyncPrefetchedStream", (AsyncPrefetched, asynchronous), {})
+            self.async_prefetched: Any = type(
+                "AsyncPrefetchedStream", (AsyncPrefetched, asynchronous), {}
+            )
             self.resuming: Any = type("ResumingStream", (Resuming, sync), {})
-            self.async_resuming: Any = type("AsyncResumingStream", (AsyncResuming, asynchronous), {})
+            self.async_resuming: Any = type(
+                "AsyncResumingStream", (AsyncResuming, asynchronous), {}
+            )
             # Streams that are left as they are: read, or looked after by a forbear below.
             self.ready = frozenset(
-                (self.byte_stream, self.prefetched, self.async_prefetched, self.resuming, self.async_resuming)
+                (
+                    self.byte_stream,
+                    self.prefetched,
+                    self.async_prefetched,
+                    self.resuming,
+                    self.async_resuming,
+                )
             )
             self.guard = type("GuardedBody", (BodyGuard, sync), {})
 
@@ -147,7 +163,9 @@ class FamilyRetrying(Retrying):
         return f"<{type(self).__module__}.{type(self).__name__} {self._strategy!r} over {type(self._inner).__name__}>"
 
     def _token(self, request: Any, now: float) -> RetryToken | None:
-        """Begin a call that only the strategy concerns: some origin is unwell. None: it is for an exchange."""
+        """Begin a call that only the strategy concerns: some origin is unwell. None: it is for an
+        exchange.
+        """
         if (
             self._special
             or ((scope := current()) is not None and not scope.asks_nothing)
@@ -174,13 +192,17 @@ class FamilyRetrying(Retrying):
         """End a call that went through the door with a token, and well."""
         self._settle(token, self._strategy.record_success)
         if self._notices.hears_calls:
-            self._notices.plain(request.method, self._origin_of(request.url), status, self._now() - started_at)
+            self._notices.plain(
+                request.method, self._origin_of(request.url), status, self._now() - started_at
+            )
 
     def _dropped(self, token: RetryToken, request: Any, started_at: float) -> None:
         """End one that was cancelled in the door."""
         self._settle(token, self._strategy.release)
         if self._notices.hears_calls:
-            self._notices.plain(request.method, self._origin_of(request.url), None, self._now() - started_at)
+            self._notices.plain(
+                request.method, self._origin_of(request.url), None, self._now() - started_at
+            )
 
     def _settle(self, token: RetryToken, ask: Callable[[RetryToken, float], None]) -> None:
         """End a token; what a strategy raises here must not cost the response."""
@@ -213,10 +235,16 @@ class SyncRetrying(FamilyRetrying):
         try:
             response = self._inner.handle_request(request)
             broke = None
-            if self._looks_at_bodies and response.status_code < 300 and type(response.stream) not in self._ready:
+            if (
+                self._looks_at_bodies
+                and response.status_code < 300
+                and type(response.stream) not in self._ready
+            ):
                 missing = unread(self, request, response) if self._prefetch else -1
                 if missing != 0:
-                    broke = self._receive(request, response, missing, (self, request, scope, started_at))
+                    broke = self._receive(
+                        request, response, missing, (self, request, scope, started_at)
+                    )
         except Exception as error:
             exchange = self._exchange(self, request, started_at)
             exchange.first_error = error
@@ -239,7 +267,9 @@ class SyncRetrying(FamilyRetrying):
         return exchange.run()
 
     def _receive(self, request: Any, response: Any, missing: int, call: Any) -> Exception | None:
-        """Wait for the rest of a small body, let any other resume; return what broke it meanwhile."""
+        """Wait for the rest of a small body, let any other resume; return what broke it
+        meanwhile.
+        """
         if missing > 0:
             outcome = prefetch(self, request, response, missing)
             if outcome is WHOLE:
@@ -287,10 +317,16 @@ class AsyncRetrying(FamilyRetrying):
         try:
             response = await self._inner.handle_async_request(request)
             broke = None
-            if self._looks_at_bodies and response.status_code < 300 and type(response.stream) not in self._ready:
+            if (
+                self._looks_at_bodies
+                and response.status_code < 300
+                and type(response.stream) not in self._ready
+            ):
                 missing = unread(self, request, response) if self._prefetch else -1
                 if missing != 0:
-                    broke = await self._receive(request, response, missing, (self, request, scope, started_at))
+                    broke = await self._receive(
+                        request, response, missing, (self, request, scope, started_at)
+                    )
         except Exception as error:
             exchange = self._exchange(self, request, started_at)
             exchange.first_error = error
@@ -312,8 +348,12 @@ class AsyncRetrying(FamilyRetrying):
         exchange.call.sent(token)
         return await exchange.run()
 
-    async def _receive(self, request: Any, response: Any, missing: int, call: Any) -> Exception | None:
-        """Wait for the rest of a small body, let any other resume; return what broke it meanwhile."""
+    async def _receive(
+        self, request: Any, response: Any, missing: int, call: Any
+    ) -> Exception | None:
+        """Wait for the rest of a small body, let any other resume; return what broke it
+        meanwhile.
+        """
         if missing > 0:
             outcome = await aprefetch(self, request, response, missing)
             if outcome is WHOLE:
@@ -321,7 +361,9 @@ class AsyncRetrying(FamilyRetrying):
             if isinstance(outcome, Exception):
                 return outcome
         if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            response.stream = self._library.async_resuming(response.stream, answer_of(response), call)
+            response.stream = self._library.async_resuming(
+                response.stream, answer_of(response), call
+            )
         return None
 
     async def aclose(self) -> None:

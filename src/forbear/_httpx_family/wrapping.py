@@ -56,7 +56,14 @@ def warn_of_lost_proxy(wrapper: str, library: str) -> None:
     """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
     import os
 
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
         if os.environ.get(name):
             warnings.warn(
                 f"{name} is set, but {library} ignores it when transport= is given; to keep proxies, TLS and limits use"
@@ -83,7 +90,9 @@ def wrap_client(
     else:
         raise TypeError(wrong_client(library, client))
     if any(is_ours(transport) for transport in transports_of(client)):
-        raise ValueError("this client is wrapped already; call unwrap(client) first to change its policy")
+        raise ValueError(
+            "this client is wrapped already; call unwrap(client) first to change its policy"
+        )
     named: dict[str, Any] = dict(options)
     if policy is not None:
         named["policy"] = policy
@@ -139,7 +148,9 @@ def wrong_client(library: Library, client: Any) -> str:
     other = "httpx2" if library.name == "httpx" else "httpx"
     if any(cls.__module__.partition(".")[0] == other for cls in type(client).__mro__):
         return f"this is a client of {other}: use forbear.{other}.wrap"
-    inside = getattr(client, "_client", None)  # of openai, anthropic and other SDKs made by Stainless
+    inside = getattr(
+        client, "_client", None
+    )  # of openai, anthropic and other SDKs made by Stainless
     if any(cls.__name__ in ("Client", "AsyncClient") for cls in type(inside).__mro__):
         name = next(
             cls.__module__.partition(".")[0]

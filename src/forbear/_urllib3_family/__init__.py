@@ -9,6 +9,6 @@
 | splicing.py | a streamed body that goes on on another connection |
 | framing.py | where in a chunked body its reader stands |
 
-forbear/requests.py and forbear/urllib3.py combine that with their library's own classes; requests raises its
-own, around those of urllib3.
+forbear/requests.py and forbear/urllib3.py combine that with their library's own classes; requests
+raises its own, around those of urllib3.
 """

@@ -1,8 +1,9 @@
-"""Bodies of the urllib3 family: which can be sent again, and a guard around those that cannot. Floor: acts.
+"""Bodies of the urllib3 family: which can be sent again, and a guard around those that cannot.
+Floor: acts.
 
-requests hands its body to urllib3 as it is, so one set of rules serves both: bytes and text repeat, a file is
-put back to where it stood, what iterates anew is iterated again, and anything else is read once; from then on
-only what ``body_buffer`` kept is sent again.
+requests hands its body to urllib3 as it is, so one set of rules serves both: bytes and text repeat,
+a file is put back to where it stood, what iterates anew is iterated again, and anything else is
+read once; from then on only what ``body_buffer`` kept is sent again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Body(Readings):
             buffer_limit=buffer_limit,
         )
         if self._start is not None:
-            self.outgoing: Any = body  # http.client looks at files itself: at text ones, for instance
+            self.outgoing: Any = (
+                body  # http.client looks at files itself: at text ones, for instance
+            )
         else:
             self.outgoing = Reader(self) if hasattr(body, "read") else Chunks(self)
         if getattr(body, "gi_frame", body) is None:
@@ -66,7 +69,9 @@ class Body(Readings):
             try:
                 self.source.seek(self._start)
             except (OSError, ValueError) as error:  # closed, or it lied about being seekable
-                raise ConsumedBody(f"its file cannot be put back ({type(error).__name__})") from None
+                raise ConsumedBody(
+                    f"its file cannot be put back ({type(error).__name__})"
+                ) from None
         elif isinstance(self.outgoing, Reader):
             self.outgoing.restart()
 
@@ -86,7 +91,9 @@ class Reader:
     def read(self, size: int = -1) -> Any:
         body = self._body
         if self._is_over:
-            raise ConsumedBody("it was read to its end")  # another pass, by an authentication handler for instance
+            raise ConsumedBody(
+                "it was read to its end"
+            )  # another pass, by an authentication handler for instance
         if self._kept is None:
             self._kept = body._begin()[::-1]
         if self._kept:

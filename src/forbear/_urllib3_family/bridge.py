@@ -1,12 +1,14 @@
-"""Bridge: a urllib3 ``Retry`` that decides as forbear does, for libraries that take nothing else. Floor: acts.
+"""Bridge: a urllib3 ``Retry`` that decides as forbear does, for libraries that take nothing else.
+Floor: acts.
 
-urllib3 asks a Retry three things: ``is_retry`` (is this status worth a look?), ``increment`` (what now?
-return the Retry of the next attempt, or raise) and ``sleep``. It tells it of nothing else, so a call begins
-here with its first failure. The object the user made is a template and never changes; ``increment`` returns
-a copy that carries the call.
+urllib3 asks a Retry three things: ``is_retry`` (is this status worth a look?), ``increment`` (what
+now? return the Retry of the next attempt, or raise) and ``sleep``. It tells it of nothing else, so
+a call begins here with its first failure. The object the user made is a template and never changes;
+``increment`` returns a copy that carries the call.
 
-Whatever ``is_retry`` lets pass comes back through ``increment``, which alone sees the headers. To hand a
-response over it raises MaxRetryError, and urllib3 returns the response because ``raise_on_status`` is False.
+Whatever ``is_retry`` lets pass comes back through ``increment``, which alone sees the headers. To
+hand a response over it raises MaxRetryError, and urllib3 returns the response because
+``raise_on_status`` is False.
 """
 
 from __future__ import annotations
@@ -56,44 +58,52 @@ REDIRECTS = 10  # as many as urllib3's own Retry() follows
 
 
 class Retry(util.Retry):
-    """A ``urllib3.util.Retry`` for libraries that take nothing else: PyGithub, kubernetes, HTTPAdapter.
+    """A ``urllib3.util.Retry`` for libraries that take nothing else: PyGithub, kubernetes,
+    HTTPAdapter.
 
-    ``urllib3.PoolManager(retries=Retry(policy))``. One object serves all threads and is never changed. Where
-    you can choose, take ``RetryPoolManager`` or ``forbear.requests.RetryAdapter``: they see the whole request.
+    ``urllib3.PoolManager(retries=Retry(policy))``. One object serves all threads and is never
+    changed. Where you can choose, take ``RetryPoolManager`` or ``forbear.requests.RetryAdapter``:
+    they see the whole request.
 
     A Retry sees no headers, no body and no timeout of a request, so it is stricter:
 
-    - After an answer, or an error that may have come after the request was sent, only GET, HEAD, OPTIONS and
-      TRACE are sent again; with ``bodies_replayable=True`` the other methods of the policy too (PUT, DELETE,
-      QUERY), but never POST and PATCH, since a key would be in the headers. An error that proves that nothing
-      was sent is retried for any method. A GET whose body can be read only once is taken for one without.
-    - It is told of a call when something fails: ``total_timeout`` counts from the end of the first attempt,
-      and so do the times in its record. Deadlines bound waits only, never an attempt: ``attempt_timeout`` has
-      no effect, and with ``forbear.deadline`` over nothing is sent *again*. Give the client timeouts.
+    - After an answer, or an error that may have come after the request was sent, only GET, HEAD,
+      OPTIONS and TRACE are sent again; with ``bodies_replayable=True`` the other methods of the
+      policy too (PUT, DELETE, QUERY), but never POST and PATCH, since a key would be in the
+      headers. An error that proves that nothing was sent is retried for any method. A GET whose
+      body can be read only once is taken for one without.
+    - It is told of a call when something fails: ``total_timeout`` counts from the end of the first
+      attempt, and so do the times in its record. Deadlines bound waits only, never an attempt:
+      ``attempt_timeout`` has no effect, and with ``forbear.deadline`` over nothing is sent *again*.
+      Give the client timeouts.
     - Calls that succeed make no deposits in the budget: what was spent comes back with time.
-    - It never raises for a status, also with ``on_exhausted="raise"``: the last response is handed over. For
-      an error it raises what urllib3's own Retry would raise there, with the story as a note.
-    - With ``preload_content=True`` urllib3 reads a failed answer to its end before it asks. A body that a
-      library reads after the hand-over, as requests does, is not looked after.
-    - A strategy is first asked after a failure: it cannot hold back a first attempt, so there is no ``breaker`` and
-      no ``cooldown``. One in a ``strategy`` hears of failures and stops retries, no more.
+    - It never raises for a status, also with ``on_exhausted="raise"``: the last response is handed
+      over. For an error it raises what urllib3's own Retry would raise there, with the story as a
+      note.
+    - With ``preload_content=True`` urllib3 reads a failed answer to its end before it asks. A body
+      that a library reads after the hand-over, as requests does, is not looked after.
+    - A strategy is first asked after a failure: it cannot hold back a first attempt, so there is no
+      ``breaker`` and no ``cooldown``. One in a ``strategy`` hears of failures and stops retries, no
+      more.
 
-    Redirects are urllib3's, and are counted apart from retries. Before urllib3 2.5 a PoolManager forgets its
-    own Retry at a redirect and goes on with urllib3's default; give it with the request there.
+    Redirects are urllib3's, and are counted apart from retries. Before urllib3 2.5 a PoolManager
+    forgets its own Retry at a redirect and goes on with urllib3's default; give it with the request
+    there.
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
-        bodies_replayable: Every PUT and DELETE made with this object has a body that can be sent again: bytes,
-            text, a file that can seek, or none.
-        budget: Allowance that keeps retries a small share of traffic; one of its own if not given, a
-            RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
-        strategy: A RetryStrategy in place of schedule and budget; the policy still gives statuses, methods,
-            hints and time limits.
+        bodies_replayable: Every PUT and DELETE made with this object has a body that can be sent
+            again: bytes, text, a file that can seek, or none.
+        budget: Allowance that keeps retries a small share of traffic; one of its own if not given,
+            a RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
+        strategy: A RetryStrategy in place of schedule and budget; the policy still gives statuses,
+            methods, hints and time limits.
         on_event: Callables that are told what happens, see forbear.core.events.
         name: Name of this client in events and logs.
         clock: Where time comes from; a test passes forbear.testing.FakeClock().
         random: Like random.random.
-        redirect: Redirects to follow; None: 10, as urllib3's own; False: none, their answer is handed over.
+        redirect: Redirects to follow; None: 10, as urllib3's own; False: none, their answer is
+            handed over.
         raise_on_redirect: After too many raise MaxRetryError; False: hand over the last answer.
         remove_headers_on_redirect: Headers not to be sent to another origin.
 
@@ -121,21 +131,36 @@ class Retry(util.Retry):
         remove_headers_on_redirect: Collection[str] = util.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT,
     ) -> None:
         if not isinstance(policy, RetryPolicy):
-            raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}{in_attempts(policy)}")
+            raise TypeError(
+                f"policy must be a RetryPolicy, got {shown(policy)}{in_attempts(policy)}"
+            )
         if not isinstance(bodies_replayable, bool):
-            raise TypeError(f"bodies_replayable must be True or False, got {shown(bodies_replayable)}")
+            raise TypeError(
+                f"bodies_replayable must be True or False, got {shown(bodies_replayable)}"
+            )
         if strategy is not None and budget is not OWN_BUDGET:
-            raise ValueError("give strategy= or budget=, not both: a strategy brings its own budget")
+            raise ValueError(
+                "give strategy= or budget=, not both: a strategy brings its own budget"
+            )
         if budget is OWN_BUDGET:
             budget = RetryBudget()
         elif budget is not None:
             check_budget(budget)
         if strategy is not None:
-            check_has("strategy", strategy, "acquire_initial_token", "refresh_token", "record_success", "release")
+            check_has(
+                "strategy",
+                strategy,
+                "acquire_initial_token",
+                "refresh_token",
+                "record_success",
+                "release",
+            )
         if clock is not None:
             check_has("clock", clock, "monotonic", "time", "sleep")
         if callable(on_event):
-            raise TypeError(f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]")
+            raise TypeError(
+                f"on_event must be a list of functions, got one: write on_event=[{shown(on_event)}]"
+            )
         super().__init__(
             redirect=allowed_redirects(redirect),
             raise_on_redirect=raise_on_redirect and redirect is not False,
@@ -159,12 +184,13 @@ class Retry(util.Retry):
         redirect: bool | int | None = True,
         default: util.Retry | bool | int | None = None,
     ) -> Any:
-        """Return a Retry that retries so often, for code that makes one of a caller's ``retries=3``.
+        """Return a Retry that retries so often, for code that makes one of a caller's
+        ``retries=3``.
 
         Args:
-            retries: A number, in place of the attempts of the policy; 0 sends once; False as well, and
-                neither follows redirects nor puts MaxRetryError around an error. None for the default; a
-                Retry is returned as it is.
+            retries: A number, in place of the attempts of the policy; 0 sends once; False as well,
+                and neither follows redirects nor puts MaxRetryError around an error. None for the
+                default; a Retry is returned as it is.
             redirect: False: follow no redirects.
             default: A Retry of ours, whose policy and budget are kept.
 
@@ -244,8 +270,8 @@ class Retry(util.Retry):
 
         Raises:
             MaxRetryError: There is none. urllib3 hands over the response, if there is one.
-            Exception: ``error`` itself, where urllib3's own Retry raises it: the request was sent and must
-                not be repeated.
+            Exception: ``error`` itself, where urllib3's own Retry raises it: the request was sent
+                and must not be repeated.
         """
         if error is not None:
             return self._after_error(method, url, error, _pool, _stacktrace)
@@ -293,7 +319,9 @@ class Retry(util.Retry):
         return True
 
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Seconds the response asks to stay away for; None if it does not say, or not in a way one can read."""
+        """Seconds the response asks to stay away for; None if it does not say, or not in a way one
+        can read.
+        """
         if not self.respect_retry_after_header:
             return None
         return read_hint(response.status, field_lines(response), now=self._clock.time()).delay
@@ -307,9 +335,10 @@ class Retry(util.Retry):
 
         Args:
             **kw: Of urllib3's parameters those that have a meaning here: ``redirect``,
-                ``raise_on_redirect``, ``remove_headers_on_redirect``, ``history``; ``total`` (retries that
-                are left), ``status=0`` (do not retry by status), ``status_forcelist``, ``allowed_methods``,
-                ``respect_retry_after_header``. Any other is taken only with the value it has.
+                ``raise_on_redirect``, ``remove_headers_on_redirect``, ``history``; ``total``
+                (retries that are left), ``status=0`` (do not retry by status),
+                ``status_forcelist``, ``allowed_methods``, ``respect_retry_after_header``. Any other
+                is taken only with the value it has.
 
         Raises:
             TypeError: It would ask for what a policy does not say so.
@@ -386,7 +415,11 @@ class Retry(util.Retry):
         raise told(MaxRetryError(pool, url, error), trail) from error  # type: ignore[arg-type]
 
     def _after_response(
-        self, method: str | None, url: str | None, response: BaseHTTPResponse, pool: ConnectionPool | None
+        self,
+        method: str | None,
+        url: str | None,
+        response: BaseHTTPResponse,
+        pool: ConnectionPool | None,
     ) -> Self:
         now = self._clock.monotonic()
         status = response.status
@@ -406,7 +439,9 @@ class Retry(util.Retry):
             self._notices.ignored(call, field_lines(response), verdict, now, carried.listeners)
         if isinstance(verdict, RetryAfter):
             discard(response, min(DRAIN_SECONDS, call.deadline_at - now))
-            return self._next(carried, verdict, now, RequestHistory(method, url, None, status, None))
+            return self._next(
+                carried, verdict, now, RequestHistory(method, url, None, status, None)
+            )
         carried.ended = True
         trail = call.close_trail(now)
         reason = ResponseError(ResponseError.SPECIFIC_ERROR.format(status_code=status))
@@ -428,7 +463,11 @@ class Retry(util.Retry):
         return call.after_renewal(self._clock.monotonic())
 
     def _after_redirect(
-        self, method: str | None, url: str | None, response: BaseHTTPResponse, pool: ConnectionPool | None
+        self,
+        method: str | None,
+        url: str | None,
+        response: BaseHTTPResponse,
+        pool: ConnectionPool | None,
     ) -> Self:
         """A new hop: retries and deadline go on, the origin's part begins anew."""
         carried = self._carried
@@ -447,13 +486,17 @@ class Retry(util.Retry):
         copy.redirect = left
         copy.history = (
             *self.history,
-            RequestHistory(method, url, None, response.status, response.get_redirect_location() or None),
+            RequestHistory(
+                method, url, None, response.status, response.get_redirect_location() or None
+            ),
         )
         copy._carried = carried.next_hop(now)
         discard(response, min(DRAIN_SECONDS, max(0.0, carried.deadline_at - now)))
         return copy
 
-    def _next(self, carried: Carried, verdict: RetryAfter, now: float, entry: RequestHistory) -> Self:
+    def _next(
+        self, carried: Carried, verdict: RetryAfter, now: float, entry: RequestHistory
+    ) -> Self:
         call = carried.call
         assert call is not None
         carried.delay, carried.judged_at, carried.sent = verdict.delay, now, False
@@ -483,17 +526,23 @@ class Retry(util.Retry):
 
     @property
     def _forbear_record(self) -> Trail | None:
-        """For ``record_of(response)``: the response of a call that was retried keeps its last Retry."""
+        """For ``record_of(response)``: the response of a call that was retried keeps its last
+        Retry.
+        """
         carried = self._carried
-        return carried.call.trail if carried is not None and carried.ended and carried.call is not None else None
+        return (
+            carried.call.trail
+            if carried is not None and carried.ended and carried.call is not None
+            else None
+        )
 
     # The call.
 
     def _latest(self, response: BaseHTTPResponse) -> Self:
         """The Retry that the request was sent with.
 
-        PoolManager follows redirects with the one that its caller gave it, which does not know of the
-        retries before the redirect.
+        PoolManager follows redirects with the one that its caller gave it, which does not know of
+        the retries before the redirect.
         """
         latest = getattr(response, "retries", None)
         if isinstance(latest, type(self)) and latest._carried is not None:
@@ -593,5 +642,7 @@ def allowed_redirects(redirect: object) -> int:
     if redirect is None or redirect is True:
         return REDIRECTS
     if not isinstance(redirect, int) or redirect < 0:
-        raise ValueError(f"redirect must be a number of redirects, False for none or None, got {shown(redirect)}")
+        raise ValueError(
+            f"redirect must be a number of redirects, False for none or None, got {shown(redirect)}"
+        )
     return int(redirect)

@@ -1,7 +1,7 @@
 """Carried: what one call carries from Retry to Retry. Floor: acts.
 
-urllib3 passes the Retry of the next attempt along; this is the part of it that is one call's. A redirect
-begins a new hop: retries and deadline go on, what belongs to an origin begins anew.
+urllib3 passes the Retry of the next attempt along; this is the part of it that is one call's. A
+redirect begins a new hop: retries and deadline go on, what belongs to an origin begins anew.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def begin(policy: RetryPolicy, clock: Clock, now: float) -> Carried:
 
 
 class PoolFacts(Facts):
-    """What a decision may ask of a request to a pool: its URL is a path, or whole for a forward proxy's."""
+    """What a decision may ask of a request to a pool: its URL is a path, or whole for a forward
+    proxy's.
+    """
 
     __slots__ = ()
 
@@ -122,7 +124,9 @@ class Carried:
         return self.scope is not None and self.scope.sends_once()
 
     def tell_incoming(self, verdict: GiveUp) -> None:
-        """Whoever repeats the request that is being answered would repeat all that was tried here."""
+        """Whoever repeats the request that is being answered would repeat all that was tried
+        here.
+        """
         incoming = None if self.scope is None else self.scope.incoming
         attempts = 0 if self.call is None else len(self.call.trail.entries)
         if incoming is not None and ends_outer_loops(attempts, verdict.reason):
@@ -133,7 +137,9 @@ class Carried:
         used = self.retries_used if self.call is None else self.call.attempts - 1
         return Carried(self.policy, self.scope, self.deadline_at, self.clock, self.terms, now, used)
 
-    def note_attempt(self, method: str, origin: str, url: str | None, strategy: RetryStrategy, now: float) -> Call:
+    def note_attempt(
+        self, method: str, origin: str, url: str | None, strategy: RetryStrategy, now: float
+    ) -> Call:
         """Return the call, with the attempt that has just ended noted in it."""
         call = self.call
         if call is None:
@@ -145,7 +151,9 @@ class Carried:
             if policy.methods & KEYED:
                 policy = policy.replace(methods=policy.methods - KEYED)
             facts = PoolFacts(method, origin, {}, target=url)  # a Retry sees no headers
-            call = self.call = Call(policy, facts, strategy, now=self.sent_at, deadline_at=self.deadline_at)
+            call = self.call = Call(
+                policy, facts, strategy, now=self.sent_at, deadline_at=self.deadline_at
+            )
             if self.scope is not None and not isinstance(strategy, StandardStrategy):
                 call.most_attempts = self.scope.fields.get("max_attempts", inf)
             if terms is not None:

@@ -1,12 +1,13 @@
-"""Draining: a failed answer is read to its end if that is little and quick, else closed. Floor: acts.
+"""Draining: a failed answer is read to its end if that is little and quick, else closed. Floor:
+acts.
 
-urllib3's own ``drain_conn`` reads for as long as the peer goes on sending: its read timeout bounds each
-byte, not their sum. Here one instant bounds every receive, also those that http.client makes while it
-looks for the end of a chunk's size line.
+urllib3's own ``drain_conn`` reads for as long as the peer goes on sending: its read timeout bounds
+each byte, not their sum. Here one instant bounds every receive, also those that http.client makes
+while it looks for the end of a chunk's size line.
 
-Relies on ``_fp`` of urllib3's HTTPResponse, ``fp`` of http.client's and ``_sock`` of socket.SocketIO; where
-they are not found the response is closed unread. An answer that urllib3 refuses while it makes a response of
-it is known to the frames of that error alone.
+Relies on ``_fp`` of urllib3's HTTPResponse, ``fp`` of http.client's and ``_sock`` of
+socket.SocketIO; where they are not found the response is closed unread. An answer that urllib3
+refuses while it makes a response of it is known to the frames of that error alone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["close_refused", "discard"]
 
-# Draining lets the connection be used again, which saves a round trip or three; a body of more bytes or
-# seconds than these costs more than that.
+# Draining lets the connection be used again, which saves a round trip or three; a body of more
+# bytes or seconds than these costs more than that.
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.25
 
@@ -45,12 +46,16 @@ def discard(response: BaseHTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
         return
     raw = raw_below(response)
     sock = None if raw is None else raw._sock
-    if raw is not None and is_worth_draining(response) and drain(response, raw, min(seconds, DRAIN_SECONDS)):
+    if (
+        raw is not None
+        and is_worth_draining(response)
+        and drain(response, raw, min(seconds, DRAIN_SECONDS))
+    ):
         return
     with suppress(Exception):  # it failed before: how its body ends no longer matters
         if sock is not None and response.connection is None:
-            # With release_conn=True the pool has the connection back already: with the rest of this answer
-            # still to come, it must not serve another request.
+            # With release_conn=True the pool has the connection back already: with the rest of this
+            # answer still to come, it must not serve another request.
             sock.shutdown(socket.SHUT_RDWR)
         response.close()
         response.release_conn()  # a closed one too: a pool with block=True counts them
@@ -59,7 +64,8 @@ def discard(response: BaseHTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
 def close_refused(error: BaseException) -> None:
     """Close an answer whose headers urllib3 refused: with two lengths, for instance. Never raises.
 
-    With ``Connection: close`` http.client has given the socket to that answer, and nobody else closes it.
+    With ``Connection: close`` http.client has given the socket to that answer, and nobody else
+    closes it.
     """
     for each in tree(error):
         if isinstance(each, InvalidHeader):
@@ -79,7 +85,11 @@ def is_over(response: Any) -> bool:
 def raw_below(response: Any) -> Any:
     """The SocketIO that the answer is read from, None where it is not what we know."""
     raw = getattr(getattr(response._fp, "fp", None), "raw", None)
-    return raw if isinstance(raw, socket.SocketIO) and getattr(raw, "_sock", None) is not None else None
+    return (
+        raw
+        if isinstance(raw, socket.SocketIO) and getattr(raw, "_sock", None) is not None
+        else None
+    )
 
 
 def is_worth_draining(response: Any) -> bool:

@@ -1,12 +1,14 @@
 """Errors of the urllib3 family: what each exception of requests and urllib3 means. Floor: acts.
 
-Classified by class and by the error inside, never by the text, with one exception that the rules ask for: a
-proxy's status is only in its message. Names are enough, so neither library is imported, and copies that
-others vendor (pip, botocore) are understood too. Rules S7-S10 of tests/corpus/retry_safety.json; what is
-raised where was read in requests 2.31.0 and 2.34.2, urllib3 2.0.7 and 2.8.0.
+Classified by class and by the error inside, never by the text, with one exception that the rules
+ask for: a proxy's status is only in its message. Names are enough, so neither library is imported,
+and copies that others vendor (pip, botocore) are understood too. Rules S7-S10 of
+tests/corpus/retry_safety.json; what is raised where was read in requests 2.31.0 and 2.34.2, urllib3
+2.0.7 and 2.8.0.
 
-Where the error inside stands: requests' ``args[0]``, ``MaxRetryError.reason``, ``ProxyError.original_error``,
-the last of ``ProtocolError.args``, ``SSLError.args[0]``; else ``__cause__``.
+Where the error inside stands: requests' ``args[0]``, ``MaxRetryError.reason``,
+``ProxyError.original_error``, the last of ``ProtocolError.args``, ``SSLError.args[0]``; else
+``__cause__``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ __all__ = ["classify", "tree"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
-# Class name -> what it means by itself. Looked up along the MRO, so a base stands for subclasses not named.
+# Class name -> what it means by itself. Looked up along the MRO, so a base stands for subclasses
+# not named.
 URLLIB3: dict[str, Meaning] = {
     "NewConnectionError": (K.REFUSED, UNSENT),
     "NameResolutionError": (K.DNS, UNSENT),
@@ -32,7 +35,10 @@ URLLIB3: dict[str, Meaning] = {
     "EmptyPoolError": (K.POOL, UNSENT),
     "ReadTimeoutError": (K.READ_TIMEOUT, SENT),  # or a TLS handshake or CONNECT that stalled
     "ProtocolError": (K.PROTOCOL, SENT),
-    "SSLError": (K.TLS, SENT),  # a TLS 1.3 server refuses a client's certificate after it read the request
+    "SSLError": (
+        K.TLS,
+        SENT,
+    ),  # a TLS 1.3 server refuses a client's certificate after it read the request
     "ProxyError": (K.PROXY, SENT),  # also raised after a forward proxy had read the request
     "InvalidHeader": (K.PROTOCOL, ANSWERED),
     "IncompleteRead": (K.PROTOCOL, ANSWERED),
@@ -87,22 +93,31 @@ REQUESTS: dict[str, Meaning] = {
     "UnrewindableBodyError": (K.PERMANENT, SENT),
 }
 LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS}
-VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")  # pip._vendor.urllib3.exceptions
+VENDORS = (
+    "_vendor",
+    "_vendored",
+    "vendor",
+    "vendored",
+    "packages",
+)  # pip._vendor.urllib3.exceptions
 
 # Classes that only pass on what the error inside them means.
 WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
 
-# Modules whose OSErrors come from the socket layer itself; socks: PySocks under urllib3's SOCKS proxies.
+# Modules whose OSErrors come from the socket layer itself; socks: PySocks under urllib3's SOCKS
+# proxies.
 SOCKET_LAYER = ("builtins", "socket", "ssl", "socks")
-TUNNEL_REFUSED = "Tunnel connection failed: "  # http.client: a proxy answered CONNECT, and not with 200
+TUNNEL_REFUSED = (
+    "Tunnel connection failed: "  # http.client: a proxy answered CONNECT, and not with 200
+)
 DEEPEST, MOST = 8, 16  # levels and errors looked at; a cause may be set to anything
 
 
 def classify(error: BaseException) -> Failure:
     """Say what an exception raised by a requests adapter or a urllib3 pool means.
 
-    The phase is what the classes prove. Who knows more, since the head of the answer had come when this was
-    raised, says ``Phase.ANSWERED`` instead of ``SENT``.
+    The phase is what the classes prove. Who knows more, since the head of the answer had come when
+    this was raised, says ``Phase.ANSWERED`` instead of ``SENT``.
     """
     kind, phase = meaning(error)
     if kind is not K.PERMANENT and any(map(is_certificate_error, tree(error))):
@@ -111,7 +126,9 @@ def classify(error: BaseException) -> Failure:
 
 
 def meaning(error: BaseException, depth: int = 0) -> Meaning:
-    if isinstance(error, (ForbearError, UnicodeError)):  # our own refusals; a host name that IDNA refuses
+    if isinstance(
+        error, (ForbearError, UnicodeError)
+    ):  # our own refusals; a host name that IDNA refuses
         return K.PERMANENT, UNSENT
     found = named(error)
     if found is None or depth > DEEPEST:
@@ -135,7 +152,9 @@ def meaning(error: BaseException, depth: int = 0) -> Meaning:
 
 
 def proxy_meaning(error: BaseException, depth: int) -> Meaning:
-    """Nothing was sent if the proxy was not reached or refused the tunnel; a ProxyError alone proves nothing."""
+    """Nothing was sent if the proxy was not reached or refused the tunnel; a ProxyError alone
+    proves nothing.
+    """
     for each in tree(error):
         text = each.args[0] if each.args else None
         if isinstance(text, str) and text.startswith(TUNNEL_REFUSED):
@@ -155,7 +174,9 @@ def passed_on(name: str, own: Meaning, inner: BaseException, depth: int) -> Mean
         return kind, ANSWERED
     if name == "ConnectionError":
         found = named(inner)
-        if found is not None and found[0] == "ReadTimeoutError":  # without a MaxRetryError: while the body was read
+        if (
+            found is not None and found[0] == "ReadTimeoutError"
+        ):  # without a MaxRetryError: while the body was read
             return kind, ANSWERED
     return kind, phase
 
@@ -174,7 +195,9 @@ def named(error: BaseException) -> tuple[str, Meaning] | None:
 
 
 def table_of(module: str) -> dict[str, Meaning]:
-    """The table for classes of a module: ``urllib3.exceptions``, ``requests.exceptions`` or a vendored copy."""
+    """The table for classes of a module: ``urllib3.exceptions``, ``requests.exceptions`` or a
+    vendored copy.
+    """
     package, _, last = module.rpartition(".")
     vendor, _, library = package.rpartition(".")
     if last != "exceptions" or (vendor and vendor.rpartition(".")[2] not in VENDORS):
@@ -185,9 +208,15 @@ def table_of(module: str) -> dict[str, Meaning]:
 def below(error: BaseException) -> Iterator[BaseException]:
     """The errors directly inside one, the library's own link first.
 
-    Never ``__context__``: that may be an error of the caller's, who sends this request while handling it.
+    Never ``__context__``: that may be an error of the caller's, who sends this request while
+    handling it.
     """
-    links = (getattr(error, "reason", None), getattr(error, "original_error", None), *error.args, error.__cause__)
+    links = (
+        getattr(error, "reason", None),
+        getattr(error, "original_error", None),
+        *error.args,
+        error.__cause__,
+    )
     for link in links:
         if isinstance(link, BaseException):
             yield link
@@ -213,7 +242,9 @@ def socket_meaning(error: BaseException) -> Meaning | None:
     if isinstance(error, http.client.InvalidURL):  # found before the first byte
         return K.PERMANENT, UNSENT
     if isinstance(error, OSError):
-        if isinstance(error, TimeoutError):  # the other side stopped reading; reading has a class of its own
+        if isinstance(
+            error, TimeoutError
+        ):  # the other side stopped reading; reading has a class of its own
             return K.WRITE_TIMEOUT, SENT
         if isinstance(error, ConnectionRefusedError):
             return K.REFUSED, SENT
@@ -224,7 +255,9 @@ def socket_meaning(error: BaseException) -> Meaning | None:
 
 
 def from_sockets(error: BaseException) -> bool:
-    """Aiohttp's connection errors derive from OSError too, and are raised after a request was read."""
+    """Aiohttp's connection errors derive from OSError too, and are raised after a request was
+    read.
+    """
     return isinstance(error, OSError) and type(error).__module__.partition(".")[0] in SOCKET_LAYER
 
 

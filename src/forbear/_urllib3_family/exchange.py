@@ -1,7 +1,7 @@
 """Exchange: one call's I/O with requests or urllib3. Floor: acts.
 
-Both are synchronous and give up their answer before its body was read; the two adapters add how they send and
-how an answer is read, judged and closed.
+Both are synchronous and give up their answer before its body was read; the two adapters add how
+they send and how an answer is read, judged and closed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,14 @@ class Exchange(CallExchange):
     is_body_used: bool = False  # by an earlier hop of a redirect
     least = 0  # bytes that must be missing of a body that is being resumed: its framing has promised them
 
-    def __init__(self, transport: Retrying, facts: Facts, body: Any, body_start: int | None, started_at: float) -> None:
+    def __init__(
+        self,
+        transport: Retrying,
+        facts: Facts,
+        body: Any,
+        body_start: int | None,
+        started_at: float,
+    ) -> None:
         super().__init__(transport, facts, started_at)
         self.original_body = body
         self.body_start = body_start
@@ -102,7 +109,9 @@ class Exchange(CallExchange):
         self._aim()
         call.sending(transport._now())
         if self.body is not None and not self.body.ready:
-            raise ConsumedBody("its body was used up before")  # now, and not after the head has gone out
+            raise ConsumedBody(
+                "its body was used up before"
+            )  # now, and not after the head has gone out
         is_retry = bool(call.trail.entries)
         if self.body is not None and (is_retry or self.is_body_used):
             self.body.rewind()
@@ -151,7 +160,9 @@ class Exchange(CallExchange):
             The library's DeadlineExceeded: for lack of time.
         """
         timeouts = self.timeouts
-        if timeouts is not None and timeouts.cut_short(self._failure_of(error).kind, self.transport._now()):
+        if timeouts is not None and timeouts.cut_short(
+            self._failure_of(error).kind, self.transport._now()
+        ):
             raise self._deadline_exceeded("the deadline ended the attempt") from error
 
     def _drain_seconds(self) -> float:
@@ -166,7 +177,9 @@ class Exchange(CallExchange):
         self._stop_outer(response.headers)
         if self._is_worth_noting():
             now = self.transport._now()
-            if not (len(self.call.trail.entries) == 1 and getattr(response, RECORD, None) is not None):
+            if not (
+                len(self.call.trail.entries) == 1 and getattr(response, RECORD, None) is not None
+            ):
                 setattr(response, RECORD, self.call.close_trail(now))
             if self.call.refusal is None:
                 self._tell_success(status, now)
@@ -178,8 +191,11 @@ class Exchange(CallExchange):
         if self.transport._resume and self.call.policy is not OFF and is_promising(raw):
             splice(raw, self)
 
-    def ask_for_rest(self, raw: Any, error: Exception, received: int, *, progressed: bool, least: int) -> Any:
-        """Return the urllib3 response that brings the rest, ``END`` if nothing was missing; None: the error stands.
+    def ask_for_rest(
+        self, raw: Any, error: Exception, received: int, *, progressed: bool, least: int
+    ) -> Any:
+        """Return the urllib3 response that brings the rest, ``END`` if nothing was missing; None:
+        the error stands.
 
         Args:
             raw: The response whose body broke off.
@@ -223,7 +239,9 @@ class Exchange(CallExchange):
         download = self.download
         assert download is not None
         part = Part.OTHER
-        if self.call.refusal is None and (is_known(raw) or status == 416):  # not given up on: a 503 is no answer
+        if self.call.refusal is None and (
+            is_known(raw) or status == 416
+        ):  # not given up on: a 503 is no answer
             part = self.take_up(status, list(raw.headers.items()))
         if part is Part.CONTINUES and (download.missing(self.received) or 0) >= self.least:
             if self.timeouts is not None:
@@ -239,7 +257,8 @@ class Exchange(CallExchange):
         raise Interrupted
 
     def _whole_head(self, raw: Any) -> None:
-        """http.client takes a head that was cut off for a shorter one; a 206 has to say what it is a part of.
+        """http.client takes a head that was cut off for a shorter one; a 206 has to say what it is
+        a part of.
 
         Raises:
             ProtocolError: That is missing: the attempt has failed.
@@ -269,7 +288,11 @@ def is_inside(error: BaseException, wanted: BaseException) -> bool:
         one = seen.pop()
         if one is wanted:
             return True
-        seen.extend(found for found in (one.__cause__, *one.args, getattr(one, "reason", None)) if is_error(found))
+        seen.extend(
+            found
+            for found in (one.__cause__, *one.args, getattr(one, "reason", None))
+            if is_error(found)
+        )
     return False
 
 

@@ -1,7 +1,8 @@
 """Framing: where in a chunked body a reader stands, from the bytes that it was given. Floor: acts.
 
-http.client and urllib3 take the framing apart themselves (RFC 9112 section 7.1), each in its own way; whoever
-goes on with a broken body has to know what they expect next, and make it: how the rest comes is another thing.
+http.client and urllib3 take the framing apart themselves (RFC 9112 section 7.1), each in its own
+way; whoever goes on with a broken body has to know what they expect next, and make it: how the rest
+comes is another thing.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Framing:
         return content
 
     def made(self, content: bytes) -> bytes:
-        """The framing that a reader expects next, around the content that comes next; none: there is no more."""
+        """The framing that a reader expects next, around the content that comes next; none: there
+        is no more.
+        """
         if self._is_after:
             return b"\r\n"[len(self._line) :]
         if self.is_over:

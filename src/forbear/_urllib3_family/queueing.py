@@ -1,7 +1,7 @@
 """Queueing: waiting for a connection of a full pool, no longer than the call has. Floor: acts.
 
-requests never says how long a pool with ``pool_block=True`` may let a request wait, so that would be for ever.
-Relies on ``_get_conn`` of urllib3's pools.
+requests never says how long a pool with ``pool_block=True`` may let a request wait, so that would
+be for ever. Relies on ``_get_conn`` of urllib3's pools.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def shorter(timeout: float | None) -> float | None:
 
 
 def bound_queues(manager: Any) -> None:
-    """Let the pools that a manager makes from now on wait that long at most, if they wait at all."""
+    """Let the pools that a manager makes from now on wait that long at most, if they wait at
+    all.
+    """
     if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme and (
         manager.connection_pool_kw.get("block")
     ):

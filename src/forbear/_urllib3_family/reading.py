@@ -1,7 +1,7 @@
 """Reading: an answer's body under a deadline, or under none any more. Floor: acts.
 
-urllib3's read timeout bounds each receive; here one instant bounds them all. See draining.py for what is
-relied on; where that is not found, the library's own timeouts are all there is.
+urllib3's read timeout bounds each receive; here one instant bounds them all. See draining.py for
+what is relied on; where that is not found, the library's own timeouts are all there is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def stream_within(raw: Any, seconds: float) -> None:
 
 
 def stream_freely(raw: Any, configured: Timeout) -> None:
-    """Let the caller read this urllib3 response with his own read timeout, not with that of the last attempt."""
+    """Let the caller read this urllib3 response with his own read timeout, not with that of the
+    last attempt.
+    """
     below = None if is_over(raw) else raw_below(raw)
     if below is not None:
         fresh = configured.clone()

@@ -1,10 +1,12 @@
 """Redaction: urllib3's own log, without the queries of what forbear sends. Floor: acts.
 
-urllib3 logs every request at DEBUG, and redirects at INFO, with the query, where keys and tokens are. For requests
-that go through an adapter of forbear the query is cut off there; the log of other requests is left as it is.
+urllib3 logs every request at DEBUG, and redirects at INFO, with the query, where keys and tokens
+are. For requests that go through an adapter of forbear the query is cut off there; the log of other
+requests is left as it is.
 
-Whose request it is shows in the call stack, which is looked at only when a record is really written: a mark that is
-set and taken back around every request would cost a third of what a request may cost.
+Whose request it is shows in the call stack, which is looked at only when a record is really
+written: a mark that is set and taken back around every request would cost a third of what a request
+may cost.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def redact_queries() -> None:
 def without_query(record: logging.LogRecord) -> bool:
     if record.args and isinstance(record.args, tuple) and is_redacted(sys._getframe()):
         record.args = tuple(
-            argument.partition("?")[0] + "?…" if isinstance(argument, str) and "?" in argument else argument
+            argument.partition("?")[0] + "?…"
+            if isinstance(argument, str) and "?" in argument
+            else argument
             for argument in record.args
         )
     return True

@@ -1,9 +1,10 @@
 """Splicing: a streamed body that goes on on another connection when its own breaks. Floor: acts.
 
-It happens below http.client, whose response reads from a file, ``fp``. That file becomes a ``Splice``: bytes pass
-through it as they come, and when they break off it asks for the rest and goes on with that. Everything above (how
-much is left, chunked framing, the decoder, what urllib3 and requests keep) sees one body without a seam; where it
-cannot go on, the end or the error that it would have seen without us.
+It happens below http.client, whose response reads from a file, ``fp``. That file becomes a
+``Splice``: bytes pass through it as they come, and when they break off it asks for the rest and
+goes on with that. Everything above (how much is left, chunked framing, the decoder, what urllib3
+and requests keep) sees one body without a seam; where it cannot go on, the end or the error that it
+would have seen without us.
 
 Private attributes relied on, each checked by tests/adapters/test_private_attributes.py:
 
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
 __all__ = ["END", "Splice", "is_known", "is_promising", "splice"]
 
 MOST_PIECE = 65_536  # bytes; room for so many is made for one receive, and what it does not bring is given back
-# More than that at once is read in blocks, which costs no more than without us. What a block has in part is lost with
-# an error, and asked for again; that happens to the first answer only, since all others are read in pieces.
+# More than that at once is read in blocks, which costs no more than without us. What a block has in
+# part is lost with an error, and asked for again; that happens to the first answer only, since all
+# others are read in pieces.
 MOST_BLOCK = 1_048_576
 END = object()  # in place of an answer with the rest: nothing was missing but the end
 
 
 def is_promising(response: Any) -> bool:
-    """May this urllib3 response be one that can be resumed? Few looks, since every streamed answer gets them.
+    """May this urllib3 response be one that can be resumed? Few looks, since every streamed answer
+    gets them.
 
     Whether it can is looked into when it breaks (core/resume.py).
     """
@@ -71,8 +74,8 @@ def splice(response: Any, exchange: Any) -> None:
 
     Args:
         response: Nobody has read from it.
-        exchange: The call's exchange, which is asked for the rest; or its class and arguments, for a call that
-            went through the door.
+        exchange: The call's exchange, which is asked for the rest; or its class and arguments, for
+            a call that went through the door.
     """
     if is_known(response):
         below: Any = response._original_response
@@ -100,7 +103,8 @@ class Splice:
     def __init__(self, response: Any, live: io.BufferedReader, exchange: Any) -> None:
         self._outer = ref(response)  # which has this: nothing shall wait for the garbage collector
         self._exchange = exchange
-        # The file of the first answer; from the first resumption on http.client's response that brings the rest.
+        # The file of the first answer; from the first resumption on http.client's response that
+        # brings the rest.
         self._live: Any = live
         self._is_first = True
         self._connection: Any = None  # on which the rest comes
@@ -111,7 +115,8 @@ class Splice:
         self._started_at = 0  # what was received before the live part
         self.received = 0
         self.missing: int | None = response.length_remaining
-        # Whoever reads this takes any end for that of the body. A rest tells the length, and then it may be none.
+        # Whoever reads this takes any end for that of the body. A rest tells the length, and then
+        # it may be none.
         self._is_open_ended = self.missing is None and self._framing is None
 
     # For http.client.
@@ -190,7 +195,9 @@ class Splice:
     # For urllib3, in place of what it has itself.
 
     def catching(self) -> Any:
-        """In place of ``_error_catcher``: an error that ends a body after a resumption carries the story."""
+        """In place of ``_error_catcher``: an error that ends a body after a resumption carries the
+        story.
+        """
         response = self._outer()
         return Catching(type(response)._error_catcher(response), self)  # type: ignore[union-attr]
 
@@ -218,7 +225,9 @@ class Splice:
         while True:
             try:
                 if self._is_first:
-                    found: bytes = self._live.read1(size) if size <= MOST_PIECE else self._live.read(size)
+                    found: bytes = (
+                        self._live.read1(size) if size <= MOST_PIECE else self._live.read(size)
+                    )
                 else:
                     found = self._rest(min(size, MOST_PIECE))
             except (OSError, http.client.HTTPException) as error:
@@ -275,7 +284,9 @@ class Splice:
         return found
 
     def _is_broken(self) -> bool:
-        """Does this end come too early? Of a body whose end is that of its connection nobody can say."""
+        """Does this end come too early? Of a body whose end is that of its connection nobody can
+        say.
+        """
         if self._framing is not None and self._is_first:
             return not (self._framing.is_over or self._framing.is_broken)
         return bool(self.missing)
@@ -283,7 +294,11 @@ class Splice:
     def _goes_on(self, error: Exception | None) -> bool:
         """Ask for the rest; False: the error, or the early end, stands."""
         response, framing = self._outer(), self._framing
-        if self._is_over or response is None or (framing is not None and (framing.is_over or framing.is_broken)):
+        if (
+            self._is_over
+            or response is None
+            or (framing is not None and (framing.is_over or framing.is_broken))
+        ):
             return False
         if type(self._exchange) is tuple:
             made, *arguments = self._exchange
@@ -322,7 +337,8 @@ class Splice:
             self._live.close()
         self._live, self._is_first, self._connection = io.BytesIO(), False, None
         if connection is not None:
-            # Not connection.close(): that closes the response it has given, which is the one that is being read.
+            # Not connection.close(): that closes the response it has given, which is the one that
+            # is being read.
             if connection.sock is not None:
                 with suppress(OSError):
                     connection.sock.close()
@@ -333,7 +349,9 @@ class Splice:
         self._live, self._connection = answer._fp, answer._connection
         response._pool, response._connection = answer._pool, answer._connection
         self._shut_down = getattr(answer, "_sock_shutdown", None)
-        answer._fp = answer._original_response = answer._connection = None  # else it closes them when it is collected
+        answer._fp = answer._original_response = answer._connection = (
+            None  # else it closes them when it is collected
+        )
 
 
 class Catching:
@@ -349,7 +367,10 @@ class Catching:
         self._catching.__enter__()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> Any:
         try:
             is_caught = self._catching.__exit__(kind, error, trace)
@@ -361,7 +382,9 @@ class Catching:
         return is_caught
 
 
-def as_urllib3_says(error: Exception | None, pool: Any, received: int, missing: int | None) -> Exception:
+def as_urllib3_says(
+    error: Exception | None, pool: Any, received: int, missing: int | None
+) -> Exception:
     """What urllib3 makes of this in the end; None: of a body that ended too early."""
     if isinstance(error, TimeoutError):
         return exceptions.ReadTimeoutError(pool, "", "Read timed out.")

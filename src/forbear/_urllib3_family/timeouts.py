@@ -1,4 +1,6 @@
-"""Timeouts of the urllib3 family: a call's deadline reaches the library as its own timeouts. Floor: acts."""
+"""Timeouts of the urllib3 family: a call's deadline reaches the library as its own timeouts. Floor:
+acts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ EARLY = 0.05  # seconds; a timeout that ends this long before the deadline was n
 class Timeouts:
     """What the client configured for a call, never more than the time left."""
 
-    def __init__(self, now: Callable[[], float], deadline_at: float, attempt_timeout: float | None) -> None:
+    def __init__(
+        self, now: Callable[[], float], deadline_at: float, attempt_timeout: float | None
+    ) -> None:
         self._now = now
         self.deadline_at = deadline_at
         self._attempt_timeout = attempt_timeout
@@ -44,7 +48,9 @@ class Timeouts:
 
 
 def least(configured: Any, other: float | None) -> Any:
-    """The smaller of two timeouts, of which None means none and urllib3's default is the socket module's."""
+    """The smaller of two timeouts, of which None means none and urllib3's default is the socket
+    module's.
+    """
     if other is None:
         return configured
     if configured is None or isinstance(configured, (int, float)):

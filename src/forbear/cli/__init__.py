@@ -12,8 +12,8 @@
 | settings.py, retries.py | the policy that arguments describe; ``Retry(…)`` of other libraries, read as text |
 | page.py | how all of them print: width, colour, tables, durations, mistakes |
 
-Exit status: 0 done; 1 the answer is no (a promise or a ``--fail-if`` did not hold, headers ask for nothing); 2 it
-could not be done.
+Exit status: 0 done; 1 the answer is no (a promise or a ``--fail-if`` did not hold, headers ask for
+nothing); 2 it could not be done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Callers: the installed clients, in each colour that they have, behind one way of calling. Floor: acts."""
+"""Callers: the installed clients, in each colour that they have, behind one way of calling. Floor:
+acts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ __all__ = ["Answer", "Caller", "HttpxCaller", "Order", "installed"]
 
 # A tenth of the default waits: nobody wants to watch them.
 DEFAULT = RetryPolicy(backoff=Exponential(base=0.1, jitter="decorrelated"))
-# Nothing here goes over TLS, and loading the certificates for it would take longer than most scenes.
+# Nothing here goes over TLS, and loading the certificates for it would take longer than most
+# scenes.
 PLAIN = {"verify": False}
 TIMEOUT = 5.0  # seconds; the clients' own. Longer than anything in a scene should take
 
@@ -91,7 +94,9 @@ class Caller(ABC):
 
     def is_own(self, error: Exception | None) -> bool:
         """Is it of the library's own family of exceptions?"""
-        return isinstance(error, getattr(import_module(self.family + self.exceptions), self.failure))
+        return isinstance(
+            error, getattr(import_module(self.family + self.exceptions), self.failure)
+        )
 
     def call(self, url: str, order: Order) -> list[Answer]:
         """Send the order through a new client; its connections are closed when this returns."""
@@ -127,9 +132,13 @@ class HttpxCaller(Caller):
 
     @contextmanager
     def _client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
-        transport = self._forbear.RetryTransport(self._library.HTTPTransport(**PLAIN), policy=policy)
+        transport = self._forbear.RetryTransport(
+            self._library.HTTPTransport(**PLAIN), policy=policy
+        )
         with self._library.Client(transport=transport, timeout=TIMEOUT) as client:
-            yield lambda method, url, headers, body: client.request(method, url, headers=headers, content=body)
+            yield lambda method, url, headers, body: client.request(
+                method, url, headers=headers, content=body
+            )
 
 
 class AsyncHttpxCaller(HttpxCaller):
@@ -142,7 +151,9 @@ class AsyncHttpxCaller(HttpxCaller):
         return asyncio.run(self._send(url, order))
 
     async def _send(self, url: str, order: Order) -> list[Answer]:
-        transport = self._forbear.AsyncRetryTransport(self._library.AsyncHTTPTransport(**PLAIN), policy=order.policy)
+        transport = self._forbear.AsyncRetryTransport(
+            self._library.AsyncHTTPTransport(**PLAIN), policy=order.policy
+        )
         answers = []
         async with self._library.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
             for _ in range(order.times):
@@ -189,7 +200,9 @@ class Urllib3Caller(Caller):
     @contextmanager
     def _client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
         with self._forbear.RetryPoolManager(policy, timeout=TIMEOUT) as manager:
-            yield lambda method, url, headers, body: manager.request(method, url, headers=headers, body=body)
+            yield lambda method, url, headers, body: manager.request(
+                method, url, headers=headers, body=body
+            )
 
 
 CALLERS: dict[str, tuple[Callable[[], Caller], ...]] = {

@@ -31,7 +31,9 @@ exit status: 0 done, 2 the directory cannot be written to.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
-    parser.add_argument("--out", default=".", metavar="DIR", help="where to; made if it is not there (.)")
+    parser.add_argument(
+        "--out", default=".", metavar="DIR", help="where to; made if it is not there (.)"
+    )
 
 
 def run(out: TextIO, options: argparse.Namespace) -> int:

@@ -1,7 +1,9 @@
-"""``forbear demo``: real clients against a server that misbehaves on purpose, on loopback. Floor: acts.
+"""``forbear demo``: real clients against a server that misbehaves on purpose, on loopback. Floor:
+acts.
 
-Plays the scenes one after the other, all callers of a scene at the same time, and prints a table for
-each. What the library logs meanwhile is kept, to show that it holds no secrets, and not printed.
+Plays the scenes one after the other, all callers of a scene at the same time, and prints a table
+for each. What the library logs meanwhile is kept, to show that it holds no secrets, and not
+printed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ WIDTHS = (12, 26, 6, 6, 39)  # of a table's columns; with the mark and its space
 GONE_WITHIN = 1.0  # seconds for the server to notice that a client has closed
 
 
-def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequence[Scene] = SCENES) -> int:
+def run(
+    out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequence[Scene] = SCENES
+) -> int:
     """Play the scenes, print what they show, return the exit status.
 
     Args:
@@ -37,7 +41,9 @@ def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequenc
     if callers is None:
         callers = installed()
     if not callers:
-        page.line("forbear demo needs httpx, httpx2, requests or urllib3 to send requests with; none is installed:")
+        page.line(
+            "forbear demo needs httpx, httpx2, requests or urllib3 to send requests with; none is installed:"
+        )
         page.line()
         page.line("    pip install 'forbear[httpx,httpx2,requests,urllib3]'")
         return 2
@@ -63,9 +69,13 @@ def run(out: TextIO, *, callers: Sequence[Caller] | None = None, scenes: Sequenc
 def play(page: Report, server: FaultServer, scene: Scene, callers: Sequence[Caller]) -> list[bool]:
     """Play one scene with all callers at once; say for each whether all claims held."""
     page.scene(scene)
-    order = scene.order._replace(headers={**scene.order.headers, "Authorization": f"Bearer {SECRET}"})
+    order = scene.order._replace(
+        headers={**scene.order.headers, "Authorization": f"Bearer {SECRET}"}
+    )
 
-    paths = {caller: f"/{SECRET}/{page.scenes}/{caller.label.replace(' ', '-')}" for caller in callers}
+    paths = {
+        caller: f"/{SECRET}/{page.scenes}/{caller.label.replace(' ', '-')}" for caller in callers
+    }
 
     def send(caller: Caller) -> list[Answer]:
         server.script(paths[caller], *scene.steps)
@@ -75,7 +85,10 @@ def play(page: Report, server: FaultServer, scene: Scene, callers: Sequence[Call
     with ThreadPoolExecutor(len(callers)) as pool:
         for caller, answers in zip(callers, pool.map(send, callers), strict=True):
             seen = scene.judge(caller, answers, server.requests(paths[caller]))
-            page.row((caller.label, seen.server, waited(answers), took(answers), outcome(answers)), seen.broken)
+            page.row(
+                (caller.label, seen.server, waited(answers), took(answers), outcome(answers)),
+                seen.broken,
+            )
             checks.append(not seen.broken)
     return checks
 
@@ -88,7 +101,10 @@ def closing(page: Report, server: FaultServer, told: Told) -> list[bool]:
     left = server.open_connections
     leaks = sum(SECRET in line for line in told.lines)
     page.heading("Afterwards")
-    page.check(f"P6: nothing leaks: {server.connections} connections were opened, {left} are still open", not left)
+    page.check(
+        f"P6: nothing leaks: {server.connections} connections were opened, {left} are still open",
+        not left,
+    )
     page.check(
         f"P10: nothing secret is logged: {len(told.lines)} log records, {leaks} with a path, query or header in them",
         not leaks,
@@ -97,7 +113,9 @@ def closing(page: Report, server: FaultServer, told: Told) -> list[bool]:
 
 
 class Told(logging.Handler):
-    """Keeps what the library logs inside a ``with`` block, at every level, instead of letting it be printed."""
+    """Keeps what the library logs inside a ``with`` block, at every level, instead of letting it be
+    printed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +160,9 @@ class Report(Page):
         self.line("It is sent real requests, through forbear, by")
         self.line(f"{by}.")
         self.line("Waits that no server asked for are a tenth of what is usual.")
-        self.line("waited: between attempts; took: the whole call, from the request to what the caller got.")
+        self.line(
+            "waited: between attempts; took: the whole call, from the request to what the caller got."
+        )
 
     def scene(self, scene: Scene) -> None:
         self.scenes += 1
@@ -163,13 +183,19 @@ class Report(Page):
         self.line()
         failed = len(checks) - sum(checks)
         if failed:
-            self.line(self.painted(f"{failed} of {len(checks)} checks failed, in {seconds:.1f} s.", RED))
+            self.line(
+                self.painted(f"{failed} of {len(checks)} checks failed, in {seconds:.1f} s.", RED)
+            )
         else:
             self.line(self.painted(f"All {len(checks)} checks held, in {seconds:.1f} s.", GREEN))
 
     def _mark(self, holds: bool) -> str:
         """Two columns, in the indent of what is marked."""
-        return self.painted(f"{self._good:>2}", GREEN) if holds else self.painted(f"{self._bad:>2}", RED)
+        return (
+            self.painted(f"{self._good:>2}", GREEN)
+            if holds
+            else self.painted(f"{self._bad:>2}", RED)
+        )
 
 
 def columns(cells: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
-"""``forbear explain``: what a policy retries, how long that takes, and what in it is likely to hurt. Floor: acts.
+"""``forbear explain``: what a policy retries, how long that takes, and what in it is likely to
+hurt. Floor: acts.
 
-Reads the arguments, prints the table or JSON, has the picture drawn. The figures are core/schedule.py's and
-simulation/waits.py's, the warnings ``RetryPolicy.check``'s.
+Reads the arguments, prints the table or JSON, has the picture drawn. The figures are
+core/schedule.py's and simulation/waits.py's, the warnings ``RetryPolicy.check``'s.
 """
 
 from __future__ import annotations
@@ -46,11 +47,16 @@ are understood.
 
 exit status: 0 explained, 2 it could not be (an argument is wrong, a file cannot be written).
 """
-MOST_ROWS = 20  # of the table; the waits after that are as long as the last, or nobody lives to see them
+MOST_ROWS = (
+    20  # of the table; the waits after that are as long as the last, or nobody lives to see them
+)
 MOST_LAYERS = 10
 # Kinds of failure that are told together.
 GROUPS = (
-    ("failed connections", {FailureKind.DNS, FailureKind.REFUSED, FailureKind.TLS, FailureKind.PROXY}),
+    (
+        "failed connections",
+        {FailureKind.DNS, FailureKind.REFUSED, FailureKind.TLS, FailureKind.PROXY},
+    ),
     ("timeouts", {kind for kind in RETRYABLE_KINDS if kind.value.endswith("timeout")}),
     ("resets", {FailureKind.RESET, FailureKind.UNPROCESSED}),
     ("answers that are not HTTP", {FailureKind.PROTOCOL}),
@@ -79,13 +85,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
     parser.add_argument(
-        "policy", nargs="?", metavar="POLICY", help="a preset, or module:attribute (the default policy)"
+        "policy",
+        nargs="?",
+        metavar="POLICY",
+        help="a preset, or module:attribute (the default policy)",
     )
-    parser.add_argument("--slo", type=float, metavar="S", help="seconds within which a call has to be answered")
-    parser.add_argument("--attempt-timeout", type=float, metavar="S", help="seconds that one attempt takes at most")
-    parser.add_argument("--layers", type=int, metavar="N", help="how many services in a row retry so")
-    parser.add_argument("--no-budget", action="store_true", help="as if the transport had budget=None")
-    parser.add_argument("--plot", metavar="FILE", help="draw the waits into FILE: .png, .svg or .pdf")
+    parser.add_argument(
+        "--slo", type=float, metavar="S", help="seconds within which a call has to be answered"
+    )
+    parser.add_argument(
+        "--attempt-timeout", type=float, metavar="S", help="seconds that one attempt takes at most"
+    )
+    parser.add_argument(
+        "--layers", type=int, metavar="N", help="how many services in a row retry so"
+    )
+    parser.add_argument(
+        "--no-budget", action="store_true", help="as if the transport had budget=None"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the waits into FILE: .png, .svg or .pdf"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     add_policy_arguments(parser)
 
@@ -108,9 +127,13 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
     try:
         explained = explain(options)
         if options.plot is not None:
-            from ..simulation.fan import draw  # before anything is printed one learns that it is missing
+            from ..simulation.fan import (
+                draw,
+            )  # before anything is printed one learns that it is missing
 
-            title = f"{explained.policy.max_attempts} attempts, {value_of(explained.policy.backoff)}"
+            title = (
+                f"{explained.policy.max_attempts} attempts, {value_of(explained.policy.backoff)}"
+            )
             draw(options.plot, explained.retries, title=title, slo=explained.slo)
     except (ValueError, TypeError, ImportError) as mistake:
         return complain("explain", mistake)
@@ -135,7 +158,9 @@ def explain(options: argparse.Namespace) -> Explained:
     warnings = policy.check(slo=options.slo, attempt_timeout=options.attempt_timeout)
     if policy.max_attempts > 1:
         if options.no_budget:
-            warnings.append(f"budget: none: when all calls fail, {load(policy)}; leave the transport its RetryBudget()")
+            warnings.append(
+                f"budget: none: when all calls fail, {load(policy)}; leave the transport its RetryBudget()"
+            )
         elif library is not None:
             warnings.append(
                 f"budget: {library} has none: when all calls fail, {load(policy)}; forbear's transports have one"
@@ -180,14 +205,20 @@ def show(page: Page, explained: Explained) -> None:
     for warning in explained.warnings:
         field, _, text = warning.partition(": ")
         theirs = THEIRS.get(library or "", {}).get(field)
-        page.marked("warning:", f"{field if theirs is None else f'{field} ({theirs} there)'}: {text}", YELLOW)
+        page.marked(
+            "warning:",
+            f"{field if theirs is None else f'{field} ({theirs} there)'}: {text}",
+            YELLOW,
+        )
 
 
 def retried(policy: RetryPolicy) -> str:
     """After what."""
     outcomes = [" ".join(map(str, sorted(policy.statuses)))] if policy.statuses else []
     if policy.hinted_statuses - policy.statuses:
-        outcomes.append(f"{' '.join(map(str, sorted(policy.hinted_statuses - policy.statuses)))} that name a time")
+        outcomes.append(
+            f"{' '.join(map(str, sorted(policy.hinted_statuses - policy.statuses)))} that name a time"
+        )
     left = set(policy.failures)
     for name, kinds in GROUPS:
         if kinds <= left:
@@ -198,7 +229,11 @@ def retried(policy: RetryPolicy) -> str:
 
 
 def repeated(policy: RetryPolicy) -> str:
-    usual = [name for name in ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY") if name in policy.methods]
+    usual = [
+        name
+        for name in ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY")
+        if name in policy.methods
+    ]
     names = " ".join([*usual, *sorted(policy.methods - IDEMPOTENT_METHODS)]) or "none by itself"
     return f"{names}; others only with an Idempotency-Key, or if nothing was sent"
 
@@ -209,7 +244,9 @@ def table(retries: list[Retry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
     rows: list[tuple[str, ...]] = []
     for one in retries:
         cells = (
-            spoken(one.longest) if one.shortest == one.longest else f"{short(one)} – {spoken(one.longest)}",
+            spoken(one.longest)
+            if one.shortest == one.longest
+            else f"{short(one)} – {spoken(one.longest)}",
             *map(spoken, (one.mean, one.so_far, one.quantiles[-1], one.worst)),
         )
         if rows and rows[-1][1:] == cells:
@@ -261,12 +298,16 @@ def limits(explained: Explained) -> list[str]:
             f"worst case: {attempts} and {spoken(waits)} of waits; give --attempt-timeout to know what that is in all"
         )
     else:
-        phases = f" (attempt_timeout {PHASES} times)" if longest_attempt(policy, None) == attempt else ""
+        phases = (
+            f" (attempt_timeout {PHASES} times)" if longest_attempt(policy, None) == attempt else ""
+        )
         lines.append(
             f"worst case: {spoken(own)}, {attempts} of {spoken(attempt)}{phases} with all waits at their longest"
         )
     if own < inf and hinted > own:
-        lines[-1] += f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"
+        lines[-1] += (
+            f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"
+        )
     if policy.total_timeout is not None:
         lines.append(f"total_timeout: no call goes on after {spoken(policy.total_timeout)}")
     if explained.slo is not None:
@@ -304,7 +345,9 @@ def as_json(explained: Explained) -> dict[str, Any]:
         "worst_case_without_hints": own,
         "slo": explained.slo,
         "layers": explained.layers,
-        "most_requests": None if explained.layers is None else policy.max_attempts**explained.layers,
+        "most_requests": None
+        if explained.layers is None
+        else policy.max_attempts**explained.layers,
         "warnings": [
             {"field": field, "text": text}
             for field, _, text in (warning.partition(": ") for warning in explained.warnings)

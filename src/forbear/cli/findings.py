@@ -1,7 +1,8 @@
-"""Findings: what each header of a response says by itself, and what becomes of it beside the others. Floor: acts.
+"""Findings: what each header of a response says by itself, and what becomes of it beside the
+others. Floor: acts.
 
-Tells why; how a header is read, and which one wins, is core/hints.py's and core/quota.py's, which are asked about
-each of them alone and about all. Rules H0 to H11 of tests/corpus/server_hints.json.
+Tells why; how a header is read, and which one wins, is core/hints.py's and core/quota.py's, which
+are asked about each of them alone and about all. Rules H0 to H11 of tests/corpus/server_hints.json.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ __all__ = ["Finding", "Lines", "findings", "visible"]
 Lines = list[tuple[str, str]]
 
 LONGEST_SHOWN = 60  # characters of a value
-WAITS = ("retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after", "grpc-retry-pushback-ms", "retry-after")
+WAITS = (
+    "retry-after-ms",
+    "x-ms-retry-after-ms",
+    "x-amz-retry-after",
+    "grpc-retry-pushback-ms",
+    "retry-after",
+)
 ADVICE = ("x-should-retry", "stripe-should-retry")
 RELATED = ("retry-after", "ratelimit", "rate-limit", "should-retry", "idempotent-replayed")
 REPLAYED = "idempotent-replayed"
@@ -58,7 +65,9 @@ def findings(status: int, lines: Lines, now: float, hint: Hint) -> list[Finding]
         fields.setdefault(name.lower(), []).append(value)
     known = [*WAITS, *ADVICE, REPLAYED]
     quotas = [name for name in fields if name in QUOTA_FIELDS]
-    others = [name for name in fields if name not in known and name not in quotas and is_related(name)]
+    others = [
+        name for name in fields if name not in known and name not in quotas and is_related(name)
+    ]
     reader = Reader(status, lines, now, hint, fields)
     return [reader.finding(name) for name in [*known, *quotas, *others] if name in fields]
 
@@ -70,7 +79,9 @@ def is_related(name: str) -> bool:
 class Reader:
     """Says what one header means beside all the others."""
 
-    def __init__(self, status: int, lines: Lines, now: float, hint: Hint, fields: dict[str, list[str]]) -> None:
+    def __init__(
+        self, status: int, lines: Lines, now: float, hint: Hint, fields: dict[str, list[str]]
+    ) -> None:
         self.status = status
         self.fields = fields
         self.hint = hint
@@ -81,7 +92,9 @@ class Reader:
         if name in ADVICE:
             return self.advice(name, value)
         if name == REPLAYED:
-            says = "a stored answer" if value.strip(OWS).lower() == "true" else "not a stored answer"
+            says = (
+                "a stored answer" if value.strip(OWS).lower() == "true" else "not a stored answer"
+            )
             return Finding(name, value, says, None, "gate", "counts if the request carried a key")
         if name in WAITS:
             return self.wait(name, value)
@@ -101,7 +114,11 @@ class Reader:
     def wait(self, name: str, value: str) -> Finding:
         alone = self.alone(name, 503)
         if alone.should_retry is False:
-            return self.no(name, value, "no" if value.startswith("-") else "unreadable, which means no (gRPC A6)")
+            return self.no(
+                name,
+                value,
+                "no" if value.startswith("-") else "unreadable, which means no (gRPC A6)",
+            )
         if alone.delay is None:
             return Finding(name, value, "", None, "malformed", UNREADABLE[name])
         return self.weighed(name, value, self.told(name, value, alone.delay), alone.delay)
@@ -111,11 +128,15 @@ class Reader:
         if self.hint.source == name and self.hint.should_retry is False:
             return Finding(name, value, says, delay, "lost", "the server says no")
         if self.hint.source == name:
-            return Finding(name, value, says, delay, "won", "" if name in WAITS else "the quota is used up")
+            return Finding(
+                name, value, says, delay, "won", "" if name in WAITS else "the quota is used up"
+            )
         if self.status < 300:
             return Finding(name, value, says, delay, "ignored", f"a {self.status} is no failure")
         if self.status < 400:
-            return Finding(name, value, says, delay, "ignored", "of a redirect only Retry-After is read")
+            return Finding(
+                name, value, says, delay, "ignored", "of a redirect only Retry-After is read"
+            )
         winner = self.hint.source or "another"
         why = f"{winner} is more exact" if name == "retry-after" else f"{winner} comes first"
         if name in QUOTA_FIELDS and winner in WAITS:
@@ -125,10 +146,14 @@ class Reader:
         return Finding(name, value, says, delay, "lost", why)
 
     def quota(self, name: str, value: str) -> Finding:
-        exhausted = self.alone(name, 429)  # without a remaining value a 429 says by itself that it is used up
+        exhausted = self.alone(
+            name, 429
+        )  # without a remaining value a 429 says by itself that it is used up
         if exhausted.delay is None:
             if name == "ratelimit" and is_rate_limit(value):
-                return Finding(name, value, "something remains", None, "ignored", "another limit was hit")
+                return Finding(
+                    name, value, "something remains", None, "ignored", "another limit was hit"
+                )
             return Finding(
                 name,
                 value,
@@ -144,11 +169,17 @@ class Reader:
             why = f"quotas are read on 403, 429 and 503, not on {self.status}"
             return Finding(name, value, says, delay, "ignored", why)
         if self.clock.age() > 0:
-            return Finding(name, value, says, delay, "ignored", "the answer comes from a cache (Age)")
+            return Finding(
+                name, value, says, delay, "ignored", "the answer comes from a cache (Age)"
+            )
         gates = [gate for gate in remaining_of(name) if gate in self.fields]
         gating = [(gate, one) for gate in gates[:1] for one in self.fields[gate]]
         if self.alone(name, self.status, *gating).delay is None:
-            why = f"{gates[0]} is not 0: another limit was hit" if gates else "a reset alone counts on a 429 only"
+            why = (
+                f"{gates[0]} is not 0: another limit was hit"
+                if gates
+                else "a reset alone counts on a 429 only"
+            )
             return Finding(name, value, says, delay, "ignored", why)
         return self.weighed(name, value, says, delay)
 
@@ -160,7 +191,9 @@ class Reader:
         says = "used up" if left == 0 else f"{visible(value)} left"
         if not resets:
             return Finding(name, value, says, None, "ignored", "no reset beside it says until when")
-        return Finding(name, value, says, None, "gate", f"decides whether {' and '.join(resets)} counts")
+        return Finding(
+            name, value, says, None, "gate", f"decides whether {' and '.join(resets)} counts"
+        )
 
     def advice(self, name: str, value: str) -> Finding:
         said = self.alone(name, 503).should_retry
@@ -187,8 +220,16 @@ class Reader:
             kind = "structured field"
         elif (single := number(value)) is not None:
             since = self.clock.utc()
-            near = {"seconds": single, "Unix seconds": single - since, "Unix milliseconds": single / 1000 - since}
-            kind = "seconds" if name in WAITS else min(near, key=lambda one: abs(max(0.0, near[one]) - delay))
+            near = {
+                "seconds": single,
+                "Unix seconds": single - since,
+                "Unix milliseconds": single / 1000 - since,
+            }
+            kind = (
+                "seconds"
+                if name in WAITS
+                else min(near, key=lambda one: abs(max(0.0, near[one]) - delay))
+            )
         elif parse_timestamp(value) is not None:
             kind = "RFC 3339 date"
         elif parse_http_date(value, now=self.clock.utc()) is not None:

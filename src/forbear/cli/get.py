@@ -1,7 +1,8 @@
 """``forbear get``: fetch one URL, saying what each attempt came to. Floor: acts.
 
-What is retried and resumed is the transport's business; this command shows it, and goes on with what an earlier run
-of it has left. Standard output gets the body or nothing, standard error everything that is said.
+What is retried and resumed is the transport's business; this command shows it, and goes on with
+what an earlier run of it has left. Standard output gets the body or nothing, standard error
+everything that is said.
 """
 
 from __future__ import annotations
@@ -36,8 +37,25 @@ __all__ = ["add_arguments", "run"]
 
 DONE = 0
 # As of curl, where it has one for it.
-NOT_A_URL, NO_NAME, NO_CONNECTION, CUT_SHORT, STATUS, NOT_WRITTEN, NOT_READ = 3, 6, 7, 18, 22, 23, 26
-TOO_LATE, NO_TLS, REDIRECTS, NO_ANSWER, NOT_SENT, NOT_RECEIVED, UNTRUSTED, CODING = 28, 35, 47, 52, 55, 56, 60, 61
+NOT_A_URL, NO_NAME, NO_CONNECTION, CUT_SHORT, STATUS, NOT_WRITTEN, NOT_READ = (
+    3,
+    6,
+    7,
+    18,
+    22,
+    23,
+    26,
+)
+TOO_LATE, NO_TLS, REDIRECTS, NO_ANSWER, NOT_SENT, NOT_RECEIVED, UNTRUSTED, CODING = (
+    28,
+    35,
+    47,
+    52,
+    55,
+    56,
+    60,
+    61,
+)
 WRONG_CONTENT = 65  # EX_DATAERR of sysexits.h; curl compares nothing
 BY_KIND = {
     FailureKind.DNS: NO_NAME,
@@ -84,13 +102,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
     parser.add_argument("url", metavar="URL", help="http:// or https://")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to; - is standard output")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="where to; - is standard output"
+    )
     parser.add_argument("-X", "--request", metavar="METHOD", help="GET, or POST with -d")
-    parser.add_argument("-H", "--header", action="append", default=[], metavar="LINE", help="'Name: value', repeatable")
-    parser.add_argument("-d", "--data", metavar="DATA", help="body of the request; @FILE reads it from a file")
+    parser.add_argument(
+        "-H",
+        "--header",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="'Name: value', repeatable",
+    )
+    parser.add_argument(
+        "-d", "--data", metavar="DATA", help="body of the request; @FILE reads it from a file"
+    )
     parser.add_argument("--sha256", metavar="HEX", help="what the SHA-256 of the body must be")
     parser.add_argument("-s", "--silent", action="store_true", help="say errors only")
-    parser.add_argument("--policy", metavar="POLICY", help="a preset, or module:attribute (the default policy)")
+    parser.add_argument(
+        "--policy", metavar="POLICY", help="a preset, or module:attribute (the default policy)"
+    )
     add_policy_arguments(parser)
 
 
@@ -105,7 +136,9 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         return mistake.status
     except (ValueError, TypeError, ImportError) as mistake:
         return complain("get", mistake)
-    logging.getLogger("forbear").addHandler(logging.NullHandler())  # the same is said here, in fewer words
+    logging.getLogger("forbear").addHandler(
+        logging.NullHandler()
+    )  # the same is said here, in fewer words
     progress = progress_on(sys.stderr, quiet=options.silent)
     fetch = Fetch(order, policy, progress, library, ours, silent=options.silent)
     try:
@@ -141,7 +174,9 @@ class Order:
         if scheme.lower() not in ("http", "https") or not separator:
             # Not the rest of it, nor what stands before an @: there may be a password.
             beginning = scheme.rpartition("@")[2].partition("/")[0].partition("?")[0]
-            raise Mistake(f"the URL must begin with http:// or https://, got {beginning!r}", NOT_A_URL)
+            raise Mistake(
+                f"the URL must begin with http:// or https://, got {beginning!r}", NOT_A_URL
+            )
         if not is_text(self.url):
             raise Mistake("the URL is not text: write %FF for the byte 0xFF, and so on", NOT_A_URL)
         output: Path | None = options.output
@@ -157,17 +192,25 @@ class Order:
             raise Mistake("the URL must name a host, and a port up to 65535 if any", NOT_A_URL)
         if not self.method.isascii():
             raise Mistake(f"-X takes a method such as PUT, got {options.request!r}")
-        if self.sha256 is not None and (len(self.sha256) != 64 or not set(self.sha256) <= set("0123456789abcdef")):
+        if self.sha256 is not None and (
+            len(self.sha256) != 64 or not set(self.sha256) <= set("0123456789abcdef")
+        ):
             raise Mistake(f"--sha256 must be 64 hexadecimal digits, got {options.sha256!r}")
         if self.part is not None and self.part.path.is_dir():
-            raise Mistake(f"{self.part.path} is a directory: give -o the name of a file", NOT_WRITTEN)
+            raise Mistake(
+                f"{self.part.path} is a directory: give -o the name of a file", NOT_WRITTEN
+            )
         if self.part is not None and not self.part.path.parent.is_dir():
-            raise Mistake(f"there is no directory {self.part.path.parent} to write into", NOT_WRITTEN)
+            raise Mistake(
+                f"there is no directory {self.part.path.parent} to write into", NOT_WRITTEN
+            )
         names = {name.lower() for name, _ in self.headers}
         if self.content is not None and "content-type" not in names:
             self.headers.append(("Content-Type", "application/x-www-form-urlencoded"))
         if "accept-encoding" not in names:
-            self.headers.append(("Accept-Encoding", "identity"))  # places in the file are places in the body
+            self.headers.append(
+                ("Accept-Encoding", "identity")
+            )  # places in the file are places in the body
         # What the caller asks a part of is not ours to go on with.
         self.is_resumable = self.part is not None and self.method == "GET" and "range" not in names
 
@@ -176,7 +219,14 @@ class Fetch:
     """One run of the command."""
 
     def __init__(
-        self, order: Order, policy: RetryPolicy, progress: Progress, library: Any, ours: Any, *, silent: bool
+        self,
+        order: Order,
+        policy: RetryPolicy,
+        progress: Progress,
+        library: Any,
+        ours: Any,
+        *,
+        silent: bool,
     ) -> None:
         self.order = order
         self.policy = policy
@@ -187,25 +237,36 @@ class Fetch:
         self.began_at = time.monotonic()
         self.received = 0
         self.client = ours.wrap(
-            library.Client(timeout=TIMEOUT, follow_redirects=True), policy, on_event=[self.tell], name="get"
+            library.Client(timeout=TIMEOUT, follow_redirects=True),
+            policy,
+            on_event=[self.tell],
+            name="get",
         )
 
     def run(self, out: TextIO | BinaryIO) -> int:
         try:
-            with nullcontext() if self.policy.total_timeout is None else deadline(self.policy.total_timeout):
+            with (
+                nullcontext()
+                if self.policy.total_timeout is None
+                else deadline(self.policy.total_timeout)
+            ):
                 return self._fetch(out)
         except self.library.TooManyRedirects:
             return self._failed("too many redirects", REDIRECTS)
         except (self.library.InvalidURL, self.library.UnsupportedProtocol) as error:
             return self._failed(f"this is not a URL that can be fetched: {error}", NOT_A_URL)
         except UnicodeError:  # of the host's name, which the socket looks at last
-            return self._failed("this is not a URL that can be fetched: its host has no valid name", NOT_A_URL)
+            return self._failed(
+                "this is not a URL that can be fetched: its host has no valid name", NOT_A_URL
+            )
         except self.library.HTTPError as error:
             return self._failed(f"{type(error).__name__}: {error}", self._status_of(error))
         except BrokenPipeError:
             raise
         except OSError as error:
-            return self._failed(f"cannot write {error.filename or 'the body'}: {error.strerror}", NOT_WRITTEN)
+            return self._failed(
+                f"cannot write {error.filename or 'the body'}: {error.strerror}", NOT_WRITTEN
+            )
 
     def _fetch(self, out: TextIO | BinaryIO) -> int:
         order, part = self.order, self.order.part
@@ -213,7 +274,9 @@ class Fetch:
         headers = list(order.headers)
         if begun is not None and part is not None:
             headers.extend(begun.fields(part.size))
-        with self.client.stream(order.method, order.url, headers=headers, content=order.content) as response:
+        with self.client.stream(
+            order.method, order.url, headers=headers, content=order.content
+        ) as response:
             status, lines = response.status_code, response.headers.raw
             if begun is not None and part is not None:
                 answer = begun.judge(part.size, status, lines)
@@ -284,7 +347,9 @@ class Fetch:
         counts += f", resumed {resumed} ×" if resumed else ""
         to = "" if part is None else f" {part.path},"
         checked = ", SHA-256 as expected" if self.order.sha256 is not None else ""
-        self._say(f"{response.status_code}:{to} {amount(self.received)} in {spoken(seconds)}{rate}{counts}{checked}")
+        self._say(
+            f"{response.status_code}:{to} {amount(self.received)} in {spoken(seconds)}{rate}{counts}{checked}"
+        )
         return DONE
 
     def _refused(self, response: Any, out: TextIO | BinaryIO) -> int:
@@ -321,12 +386,17 @@ class Fetch:
         self.progress.end()
         part = self.order.part
         if part is not None and part.is_worth_keeping:
-            print(f"{amount(part.size)} are in {part.place}; the same command goes on from there", file=sys.stderr)
+            print(
+                f"{amount(part.size)} are in {part.place}; the same command goes on from there",
+                file=sys.stderr,
+            )
         elif part is not None and part.size:
             part.discard()
 
     def tell(self, event: Any) -> None:
-        """One line for each attempt that failed, and for each place that the download was gone on with."""
+        """One line for each attempt that failed, and for each place that the download was gone on
+        with.
+        """
         name = event.name
         if name == "retry_scheduled":
             begun = f"attempt {event.attempt}: {event.status or event.error}"
@@ -334,7 +404,9 @@ class Fetch:
             by = "" if event.delay_source == "backoff" else f" ({event.delay_source})"
             self._say(f"{what}, again in {spoken(event.delay)}{by}")
         elif name == "gave_up":
-            self._say(f"attempt {event.attempts}: {event.status or event.error}, not again: {event.reason}")
+            self._say(
+                f"attempt {event.attempts}: {event.status or event.error}, not again: {event.reason}"
+            )
         elif name == "resume" and event.result == "resumed":
             self.progress.resumed += 1
             of = "" if event.total is None else f" of {amount(event.total)}"
@@ -361,7 +433,9 @@ def clients() -> tuple[Any, Any]:
 
 
 def is_address(url: str) -> bool:
-    """Can it be connected to? Asked here, since a port that does not exist would be retried as a refusal."""
+    """Can it be connected to? Asked here, since a port that does not exist would be retried as a
+    refusal.
+    """
     try:
         parts = urlsplit(url)
         return bool((parts.hostname or "").encode("idna")) and parts.port != 0
@@ -374,7 +448,9 @@ def header(line: str) -> tuple[str, str | bytes]:
     if not colon or not name.strip() or name != name.strip() or not name.isascii():
         raise Mistake(f"-H takes 'Name: value', got {line!r}")
     value = value.strip()
-    return name, value if value.isascii() else os.fsencode(value)  # the bytes that were given, as curl does
+    return name, value if value.isascii() else os.fsencode(
+        value
+    )  # the bytes that were given, as curl does
 
 
 def is_text(argument: str) -> bool:

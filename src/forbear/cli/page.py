@@ -1,8 +1,9 @@
-"""Page: what every command prints through. Plain text for pipes, colour and fitting tables for people. Floor: acts.
+"""Page: what every command prints through. Plain text for pipes, colour and fitting tables for
+people. Floor: acts.
 
-Colour only on a terminal, and not with NO_COLOR or TERM=dumb. Tables are rich's on a terminal if that is installed
-(the extra ``cli``); without it, and in a pipe, they are columns of text, the last one folded, or a block for each row
-where even that does not fit.
+Colour only on a terminal, and not with NO_COLOR or TERM=dumb. Tables are rich's on a terminal if
+that is installed (the extra ``cli``); without it, and in a pipe, they are columns of text, the last
+one folded, or a block for each row where even that does not fit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,18 @@ NARROWEST = 20
 FOLDED = 28  # columns that a last column needs at least, to be folded
 MISTAKEN = 2  # the exit status
 # What a stream that is not Unicode gets instead.
-ASCII = {"–": "-", "×": "x", "±": "+-", "·": "|", "…": "...", "≤": "<=", "→": "->", "✓": "ok", "✗": "NO", "’": "'"}
+ASCII = {
+    "–": "-",
+    "×": "x",
+    "±": "+-",
+    "·": "|",
+    "…": "...",
+    "≤": "<=",
+    "→": "->",
+    "✓": "ok",
+    "✗": "NO",
+    "’": "'",
+}
 
 
 class Page:
@@ -39,7 +51,11 @@ class Page:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._is_terminal = out.isatty()
-        self._coloured = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._coloured = (
+            self._is_terminal
+            and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb"
+        )
         columns = shutil.get_terminal_size((WIDTH, 24)).columns if self._is_terminal else WIDTH
         self.width = max(NARROWEST, min(columns, WIDTH))
 
@@ -99,12 +115,16 @@ class Page:
             table.add_column(head, overflow="fold")
         for row in rows:
             table.add_row(*map(Text, row))  # as it stands: what a server sent is no markup
-        Console(file=self._out, width=self.width, force_terminal=self._coloured, highlight=False).print(table)
+        Console(
+            file=self._out, width=self.width, force_terminal=self._coloured, highlight=False
+        ).print(table)
         return True
 
 
 def broken(text: str, width: int, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -127,7 +147,9 @@ def spoken(seconds: float) -> str:
 
 
 def teach(parser: argparse.ArgumentParser, about: str, examples: str) -> None:
-    """Give a command its help: what it is for, then its options, then examples and exit status as they stand."""
+    """Give a command its help: what it is for, then its options, then examples and exit status as
+    they stand.
+    """
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     columns = shutil.get_terminal_size((80, 24)).columns  # as argparse asks for it
     parser.description = "\n".join(broken(about, max(NARROWEST, min(columns, WIDTH) - 2)))

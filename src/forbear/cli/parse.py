@@ -1,7 +1,8 @@
-"""``forbear parse``: what the headers of a response ask for, and what a policy makes of it. Floor: acts.
+"""``forbear parse``: what the headers of a response ask for, and what a policy makes of it. Floor:
+acts.
 
-Reads header lines as they come from ``curl -sI``, has findings.py tell what each of them says, and a real ``Call``
-decide, prints both as a table or as JSON.
+Reads header lines as they come from ``curl -sI``, has findings.py tell what each of them says, and
+a real ``Call`` decide, prints both as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -74,13 +75,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
     parser.add_argument(
-        "lines", nargs="+", metavar="LINE", help="'Name: value', a status line, or - for standard input"
+        "lines",
+        nargs="+",
+        metavar="LINE",
+        help="'Name: value', a status line, or - for standard input",
     )
-    parser.add_argument("--status", type=int, metavar="N", help=f"of the response (its status line, else {ASSUMED})")
+    parser.add_argument(
+        "--status", type=int, metavar="N", help=f"of the response (its status line, else {ASSUMED})"
+    )
     parser.add_argument("--method", default="GET", metavar="NAME", help="of the request (GET)")
     parser.add_argument("--key", action="store_true", help="the request carried an idempotency key")
-    parser.add_argument("--now", metavar="WHEN", help="when it came: 2026-11-20T21:00:00Z or Unix seconds (now)")
-    parser.add_argument("--policy", metavar="POLICY", help="a preset, or module:attribute (the default policy)")
+    parser.add_argument(
+        "--now", metavar="WHEN", help="when it came: 2026-11-20T21:00:00Z or Unix seconds (now)"
+    )
+    parser.add_argument(
+        "--policy", metavar="POLICY", help="a preset, or module:attribute (the default policy)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     add_policy_arguments(parser)
 
@@ -107,7 +117,9 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
     else:
         page = Page(out)
         assumed = " (assumed; --status says another)" if known is None else ""
-        page.text(f"status {status}{assumed}, {options.method.upper()}{' with a key' * options.key}")
+        page.text(
+            f"status {status}{assumed}, {options.method.upper()}{' with a key' * options.key}"
+        )
         show(page, found, told(decision, status, policy, hint.source))
     if hint.delay is not None or hint.should_retry is not None:
         return ASKS
@@ -152,7 +164,9 @@ def everything(stdin: TextIO) -> str:
 
 
 def last_section(texts: Iterable[str]) -> tuple[int | None, Lines]:
-    """Of several header sections one after the other, as curl -L prints them, the last; a body is not looked at."""
+    """Of several header sections one after the other, as curl -L prints them, the last; a body is
+    not looked at.
+    """
     status: int | None = None
     lines: Lines = []
     is_over = False
@@ -204,7 +218,9 @@ class Decision(NamedTuple):
     source: str | None = None
 
 
-def decide(policy: RetryPolicy, status: int, lines: Lines, now: float, method: str, *, keyed: bool) -> Decision:
+def decide(
+    policy: RetryPolicy, status: int, lines: Lines, now: float, method: str, *, keyed: bool
+) -> Decision:
     """Have the first attempt of a call answered so."""
     headers = [("Idempotency-Key", "0f1e2d3c")] if keyed else []
     verdicts = []
@@ -229,7 +245,9 @@ def decide(policy: RetryPolicy, status: int, lines: Lines, now: float, method: s
 def show(page: Page, found: list[Finding], outcome: tuple[str, str, str]) -> None:
     page.line()
     if found:
-        rows = [(one.name, one.says or visible(one.value), asked(one), result(one)) for one in found]
+        rows = [
+            (one.name, one.says or visible(one.value), asked(one), result(one)) for one in found
+        ]
         page.table(("header", "says", "asks for", "result"), rows)
     else:
         page.text("No header has to do with trying again.")
@@ -248,19 +266,31 @@ def result(finding: Finding) -> str:
     return f"{finding.result}: {finding.why}" if finding.why else finding.result
 
 
-def told(decision: Decision, status: int, policy: RetryPolicy, asking: str | None) -> tuple[str, str, str]:
+def told(
+    decision: Decision, status: int, policy: RetryPolicy, asking: str | None
+) -> tuple[str, str, str]:
     """What it does, why, and the colour of it."""
     if decision.verdict == "accept":
-        return "returns the response", "no failure" if status < 400 else f"{status} is not retried", GREEN
+        return (
+            "returns the response",
+            "no failure" if status < 400 else f"{status} is not retried",
+            GREEN,
+        )
     delay = decision.delay or 0.0
     if decision.verdict == "retry":
         most = decision.longest
-        span = spoken(delay) if most is None or most == delay else f"{spoken(delay)} to {spoken(most)}"
+        span = (
+            spoken(delay) if most is None or most == delay else f"{spoken(delay)} to {spoken(most)}"
+        )
         by = f"as {asking} asks"
         if decision.source == "backoff":
             by = "by its own backoff"
             if asking is not None:
-                by += ", hints are ignored" if policy.hints == "ignore" else f", which can be longer than {asking} asks"
+                by += (
+                    ", hints are ignored"
+                    if policy.hints == "ignore"
+                    else f", which can be longer than {asking} asks"
+                )
         return f"retries after {span}", by, GREEN
     reason = Reason(decision.reason or "")
     why = WHY.get(reason, "")

@@ -1,7 +1,8 @@
 """Part: a file while it is being fetched. Floor: acts.
 
-``FILE.part`` holds what has come so far, ``FILE.part.json`` whose beginning that is: a hash of the URL, and the
-validator to ask for the rest with. Both are gone when the download is complete and has its name.
+``FILE.part`` holds what has come so far, ``FILE.part.json`` whose beginning that is: a hash of the
+URL, and the validator to ask for the rest with. Both are gone when the download is complete and has
+its name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ AT_ONCE = 1 << 20  # octets that are read from the disk at a time
 
 
 class Part:
-    """The beginning of one file. Not shared between threads; of two processes the second is refused.
+    """The beginning of one file. Not shared between threads; of two processes the second is
+    refused.
 
     Args:
         path: Of the complete file.
@@ -69,7 +71,8 @@ class Part:
         return found
 
     def open(self, *, anew: bool, status: int = 200, lines: Iterable[Line] = ()) -> None:
-        """Make ready for writing: after what is there, or anew for an answer with these header lines.
+        """Make ready for writing: after what is there, or anew for an answer with these header
+        lines.
 
         Raises:
             OSError: There is no place for it, or another run is writing there.
@@ -120,7 +123,9 @@ class Part:
         return self.size > 0 and self._download is not None
 
     def _lock(self) -> None:
-        """Keep other runs out: two that go on with the same beginning would each append the rest."""
+        """Keep other runs out: two that go on with the same beginning would each append the
+        rest.
+        """
         if not LOCKS:
             return
         import fcntl
@@ -160,7 +165,9 @@ class Part:
 
     def _write_notes(self) -> None:
         download = self._download
-        if download is None or download.coding:  # what is written are decoded octets, which have other places
+        if (
+            download is None or download.coding
+        ):  # what is written are decoded octets, which have other places
             self._download = None
             self._notes.unlink(missing_ok=True)
             return

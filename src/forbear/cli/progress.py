@@ -1,7 +1,7 @@
 """Progress: how far a download is, on standard error. Floor: acts.
 
-On a terminal a bar with rate and time left (rich's, or one line of text that is written over without it);
-elsewhere nothing but the lines that are said.
+On a terminal a bar with rate and time left (rich's, or one line of text that is written over
+without it); elsewhere nothing but the lines that are said.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class TextProgress(Progress):
     def _line(self) -> str:
         (since, before), (now, done) = self._seen[0], self._seen[-1]
         rate = (done - before) / (now - since) if now > since else 0.0
-        share = f"{done / self._total:4.0%} of {amount(self._total)}" if self._total else amount(done)
+        share = (
+            f"{done / self._total:4.0%} of {amount(self._total)}" if self._total else amount(done)
+        )
         left = f", {clock((self._total - done) / rate)} left" if self._total and rate else ""
         again = f", resumed {self.resumed} ×" if self.resumed else ""
         return f"{share}, {amount(rate)}/s{left}{again}"
@@ -119,7 +121,9 @@ class RichProgress(Progress):
         self._bars.start()
 
     def advance(self, octets: int) -> None:
-        self._bars.update(self._bar, advance=octets, again=f"resumed {self.resumed} ×" if self.resumed else "")
+        self._bars.update(
+            self._bar, advance=octets, again=f"resumed {self.resumed} ×" if self.resumed else ""
+        )
 
     def end(self) -> None:
         if self._bar is not None:

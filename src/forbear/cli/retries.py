@@ -1,7 +1,8 @@
 """Retries: reads ``Retry(…)`` of urllib3 or httpx-retries as it stands in source code. Floor: acts.
 
-Nothing is evaluated and neither library is imported: the text is parsed, its literals are read, and what comes out
-has the attributes that ``core/conversion.py`` looks at, with the library's own defaults for the rest.
+Nothing is evaluated and neither library is imported: the text is parsed, its literals are read, and
+what comes out has the attributes that ``core/conversion.py`` looks at, with the library's own
+defaults for the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ SETS = {"set": frozenset, "frozenset": frozenset, "list": tuple, "tuple": tuple}
 
 
 def urllib3_retry(text: str) -> Any:
-    """What ``RetryPolicy.from_urllib3`` takes: the settings of a ``Retry(…)``, or a number of retries.
+    """What ``RetryPolicy.from_urllib3`` takes: the settings of a ``Retry(…)``, or a number of
+    retries.
 
     Raises:
         ValueError: It is neither, or holds something that is no literal.
@@ -60,7 +62,9 @@ def urllib3_retry(text: str) -> Any:
     if not isinstance(expression, ast.Call):
         number = literal(expression, "--from-urllib3")
         if not isinstance(number, int):
-            raise ValueError(f"--from-urllib3 takes 'Retry(…)' or a number of retries, got {text!r}")
+            raise ValueError(
+                f"--from-urllib3 takes 'Retry(…)' or a number of retries, got {text!r}"
+            )
         return number
     given = arguments(expression, URLLIB3, "--from-urllib3")
     settings = {"total": 10, **DEFAULTS, **given}
@@ -81,10 +85,14 @@ def httpx_retries_retry(text: str) -> Any:
         raise ValueError(f"{option} takes 'Retry(…)', got {text!r}")
     settings = {**HTTPX_RETRIES, **arguments(expression, tuple(HTTPX_RETRIES), option)}
     exceptions = settings["retry_on_exceptions"]
-    settings["allowed_methods"] = {str(one).upper() for one in settings["allowed_methods"] or METHODS}
+    settings["allowed_methods"] = {
+        str(one).upper() for one in settings["allowed_methods"] or METHODS
+    }
     settings["status_forcelist"] = settings["status_forcelist"] or STATUSES
     settings["retryable_exceptions"] = (
-        tuple(map(stand_in, EXCEPTIONS)) if exceptions is None else tuple(one for one in exceptions if callable(one))
+        tuple(map(stand_in, EXCEPTIONS))
+        if exceptions is None
+        else tuple(one for one in exceptions if callable(one))
     )
     return SimpleNamespace(**settings)
 
@@ -134,7 +142,9 @@ def literal(node: ast.expr, option: str) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        raise ValueError(f"{option} reads literals only, and {ast.unparse(node)!r} would have to be run") from None
+        raise ValueError(
+            f"{option} reads literals only, and {ast.unparse(node)!r} would have to be run"
+        ) from None
 
 
 def named(path: str, option: str) -> Any:
@@ -150,7 +160,9 @@ def named(path: str, option: str) -> Any:
     try:
         return readers[place]()
     except KeyError:
-        raise ValueError(f"{option} reads literals only, and {path!r} would have to be looked up") from None
+        raise ValueError(
+            f"{option} reads literals only, and {path!r} would have to be looked up"
+        ) from None
 
 
 def stand_in(name: str) -> type[Exception]:

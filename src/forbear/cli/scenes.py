@@ -1,7 +1,7 @@
 """Scenes of the demo: what goes wrong, what is sent, what must be true afterwards. Floor: acts.
 
-A scene plays once for each caller, on a path of its own. Its judge looks at what the caller got and at
-the server's ledger, and says in words what it saw and which claims did not hold.
+A scene plays once for each caller, on a path of its own. Its judge looks at what the caller got and
+at the server's ledger, and says in words what it saw and which claims did not hold.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def judge_throttled(caller: Caller, answers: list[Answer], arrivals: list[Arriva
         f"{requests(arrivals)}, {gap:.2f} s apart",
         unmet(
             (len(arrivals) == 2, f"2 requests were to come, {len(arrivals)} came"),
-            (gap >= ASKED, f"the second came {gap:.3f} s after the answer that asked for {ASKED:g} s"),
+            (
+                gap >= ASKED,
+                f"the second came {gap:.3f} s after the answer that asked for {ASKED:g} s",
+            ),
             *got(answers, 200),
         ),
     )
@@ -82,7 +85,10 @@ def judge_saved(caller: Caller, answers: list[Answer], arrivals: list[Arrival]) 
         requests(arrivals),
         unmet(
             (len(arrivals) == 2, f"2 requests were to come, {len(arrivals)} came"),
-            (retries == len(arrivals) - 1, f"the story that came with the response tells of {retries} retries"),
+            (
+                retries == len(arrivals) - 1,
+                f"the story that came with the response tells of {retries} retries",
+            ),
             *got(answers, 200),
         ),
     )
@@ -95,8 +101,14 @@ def judge_keyless(caller: Caller, answers: list[Answer], arrivals: list[Arrival]
         unmet(
             (len(arrivals) == 1, f"it was to be sent once, {len(arrivals)} came"),
             (times_executed(arrivals) <= 1, f"it was executed {times_executed(arrivals)} times"),
-            (caller.is_own(error), f"the caller was to get {caller.family}'s own error, got {shown(error)}"),
-            (bool(getattr(error, "__notes__", ())), "the error does not tell the story of the attempts"),
+            (
+                caller.is_own(error),
+                f"the caller was to get {caller.family}'s own error, got {shown(error)}",
+            ),
+            (
+                bool(getattr(error, "__notes__", ())),
+                "the error does not tell the story of the attempts",
+            ),
             *refused(answers, Reason.METHOD_NOT_REPLAYABLE),
         ),
     )
@@ -156,8 +168,14 @@ def judge_hanging(caller: Caller, answers: list[Answer], arrivals: list[Arrival]
         requests(arrivals),
         unmet(
             (elapsed <= DEADLINE + OVERRUN, f"the call took {elapsed:.2f} s"),
-            (elapsed >= DEADLINE - 0.05, f"the call ended {elapsed:.2f} s after it began, long before its deadline"),
-            (caller.is_own(error), f"the caller was to get {caller.family}'s own error, got {shown(error)}"),
+            (
+                elapsed >= DEADLINE - 0.05,
+                f"the call ended {elapsed:.2f} s after it began, long before its deadline",
+            ),
+            (
+                caller.is_own(error),
+                f"the caller was to get {caller.family}'s own error, got {shown(error)}",
+            ),
             *refused(answers, Reason.DEADLINE),
         ),
     )
@@ -194,7 +212,10 @@ def judge_outage(caller: Caller, answers: list[Answer], arrivals: list[Arrival])
         f"{requests(arrivals)} for {calls} calls",
         unmet(
             (retries <= allowed, f"{retries} retries, the budget allows {allowed:.0f}"),
-            (retries >= budget.burst, f"{retries} retries, although the budget starts with {budget.burst:g}"),
+            (
+                retries >= budget.burst,
+                f"{retries} retries, although the budget starts with {budget.burst:g}",
+            ),
             *got(answers, 503),
         ),
     )

@@ -37,21 +37,39 @@ class Chosen(NamedTuple):
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Say how a policy is described; ``options.policy`` is for the command to add."""
-    group = parser.add_argument_group("the policy (durations: seconds); what is left out is as by default")
+    group = parser.add_argument_group(
+        "the policy (durations: seconds); what is left out is as by default"
+    )
     add = group.add_argument
     add("--max-attempts", type=int, metavar="N", help="sends in all, the first one included")
     add("--base", type=float, metavar="S", help="wait before the first retry, before jitter")
     add("--cap", type=float, metavar="S", help="longest wait")
     add("--factor", type=float, metavar="X", help="growth from one wait to the next")
-    add("--jitter", metavar="KIND", help="full, equal, decorrelated, none, or a number: 0.2 is ±20 %%")
+    add(
+        "--jitter",
+        metavar="KIND",
+        help="full, equal, decorrelated, none, or a number: 0.2 is ±20 %%",
+    )
     add("--max-retry-after", type=float, metavar="S", help="longest wait that a server may ask for")
     add("--total-timeout", type=float, metavar="S", help="for the whole call")
     add("--hints", metavar="HOW", help="obey or ignore what servers ask for")
     add("--statuses", metavar="N,N", help="statuses that are retried")
     add("--methods", metavar="A,B", help="methods that are safe to repeat")
-    add("--vendors", metavar="A,B", help="what these use for 'try again', too: github, anthropic, cloudflare")
-    add("--from-urllib3", metavar="RETRY", help="the nearest policy to a urllib3 'Retry(…)', or to a number")
-    add("--from-httpx-retries", metavar="RETRY", help="the nearest one to a 'Retry(…)' of httpx-retries")
+    add(
+        "--vendors",
+        metavar="A,B",
+        help="what these use for 'try again', too: github, anthropic, cloudflare",
+    )
+    add(
+        "--from-urllib3",
+        metavar="RETRY",
+        help="the nearest policy to a urllib3 'Retry(…)', or to a number",
+    )
+    add(
+        "--from-httpx-retries",
+        metavar="RETRY",
+        help="the nearest one to a 'Retry(…)' of httpx-retries",
+    )
 
 
 def chosen(options: argparse.Namespace) -> Chosen:
@@ -62,10 +80,14 @@ def chosen(options: argparse.Namespace) -> Chosen:
     """
     start = starting_point(options)
     policy = start.policy
-    schedule = {name: getattr(options, name) for name in SCHEDULE if getattr(options, name) is not None}
+    schedule = {
+        name: getattr(options, name) for name in SCHEDULE if getattr(options, name) is not None
+    }
     if "jitter" in schedule:
         schedule["jitter"] = jitter(schedule["jitter"])
-    changes = {name: getattr(options, name) for name in FIELDS if getattr(options, name) is not None}
+    changes = {
+        name: getattr(options, name) for name in FIELDS if getattr(options, name) is not None
+    }
     if "statuses" in changes:
         changes["statuses"] = statuses(changes["statuses"])
     if "methods" in changes:
@@ -109,9 +131,13 @@ def starting_point(options: argparse.Namespace) -> Chosen:
 
 
 def found(place: str) -> Chosen:
-    """The policy at ``module:attribute``, or the nearest one to what is there; importing runs the module."""
+    """The policy at ``module:attribute``, or the nearest one to what is there; importing runs the
+    module.
+    """
     module, _, path = place.partition(":")
-    if os.getcwd() not in sys.path:  # as python -m does, and every server that is told module:attribute
+    if (
+        os.getcwd() not in sys.path
+    ):  # as python -m does, and every server that is told module:attribute
         sys.path.insert(0, os.getcwd())
     try:
         value: Any = import_module(module)
@@ -135,7 +161,9 @@ def found(place: str) -> Chosen:
             return Chosen(convert(value), library)
         except TypeError:
             continue
-    raise ValueError(f"{place} is a {type(value).__name__}, not a RetryPolicy, a Retry, or a function that returns one")
+    raise ValueError(
+        f"{place} is a {type(value).__name__}, not a RetryPolicy, a Retry, or a function that returns one"
+    )
 
 
 def words(text: str) -> list[str]:
@@ -157,7 +185,9 @@ def jitter(text: str) -> float | str:
 
 
 def code_of(policy: RetryPolicy) -> str:
-    """The policy as Python code that makes it: how often and when, and what is not as by default."""
+    """The policy as Python code that makes it: how often and when, and what is not as by
+    default.
+    """
     default = RetryPolicy()
     always = ("max_attempts", "backoff") if policy.max_attempts > 1 else ("max_attempts",)
     fields = [
@@ -178,7 +208,11 @@ def value_of(value: object) -> str:
         return f"{{{', '.join(map(repr, sorted(value)))}}}"
     if isinstance(value, Exponential):
         told = {"factor": 2.0, "immediate_first": False}
-        fields = [f"{name}={one!r}" for name, one in value._fields().items() if name not in told or told[name] != one]
+        fields = [
+            f"{name}={one!r}"
+            for name, one in value._fields().items()
+            if name not in told or told[name] != one
+        ]
         return f"Exponential({', '.join(fields)})"
     if isinstance(value, Fixed):
         return f"Fixed({value.seconds!r})"

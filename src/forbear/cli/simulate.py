@@ -1,6 +1,7 @@
 """``forbear simulate``: a fleet, an outage, virtual time, the real strategies. Floor: acts.
 
-Reads the arguments, prints the table or JSON, has the pictures drawn. What is simulated is simulation/'s.
+Reads the arguments, prints the table or JSON, has the pictures drawn. What is simulated is
+simulation/'s.
 """
 
 from __future__ import annotations
@@ -62,34 +63,73 @@ ABOUT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
-    parser.add_argument("scenario", nargs="?", default="blip", metavar="SCENARIO", help="see below (blip)")
-    parser.add_argument("--policies", metavar="A,B", help="which to compare (all)")
-    parser.add_argument("--custom", action="append", default=[], metavar="SETTINGS", help="a policy of your own")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all randomness (0)")
-    parser.add_argument("--runs", type=int, default=1, metavar="N", help="medians over N seeds, from --seed on (1)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--plot", metavar="FILE", help="draw pictures into FILE: .png, .svg or .pdf")
     parser.add_argument(
-        "--fail-if", action="append", default=[], metavar="CONDITION", help="end with status 1 if it is true"
+        "scenario", nargs="?", default="blip", metavar="SCENARIO", help="see below (blip)"
     )
-    world = parser.add_argument_group("what the scenario's world is like, where it shall differ (durations: seconds)")
+    parser.add_argument("--policies", metavar="A,B", help="which to compare (all)")
+    parser.add_argument(
+        "--custom", action="append", default=[], metavar="SETTINGS", help="a policy of your own"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all randomness (0)")
+    parser.add_argument(
+        "--runs", type=int, default=1, metavar="N", help="medians over N seeds, from --seed on (1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw pictures into FILE: .png, .svg or .pdf"
+    )
+    parser.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="end with status 1 if it is true",
+    )
+    world = parser.add_argument_group(
+        "what the scenario's world is like, where it shall differ (durations: seconds)"
+    )
     world.add_argument("--callers", type=int, metavar="N", help="calls in all, in the same time")
-    world.add_argument("--rate", type=float, metavar="R", help="calls per second; a capacity grows with it")
+    world.add_argument(
+        "--rate", type=float, metavar="R", help="calls per second; a capacity grows with it"
+    )
     world.add_argument("--duration", type=float, metavar="S", help="how long calls begin")
     world.add_argument("--arrivals", metavar="HOW", help="even or poisson")
     world.add_argument("--fleet", metavar="N@T", help="N further calls at once, at second T")
-    world.add_argument("--callers-per-client", type=int, metavar="N", help="calls of one process with its own budget")
-    world.add_argument("--timeout", type=float, metavar="S", help="after which a client gives an attempt up")
-    world.add_argument("--capacity", metavar="C", help="attempts per second; 1.2x: times the rate; none")
-    world.add_argument("--service-time", type=float, metavar="S", help="from an attempt to its answer")
-    world.add_argument("--queue", type=float, metavar="S", help="seconds' worth of work that may wait")
-    world.add_argument("--rejection-cost", type=float, metavar="X", help="work of rejecting, as a share of serving")
+    world.add_argument(
+        "--callers-per-client",
+        type=int,
+        metavar="N",
+        help="calls of one process with its own budget",
+    )
+    world.add_argument(
+        "--timeout", type=float, metavar="S", help="after which a client gives an attempt up"
+    )
+    world.add_argument(
+        "--capacity", metavar="C", help="attempts per second; 1.2x: times the rate; none"
+    )
+    world.add_argument(
+        "--service-time", type=float, metavar="S", help="from an attempt to its answer"
+    )
+    world.add_argument(
+        "--queue", type=float, metavar="S", help="seconds' worth of work that may wait"
+    )
+    world.add_argument(
+        "--rejection-cost", type=float, metavar="X", help="work of rejecting, as a share of serving"
+    )
     world.add_argument("--outage", metavar="A..B", help="seconds between which there is trouble")
     world.add_argument("--trouble", metavar="KIND", help="down, refuse, hang or slow")
     world.add_argument("--status", type=int, metavar="N", help="answered while down")
-    world.add_argument("--retry-after", metavar="S", help="told while down: seconds, or end for the date of the end")
-    world.add_argument("--speed", type=float, metavar="X", help="while slow: share of the capacity left")
-    world.add_argument("--slowdown", type=float, metavar="X", help="while slow: an answer takes X times as long")
+    world.add_argument(
+        "--retry-after",
+        metavar="S",
+        help="told while down: seconds, or end for the date of the end",
+    )
+    world.add_argument(
+        "--speed", type=float, metavar="X", help="while slow: share of the capacity left"
+    )
+    world.add_argument(
+        "--slowdown", type=float, metavar="X", help="while slow: an answer takes X times as long"
+    )
 
 
 def run(out: TextIO, options: argparse.Namespace) -> int:
@@ -119,12 +159,17 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
     broken = [(condition, condition.broken_by(results)) for condition in plan.conditions]
     for condition, policies in broken:
         if policies:
-            print(f"forbear simulate: {condition.text} is true of {', '.join(policies)}", file=sys.stderr)
+            print(
+                f"forbear simulate: {condition.text} is true of {', '.join(policies)}",
+                file=sys.stderr,
+            )
     return FAILED if any(policies for _, policies in broken) else 0
 
 
 def drawing() -> Callable[..., None]:
-    from ..simulation.plot import draw  # before the work is done, not after it, one learns that it is missing
+    from ..simulation.plot import (
+        draw,
+    )  # before the work is done, not after it, one learns that it is missing
 
     return draw
 
@@ -142,24 +187,32 @@ def planned(options: argparse.Namespace) -> Plan:
         ValueError: One of them cannot be.
     """
     if options.scenario not in SCENARIOS:
-        raise ValueError(f"there is no scenario {options.scenario!r}; choose among {', '.join(SCENARIOS)}")
+        raise ValueError(
+            f"there is no scenario {options.scenario!r}; choose among {', '.join(SCENARIOS)}"
+        )
     if not 1 <= options.runs <= MOST_RUNS:
         raise ValueError(f"--runs must be from 1 to {MOST_RUNS}, got {options.runs}")
     if options.policies is not None:
         names = [name.strip() for name in options.policies.split(",") if name.strip()]
     else:
         names = list(CONTENDERS)
-    contenders = [contender(name) for name in dict.fromkeys(names)] + [custom(text) for text in options.custom]
+    contenders = [contender(name) for name in dict.fromkeys(names)] + [
+        custom(text) for text in options.custom
+    ]
     if not contenders:
         raise ValueError("--policies names none")
     names = [one.name for one in contenders]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two policies are called {name!r}; give one of them a name: --custom 'NAME: …'")
+            raise ValueError(
+                f"two policies are called {name!r}; give one of them a name: --custom 'NAME: …'"
+            )
     conditions = [Condition(text) for text in options.fail_if]
     for condition in conditions:
         if condition.policy is not None and condition.policy not in names:
-            raise ValueError(f"--fail-if names the policy {condition.policy!r}, which does not take part")
+            raise ValueError(
+                f"--fail-if names the policy {condition.policy!r}, which does not take part"
+            )
     return Plan(changed(SCENARIOS[options.scenario][0], options), contenders, conditions)
 
 
@@ -185,7 +238,9 @@ def changed(scenario: Scenario, options: argparse.Namespace) -> Scenario:
         changes["trouble_at"], changes["trouble_for"] = span(options.outage)
     if options.retry_after is not None:
         end = options.retry_after == "end"
-        changes["retry_after"] = "end" if end else a_number("--retry-after", options.retry_after, "seconds, or end")
+        changes["retry_after"] = (
+            "end" if end else a_number("--retry-after", options.retry_after, "seconds, or end")
+        )
     if rate is not None:
         changes["rate"] = rate
         if scenario.capacity is not None and scenario.rate:
@@ -212,7 +267,9 @@ def fleet(text: str) -> tuple[int, float]:
     try:
         return int(number), float(at or 1.0)
     except ValueError:
-        raise ValueError(f"--fleet must be like 1000@1.0: how many, and at which second; got {text!r}") from None
+        raise ValueError(
+            f"--fleet must be like 1000@1.0: how many, and at which second; got {text!r}"
+        ) from None
 
 
 def span(text: str) -> tuple[float, float]:
@@ -234,16 +291,32 @@ def intro(plan: Plan, options: argparse.Namespace) -> str:
     runs = f"seed {options.seed}"
     if options.runs > 1:
         runs = f"medians of {options.runs} runs, seeds {options.seed} to {options.seed + options.runs - 1}"
-    return f"{options.scenario}: {SCENARIOS[options.scenario][1]}.\n{plan.scenario.told()}\n({runs})\n"
+    return (
+        f"{options.scenario}: {SCENARIOS[options.scenario][1]}.\n{plan.scenario.told()}\n({runs})\n"
+    )
 
 
 def heading() -> str:
-    return line(("policy", "attempts", "peak/s", "× rate", "success", "p50", "p99", "recovered", "failed because"))
+    return line(
+        (
+            "policy",
+            "attempts",
+            "peak/s",
+            "× rate",
+            "success",
+            "p50",
+            "p99",
+            "recovered",
+            "failed because",
+        )
+    )
 
 
 def row(figures: Figures) -> str:
     ratio = "-" if figures.peak_ratio is None else f"{figures.peak_ratio:.1f}"
-    refusals = ", ".join(f"{reason} {count:,}" for reason, count in figures.refusals.items() if count)
+    refusals = ", ".join(
+        f"{reason} {count:,}" for reason, count in figures.refusals.items() if count
+    )
     return line(
         (
             figures.policy,

@@ -1,4 +1,6 @@
-"""Checks of what a user wrote: each says what was given and what to write instead. Floor: decides."""
+"""Checks of what a user wrote: each says what was given and what to write instead. Floor:
+decides.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def shown(value: object) -> str:
-    """A short repr: a message must stay readable whatever was passed, and must not repeat the password in a URL."""
+    """A short repr: a message must stay readable whatever was passed, and must not repeat the
+    password in a URL.
+    """
     text = repr(value)
     scheme, is_url, rest = text.partition("://")
     if is_url and "@" in rest:
@@ -52,16 +56,24 @@ def a_set(name: str, value: Any, example: str) -> frozenset[Any]:
 
 
 def texts(name: str, given: Iterable[str], example: str) -> tuple[str, ...]:
-    """Several str. Other values are named by their type only: octets of a URL may hold a password."""
+    """Several str. Other values are named by their type only: octets of a URL may hold a
+    password.
+    """
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        raise TypeError(f"{name} must be an iterable of str, got a single {type(given).__name__}; write {example}")
+        raise TypeError(
+            f"{name} must be an iterable of str, got a single {type(given).__name__}; write {example}"
+        )
     strings = tuple(given)
     for string in strings:
         if not isinstance(string, str):
-            raise TypeError(f"{name} must hold only str, got one {type(string).__name__}; write {example}")
+            raise TypeError(
+                f"{name} must hold only str, got one {type(string).__name__}; write {example}"
+            )
     return strings
 
 
 def a_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}"
+        )

@@ -1,7 +1,7 @@
 """Frozen: what a user configures once. Floor: decides.
 
-Compared, hashed, shown and pickled by its fields. Written by hand because a frozen dataclass costs a
-millisecond at import, and importing a client is on everybody's start-up path.
+Compared, hashed, shown and pickled by its fields. Written by hand because a frozen dataclass costs
+a millisecond at import, and importing a client is on everybody's start-up path.
 """
 
 from __future__ import annotations
@@ -36,10 +36,14 @@ class Frozen:
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} cannot be changed, so {name!r} was not set; make a new one")
+        raise AttributeError(
+            f"{type(self).__name__} cannot be changed, so {name!r} was not set; make a new one"
+        )
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} cannot be changed, so {name!r} was not deleted; make a new one")
+        raise AttributeError(
+            f"{type(self).__name__} cannot be changed, so {name!r} was not deleted; make a new one"
+        )
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

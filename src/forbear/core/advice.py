@@ -1,7 +1,7 @@
 """Advice: what in a policy is likely to hurt, and which field to change. Floor: decides.
 
-The rule of thumb for a service-level objective (SLO), the time in which a call has to be answered: all
-retries together take at most a third of it, so that a call which needed them is still in time.
+The rule of thumb for a service-level objective (SLO), the time in which a call has to be answered:
+all retries together take at most a third of it, so that a call which needed them is still in time.
 """
 
 from __future__ import annotations
@@ -51,16 +51,26 @@ def about_waiting(policy: RetryPolicy) -> list[str]:
         if schedule is None:
             continue
         times = "1 retry" if retries == 1 else f"{retries} retries"
-        if isinstance(schedule, (Exponential, Fixed)) and not max(longest_of(policy, name), default=0.0):
-            found.append(f"{name}: {times} with no wait at all; wait at least Exponential(base=0.1), longer each time")
-        elif isinstance(schedule, Fixed) or (isinstance(schedule, Exponential) and schedule.jitter in ("none", 0)):
-            found.append(f"{name}: no jitter: who fails together comes back together; Exponential(…, jitter='full')")
+        if isinstance(schedule, (Exponential, Fixed)) and not max(
+            longest_of(policy, name), default=0.0
+        ):
+            found.append(
+                f"{name}: {times} with no wait at all; wait at least Exponential(base=0.1), longer each time"
+            )
+        elif isinstance(schedule, Fixed) or (
+            isinstance(schedule, Exponential) and schedule.jitter in ("none", 0)
+        ):
+            found.append(
+                f"{name}: no jitter: who fails together comes back together; Exponential(…, jitter='full')"
+            )
     if policy.hints == "ignore":
         found.append(
             "hints: a server that says when to come back is asked sooner, and says no again; leave hints='obey'"
         )
     elif policy.hint_spread == 0 and policy.max_retry_after > 0:
-        found.append("hint_spread: who is told the same second comes back in the same second; 0.1 adds up to 10 %")
+        found.append(
+            "hint_spread: who is told the same second comes back in the same second; 0.1 adds up to 10 %"
+        )
     return found
 
 
@@ -83,12 +93,18 @@ def about_time(policy: RetryPolicy, slo: float, attempt: float) -> list[str]:
             if so_far > third:
                 break
             fitting += 1
-        retries = "its retry" if policy.max_attempts == 2 else f"its {policy.max_attempts - 1} retries"
+        retries = (
+            "its retry" if policy.max_attempts == 2 else f"its {policy.max_attempts - 1} retries"
+        )
         told = f"{retries} can take {spent:.4g} s, more than a third of the SLO ({third:.3g} s)"
         if fitting > 1:
-            found.append(f"max_attempts: {told}; max_attempts={fitting} would fit, or a smaller base or cap")
+            found.append(
+                f"max_attempts: {told}; max_attempts={fitting} would fit, or a smaller base or cap"
+            )
         elif sum(waits[:1]) > third:
-            found.append(f"backoff: {told}; even the first wait can be {waits[0]:.4g} s: take a smaller base or cap")
+            found.append(
+                f"backoff: {told}; even the first wait can be {waits[0]:.4g} s: take a smaller base or cap"
+            )
         else:
             found.append(
                 f"attempt_timeout: {told}; even one retry is too long: give up attempts sooner, or do not retry"

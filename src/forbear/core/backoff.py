@@ -1,8 +1,8 @@
 """Backoff: how long the client itself would wait before attempt n + 1. Floor: decides.
 
-Pure arithmetic; knows nothing of hints, deadlines or budgets (see shared/standard.py, which combines them).
-Full, equal and decorrelated jitter follow Brooker, "Exponential Backoff And Jitter" (AWS Architecture
-Blog, 2015). All durations are seconds.
+Pure arithmetic; knows nothing of hints, deadlines or budgets (see shared/standard.py, which
+combines them). Full, equal and decorrelated jitter follow Brooker, "Exponential Backoff And Jitter"
+(AWS Architecture Blog, 2015). All durations are seconds.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ class Backoff(Protocol):
 
         Args:
             attempt: The attempt that failed; 1 is the first one.
-            previous: Seconds that this call's schedule answered last, whatever a server then made of them; 0.0
-                before the first.
+            previous: Seconds that this call's schedule answered last, whatever a server then made
+                of them; 0.0 before the first.
             random: Like ``random.random``; the only randomness a schedule may use.
         """
         ...
 
 
 class Exponential(Frozen):
-    """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by ``jitter``.
+    """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by
+    ``jitter``.
 
-    "full" and "decorrelated" are those of Brooker, "Exponential Backoff and Jitter" (AWS, 2015). Immutable, so safe to
-    share between threads.
+    "full" and "decorrelated" are those of Brooker, "Exponential Backoff and Jitter" (AWS, 2015).
+    Immutable, so safe to share between threads.
 
     Args:
         base: Seconds before the first retry, before jitter; at least 0.
         cap: No wait is longer; seconds, at least ``base``.
         factor: Growth from one wait to the next; at least 1.
-        jitter: "full" draws from [0, d], "equal" from [d/2, d], "decorrelated" from [base, 3 × previous],
-            "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
+        jitter: "full" draws from [0, d], "equal" from [d/2, d], "decorrelated" from [base, 3 ×
+            previous], "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
         immediate_first: One retry of a call may come without a wait if the cause is known to be
             momentary: an idle connection that was closed under us, an HTTP/2 stream turned away.
 
@@ -79,14 +80,20 @@ class Exponential(Frozen):
             raise ValueError(f"cap must be at least base ({shown(base)}), got {shown(cap)}")
         a_number("factor", factor)
         if factor < 1:
-            raise ValueError(f"factor must be at least 1, got {shown(factor)}; use 1 for waits that do not grow")
+            raise ValueError(
+                f"factor must be at least 1, got {shown(factor)}; use 1 for waits that do not grow"
+            )
         if isinstance(jitter, str):
             if jitter not in JITTERS:
-                raise ValueError(f"jitter must be one of {', '.join(JITTERS)} or a float, got {jitter!r}")
+                raise ValueError(
+                    f"jitter must be one of {', '.join(JITTERS)} or a float, got {jitter!r}"
+                )
         else:
             a_number("jitter", jitter)
             if not 0 <= jitter <= 1:
-                raise ValueError(f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %")
+                raise ValueError(
+                    f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %"
+                )
         if not isinstance(immediate_first, bool):
             raise TypeError(f"immediate_first must be True or False, got {shown(immediate_first)}")
         self._set(base=base, cap=cap, factor=factor, jitter=jitter, immediate_first=immediate_first)
@@ -117,8 +124,8 @@ class Fixed(Frozen):
     """The same wait every time. Immutable, so safe to share between threads.
 
     Args:
-        seconds: How long; at least 0. Without jitter many callers come back in step: prefer ``Exponential``
-            for anything that more than one process calls.
+        seconds: How long; at least 0. Without jitter many callers come back in step: prefer
+            ``Exponential`` for anything that more than one process calls.
 
     Raises:
         ValueError: ``seconds`` is out of its range.

@@ -2,10 +2,11 @@
 
 After each attempt:
 
- 1. Is it a failure? A status below 400, or one that neither policy nor server nor ``retry_if`` flags,
-    is accepted; so is an error of a kind that the policy does not retry.
+ 1. Is it a failure? A status below 400, or one that neither policy nor server nor ``retry_if``
+    flags, is accepted; so is an error of a kind that the policy does not retry.
  2. (answers) Did the server say no?                         server-said-no, replayed-response
- 3. (errors) Can another attempt ever succeed?               permanent-error, local-saturation, unknown-error
+ 3. (errors) Can another attempt ever succeed?               permanent-error, local-saturation,
+   unknown-error
  4. May it be repeated: nothing was sent, or the method is
     idempotent, or it carries a key that is still valid?     method-not-replayable, key-expired
  5. Can the body be produced again? Is ours the only loop?   body-consumed, nested-call
@@ -14,16 +15,18 @@ After each attempt:
  8. Does the delay leave time before the deadline?           deadline
  9. Does the breaker allow this origin, or is there another? circuit-open
 10. Last, because only this takes something: the budget.     budget-exhausted
-    If all else allows a retry and the strategy has run out of what it had borrowed, the driver renews it before.
+    If all else allows a retry and the strategy has run out of what it had borrowed, the driver
+    renews it before.
 
 1 to 5 are decided here and cannot be overridden. 6 to 10 are the strategy's
 (shared/standard.py); a strategy that fails ends the call: strategy-failed. What it answers is still
 held to the server's word: never sooner than asked, never past the deadline.
 
-A strategy that watches attempts hears of each one before step 1, whoever decides about it. After the delay
-and right before the sending it is asked once more (``admit``): only there is a probe permit of the breaker
-taken, and if the circuit opened meanwhile, or the origin asked for another wait that is too long, the call
-ends with the library's CircuitOpenError. First attempts are asked for the same: cooldown, then breaker.
+A strategy that watches attempts hears of each one before step 1, whoever decides about it. After
+the delay and right before the sending it is asked once more (``admit``): only there is a probe
+permit of the breaker taken, and if the circuit opened meanwhile, or the origin asked for another
+wait that is too long, the call ends with the library's CircuitOpenError. First attempts are asked
+for the same: cooldown, then breaker.
 
 All instants are monotonic seconds.
 """
@@ -58,13 +61,13 @@ class Call:
     """The state of one call. Not shared between threads; lives as long as its request.
 
     Attributes:
-        attempts: Sends that count against ``max_attempts``; starts at the retries that earlier hops of a
-            redirected call have used.
+        attempts: Sends that count against ``max_attempts``; starts at the retries that earlier hops
+            of a redirected call have used.
         deadline_at: The instant after which the call must not go on, infinite if there is none.
         strategy_error: What a strategy raised, for the log; None while it works.
         scope_error: What the strategy's ``scope_of`` raised, for the log.
-        most_attempts: What this call or its context allows a strategy of the user's own; infinite if they
-            say nothing of it. The default strategy has it from the policy.
+        most_attempts: What this call or its context allows a strategy of the user's own; infinite
+            if they say nothing of it. The default strategy has it from the policy.
         was_cut: The deadline ended the last attempt, not the peer.
         origin: Where the next attempt goes: as the request says, unless a strategy fails over.
         sent_to: Where the last one went.
@@ -127,7 +130,8 @@ class Call:
         return 0.0
 
     def admit(self, now: float) -> float:
-        """Ask the strategy right before an attempt is sent; return seconds to wait first, nearly always 0.
+        """Ask the strategy right before an attempt is sent; return seconds to wait first, nearly
+        always 0.
 
         Raises:
             RetryRefused: It must not be sent any more.
@@ -153,13 +157,17 @@ class Call:
         return 0.0
 
     def _check_wait(self, delay: float, now: float) -> None:
-        """A further wait, after the one that was decided: does it fit, too? Note it in the story."""
+        """A further wait, after the one that was decided: does it fit, too? Note it in the
+        story.
+        """
         if delay > self.deadline_at - now - LEAST_ATTEMPT:
             raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
         failure, entries = self.last_failure, self.trail.entries
         if failure is None:
             return
-        if now + delay > self.key_until and safety.may_not_repeat(self.policy, self.facts, failure, key_expired=True):
+        if now + delay > self.key_until and safety.may_not_repeat(
+            self.policy, self.facts, failure, key_expired=True
+        ):
             raise RetryRefused(Reason.KEY_EXPIRED, send=False, retry_after=delay)
         status, failure, elapsed, waited, source, origin = entries[-1]
         entries[-1] = (status, failure, elapsed, (waited or 0.0) + delay, source, origin)
@@ -169,7 +177,9 @@ class Call:
         self.attempts = self.trail.sent_before = retries_used
 
     def sent(self, token: RetryToken | None) -> None:
-        """The first attempt went through the door; a token was acquired for it if some origin is unwell."""
+        """The first attempt went through the door; a token was acquired for it if some origin is
+        unwell.
+        """
         self.attempts = 1
         self.is_under_way = True
         self.token = token
@@ -202,11 +212,12 @@ class Call:
             status: Of the answer.
             headers: Its field lines in wire order.
             now: Monotonic seconds.
-            utc_now: Unix seconds, with which dates in the answer are compared when it carries no Date.
+            utc_now: Unix seconds, with which dates in the answer are compared when it carries no
+                Date.
             body_ready: The request's body can be produced again from its first byte.
             flagged: ``retry_if`` calls it a failure.
-            nested: A forbear below this one has already done what could be done, or one of those above repeats
-                all of it.
+            nested: A forbear below this one has already done what could be done, or one of those
+                above repeats all of it.
         """
         policy = self.policy
         if status < 400 and not flagged:
@@ -244,8 +255,8 @@ class Call:
             failure: What the adapter made of the exception.
             now: Monotonic seconds.
             body_ready: The request's body can be produced again from its first byte.
-            nested: A forbear below this one has already done what could be done, or one of those above repeats
-                all of it.
+            nested: A forbear below this one has already done what could be done, or one of those
+                above repeats all of it.
             delivered: The response had already been handed over (S11).
         """
         self._observe(failure, now)
@@ -262,10 +273,12 @@ class Call:
         return self._repeat(failure, now, body_ready, nested)
 
     def broke(self, *, progressed: bool) -> None:
-        """The body of the answer that was accepted last is not whole; ``after_error`` is told of it next.
+        """The body of the answer that was accepted last is not whole; ``after_error`` is told of it
+        next.
 
         Args:
-            progressed: A part of it came and only the rest will be asked for: this attempt counts as a first one.
+            progressed: A part of it came and only the rest will be asked for: this attempt counts
+                as a first one.
         """
         if self.trail.entries:  # else it went through the door, and no note was taken
             self.trail.entries.pop()
@@ -327,7 +340,9 @@ class Call:
         if token is not None:
             self._ask("record_success", token, now)
 
-    def _repeat(self, failure: Failure, now: float, body_ready: bool, nested: bool) -> RetryAfter | GiveUp | Renew:
+    def _repeat(
+        self, failure: Failure, now: float, body_ready: bool, nested: bool
+    ) -> RetryAfter | GiveUp | Renew:
         policy, facts = self.policy, self.facts
         reason = safety.may_not_repeat(policy, facts, failure, key_expired=now > self.key_until)
         if reason is None and not body_ready:
@@ -340,7 +355,9 @@ class Call:
             return self._end(failure, now, GiveUp(reason))
         return self._purchase(failure, now, renewed=False)
 
-    def _purchase(self, failure: Failure, now: float, *, renewed: bool) -> RetryAfter | GiveUp | Renew:
+    def _purchase(
+        self, failure: Failure, now: float, *, renewed: bool
+    ) -> RetryAfter | GiveUp | Renew:
         latest = self.deadline_at - now - LEAST_ATTEMPT
         verdict: RetryAfter | GiveUp | Renew
         try:
@@ -359,7 +376,9 @@ class Call:
         self.last_failure = failure
         return verdict
 
-    def _buy(self, failure: Failure, now: float, latest: float, renewed: bool) -> RetryAfter | GiveUp | Renew:
+    def _buy(
+        self, failure: Failure, now: float, latest: float, renewed: bool
+    ) -> RetryAfter | GiveUp | Renew:
         if self.refusal is not None:  # refused before the first attempt: send once, without retries
             return self.refusal
         token = self.token
@@ -369,24 +388,31 @@ class Call:
         if not renewed and self._is_to_renew(token, failure, now, latest):
             return Renew(self.scope())
         refreshed = self.strategy.refresh_token(token, failure, now, latest=latest)
-        self.token = a_token(refreshed, self.attempts)  # what is no token does not take the place of one
+        self.token = a_token(
+            refreshed, self.attempts
+        )  # what is no token does not take the place of one
         delay, source = delay_of(refreshed), refreshed.source
         if not isinstance(source, str):
             raise TypeError(f"a strategy answered a source of type {type(source).__name__}")
         self._aim()
-        if asked is not None and self.origin == self.sent_to:  # no other origin was asked for anything
+        if (
+            asked is not None and self.origin == self.sent_to
+        ):  # no other origin was asked for anything
             if asked > self.policy.max_retry_after:
                 return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
             if delay < asked:
                 delay, source = asked, failure.hint.source or source
         if delay > latest:
             return GiveUp(Reason.DEADLINE, delay)
-        if now + delay > self.key_until and safety.may_not_repeat(self.policy, self.facts, failure, key_expired=True):
+        if now + delay > self.key_until and safety.may_not_repeat(
+            self.policy, self.facts, failure, key_expired=True
+        ):
             return GiveUp(Reason.KEY_EXPIRED, delay)
         return RetryAfter(delay, source)
 
     def _is_to_renew(self, token: RetryToken, failure: Failure, now: float, latest: float) -> bool:
-        """Has the strategy run out of what it had borrowed, and is there nothing else against another attempt?
+        """Has the strategy run out of what it had borrowed, and is there nothing else against
+        another attempt?
 
         Raises:
             RetryRefused: There is.
@@ -416,7 +442,9 @@ class Call:
             self.origin = getattr(self.token, "origin", self.origin)
 
     def scope(self) -> str:
-        """Whose allowance this call is on: its origin, unless the strategy wants to look closer, which it may once."""
+        """Whose allowance this call is on: its origin, unless the strategy wants to look closer,
+        which it may once.
+        """
         scope = self._scope_found
         if scope is None:
             scope = self.facts.origin

@@ -1,9 +1,9 @@
 """Conversion: the nearest policy to another library's retry settings. Floor: decides.
 
-Reads attributes and imports nothing: what they mean was read in urllib3 2.0.7 and 2.8.0, ``util/retry.py``,
-and in httpx-retries 0.6.0, ``retry.py`` and ``transport.py``. The nearest policy never sends more often than
-theirs would, for any kind of failure; what has no counterpart is left out (``RetryPolicy.from_urllib3`` and
-``from_httpx_retries`` say what).
+Reads attributes and imports nothing: what they mean was read in urllib3 2.0.7 and 2.8.0,
+``util/retry.py``, and in httpx-retries 0.6.0, ``retry.py`` and ``transport.py``. The nearest policy
+never sends more often than theirs would, for any kind of failure; what has no counterpart is left
+out (``RetryPolicy.from_urllib3`` and ``from_httpx_retries`` say what).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ DEFAULTS: dict[str, Any] = {
 }
 MUST_HAVE = ("total", *tuple(DEFAULTS)[:-4])
 
-# urllib3's counts per kind of failure: which kinds each of them counts. A ProxyError may be of either.
+# urllib3's counts per kind of failure: which kinds each of them counts. A ProxyError may be of
+# either.
 COUNTED: dict[str, frozenset[FailureKind]] = {
     "connect": frozenset({K.DNS, K.REFUSED, K.CONNECT_TIMEOUT, K.UNPROCESSED, K.PROXY}),
     "read": frozenset({K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.RESET, K.PROTOCOL}),
@@ -52,17 +53,27 @@ LONGEST = 2.0**31  # seconds; an unlimited wait as a number, where hints saturat
 
 
 def fields_of(retry: object) -> dict[str, Any]:
-    """The fields of the policy nearest to a ``urllib3.Retry`` or a number of retries; others keep their defaults."""
+    """The fields of the policy nearest to a ``urllib3.Retry`` or a number of retries; others keep
+    their defaults.
+    """
     settings = settings_of(retry)
     attempts, failures, by_status = counts_of(settings)
-    statuses = frozenset(filter(is_error, settings["status_forcelist"] or ())) if by_status else frozenset()
+    statuses = (
+        frozenset(filter(is_error, settings["status_forcelist"] or ()))
+        if by_status
+        else frozenset()
+    )
     obeys = bool(settings["respect_retry_after_header"])
-    hinted = obeys and by_status and bool(settings["total"])  # with total=None urllib3 does not look at it
+    hinted = (
+        obeys and by_status and bool(settings["total"])
+    )  # with total=None urllib3 does not look at it
     fields = {
         "max_attempts": attempts,
         "backoff": backoff_of(settings),
         "statuses": statuses,
-        "hinted_statuses": frozenset(filter(is_error, settings["RETRY_AFTER_STATUS_CODES"]) if hinted else ()),
+        "hinted_statuses": frozenset(
+            filter(is_error, settings["RETRY_AFTER_STATUS_CODES"]) if hinted else ()
+        ),
         "failures": failures,
         "max_retry_after": seconds(settings["retry_after_max"]),
         "hints": "obey" if obeys else "ignore",
@@ -72,7 +83,9 @@ def fields_of(retry: object) -> dict[str, Any]:
     if allowed:  # None, False, empty: any method, which a policy cannot say
         names = [allowed] if isinstance(allowed, str) else allowed
         # urllib3 looks for the upper-case name: others never match.
-        fields["methods"] = frozenset(name for name in names if name and name.isascii() and name == name.upper())
+        fields["methods"] = frozenset(
+            name for name in names if name and name.isascii() and name == name.upper()
+        )
     return fields
 
 
@@ -81,13 +94,21 @@ def settings_of(retry: Any) -> dict[str, Any]:
         return {**DEFAULTS, "total": retry}
     for name in MUST_HAVE:
         if not hasattr(retry, name):
-            raise TypeError(f"from_urllib3 takes a urllib3.Retry or a whole number of retries, got {shown(retry)}")
-    return {"total": retry.total, **{name: getattr(retry, name, DEFAULTS[name]) for name in DEFAULTS}}
+            raise TypeError(
+                f"from_urllib3 takes a urllib3.Retry or a whole number of retries, got {shown(retry)}"
+            )
+    return {
+        "total": retry.total,
+        **{name: getattr(retry, name, DEFAULTS[name]) for name in DEFAULTS},
+    }
 
 
 def counts_of(settings: dict[str, Any]) -> tuple[int, frozenset[FailureKind], bool]:
     """Attempts in all, the kinds of failure that may use them, and whether statuses may."""
-    counts = {name: count(name, settings[name]) for name in ("total", "connect", "read", "status", "other", "redirect")}
+    counts = {
+        name: count(name, settings[name])
+        for name in ("total", "connect", "read", "status", "other", "redirect")
+    }
     failures = RETRYABLE_KINDS
     for name, kinds in COUNTED.items():
         if counts[name] == 0:
@@ -117,12 +138,16 @@ def is_error(status: object) -> bool:
 
 
 def backoff_of(settings: dict[str, Any]) -> Exponential:
-    """The schedule whose second wait is urllib3's, which waits 0, then 2f, 4f … plus 0 to j seconds.
+    """The schedule whose second wait is urllib3's, which waits 0, then 2f, 4f … plus 0 to j
+    seconds.
 
-    Exponential's random part is a share of the wait, urllib3's a number of seconds j: with these numbers the
-    second wait is drawn from [2f, 2f + j] in both, and none is shorter than f × 2**(n - 1), but for the cap.
+    Exponential's random part is a share of the wait, urllib3's a number of seconds j: with these
+    numbers the second wait is drawn from [2f, 2f + j] in both, and none is shorter than f × 2**(n -
+    1), but for the cap.
     """
-    f, j, cap = (seconds(settings[name]) for name in ("backoff_factor", "backoff_jitter", "backoff_max"))
+    f, j, cap = (
+        seconds(settings[name]) for name in ("backoff_factor", "backoff_jitter", "backoff_max")
+    )
     if not j:
         return Exponential(min(f, cap), cap, jitter="none", immediate_first=True)
     if not f:
@@ -134,7 +159,8 @@ def seconds(value: float) -> float:
     return min(max(0.0, value), LONGEST)
 
 
-# httpx's exceptions that mean a kind of failure (_httpx_family/errors.py), each with the bases it can be named by.
+# httpx's exceptions that mean a kind of failure (_httpx_family/errors.py), each with the bases it
+# can be named by.
 TIMEOUT = frozenset({"TimeoutException"})
 NETWORK = frozenset({"NetworkError"})
 EVERY = frozenset({"TransportError", "RequestError", "HTTPError", "Exception", "BaseException"})
@@ -150,7 +176,10 @@ RAISED: dict[FailureKind, tuple[frozenset[str], ...]] = {
     K.TIMEOUT: (TIMEOUT | EVERY,),
     K.PROXY: (frozenset({"ProxyError"}) | EVERY,),
     K.RESET: (
-        *(frozenset({name}) | NETWORK | EVERY for name in ("ReadError", "WriteError", "CloseError")),
+        *(
+            frozenset({name}) | NETWORK | EVERY
+            for name in ("ReadError", "WriteError", "CloseError")
+        ),
         DISCONNECTED,
     ),
     K.PROTOCOL: (DISCONNECTED,),
@@ -163,14 +192,18 @@ HTTPX_RETRIES = (
 
 
 def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
-    """The fields of the policy nearest to an ``httpx_retries.Retry``; others keep their defaults."""
+    """The fields of the policy nearest to an ``httpx_retries.Retry``; others keep their
+    defaults.
+    """
     for name in HTTPX_RETRIES:
         if not hasattr(retry, name):
             raise TypeError(f"from_httpx_retries takes an httpx_retries.Retry, got {shown(retry)}")
     for name in ("total", "attempts_made"):
         value = getattr(retry, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueError(f"{name} of a Retry must be a whole number, at least 0, got {shown(value)}")
+            raise ValueError(
+                f"{name} of a Retry must be a whole number, at least 0, got {shown(value)}"
+            )
     a_duration("max_backoff_wait", retry.max_backoff_wait)
     left, spent = getattr(retry, "total_timeout", None), getattr(retry, "elapsed_sleep", 0.0)
     a_duration("total_timeout", left, none="no limit")
@@ -188,7 +221,9 @@ def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
         "backoff": backoff,
         "statuses": frozenset(int(status) for status in retry.status_forcelist if is_error(status)),
         "conflict_with_key": False,
-        "failures": frozenset(kind for kind, raised in RAISED.items() if all(bases & named for bases in raised)),
+        "failures": frozenset(
+            kind for kind, raised in RAISED.items() if all(bases & named for bases in raised)
+        ),
         "methods": frozenset(name for name in retry.allowed_methods if name and name.isascii()),
         "total_timeout": left,
         "max_retry_after": seconds(retry.max_backoff_wait),
@@ -197,7 +232,9 @@ def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
 
 
 def slept_out(retry: Any, limit: float) -> float:
-    """Retries after which its waits, at their longest, have reached the limit: then it sends no more."""
+    """Retries after which its waits, at their longest, have reached the limit: then it sends no
+    more.
+    """
     wait, cap, retries = longest_of_httpx_retries(retry), seconds(retry.max_backoff_wait), 0
     if not wait:
         return inf
@@ -216,7 +253,8 @@ def longest_of_httpx_retries(retry: Any) -> float:
 
 
 def backoff_of_httpx_retries(retry: Any) -> Exponential:
-    """Its waits: before retry n, f × 2**n times a number drawn from [1 - j, 1], at most ``max_backoff_wait``.
+    """Its waits: before retry n, f × 2**n times a number drawn from [1 - j, 1], at most
+    ``max_backoff_wait``.
 
     From [1 - j, 1] of a wait is ± j / (2 - j) around 1 - j / 2 of it.
     """

@@ -1,10 +1,12 @@
-"""Dates: HTTP-dates and RFC 3339 timestamps as Unix seconds, and the clock they are read by. Floor: decides.
+"""Dates: HTTP-dates and RFC 3339 timestamps as Unix seconds, and the clock they are read by. Floor:
+decides.
 
-Stricter than ``email.utils``, which guesses at zones and layouts and pivots two-digit years at 1969,
-and wider than ``datetime``, which rejects second 60.
+Stricter than ``email.utils``, which guesses at zones and layouts and pivots two-digit years at
+1969, and wider than ``datetime``, which rejects second 60.
 
-Sources: RFC 9110 §5.6.7 (the three HTTP-dates) and §6.6.1 (Date); RFC 9111 §5.1, §4.2.3 and §1.2.2 (Age);
-RFC 3339 §5.6; calendar arithmetic after Hinnant, "chrono-Compatible Low-Level Date Algorithms" (2013).
+Sources: RFC 9110 §5.6.7 (the three HTTP-dates) and §6.6.1 (Date); RFC 9111 §5.1, §4.2.3 and §1.2.2
+(Age); RFC 3339 §5.6; calendar arithmetic after Hinnant, "chrono-Compatible Low-Level Date
+Algorithms" (2013).
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class Clock:
         return self._times
 
 
-def _age(text: str) -> float:  # delta-seconds; of a list the first member, as RFC 9111 §5.1 advises caches
+def _age(
+    text: str,
+) -> float:  # delta-seconds; of a list the first member, as RFC 9111 §5.1 advises caches
     first = members(text)[:1]
     if not first or not is_digits(first[0]):
         return 0.0
@@ -81,14 +85,17 @@ def _age(text: str) -> float:  # delta-seconds; of a list the first member, as R
 def parse_http_date(text: str, *, now: float) -> float | None:
     """Unix seconds of an IMF-fixdate, rfc850-date or asctime-date; None for anything else.
 
-    Lenient in four things that cannot change the meaning: case, a day name that is not the date's, and
+    Lenient in four things that cannot change the meaning: case, a day name that is not the date's,
+        and
     ``UTC`` or a numeric offset in place of ``GMT`` in an IMF-fixdate.
 
     Args:
         text: The date without whitespace around it.
         now: Unix seconds that a two-digit year is near to.
     """
-    if not 24 <= len(text) <= 33 or not text.isascii():  # the shortest is asctime, the longest a Wednesday
+    if (
+        not 24 <= len(text) <= 33 or not text.isascii()
+    ):  # the shortest is asctime, the longest a Wednesday
         return None
     match text.lower().split(" "):
         case [name, day, month, year, time, zone] if name in _IMF_DAY_NAMES:
@@ -134,7 +141,13 @@ def parse_timestamp(text: str) -> float | None:
 
 def _instant(year: int, month: int, day: int, seconds: int, offset: int | None = 0) -> float | None:
     """Unix seconds, or None if a part is out of range or there is no such day."""
-    if year < 0 or not 1 <= month <= 12 or not 1 <= day <= _MONTH_LENGTHS[month] or seconds < 0 or offset is None:
+    if (
+        year < 0
+        or not 1 <= month <= 12
+        or not 1 <= day <= _MONTH_LENGTHS[month]
+        or seconds < 0
+        or offset is None
+    ):
         return None
     days = _days_from_civil(year, month, day)
     if (month, day) == (2, 29) and days == _days_from_civil(year, 3, 1):
@@ -193,7 +206,9 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 def _civil_from_days(days: int) -> tuple[int, int, int]:
     """Year, month and day; the inverse of the above."""
     era, day_of_era = divmod(days + 719468, 146097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096
+    ) // 365
     since_march = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     shifted = (5 * since_march + 2) // 153
     month = shifted + 3 if shifted < 10 else shifted - 9

@@ -1,8 +1,8 @@
 """Events: what listeners are told. Floor: decides.
 
 Immutable, and free of secrets like records: method, origin, status, class names, durations.
-``name`` is the stable word for logs; ``client`` is the transport's ``name=``; ``request_id`` is the number of the
-call in this process, the same in all its events.
+``name`` is the stable word for logs; ``client`` is the transport's ``name=``; ``request_id`` is the
+number of the call in this process, the same in all its events.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class AttemptFailed(NamedTuple):
     status: int | None
     error: str | None
     elapsed: float  # seconds of this attempt
-    # "first", "retry", "failover" to another origin than the one before, or "resume" of a broken body. None: its answer
-    # had been accepted, and then the body of that broke.
+    # "first", "retry", "failover" to another origin than the one before, or "resume" of a broken
+    # body. None: its answer had been accepted, and then the body of that broke.
     kind: str | None
     request_id: int = 0
     name: str = "attempt_failed"
@@ -84,7 +84,9 @@ class FailedOver(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """There will be no further attempt; the caller gets what came last, or a refusal if nothing was sent."""
+    """There will be no further attempt; the caller gets what came last, or a refusal if nothing was
+    sent.
+    """
 
     client: str
     method: str
@@ -115,7 +117,9 @@ class SucceededAfterRetry(NamedTuple):
 
 
 class CircuitTransition(NamedTuple):
-    """A circuit breaker passed from one state to another, seen by the client whose call caused it."""
+    """A circuit breaker passed from one state to another, seen by the client whose call caused
+    it.
+    """
 
     client: str
     origin: str
@@ -128,7 +132,9 @@ class CircuitTransition(NamedTuple):
 
 
 class BudgetExhausted(NamedTuple):
-    """The budget refused a retry to an origin, where it had allowed the one before. At most once a minute."""
+    """The budget refused a retry to an origin, where it had allowed the one before. At most once a
+    minute.
+    """
 
     client: str
     origin: str
@@ -185,12 +191,14 @@ class CallOutcome(StrEnum):
 
 
 class CallEnded(NamedTuple):
-    """A call is over, also one that succeeded at once. Only for listeners that have ``hears_calls = True``.
+    """A call is over, also one that succeeded at once. Only for listeners that have ``hears_calls =
+    True``.
 
-    Those with ``needs_ends = True`` hear of calls that did not succeed at once. Told again, with the same
-    ``request_id`` and without an outcome, whenever the resuming of its body is over.
+    Those with ``needs_ends = True`` hear of calls that did not succeed at once. Told again, with
+    the same ``request_id`` and without an outcome, whenever the resuming of its body is over.
 
-    Every call pays for being told of, some 2 µs in the httpx family; where nobody listens so, none pays anything.
+    Every call pays for being told of, some 2 µs in the httpx family; where nobody listens so, none
+    pays anything.
     """
 
     client: str

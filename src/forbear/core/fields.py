@@ -1,10 +1,12 @@
-"""Fields: the header lines of an answer that we read, and the grammar that they share. Floor: decides.
+"""Fields: the header lines of an answer that we read, and the grammar that they share. Floor:
+decides.
 
 Knows lines, list members and numbers; what a field says belongs to hints.py, quota.py and dates.py.
 Python's own parsers accept more than the grammar (``int`` takes ``1_000`` and ``١٢٠``, ``float``
 ``1e3`` and ``nan``, ``str.strip`` removes NBSP), so text is checked here before it is converted.
 
-Sources: RFC 9110 §5.1 (names), §5.3 (several lines), §5.5 and §5.6.3 (OWS), §5.6.1.2 (empty members).
+Sources: RFC 9110 §5.1 (names), §5.3 (several lines), §5.5 and §5.6.3 (OWS), §5.6.1.2 (empty
+members).
 """
 
 from __future__ import annotations
@@ -41,10 +43,15 @@ class Names:
 
 
 def collect(lines: Iterable[Line], names: Names) -> dict[str, list[str]]:
-    """The trimmed values of the lines called one of ``names``, in wire order, by lower-case name."""
+    """The trimmed values of the lines called one of ``names``, in wire order, by lower-case
+    name.
+    """
     text, octets, lengths = names.text, names.octets, names.lengths
     found: dict[str, list[str]] = {}
-    for name, value in lines:  # every line of every failed answer, so little is done here for the others
+    for (
+        name,
+        value,
+    ) in lines:  # every line of every failed answer, so little is done here for the others
         if len(name) not in lengths:
             continue
         known = octets.get(name.lower()) if isinstance(name, bytes) else text.get(name.lower())
@@ -63,7 +70,9 @@ def members(text: str) -> list[str]:
 
 
 def number(text: str) -> float | None:
-    """The value of ``1*DIGIT [ "." 1*DIGIT ]``, infinite if beyond all use; None for anything else."""
+    """The value of ``1*DIGIT [ "." 1*DIGIT ]``, infinite if beyond all use; None for anything
+    else.
+    """
     if is_digits(text) and len(text) <= _LONGEST:
         return float(text)
     whole, point, fraction = text.partition(".")
@@ -77,5 +86,7 @@ def number(text: str) -> float | None:
 
 
 def is_digits(text: str) -> bool:
-    """Whether ``text`` is one or more of 0-9; ``str.isdigit`` also accepts ``²`` and other scripts."""
+    """Whether ``text`` is one or more of 0-9; ``str.isdigit`` also accepts ``²`` and other
+    scripts.
+    """
     return text != "" and not text.strip(_DIGITS)

@@ -1,13 +1,14 @@
 """Hints: when the server said to come back, and whether. Floor: decides.
 
-Extraction only. Whether the request may be sent again is safety.py's question, and how long the client is
-willing to wait is the policy's: a delay here is what the server asked for, uncut. Whatever the header
-lines hold, reading them raises nothing and takes time in proportion to their length.
+Extraction only. Whether the request may be sent again is safety.py's question, and how long the
+client is willing to wait is the policy's: a delay here is what the server asked for, uncut.
+Whatever the header lines hold, reading them raises nothing and takes time in proportion to their
+length.
 
 Sources: RFC 9110 §10.2.3 (Retry-After) and §15.3.3 (a 202's is for the application); openai's and
-anthropic's Python clients (retry-after-ms, x-should-retry); azure-core (x-ms-retry-after-ms); botocore,
-retries/standard.py (x-amz-retry-after); stripe-python (stripe-should-retry); gRPC proposal A6 (pushback).
-Quota headers, which only count when nothing here does, are quota.py's.
+anthropic's Python clients (retry-after-ms, x-should-retry); azure-core (x-ms-retry-after-ms);
+botocore, retries/standard.py (x-amz-retry-after); stripe-python (stripe-should-retry); gRPC
+proposal A6 (pushback). Quota headers, which only count when nothing here does, are quota.py's.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ def read_hint(status: int, headers: Iterable[Line], *, now: float) -> Hint:
     A status outside 100-599 is read like a 5xx (RFC 9110 §15), unless it is below 100.
 
     Args:
-        status: The status code. Below 300 nothing is a hint; of a redirect only Retry-After is read.
+        status: The status code. Below 300 nothing is a hint; of a redirect only Retry-After is
+            read.
         headers: Names and values in wire order, as text or as octets.
         now: Unix seconds when the header section arrived; dates are compared with it where the
             server states no Date of its own.
     """
     if status < 300:
         return NO_HINT
-    lines = headers if isinstance(headers, (list, tuple)) else list(headers)  # Clock may go over them again
+    lines = (
+        headers if isinstance(headers, (list, tuple)) else list(headers)
+    )  # Clock may go over them again
     fields = collect(lines, _REDIRECT_FIELDS if status < 400 else _FIELDS)
     if not fields:
         return NO_HINT
@@ -57,7 +61,8 @@ def read_hint(status: int, headers: Iterable[Line], *, now: float) -> Hint:
 def _first_delay(fields: Mapping[str, Sequence[str]], clock: Clock) -> tuple[float, str] | None:
     for name, read in _SOURCES:
         if name in fields:
-            # Several lines mean what one line of their values with commas between means (RFC 9110 §5.3).
+            # Several lines mean what one line of their values with commas between means (RFC 9110
+            # §5.3).
             delay = read(", ".join(fields[name]), clock)
             if delay is not None:
                 return delay, name
@@ -70,15 +75,26 @@ def _milliseconds(text: str, _: Clock) -> float | None:
 
 
 def _whole_milliseconds(text: str, _: Clock) -> float | None:  # botocore reads it with int()
-    delays = [delay for member in members(text) if is_digits(member) and (delay := number(member)) is not None]
+    delays = [
+        delay
+        for member in members(text)
+        if is_digits(member) and (delay := number(member)) is not None
+    ]
     return max(delays) / 1000 if delays else None
 
 
 def _pushback(text: str, _: Clock) -> float | None:
-    """A signed 32-bit integer without unnecessary leading zeros; None, if negative or malformed, is a no."""
+    """A signed 32-bit integer without unnecessary leading zeros; None, if negative or malformed, is
+    a no.
+    """
     if text == "-0":
         return 0.0
-    if not is_digits(text) or len(text) > 10 or (text[0] == "0" and text != "0") or int(text) >= 2**31:
+    if (
+        not is_digits(text)
+        or len(text) > 10
+        or (text[0] == "0" and text != "0")
+        or int(text) >= 2**31
+    ):
         return None
     return int(text) / 1000
 
@@ -124,8 +140,8 @@ def _advice(fields: Mapping[str, Sequence[str]], clock: Clock) -> bool | None:
 _PUSHBACK = "grpc-retry-pushback-ms"
 
 # In this order the first header with a valid value gives the delay: the more exact unit before the
-# general header, as the clients named at the top do. x-ms-retry-after (without -ms) is not among them:
-# nobody defines its unit, and samples disagree.
+# general header, as the clients named at the top do. x-ms-retry-after (without -ms) is not among
+# them: nobody defines its unit, and samples disagree.
 _SOURCES: tuple[tuple[str, Callable[[str, Clock], float | None]], ...] = (
     ("retry-after-ms", _milliseconds),
     ("x-ms-retry-after-ms", _milliseconds),

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["IdempotencyKeys"]
 
-_TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")  # RFC 9110 §5.6.2
+_TOKEN = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
+)  # RFC 9110 §5.6.2
 
 
 class IdempotencyKeys(Frozen):
@@ -101,13 +103,17 @@ class IdempotencyKeys(Frozen):
         )
 
     def covers(self, origin: str) -> bool:
-        """Return whether keys are generated for ``origin``, a ``scheme://host:port`` in lower case."""
+        """Return whether keys are generated for ``origin``, a ``scheme://host:port`` in lower
+        case.
+        """
         return self.origins is None or origin in self.origins
 
 
 def _check_field_name(what: str, name: str) -> None:
     if not isinstance(name, str):
-        raise TypeError(f'{what} must be a str, got one {type(name).__name__}; write "Idempotency-Key"')
+        raise TypeError(
+            f'{what} must be a str, got one {type(name).__name__}; write "Idempotency-Key"'
+        )
     if name and _TOKEN.issuperset(name):
         return
     # Only what stands before the fault is shown: after a colon there may be a header's value.
@@ -121,7 +127,9 @@ def _check_field_name(what: str, name: str) -> None:
 
 def _lifetime(given: float) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(f"lifetime must be a number of seconds, got {shown(given)}; write 86_400.0 for a day")
+        raise TypeError(
+            f"lifetime must be a number of seconds, got {shown(given)}; write 86_400.0 for a day"
+        )
     if not 0 < given < 1e308:  # so written that NaN fails too, and an int no float can hold
         raise ValueError(
             f"lifetime must be more than 0 seconds and finite, got {shown(given)};"

@@ -1,4 +1,5 @@
-"""Idempotency keys: which are acceptable, how they are written, where a request carries one. Floor: decides.
+"""Idempotency keys: which are acceptable, how they are written, where a request carries one. Floor:
+decides.
 
 Knows nothing of methods, bodies or answers (see safety.py) and invents no key: that takes
 randomness (see forbear/idempotency.py). A key is never trimmed, cut, re-encoded or case-folded; one
@@ -32,7 +33,8 @@ __all__ = [
     "serialize",
 ]
 
-# The methods a key is invented for: the two that the draft names (§1). Nearly all others are idempotent.
+# The methods a key is invented for: the two that the draft names (§1). Nearly all others are
+# idempotent.
 GENERATED_FOR = frozenset({"POST", "PATCH"})
 
 # "raw" is what every deployed vendor documents, "sf-string" what the draft asks for (§2.1).
@@ -103,7 +105,9 @@ def parse(field_value: str) -> str:
     """
     key = _string_item(field_value)
     if not key:
-        raise ValueError('field value is the empty String "", which parses but is no usable key; name one inside it')
+        raise ValueError(
+            'field value is the empty String "", which parses but is no usable key; name one inside it'
+        )
     return key
 
 
@@ -137,7 +141,9 @@ def check_profile(key: str, profile: str) -> None:
             )
     elif profile in _UUID_ONLY:
         groups = key.split("-")
-        if [len(group) for group in groups] != [8, 4, 4, 4, 12] or not _HEX.issuperset("".join(groups)):
+        if [len(group) for group in groups] != [8, 4, 4, 4, 12] or not _HEX.issuperset(
+            "".join(groups)
+        ):
             raise ValueError(
                 f"profile {profile!r} asks for a UUID in the 8-4-4-4-12 form,"
                 f" got {len(key)} characters of another form; use forbear.idempotency.generate()"
@@ -152,7 +158,9 @@ def _check_characters(key: str, *, spaces: bool) -> None:
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {type(key).__name__}; decode or format it first")
     if not key:
-        raise ValueError("key must have at least 1 character, got none; use forbear.idempotency.generate()")
+        raise ValueError(
+            "key must have at least 1 character, got none; use forbear.idempotency.generate()"
+        )
     if len(key) > MAX_LENGTH:
         raise ValueError(
             f"key must have at most {MAX_LENGTH} characters, got {len(key)}; use a UUID or a digest instead"
@@ -169,7 +177,9 @@ def _check_characters(key: str, *, spaces: bool) -> None:
 
 def _string_item(field_value: str) -> str:
     if not isinstance(field_value, str):
-        raise TypeError(f"field value must be a str, got {type(field_value).__name__}; decode bytes as latin-1")
+        raise TypeError(
+            f"field value must be a str, got {type(field_value).__name__}; decode bytes as latin-1"
+        )
     try:
         kind, value, at = bare_item(field_value, skip_spaces(field_value, 0))
         _, at = parameters(field_value, at)
@@ -178,10 +188,14 @@ def _string_item(field_value: str) -> str:
             f"field value is no structured-field Item: {error}; write the key as a quoted String"
         ) from None
     if not isinstance(value, str) or kind != "String":
-        raise ValueError(f"field value must be a String, got a {kind}; write the key in double quotes")
+        raise ValueError(
+            f"field value must be a String, got a {kind}; write the key in double quotes"
+        )
     at = skip_spaces(field_value, at)
     if at < len(field_value):
-        raise ValueError(f"field value must be one Item, got more text at position {at}; send one key on one line")
+        raise ValueError(
+            f"field value must be one Item, got more text at position {at}; send one key on one line"
+        )
     return value
 
 
@@ -221,7 +235,11 @@ def carries_key(headers: Headers, extra: frozenset[str] = _NONE) -> bool:
     lines = _key_lines(headers, extra)
     if not lines:
         return False
-    single = {name for name, values in lines.items() if len(values) == 1 and not _is_empty(name, values[0])}
+    single = {
+        name
+        for name, values in lines.items()
+        if len(values) == 1 and not _is_empty(name, values[0])
+    }
     if _FIRST_SENT in single:
         single.remove(_FIRST_SENT)
     else:
@@ -239,12 +257,14 @@ def names_a_key(headers: Headers, extra: frozenset[str] = _NONE) -> bool:
     if not lines:
         return False
     return any(
-        name != _FIRST_SENT and any(not _is_empty(name, value) for value in values) for name, values in lines.items()
+        name != _FIRST_SENT and any(not _is_empty(name, value) for value in values)
+        for name, values in lines.items()
     )
 
 
 def _key_lines(headers: Headers, extra: frozenset[str]) -> dict[str, list[str]] | None:
-    """The trimmed values of each looked-at header by lower-case name; None, as a rule, if there are none.
+    """The trimmed values of each looked-at header by lower-case name; None, as a rule, if there are
+    none.
 
     The length is asked first because few headers have one of these lengths, and asking costs less
     than lower-casing: 0.5 µs for eight headers of which none matches.
@@ -265,5 +285,6 @@ def _key_lines(headers: Headers, extra: frozenset[str]) -> dict[str, list[str]] 
 
 
 def _is_empty(name: str, value: str) -> bool:
-    # The empty String, with or without parameters, says in the draft's syntax what no text says without it.
+    # The empty String, with or without parameters, says in the draft's syntax what no text says
+    # without it.
     return not value or (name == _DRAFT and value.startswith('""') and parse_item(value) == "")

@@ -1,7 +1,7 @@
 """Nesting: does something above us retry too? Floor: decides.
 
-Whoever retries above us may count its sendings in a header of the request. Then attempts multiply: 3 of theirs
-times 4 of ours are 12 at the server. Each of them counts in its own way:
+Whoever retries above us may count its sendings in a header of the request. Then attempts multiply:
+3 of theirs times 4 of ours are 12 at the server. Each of them counts in its own way:
 
 | header                     | first sending | first retry | source                                              |
 | -------------------------- | ------------- | ----------- | --------------------------------------------------- |
@@ -28,7 +28,9 @@ DIGITS = 9  # of a count that is believed; an int of any length could be made to
 
 
 def retries_above(lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> int:
-    """How often a request was sent before, by the highest of the counts it carries; 0: it is no retry."""
+    """How often a request was sent before, by the highest of the counts it carries; 0: it is no
+    retry.
+    """
     most = 0
     for name, value in lines:
         count = COUNTERS.get(text(name).lower())
@@ -38,7 +40,9 @@ def retries_above(lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> int
 
 
 def outer_loop(lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> tuple[str, str] | None:
-    """The header that tells of an SDK's retry above us, and the switch that turns it off; None if there is none."""
+    """The header that tells of an SDK's retry above us, and the switch that turns it off; None if
+    there is none.
+    """
     for name, value in lines:
         header = text(name).lower()
         if header in SWITCHES and COUNTERS[header](text(value)) > 0:
@@ -49,8 +53,9 @@ def outer_loop(lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> tuple[
 def ends_outer_loops(attempts: int, reason: Reason) -> bool:
     """Should those who asked for this work not ask again, after a call made for it ended so?
 
-    Yes if we have tried again ourselves, or may not for the sake of the server. Not if our only attempt failed and
-    others may repeat what we may not: a caller's key can make safe what our POST is not.
+    Yes if we have tried again ourselves, or may not for the sake of the server. Not if our only
+    attempt failed and others may repeat what we may not: a caller's key can make safe what our POST
+        is not.
     """
     return attempts > 1 or reason in FOR_THE_SERVER
 
@@ -90,7 +95,12 @@ COUNTERS = {
     "retry-attempt": _ours,
 }
 FOR_THE_SERVER = frozenset(
-    {Reason.SERVER_SAID_NO, Reason.RETRY_AFTER_TOO_LONG, Reason.CIRCUIT_OPEN, Reason.BUDGET_EXHAUSTED}
+    {
+        Reason.SERVER_SAID_NO,
+        Reason.RETRY_AFTER_TOO_LONG,
+        Reason.CIRCUIT_OPEN,
+        Reason.BUDGET_EXHAUSTED,
+    }
 )
 # Loops that may be in this very process, with what turns them off.
 SWITCHES = {

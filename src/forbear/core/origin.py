@@ -1,4 +1,5 @@
-"""Origin: scheme, host and port as a user writes them, in the one form that everything else compares. Floor: decides.
+"""Origin: scheme, host and port as a user writes them, in the one form that everything else
+compares. Floor: decides.
 
 Source: RFC 6454 §4, with the port always there.
 """
@@ -17,7 +18,8 @@ def origin_from(given: str) -> str:
     """Return ``scheme://host:port`` of an origin the user wrote, the port always there.
 
     Raises:
-        ValueError: It is none; the message does not repeat it, since a URL may hold a password or a token.
+        ValueError: It is none; the message does not repeat it, since a URL may hold a password or a
+            token.
     """
     scheme, _, authority = given.partition("://")
     scheme = scheme.lower()
@@ -42,7 +44,13 @@ def origin_from(given: str) -> str:
         return f"{scheme}://{host.lower()}:{_USUAL_PORT[scheme]}"
     else:
         digits = port[1:].lstrip("0")
-        if port[0] == ":" and digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 65535:
+        if (
+            port[0] == ":"
+            and digits.isascii()
+            and digits.isdigit()
+            and len(digits) <= 5
+            and int(digits) <= 65535
+        ):
             return f"{scheme}://{host.lower()}:{digits}"
         fault = "something after the host that is no port (: and 1 to 65535)"
     raise ValueError(

@@ -14,14 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["NO_HINT", "Failure", "FailureKind", "Fault", "Hint", "Phase", "RequestFacts", "RetrySafety"]
+__all__ = [
+    "NO_HINT",
+    "Failure",
+    "FailureKind",
+    "Fault",
+    "Hint",
+    "Phase",
+    "RequestFacts",
+    "RetrySafety",
+]
 
 # Safe to repeat by their meaning: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
 
 
 class FailureKind(StrEnum):
-    """Library-neutral class of a failure. ``RetryPolicy.failures`` chooses among the retryable ones."""
+    """Library-neutral class of a failure. ``RetryPolicy.failures`` chooses among the retryable
+    ones.
+    """
 
     STATUS = "status"  # an answer with a failing status; chosen by RetryPolicy.statuses
     DNS = "dns"
@@ -67,7 +78,8 @@ TIMEOUT_KINDS = frozenset(
         FailureKind.POOL,
     }
 )
-# Causes that a new connection usually removes: an idle connection closed under us, a stream turned away.
+# Causes that a new connection usually removes: an idle connection closed under us, a stream turned
+# away.
 MOMENTARY_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
 
 
@@ -99,7 +111,9 @@ class Hint(NamedTuple):
     """What the server said about trying again."""
 
     delay: float | None
-    """Seconds from now to stay away for, 0 to 2147483648; None if the server gave no usable time."""
+    """Seconds from now to stay away for, 0 to 2147483648; None if the server gave no usable
+    time.
+    """
 
     should_retry: bool | None
     """The server's explicit yes or no; None if it gave neither."""
@@ -120,7 +134,8 @@ class Failure:
         status: The answer's status, None when there was no answer.
         hint: What the answer's headers asked for.
         error: Name of the exception's class, None for an answer. Never its text.
-        progress: A part of the answer's body has come and is kept: only the rest would be asked for again.
+        progress: A part of the answer's body has come and is kept: only the rest would be asked for
+            again.
     """
 
     __slots__ = ("error", "hint", "kind", "phase", "progress", "status")
@@ -143,7 +158,9 @@ class Failure:
 
     @property
     def retry_safety(self) -> RetrySafety:
-        """Does the failure by itself make a repetition safe? YES if nothing was sent, NO if none can succeed."""
+        """Does the failure by itself make a repetition safe? YES if nothing was sent, NO if none
+        can succeed.
+        """
         if self.kind is not FailureKind.STATUS and self.kind not in RETRYABLE_KINDS:
             return RetrySafety.NO
         return RetrySafety.YES if self.phase is Phase.UNSENT else RetrySafety.MAYBE
@@ -164,12 +181,16 @@ class Failure:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds from the answer until the server wants to be asked again; None when it did not say."""
+        """Seconds from the answer until the server wants to be asked again; None when it did not
+        say.
+        """
         return self.hint.delay
 
     @property
     def fault(self) -> Fault:
-        """CLIENT: a 4xx, or a mistake made here. SERVER: a 5xx. OTHER: the network, which is nobody's."""
+        """CLIENT: a 4xx, or a mistake made here. SERVER: a 5xx. OTHER: the network, which is
+        nobody's.
+        """
         if self.status is not None:
             return Fault.SERVER if self.status >= 500 else Fault.CLIENT
         return Fault.CLIENT if self.retry_safety is RetrySafety.NO else Fault.OTHER
@@ -180,10 +201,11 @@ class Failure:
 
 
 class RequestFacts:
-    """What a decision may ask of the request, the same for every library; looked up only when asked for.
+    """What a decision may ask of the request, the same for every library; looked up only when asked
+    for.
 
-    Made only for a call that does not simply succeed at once. Its URL and header values are secret: a scope
-    or a strategy compares them, nobody tells them, and the repr shows neither.
+    Made only for a call that does not simply succeed at once. Its URL and header values are secret:
+    a scope or a strategy compares them, nobody tells them, and the repr shows neither.
 
     An adapter whose library keeps headers or URLs in another form overrides ``header_lines`` and
     ``path_and_query``.
@@ -223,11 +245,15 @@ class RequestFacts:
 
     @property
     def url(self) -> str:
-        """``scheme://host:port/path?query``, without userinfo and fragment: equal where the requests' are."""
+        """``scheme://host:port/path?query``, without userinfo and fragment: equal where the
+        requests' are.
+        """
         return f"{self.origin}{self.path_and_query()}"
 
     def header(self, name: str) -> str | None:
-        """Return the first value of a header, without regard to case; None if the request has none."""
+        """Return the first value of a header, without regard to case; None if the request has
+        none.
+        """
         wanted = name.lower()
         for found, value in self.header_lines():
             if (found.decode("latin-1") if isinstance(found, bytes) else found).lower() == wanted:

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["RetryPolicy"]
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-# Decorrelated from a second: of the schedules simulated the one that, with the default budget, made no overload worse
-# than no retry (benchmarks/overload.py). Full jitter's first waits are so short that they meet the same trouble again.
+# Decorrelated from a second: of the schedules simulated the one that, with the default budget, made
+# no overload worse than no retry (benchmarks/overload.py). Full jitter's first waits are so short
+# that they meet the same trouble again.
 DEFAULT_BACKOFF = Exponential(base=1.0, jitter="decorrelated")
 # Other libraries' names that count retries, and would be off by one here.
-COUNTS_RETRIES = frozenset({"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"})
+COUNTS_RETRIES = frozenset(
+    {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
+)
 
 
 class RetryPolicy(Frozen):
@@ -33,27 +36,27 @@ class RetryPolicy(Frozen):
         max_attempts: Sends in all, the first one included; at least 1, which means never retry.
         backoff: Wait before attempt n + 1: ``Exponential``, ``Fixed`` or any object with a
             ``delay(attempt, previous, random)`` method.
-        throttle_backoff: Another, slower schedule after throttling (429, a 503 that names a time, an
-            exhausted quota); None: as ``backoff``.
+        throttle_backoff: Another, slower schedule after throttling (429, a 503 that names a time,
+            an exhausted quota); None: as ``backoff``.
         statuses: Retryable statuses, 400 to 599. An empty set means none.
-        hinted_statuses: Statuses retried only if the answer says when to come back, such as GitHub's
-            403; see ``for_vendors``.
-        conflict_with_key: 409 is retried if the request carries an idempotency key: the first one is
-            still being worked on (draft-ietf-httpapi-idempotency-key-header section 2.7).
+        hinted_statuses: Statuses retried only if the answer says when to come back, such as
+            GitHub's 403; see ``for_vendors``.
+        conflict_with_key: 409 is retried if the request carries an idempotency key: the first one
+            is still being worked on (draft-ietf-httpapi-idempotency-key-header section 2.7).
         failures: Which ``FailureKind``s are retried, beside statuses.
-        methods: Methods that are safe to repeat; others need an idempotency key or proof that nothing
-            was sent.
-        attempt_timeout: Seconds for each phase of an attempt (pool, connect, write, read), never more
-            than the client's own; None: the client's.
+        methods: Methods that are safe to repeat; others need an idempotency key or proof that
+            nothing was sent.
+        attempt_timeout: Seconds for each phase of an attempt (pool, connect, write, read), never
+            more than the client's own; None: the client's.
         total_timeout: Seconds from the call to the hand-over of the response: waits, attempts, and
             bodies that forbear reads; None: no limit, 0: nothing is sent.
-        max_retry_after: A server that asks for more seconds than this is not waited for: the response
-            is returned at once.
+        max_retry_after: A server that asks for more seconds than this is not waited for: the
+            response is returned at once.
         hints: "ignore" ignores the server's delays only; an explicit no is always obeyed.
         hint_spread: Random share on top of a server's delay, so that a fleet that was told the same
             second does not return in step. Never below the delay itself.
-        on_exhausted: "return" hands over the last response, "raise" raises the library's own error for
-            its status; the library's last exception is raised either way.
+        on_exhausted: "return" hands over the last response, "raise" raises the library's own error
+            for its status; the library's last exception is raised either way.
 
     Raises:
         ValueError: A value is out of its range.
@@ -120,14 +123,18 @@ class RetryPolicy(Frozen):
         if throttle_backoff is not None:
             a_backoff("throttle_backoff", throttle_backoff)
         if not isinstance(conflict_with_key, bool):
-            raise TypeError(f"conflict_with_key must be True or False, got {shown(conflict_with_key)}")
+            raise TypeError(
+                f"conflict_with_key must be True or False, got {shown(conflict_with_key)}"
+            )
         a_duration("attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False)
         a_duration("total_timeout", total_timeout, none="no limit")
         a_duration("max_retry_after", max_retry_after)
         a_choice("hints", hints, ("obey", "ignore"))
         a_number("hint_spread", hint_spread)
         if hint_spread < 0:
-            raise ValueError(f"hint_spread must be at least 0, got {shown(hint_spread)}; 0.1 adds up to 10 %")
+            raise ValueError(
+                f"hint_spread must be at least 0, got {shown(hint_spread)}; 0.1 adds up to 10 %"
+            )
         a_choice("on_exhausted", on_exhausted, ("return", "raise"))
         self._set(
             max_attempts=max_attempts,
@@ -178,7 +185,9 @@ class RetryPolicy(Frozen):
         statuses, hinted = self.statuses, self.hinted_statuses
         for vendor in vendors:
             if vendor not in VENDOR_STATUSES:
-                raise ValueError(f"vendor must be one of {', '.join(sorted(VENDOR_STATUSES))}, got {shown(vendor)}")
+                raise ValueError(
+                    f"vendor must be one of {', '.join(sorted(VENDOR_STATUSES))}, got {shown(vendor)}"
+                )
             more, more_hinted = VENDOR_STATUSES[vendor]
             statuses, hinted = statuses | more, hinted | more_hinted
         return self.replace(statuses=statuses, hinted_statuses=hinted)
@@ -187,17 +196,18 @@ class RetryPolicy(Frozen):
     def latency_sensitive() -> RetryPolicy:
         """For a caller that someone waits for: 3 attempts, 10 ms, ×2, cap 100 ms.
 
-        Two retries cost at most 30 ms of waiting, less than one more round trip across a continent; they
-        catch a lost connection or a restarting replica, and leave an outage to the caller.
+        Two retries cost at most 30 ms of waiting, less than one more round trip across a continent;
+        they catch a lost connection or a restarting replica, and leave an outage to the caller.
         """
         return preset("latency_sensitive")
 
     @staticmethod
     def high_availability() -> RetryPolicy:
-        """For service-to-service calls that should survive a deployment: 4 attempts, 100 ms, ×2, cap 30 s.
+        """For service-to-service calls that should survive a deployment: 4 attempts, 100 ms, ×2,
+        cap 30 s.
 
-        Three retries at 100, 200 and 400 ms (mean of the sum 350 ms) bridge the gap between a replica that
-        closes and the load balancer that notices.
+        Three retries at 100, 200 and 400 ms (mean of the sum 350 ms) bridge the gap between a
+        replica that closes and the load balancer that notices.
         """
         return preset("high_availability")
 
@@ -213,7 +223,8 @@ class RetryPolicy(Frozen):
     def gateway() -> RetryPolicy:
         """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %.
 
-        Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far apart, so
+        Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far
+            apart, so
         that a request moves to a healthy worker before its own client gives up.
         """
         return preset("gateway")
@@ -225,25 +236,28 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def from_urllib3(retry: object) -> RetryPolicy:
-        """Return the nearest policy to a ``urllib3.Retry``, or to a number of retries as urllib3 takes it.
+        """Return the nearest policy to a ``urllib3.Retry``, or to a number of retries as urllib3
+        takes it.
 
         It never sends more often than urllib3 would. ``max_attempts`` is 1 + the smallest of total,
         connect, read, status and other; one of these that is 0 takes its kind of failure out of
         ``failures`` or ``statuses`` instead. Redirects are left to the client. Different are:
 
         - The first wait is ``backoff_factor``, where urllib3 has none, except once after a lost
-          connection. From the second on it is urllib3's; without a ``backoff_factor`` there is no wait.
-        - A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than asked.
-        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent;
-          urllib3 repeats it after TLS and proxy errors too.
-        - ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may take
-          effect twice, ``policy.replace(methods={..., "POST"})``.
+          connection. From the second on it is urllib3's; without a ``backoff_factor`` there is no
+          wait.
+        - A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than
+          asked.
+        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing
+          was sent; urllib3 repeats it after TLS and proxy errors too.
+        - ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may
+          take effect twice, ``policy.replace(methods={..., "POST"})``.
         - No limit at all becomes 11 attempts, urllib3's own default.
         - ``raise_on_status`` raises the library's error for the status, not ``MaxRetryError``.
         - Left out are statuses below 400 (see ``retry_if``) and methods that a subclass overrides.
 
-        Fields that urllib3 has no word for keep their defaults. A ``forbear.urllib3.Retry`` gives its own
-        policy.
+        Fields that urllib3 has no word for keep their defaults. A ``forbear.urllib3.Retry`` gives
+        its own policy.
 
         Raises:
             TypeError: It is neither a ``urllib3.Retry`` nor a whole number.
@@ -255,19 +269,24 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def from_httpx_retries(retry: object) -> RetryPolicy:
-        """Return the nearest policy to an ``httpx_retries.Retry``. It never sends more often than that would.
+        """Return the nearest policy to an ``httpx_retries.Retry``. It never sends more often than
+        that would.
 
         Different are:
 
-        - ``total_timeout`` bounds waits and attempts, where theirs adds up waits only, and ``max_attempts`` is what
-          fits into it with waits at their longest.
-        - A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs comes back too soon.
-        - Once the waits reach ``max_backoff_wait``, they are drawn from below it; theirs are cut to it.
-        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent.
+        - ``total_timeout`` bounds waits and attempts, where theirs adds up waits only, and
+          ``max_attempts`` is what fits into it with waits at their longest.
+        - A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs comes back too
+          soon.
+        - Once the waits reach ``max_backoff_wait``, they are drawn from below it; theirs are cut to
+          it.
+        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing
+          was sent.
         - The server's own ``x-should-retry`` is obeyed.
-        - A kind of failure stays in ``failures`` if all exceptions that mean it are in ``retry_on_exceptions``.
-        - Left out are statuses below 400, ``validate_response`` (see ``retry_if``), and methods that a subclass
-          overrides.
+        - A kind of failure stays in ``failures`` if all exceptions that mean it are in
+          ``retry_on_exceptions``.
+        - Left out are statuses below 400, ``validate_response`` (see ``retry_if``), and methods
+          that a subclass overrides.
 
         Fields that it has no word for keep their defaults.
 
@@ -282,35 +301,41 @@ class RetryPolicy(Frozen):
     def worst_case(self, *, attempt_timeout: float | None = None) -> float:
         """Return the seconds that a call can take.
 
-        They are ``max_attempts`` attempts; before each retry the longest wait, be it the schedule's own, after
-        throttling too, or the longest that a server may ask for, ``max_retry_after`` and ``hint_spread`` on top of
-        it; and never more than ``total_timeout``. To know it without hints: ``policy.replace(hints="ignore")``.
-        Of a schedule of your own only the ends of its randomness are looked at. Not in it are waits for what
+        They are ``max_attempts`` attempts; before each retry the longest wait, be it the schedule's
+        own, after throttling too, or the longest that a server may ask for, ``max_retry_after`` and
+        ``hint_spread`` on top of it; and never more than ``total_timeout``. To know it without
+        hints: ``policy.replace(hints="ignore")``. Of a schedule of your own only the ends of its
+            randomness are looked at. Not in it are waits for what
         others were told (``cooldown``), and a body that is streamed after the call.
 
         Args:
-            attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to the end of the
-                answer. None: four times the policy's ``attempt_timeout``, which bounds each of pool, connect, write
-                and read; without one it is not known, and only a ``total_timeout`` makes the answer finite.
+            attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to
+                the end of the answer. None: four times the policy's ``attempt_timeout``, which
+                bounds each of pool, connect, write and read; without one it is not known, and only
+                a ``total_timeout`` makes the answer finite.
 
         Raises:
-            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers what is no time.
+            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers what is
+                no time.
         """
         from .schedule import worst_case
 
         return worst_case(self, attempt_timeout)
 
     def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
-        """Return what is likely to hurt, a text for each, which begins with the name of the field to change.
+        """Return what is likely to hurt, a text for each, which begins with the name of the field
+        to change.
 
-        Looked for are waits without jitter, no waits, methods that may take effect twice, hints that are ignored
-        or obeyed by all in step; and with an SLO, whether all retries together, at their longest, stay within a
-        third of it, the call within the whole, and what a server may ask for within the third. An empty list is
-        no proof: how much load the retries of all calls make is a matter of the budget.
+        Looked for are waits without jitter, no waits, methods that may take effect twice, hints
+        that are ignored or obeyed by all in step; and with an SLO, whether all retries together, at
+        their longest, stay within a third of it, the call within the whole, and what a server may
+        ask for within the third. An empty list is no proof: how much load the retries of all calls
+        make is a matter of the budget.
 
         Args:
             slo: Seconds within which a call has to be answered; None: none.
-            attempt_timeout: As of ``worst_case``; where neither of the two is known, attempts are not counted.
+            attempt_timeout: As of ``worst_case``; where neither of the two is known, attempts are
+                not counted.
 
         Raises:
             ValueError: A number is out of its range.
@@ -333,7 +358,9 @@ def check_names(fields: dict[str, Any]) -> None:
                 f"there is no {name}=; forbear counts attempts, the first one included: max_attempts = retries + 1"
             )
         if name not in RetryPolicy.FIELDS:
-            raise TypeError(f"RetryPolicy has no field {name!r}; its fields are {', '.join(RetryPolicy.FIELDS)}")
+            raise TypeError(
+                f"RetryPolicy has no field {name!r}; its fields are {', '.join(RetryPolicy.FIELDS)}"
+            )
 
 
 def a_backoff(name: str, value: object) -> None:
@@ -357,13 +384,22 @@ def kind_set(value: object) -> frozenset[FailureKind]:
     for kind in kinds:
         if kind not in RETRYABLE_KINDS:
             names = ", ".join(sorted(member.name for member in RETRYABLE_KINDS))
-            raise ValueError(f"failures must hold retryable FailureKind members ({names}), got {shown(kind)}")
+            raise ValueError(
+                f"failures must hold retryable FailureKind members ({names}), got {shown(kind)}"
+            )
     return frozenset(FailureKind(kind) for kind in kinds)
 
 
 def method_set(value: object) -> frozenset[str]:
     methods = a_set("methods", value, "{'GET', 'PUT'}")
     for method in methods:
-        if not isinstance(method, str) or not method.isascii() or method != method.upper() or not method:
-            raise ValueError(f"methods must hold upper-case names such as 'GET', got {shown(method)}")
+        if (
+            not isinstance(method, str)
+            or not method.isascii()
+            or method != method.upper()
+            or not method
+        ):
+            raise ValueError(
+                f"methods must hold upper-case names such as 'GET', got {shown(method)}"
+            )
     return methods

@@ -1,12 +1,13 @@
-"""Quotas: when an exhausted allowance is filled again, from the headers that report it. Floor: decides.
+"""Quotas: when an exhausted allowance is filled again, from the headers that report it. Floor:
+decides.
 
 Servers send these on good answers too, and for limits other than the one that was hit, so a reset
 counts only on a status that means throttling, only when its own remaining value is 0, and not on an
 answer from a cache. hints.py asks only after every header that is a request to wait.
 
-Sources: draft-ietf-httpapi-ratelimit-headers-10 (List), -07 (Dictionary) and -03 to -06 (a header for
-each number); RFC 9651 §4.2.1 and §4.2.2; the documentation of GitHub, Okta and GitLab (epoch), Atlassian
-(timestamp), Discord (reset-after), OpenAI (Go durations) and Anthropic (RFC 3339).
+Sources: draft-ietf-httpapi-ratelimit-headers-10 (List), -07 (Dictionary) and -03 to -06 (a header
+for each number); RFC 9651 §4.2.1 and §4.2.2; the documentation of GitHub, Okta and GitLab (epoch),
+Atlassian (timestamp), Discord (reset-after), OpenAI (Go durations) and Anthropic (RFC 3339).
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ __all__ = ["QUOTA_FIELDS", "is_rate_limit", "read_quota", "remaining_of"]
 _STATUSES = frozenset({403, 429, 503})
 
 
-def read_quota(status: int, fields: Mapping[str, Sequence[str]], clock: Clock) -> tuple[float, str] | None:
-    """Seconds until the exhausted quota is filled again, negative if it is, and the header that says so."""
+def read_quota(
+    status: int, fields: Mapping[str, Sequence[str]], clock: Clock
+) -> tuple[float, str] | None:
+    """Seconds until the exhausted quota is filled again, negative if it is, and the header that
+    says so.
+    """
     if status not in _STATUSES or clock.age() > 0:
         return None
     if _RATE_LIMIT in fields:
@@ -48,8 +53,12 @@ def read_quota(status: int, fields: Mapping[str, Sequence[str]], clock: Clock) -
 
 
 def remaining_of(name: str) -> tuple[str, ...]:
-    """The headers that may gate a reset header, the first that is present does; none for any other name."""
-    return next((reset.remaining for family in _FAMILIES for reset in family if reset.name == name), ())
+    """The headers that may gate a reset header, the first that is present does; none for any other
+    name.
+    """
+    return next(
+        (reset.remaining for family in _FAMILIES for reset in family if reset.name == name), ()
+    )
 
 
 class _Reset(NamedTuple):
@@ -60,7 +69,9 @@ class _Reset(NamedTuple):
     read: Callable[[str, Clock], float | None]
 
 
-def _reset_delay(reset: _Reset, status: int, fields: Mapping[str, Sequence[str]], clock: Clock) -> float | None:
+def _reset_delay(
+    reset: _Reset, status: int, fields: Mapping[str, Sequence[str]], clock: Clock
+) -> float | None:
     if reset.name not in fields:
         return None
     left = None
@@ -143,7 +154,9 @@ _GO_UNITS = {
 
 
 def _rate_limit(text: str, status: int) -> float | None:
-    """The wait that the RateLimit field asks for, in either form; a malformed field asks for none."""
+    """The wait that the RateLimit field asks for, in either form; a malformed field asks for
+    none.
+    """
     for read in (_rate_limit_list, _rate_limit_dictionary):  # no text is both
         try:
             return read(text, status)
@@ -164,14 +177,17 @@ def is_rate_limit(text: str) -> bool:
 
 
 def _rate_limit_list(text: str, _status: int) -> float | None:
-    """``"default";r=0;t=30``: quotas by name, the units r that remain and perhaps the seconds t to the reset.
+    """``"default";r=0;t=30``: quotas by name, the units r that remain and perhaps the seconds t to
+    the reset.
 
     The longest of the exhausted ones, since all of them must have been filled again.
     """
     longest: float | None = None
     at = 0
     while at < len(text):
-        kind, _, at = bare_item(text, at)  # ValueError for an Inner List, which is as wrong here as a Token
+        kind, _, at = bare_item(
+            text, at
+        )  # ValueError for an Inner List, which is as wrong here as a Token
         if kind != "String":
             raise ValueError("a quota is named by a String")
         given, at = parameters(text, at)
@@ -199,7 +215,11 @@ def _rate_limit_dictionary(text: str, status: int) -> float | None:
         at = _next_member(text, at)
     seconds = _count(found.get("reset", _ABSENT))
     kind_left, value = found.get("remaining", _ABSENT)
-    left = float(value) if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float)) else -1.0
+    left = (
+        float(value)
+        if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float))
+        else -1.0
+    )
     return seconds if _is_exhausted(None if left < 0 else left, status) else None
 
 
@@ -211,7 +231,9 @@ def _count(given: tuple[Kind | None, Value]) -> float:
 
 
 def _next_member(text: str, at: int) -> int:
-    """The position after the comma and its whitespace, or the end (RFC 9651 §4.2.1, steps 2.2 to 2.6)."""
+    """The position after the comma and its whitespace, or the end (RFC 9651 §4.2.1, steps 2.2 to
+    2.6).
+    """
     at = _skip_ows(text, at)
     if at == len(text):
         return at
@@ -230,7 +252,9 @@ def _skip_ows(text: str, at: int) -> int:
 
 
 def _skip_inner_list(text: str, at: int) -> int:
-    """The position after the Inner List that begins at ``at`` (RFC 9651 §4.2.1.2), before its parameters."""
+    """The position after the Inner List that begins at ``at`` (RFC 9651 §4.2.1.2), before its
+    parameters.
+    """
     at = skip_spaces(text, at + 1)
     while text[at : at + 1] != ")":
         _, _, at = bare_item(text, at)
@@ -244,20 +268,34 @@ def _skip_inner_list(text: str, at: int) -> int:
 _ABSENT: tuple[Kind | None, Value] = None, 0
 _RATE_LIMIT = "ratelimit"
 
-# The first family with a counting reset wins; of one family, which reports several limits at once, the
-# longest. Two spellings of one header are two families; each is gated by the remaining value in its own
-# spelling, else in the other.
+# The first family with a counting reset wins; of one family, which reports several limits at once,
+# the longest. Two spellings of one header are two families; each is gated by the remaining value in
+# its own spelling, else in the other.
 _FAMILIES: tuple[tuple[_Reset, ...], ...] = (
     (_Reset("ratelimit-reset", ("ratelimit-remaining",), _seconds_or_epoch),),
     (_Reset("x-ratelimit-reset-after", ("x-ratelimit-remaining",), _seconds),),
-    (_Reset("x-ratelimit-reset", ("x-ratelimit-remaining", "x-rate-limit-remaining"), _number_or_date),),
-    (_Reset("x-rate-limit-reset", ("x-rate-limit-remaining", "x-ratelimit-remaining"), _number_or_date),),
+    (
+        _Reset(
+            "x-ratelimit-reset",
+            ("x-ratelimit-remaining", "x-rate-limit-remaining"),
+            _number_or_date,
+        ),
+    ),
+    (
+        _Reset(
+            "x-rate-limit-reset",
+            ("x-rate-limit-remaining", "x-ratelimit-remaining"),
+            _number_or_date,
+        ),
+    ),
     tuple(
         _Reset(f"x-ratelimit-reset-{kind}", (f"x-ratelimit-remaining-{kind}",), _number_or_duration)
         for kind in ("requests", "tokens")
     ),
     tuple(
-        _Reset(f"anthropic-ratelimit-{kind}-reset", (f"anthropic-ratelimit-{kind}-remaining",), _date)
+        _Reset(
+            f"anthropic-ratelimit-{kind}-reset", (f"anthropic-ratelimit-{kind}-remaining",), _date
+        )
         for kind in ("requests", "tokens", "input-tokens", "output-tokens")
     ),
 )

@@ -1,7 +1,7 @@
 """Record: the story of one call, for its caller. Floor: decides.
 
-Holds method, origin, status, class names and durations only: never a path, query, header value, body
-or exception text.
+Holds method, origin, status, class names and durations only: never a path, query, header value,
+body or exception text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class AttemptRecord(NamedTuple):
         error: Name of the exception's class; None for an answer.
         elapsed: Seconds from sending to the answer's header section or the error.
         delay: Seconds waited after it, None after the last one.
-        delay_source: "backoff", the header that asked for the delay, "cooldown": what another call was told, or
-            "failover": the next origin was free at once, or after this delay.
+        delay_source: "backoff", the header that asked for the delay, "cooldown": what another call
+            was told, or "failover": the next origin was free at once, or after this delay.
     """
 
     number: int
@@ -56,8 +56,9 @@ class CallRecord(NamedTuple):
         reason: Why it gave up; None when what came was accepted.
         refused_delay: The uncut wait in seconds that was refused (a Retry-After that is too long, a
             deadline), None when none was.
-        resumed: Where the body broke off and was gone on with: for each time the position of the first octet
-            that was missing in the representation as it is sent, a Content-Encoding included.
+        resumed: Where the body broke off and was gone on with: for each time the position of the
+            first octet that was missing in the representation as it is sent, a Content-Encoding
+            included.
     """
 
     method: str
@@ -81,7 +82,11 @@ class CallRecord(NamedTuple):
     @property
     def reasons(self) -> tuple[str, ...]:
         """What each failed attempt failed with: its status or the name of its exception's class."""
-        return tuple(str(attempt.status or attempt.error) for attempt in self.attempts if attempt.failure is not None)
+        return tuple(
+            str(attempt.status or attempt.error)
+            for attempt in self.attempts
+            if attempt.failure is not None
+        )
 
     def __str__(self) -> str:
         story = ", ".join(self.reasons) or "no failure"
@@ -92,7 +97,9 @@ class CallRecord(NamedTuple):
         ending = f"; gave up: {self.reason.value}" if self.reason is not None else ""
         if self.refused_delay is not None:
             ending += f" ({self.refused_delay:.3g} s)"
-        subject = f", {self.method} {self.origin}".rstrip(", ")  # a success through the door may know neither
+        subject = f", {self.method} {self.origin}".rstrip(
+            ", "
+        )  # a success through the door may know neither
         return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}{ending}"
 
 
@@ -110,10 +117,18 @@ def record_from(trail: Trail) -> CallRecord:
             delay,
             source,
         )
-        for number, (status, failure, elapsed, delay, source, origin) in enumerate(trail.entries, trail.sent_before + 1)
+        for number, (status, failure, elapsed, delay, source, origin) in enumerate(
+            trail.entries, trail.sent_before + 1
+        )
     )
     return CallRecord(
-        trail.method, trail.origin, attempts, trail.elapsed, trail.reason, trail.refused_delay, trail.resumed
+        trail.method,
+        trail.origin,
+        attempts,
+        trail.elapsed,
+        trail.reason,
+        trail.refused_delay,
+        trail.resumed,
     )
 
 
@@ -121,9 +136,9 @@ def record_of(outcome: Any) -> CallRecord:
     """Return the story of a call: its attempts, the waits between them, why it ended.
 
     Args:
-        outcome: A response, or an exception: the library's own, or one that an SDK raised from it or
-            that has it as ``.response``. A plain success shows its one attempt; an exception that never
-            went through a transport of forbear shows none.
+        outcome: A response, or an exception: the library's own, or one that an SDK raised from it
+            or that has it as ``.response``. A plain success shows its one attempt; an exception
+            that never went through a transport of forbear shows none.
 
     Raises:
         TypeError: It is neither.
@@ -136,9 +151,13 @@ def record_of(outcome: Any) -> CallRecord:
         if record is None:
             extensions = getattr(seen, "extensions", None)
             record = extensions.get(SETTING) if isinstance(extensions, dict) else None
-        if record is None:  # with a Retry inside urllib3: on its response, which requests has as raw
+        if (
+            record is None
+        ):  # with a Retry inside urllib3: on its response, which requests has as raw
             raw = getattr(seen, "raw", seen)
-            record = getattr(raw, RECORD, None) or getattr(getattr(raw, "retries", None), RECORD, None)
+            record = getattr(raw, RECORD, None) or getattr(
+                getattr(raw, "retries", None), RECORD, None
+            )
         if isinstance(record, Trail):
             return record_from(record)
         if not isinstance(seen, BaseException):
@@ -154,9 +173,13 @@ def _plain(response: Any) -> CallRecord:
     if status is None:
         status = getattr(response, "status", None)  # urllib3
     if not isinstance(status, int):
-        raise TypeError(f"record_of takes a response or an exception, got {type(response).__name__}")
+        raise TypeError(
+            f"record_of takes a response or an exception, got {type(response).__name__}"
+        )
     # httpx's property raises when there is none, as on a response made by hand.
-    request = response._request if hasattr(response, "_request") else getattr(response, "request", None)
+    request = (
+        response._request if hasattr(response, "_request") else getattr(response, "request", None)
+    )
     method = getattr(request, "method", None) or ""
     elapsed = getattr(response, "_elapsed", None)
     seconds = elapsed.total_seconds() if elapsed is not None else 0.0

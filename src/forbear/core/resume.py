@@ -1,14 +1,15 @@
 """Resume: go on with a broken download from its first missing byte. Floor: decides.
 
-From an answer to a GET: can what it brings be asked for in parts, and by which validator? From the answer
-to such a part: is it the rest of the very same octets? Knows header lines and counts octets as they came
-over the wire, before any Content-Encoding is undone; reads no body, and sends nothing.
+From an answer to a GET: can what it brings be asked for in parts, and by which validator? From the
+answer to such a part: is it the rest of the very same octets? Knows header lines and counts octets
+as they came over the wire, before any Content-Encoding is undone; reads no body, and sends nothing.
 
-Stricter than a cache has to be, because what has been handed over cannot be taken back: whatever does not
-say in full that it fits is another representation. Not even a 200 that repeats the validator is gone on with.
+Stricter than a cache has to be, because what has been handed over cannot be taken back: whatever
+does not say in full that it fits is another representation. Not even a 200 that repeats the
+validator is gone on with.
 
-Sources: RFC 9110 section 14 (ranges), 13.1.5 (If-Range), 8.8 (validators), 15.3.7.3 (combining parts: "only
-if they all share the same strong validator"), 15.5.17 (416).
+Sources: RFC 9110 section 14 (ranges), 13.1.5 (If-Range), 8.8 (validators), 15.3.7.3 (combining
+parts: "only if they all share the same strong validator"), 15.5.17 (416).
 """
 
 from __future__ import annotations
@@ -67,11 +68,12 @@ class ContentRange(NamedTuple):
 class Download:
     """One representation, or the part of it that was asked for, on its way to the caller.
 
-    One per call, not shared between threads. ``received`` is everywhere the number of raw octets of the body
-    that the caller was given so far.
+    One per call, not shared between threads. ``received`` is everywhere the number of raw octets of
+    the body that the caller was given so far.
 
     Attributes:
-        first: Position of the body's first octet in the representation; 0 unless the caller asked for a range.
+        first: Position of the body's first octet in the representation; 0 unless the caller asked
+            for a range.
         last: Position of its last one; None as long as the server has not told.
         complete: Length of the whole representation; None as long as the server has not told.
         validator: The strong entity tag, or the date it was modified at, exactly as it came.
@@ -80,7 +82,9 @@ class Download:
 
     __slots__ = ("coding", "complete", "first", "last", "validator")
 
-    def __init__(self, first: int, last: int | None, complete: int | None, validator: str, coding: str) -> None:
+    def __init__(
+        self, first: int, last: int | None, complete: int | None, validator: str, coding: str
+    ) -> None:
         self.first = first
         self.last = last
         self.complete = complete
@@ -88,12 +92,16 @@ class Download:
         self.coding = coding
 
     def missing(self, received: int) -> int | None:
-        """How many octets are still to come, below 0 if there were too many; None as long as that is unknown."""
+        """How many octets are still to come, below 0 if there were too many; None as long as that
+        is unknown.
+        """
         return None if self.last is None else self.last + 1 - self.first - received
 
     def fields(self, received: int) -> tuple[tuple[str, str], tuple[str, str]]:
         """The lines to ask with for what is missing; they replace any of the same names."""
-        ends_itself = self.last is None or (self.complete is not None and self.last == self.complete - 1)
+        ends_itself = self.last is None or (
+            self.complete is not None and self.last == self.complete - 1
+        )
         last = "" if ends_itself else self.last
         return ("Range", f"bytes={self.first + received}-{last}"), ("If-Range", self.validator)
 
@@ -129,14 +137,20 @@ class Download:
         self.last, self.complete = last, complete
         return Part.CONTINUES
 
-    def _judge_unsatisfied(self, received: int, told: ContentRange, found: dict[str, list[str]]) -> Part:
+    def _judge_unsatisfied(
+        self, received: int, told: ContentRange, found: dict[str, list[str]]
+    ) -> Part:
         """Nothing follows, the server says; is what was given the whole of it?
 
-        If-Range asks for the whole of another version in place of a 416, which few send with a validator: without
-        one the length is its word. Where nothing came yet that is too little.
+        If-Range asks for the whole of another version in place of a 416, which few send with a
+        validator: without one the length is its word. Where nothing came yet that is too little.
         """
         is_whole = told.first is None and told.complete == self.first + received > 0
-        if is_whole and self.complete in (None, told.complete) and ("etag" not in found or self._is_same(found)):
+        if (
+            is_whole
+            and self.complete in (None, told.complete)
+            and ("etag" not in found or self._is_same(found))
+        ):
             return Part.COMPLETE
         return Part.OTHER
 
@@ -148,7 +162,9 @@ class Download:
         return f"<Download {self.first}-{'' if self.last is None else self.last} of {self.complete or 'unknown'}>"
 
 
-def download_of(method: str, asked: Iterable[Line], status: int, lines: Iterable[Line]) -> Download | None:
+def download_of(
+    method: str, asked: Iterable[Line], status: int, lines: Iterable[Line]
+) -> Download | None:
     """Say what can be resumed of an answer; None: nothing.
 
     Args:
@@ -163,7 +179,9 @@ def download_of(method: str, asked: Iterable[Line], status: int, lines: Iterable
     validator = strong_validator(found)
     if validator is None or is_multipart(found):
         return None
-    if "none" in (unit.lower() for line in found.get("accept-ranges", ()) for unit in members(line)):
+    if "none" in (
+        unit.lower() for line in found.get("accept-ranges", ()) for unit in members(line)
+    ):
         return None
     length = length_of(found)
     if length is not None and length < 0:
@@ -182,15 +200,22 @@ def download_of(method: str, asked: Iterable[Line], status: int, lines: Iterable
 
 
 def strong_validator(found: dict[str, list[str]]) -> str | None:
-    """The value for If-Range, None if there is none that may be used for it (RFC 9110 section 13.1.5).
+    """The value for If-Range, None if there is none that may be used for it (RFC 9110 section
+    13.1.5).
 
-    A date counts only where there is no entity tag, not even a weak one. It is strong by section 8.8.2.2 when
-    the answer was made at least one second later: within the second of a date a thing may change again.
+    A date counts only where there is no entity tag, not even a weak one. It is strong by section
+    8.8.2.2 when the answer was made at least one second later: within the second of a date a thing
+    may change again.
     """
     tags, dates, made = found.get("etag", []), found.get("last-modified", []), found.get("date", [])
     if tags:
         return tags[0] if len(tags) == 1 and is_strong_tag(tags[0]) else None
-    if len(dates) != 1 or len(made) != 1 or len(dates[0]) != _IMF_FIXDATE or len(made[0]) != _IMF_FIXDATE:
+    if (
+        len(dates) != 1
+        or len(made) != 1
+        or len(dates[0]) != _IMF_FIXDATE
+        or len(made[0]) != _IMF_FIXDATE
+    ):
         return None
     modified_at, made_at = (parse_http_date(text, now=0.0) for text in (dates[0], made[0]))
     if modified_at is None or made_at is None or made_at < modified_at + 1:
@@ -202,7 +227,10 @@ def is_strong_tag(tag: str) -> bool:
     """DQUOTE *etagc DQUOTE, without obs-text, which not every library sends back as it came."""
     inside = tag[1:-1]
     return (
-        len(tag) >= 2 and tag[0] == tag[-1] == '"' and '"' not in inside and all("!" <= char <= "~" for char in inside)
+        len(tag) >= 2
+        and tag[0] == tag[-1] == '"'
+        and '"' not in inside
+        and all("!" <= char <= "~" for char in inside)
     )
 
 
@@ -225,7 +253,8 @@ def answers(ranges: list[str], told: ContentRange) -> bool:
         return told.complete is None or told.last == told.complete - 1
     wanted = position(last)
     return wanted is not None and (
-        told.last == wanted or (told.last < wanted and told.complete is not None and told.last == told.complete - 1)
+        told.last == wanted
+        or (told.last < wanted and told.complete is not None and told.last == told.complete - 1)
     )
 
 
@@ -249,10 +278,14 @@ def content_range(values: list[str]) -> ContentRange | None:
 
 
 def length_of(found: dict[str, list[str]]) -> int | None:
-    """Content-Length, -1 if it is none that can be relied on; None if the framing is another one."""
+    """Content-Length, -1 if it is none that can be relied on; None if the framing is another
+    one.
+    """
     if "transfer-encoding" in found:
         return None
-    values = {member.strip(OWS) for line in found.get("content-length", ()) for member in line.split(",")}
+    values = {
+        member.strip(OWS) for line in found.get("content-length", ()) for member in line.split(",")
+    }
     if not values:
         return None
     length = position(values.pop()) if len(values) == 1 else None
@@ -260,12 +293,16 @@ def length_of(found: dict[str, list[str]]) -> int | None:
 
 
 def coding_of(found: dict[str, list[str]]) -> str:
-    codings = [coding.lower() for line in found.get("content-encoding", ()) for coding in members(line)]
+    codings = [
+        coding.lower() for line in found.get("content-encoding", ()) for coding in members(line)
+    ]
     return ", ".join(coding for coding in codings if coding != "identity")
 
 
 def is_multipart(found: dict[str, list[str]]) -> bool:
-    return any(value.lower().startswith("multipart/byteranges") for value in found.get("content-type", ()))
+    return any(
+        value.lower().startswith("multipart/byteranges") for value in found.get("content-type", ())
+    )
 
 
 def position(text: str) -> int | None:

@@ -27,7 +27,9 @@ NEVER = {
 
 
 def is_flagged(policy: RetryPolicy, facts: RequestFacts, status: int, hint: Hint) -> bool:
-    """Does the policy or the server call this status (400 or above) worth another attempt? (S4, S5)"""
+    """Does the policy or the server call this status (400 or above) worth another attempt? (S4,
+    S5)
+    """
     if status in policy.statuses or hint.should_retry:
         return True
     if status == 409 and policy.conflict_with_key and facts.keyed:
@@ -54,7 +56,9 @@ def may_never_succeed(failure: Failure) -> Reason | None:
     return NEVER[failure.kind]
 
 
-def may_not_repeat(policy: RetryPolicy, facts: RequestFacts, failure: Failure, *, key_expired: bool) -> Reason | None:
+def may_not_repeat(
+    policy: RetryPolicy, facts: RequestFacts, failure: Failure, *, key_expired: bool
+) -> Reason | None:
     """Step 4: why sending it once more might execute it twice. (S2, S8, S10)"""
     if failure.phase is Phase.UNSENT or facts.method in policy.methods:
         return None

@@ -1,7 +1,9 @@
-"""Schedule: the series of waits that a policy can make, and how long a call can take with it. Floor: decides.
+"""Schedule: the series of waits that a policy can make, and how long a call can take with it.
+Floor: decides.
 
-Worked out, not drawn: ``Exponential`` and ``Fixed`` wait longest where the random number is largest, so that
-number is put in. Says nothing of how likely a wait is (see simulation/waits.py). All durations are seconds.
+Worked out, not drawn: ``Exponential`` and ``Fixed`` wait longest where the random number is
+largest, so that number is put in. Says nothing of how likely a wait is (see simulation/waits.py).
+All durations are seconds.
 """
 
 from __future__ import annotations
@@ -23,18 +25,23 @@ PROBES = (0.0, 0.25, 0.5, 0.75, 1.0 - 2.0**-53)
 PHASES = 4  # of an attempt, each of which may take attempt_timeout: pool, connect, write, read
 
 
-def extremes(backoff: Backoff, attempt: int, shortest: float, longest: float) -> tuple[float, float]:
+def extremes(
+    backoff: Backoff, attempt: int, shortest: float, longest: float
+) -> tuple[float, float]:
     """The shortest and the longest wait after attempt number ``attempt``, given those before it.
 
-    Exact for ``Exponential`` and ``Fixed``. Any other schedule is asked with the smallest and the largest random
-    number and three between, after the shortest, the longest and a middle wait: what lies outside of these answers
+    Exact for ``Exponential`` and ``Fixed``. Any other schedule is asked with the smallest and the
+    largest random number and three between, after the shortest, the longest and a middle wait: what
+        lies outside of these answers
     is not found.
 
     Raises:
         ValueError: A schedule of the user's own answers something that is no time to wait.
     """
     if isinstance(backoff, (Exponential, Fixed)):
-        return backoff.delay(attempt, shortest, lambda: 0.0), backoff.delay(attempt, longest, lambda: 1.0)
+        return backoff.delay(attempt, shortest, lambda: 0.0), backoff.delay(
+            attempt, longest, lambda: 1.0
+        )
     answers = [
         backoff.delay(attempt, previous, lambda drawn=drawn: drawn)  # type: ignore[misc]
         for previous in (shortest, (shortest + longest) / 2, longest)
@@ -42,12 +49,15 @@ def extremes(backoff: Backoff, attempt: int, shortest: float, longest: float) ->
     ]
     for answer in answers:
         if not 0 <= answer < inf:  # NaN too
-            raise ValueError(f"the backoff {shown(backoff)} answers {shown(answer)} for attempt {attempt}")
+            raise ValueError(
+                f"the backoff {shown(backoff)} answers {shown(answer)} for attempt {attempt}"
+            )
     return min(answers), max(answers)
 
 
 def longest_waits(policy: RetryPolicy, most: int | None = None) -> list[float]:
-    """The longest wait before each retry that the policy's own schedules can make, without a server's hint.
+    """The longest wait before each retry that the policy's own schedules can make, without a
+    server's hint.
 
     Args:
         policy: Whose waits.
@@ -61,12 +71,18 @@ def longest_waits(policy: RetryPolicy, most: int | None = None) -> list[float]:
 
 
 def longest_wait(policy: RetryPolicy, attempt: int, previous: float) -> float:
-    schedules = [policy.backoff] if policy.throttle_backoff is None else [policy.backoff, policy.throttle_backoff]
+    schedules = (
+        [policy.backoff]
+        if policy.throttle_backoff is None
+        else [policy.backoff, policy.throttle_backoff]
+    )
     return max(extremes(schedule, attempt, previous, previous)[1] for schedule in schedules)
 
 
 def longest_hint(policy: RetryPolicy) -> float:
-    """The longest wait that a server can ask for and get, with the spread on top; 0 where hints are ignored."""
+    """The longest wait that a server can ask for and get, with the spread on top; 0 where hints are
+    ignored.
+    """
     if policy.hints == "ignore":
         return 0.0
     asked = policy.max_retry_after
@@ -81,7 +97,9 @@ def worst_case(policy: RetryPolicy, attempt_timeout: float | None) -> float:
 
 
 def longest_attempt(policy: RetryPolicy, attempt_timeout: float | None) -> float:
-    """Seconds that one attempt takes at most: as given, else as the policy says; infinite if neither does."""
+    """Seconds that one attempt takes at most: as given, else as the policy says; infinite if
+    neither does.
+    """
     a_duration("attempt_timeout", attempt_timeout, none="what the policy says")
     if attempt_timeout is not None:
         return attempt_timeout
@@ -91,7 +109,11 @@ def longest_attempt(policy: RetryPolicy, attempt_timeout: float | None) -> float
 def sum_of_waits(policy: RetryPolicy) -> float:
     """All waits at their longest, hints among them."""
     hint, total, drawn = longest_hint(policy), 0.0, 0.0
-    saturates = all(isinstance(one, (Exponential, Fixed)) for one in (policy.backoff, policy.throttle_backoff) if one)
+    saturates = all(
+        isinstance(one, (Exponential, Fixed))
+        for one in (policy.backoff, policy.throttle_backoff)
+        if one
+    )
     for attempt in range(1, policy.max_attempts):
         # A schedule goes on from what it drew itself, not from what a server made of it.
         previous, drawn = drawn, longest_wait(policy, attempt, drawn)

@@ -23,8 +23,10 @@ class RetryToken:
 
     Attributes:
         delay: Seconds before the next attempt, from 0; a strategy sets it, also on initial tokens.
-        attempts: Attempts sent so far, redirects' earlier retries included; kept by the call, read by strategies.
-        source: Who chose the delay: "backoff", the name of the header that did, or "cooldown". It is logged.
+        attempts: Attempts sent so far, redirects' earlier retries included; kept by the call, read
+            by strategies.
+        source: Who chose the delay: "backoff", the name of the header that did, or "cooldown". It
+            is logged.
         state: Whatever the strategy needs.
     """
 
@@ -41,43 +43,50 @@ class RetryToken:
 
 
 class RetryStrategy(Protocol):
-    """When to try again, or why not: what ``strategy=`` of every transport, adapter and manager takes.
+    """When to try again, or why not: what ``strategy=`` of every transport, adapter and manager
+    takes.
 
-    One object serves all calls, at once and from any thread, so what it shares between calls is under a lock
-    of its own. Its methods return at once: no I/O, no sleeping, no clock; ``now`` is monotonic seconds.
+    One object serves all calls, at once and from any thread, so what it shares between calls is
+    under a lock of its own. Its methods return at once: no I/O, no sleeping, no clock; ``now`` is
+    monotonic seconds.
 
-    A call asks in this order: ``acquire_initial_token`` (put off until the first failure while ``quiet``),
-    ``refresh_token`` after each failure that may be repeated, then exactly one of ``record_success`` and
-    ``release``, also when it is cancelled or the client is closed meanwhile. What is no failure, what must not
-    be repeated and whose body is gone is decided before a strategy is asked, and its delay is held to the
-    server's word and the deadline afterwards: no strategy can make a POST unsafe. ``policy=`` gives statuses,
-    methods, hints and time limits beside it; the number of attempts is the strategy's, unless the request or
-    ``forbear.override`` allows fewer.
+    A call asks in this order: ``acquire_initial_token`` (put off until the first failure while
+        ``quiet``),
+    ``refresh_token`` after each failure that may be repeated, then exactly one of
+    ``record_success`` and ``release``, also when it is cancelled or the client is closed meanwhile.
+    What is no failure, what must not be repeated and whose body is gone is decided before a
+    strategy is asked, and its delay is held to the server's word and the deadline afterwards: no
+    strategy can make a POST unsafe. ``policy=`` gives statuses, methods, hints and time limits
+    beside it; the number of attempts is the strategy's, unless the request or ``forbear.override``
+    allows fewer.
 
-    A strategy that fails loses nothing. What it raises other than ``RetryRefused``, what is no token, and a
-    delay that is negative, not finite or no number end the call with what it has (``strategy-failed``), and are
-    logged once, by class name.
+    A strategy that fails loses nothing. What it raises other than ``RetryRefused``, what is no
+    token, and a delay that is negative, not finite or no number end the call with what it has
+    (``strategy-failed``), and are logged once, by class name.
 
-    It may have one method more, ``scope_of(facts) -> str``, to see more of a request than its origin
-    (``forbear.core.outcome.RequestFacts``): what it answers is passed as ``scope``. Calls are on their origin
-    where it fails.
+    It may have one method more, ``scope_of(facts) -> str``, to see more of a request than its
+    origin (``forbear.core.outcome.RequestFacts``): what it answers is passed as ``scope``. Calls
+    are on their origin where it fails.
 
-    One that must hear of every attempt is an ``AttemptWatcher``; for others that is nothing to care about.
+    One that must hear of every attempt is an ``AttemptWatcher``; for others that is nothing to care
+    about.
     """
 
     @property
     def quiet(self) -> bool:
         """True: acquiring and recording success may be skipped now; a plain attribute will do.
 
-        The first attempt asks only this, and a call that succeeds at once nothing else. A strategy without
-        anything to remember of successes is always quiet; one that gates first attempts never is.
+        The first attempt asks only this, and a call that succeeds at once nothing else. A strategy
+        without anything to remember of successes is always quiet; one that gates first attempts
+        never is.
         """
         ...
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         """Begin a call to ``scope`` (``scheme://host:port``).
 
-        It may be asked twice for one call, if it refuses or its token wants a delay: such a token is released
+        It may be asked twice for one call, if it refuses or its token wants a delay: such a token
+            is released
         at once.
 
         Raises:
@@ -85,20 +94,22 @@ class RetryStrategy(Protocol):
         """
         ...
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         """Buy another attempt after ``failure``; the token returned says after which delay.
 
         Args:
             token: What ``acquire_initial_token`` or the last refresh returned.
-            failure: What happened; ``failure.retry_after`` is the server's word in seconds. It tells
-                ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` too, and nothing of httpx or
-                requests.
+            failure: What happened; ``failure.retry_after`` is the server's word in seconds. It
+                tells ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` too, and
+                nothing of httpx or requests.
             now: Monotonic seconds.
             latest: The longest delay the deadline allows, infinite if there is none.
 
         Raises:
-            RetryRefused: No further attempt, and why. Nothing was taken. With ``Reason.DEADLINE`` for a
-                delay longer than ``latest``.
+            RetryRefused: No further attempt, and why. Nothing was taken. With ``Reason.DEADLINE``
+                for a delay longer than ``latest``.
         """
         ...
 
@@ -115,9 +126,11 @@ class RetryStrategy(Protocol):
 
 
 class AttemptWatcher(RetryStrategy, Protocol):
-    """A strategy that follows attempts, not only retries; known by ``watches``, which others need not have.
+    """A strategy that follows attempts, not only retries; known by ``watches``, which others need
+    not have.
 
-    Its tokens may have ``origin``, where the next attempt goes; else that is where the request says.
+    Its tokens may have ``origin``, where the next attempt goes; else that is where the request
+    says.
     """
 
     @property
@@ -126,7 +139,9 @@ class AttemptWatcher(RetryStrategy, Protocol):
         ...
 
     def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
-        """In place of ``acquire_initial_token``, for one that looks at more of a request than its scope."""
+        """In place of ``acquire_initial_token``, for one that looks at more of a request than its
+        scope.
+        """
         ...
 
     def admit(self, token: RetryToken, now: float) -> float:
@@ -136,7 +151,8 @@ class AttemptWatcher(RetryStrategy, Protocol):
             Seconds to wait first, after which this is asked again; 0: send.
 
         Raises:
-            RetryRefused: With ``send=False``: it must not be sent any more. The call ends with that.
+            RetryRefused: With ``send=False``: it must not be sent any more. The call ends with
+                that.
         """
         ...
 
@@ -151,11 +167,13 @@ class AttemptWatcher(RetryStrategy, Protocol):
         attempts: int,
         sent_at: float,
     ) -> RetryToken | None:
-        """An attempt ended. Told before the strategy is asked anything about it, also if nobody will ask.
+        """An attempt ended. Told before the strategy is asked anything about it, also if nobody
+        will ask.
 
         Args:
             token: None if the first attempt went through the door while the strategy was quiet.
-            failure: What happened, also for an answer of 400 and above that is accepted; None: a good answer.
+            failure: What happened, also for an answer of 400 and above that is accepted; None: a
+                good answer.
             now: Monotonic seconds.
             facts: Of the request.
             scope: Answers what ``begin`` is given.
@@ -171,11 +189,12 @@ class AttemptWatcher(RetryStrategy, Protocol):
 class Renewable(Protocol):
     """What a strategy has besides when it decides from something borrowed over the network.
 
-    A decision never waits for I/O: the driver renews, on the failure path only, at most once per failure
-    that may lead to a retry, after all else allows that retry and before ``refresh_token``.
+    A decision never waits for I/O: the driver renews, on the failure path only, at most once per
+    failure that may lead to a retry, after all else allows that retry and before ``refresh_token``.
 
-    Another method, ``plan_retry``, with arguments as of ``refresh_token``, may raise ``RetryRefused`` for what
-    else stands against that retry; then nothing is borrowed for it. It takes nothing.
+    Another method, ``plan_retry``, with arguments as of ``refresh_token``, may raise
+    ``RetryRefused`` for what else stands against that retry; then nothing is borrowed for it. It
+    takes nothing.
     """
 
     def needs_renewal(self, scope: str, now: float) -> bool:
@@ -183,12 +202,15 @@ class Renewable(Protocol):
         ...
 
     def renew(self, scope: str) -> None:
-        """Borrow more. May block for a tenth of a second, in whatever thread; whoever raises is logged once."""
+        """Borrow more. May block for a tenth of a second, in whatever thread; whoever raises is
+        logged once.
+        """
         ...
 
 
 class Budget(Protocol):
-    """What ``budget=`` takes: ``RetryBudget``, ``forbear.redis.RedisBudget``. It may be ``Renewable`` too.
+    """What ``budget=`` takes: ``RetryBudget``, ``forbear.redis.RedisBudget``. It may be
+    ``Renewable`` too.
 
     Thread-safe and never blocking; ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
     """

@@ -1,4 +1,5 @@
-"""Structured fields: bare items, keys and parameters of RFC 9651, scanned from a position. Floor: decides.
+"""Structured fields: bare items, keys and parameters of RFC 9651, scanned from a position. Floor:
+decides.
 
 Each scanner takes the text and the position to start at, follows the algorithm of §4.2 step by
 step, and returns what it read with the position after it. It raises ValueError for text that the
@@ -13,9 +14,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
-    # The kind is told apart from the Python type because a Token is no String and a Date no Integer.
+    # The kind is told apart from the Python type because a Token is no String and a Date no
+    # Integer.
     Kind: TypeAlias = Literal[
-        "String", "Token", "Integer", "Decimal", "Byte Sequence", "Boolean", "Date", "Display String"
+        "String",
+        "Token",
+        "Integer",
+        "Decimal",
+        "Byte Sequence",
+        "Boolean",
+        "Date",
+        "Display String",
     ]
     Value: TypeAlias = str | int | float | bool | bytes
 
@@ -62,12 +71,16 @@ def bare_item(text: str, at: int) -> tuple[Kind, Value, int]:
     if first == "@":
         seconds, end = _number(text, at + 1)
         if not isinstance(seconds, int):
-            raise ValueError(f"a Date is whole seconds, and there is a Decimal at position {at + 1}")
+            raise ValueError(
+                f"a Date is whole seconds, and there is a Decimal at position {at + 1}"
+            )
         return "Date", seconds, end
     if first == "%":
         shown, at = _display_string(text, at + 1)
         return "Display String", shown, at
-    raise ValueError(f"no structured-field item begins with {ascii(first) if first else 'nothing'}, at position {at}")
+    raise ValueError(
+        f"no structured-field item begins with {ascii(first) if first else 'nothing'}, at position {at}"
+    )
 
 
 def parameters(text: str, at: int) -> tuple[dict[str, tuple[Kind, Value]], int]:
@@ -120,7 +133,9 @@ def _string(text: str, at: int) -> tuple[str, int]:  # §4.2.5; `at` is after th
             parts.append(text[start:at])
             start = at + 1  # the escaped character begins the next part
             if text[start : start + 1] not in {'"', "\\"}:
-                raise ValueError(f"a backslash may only precede a double quote or a backslash, at position {at}")
+                raise ValueError(
+                    f"a backslash may only precede a double quote or a backslash, at position {at}"
+                )
             at += 1
         elif not " " <= character <= "~":
             raise ValueError(f"a String holds only %x20-7E, got {character!a} at position {at}")
@@ -133,13 +148,17 @@ def _number(text: str, at: int) -> tuple[int | float, int]:  # §4.2.4
     if text[at : at + 1] == "-":
         at += 1
     digits = at
-    at = _run(text, digits, _DIGITS, most=16)  # one past the longest that is legal, to see that it is too long
+    at = _run(
+        text, digits, _DIGITS, most=16
+    )  # one past the longest that is legal, to see that it is too long
     whole = at - digits
     if whole == 0:
         raise ValueError(f"a number needs a digit at position {at}")
     if text[at : at + 1] != ".":
         if whole > 15:
-            raise ValueError(f"an Integer has at most 15 digits, and there are more at position {start}")
+            raise ValueError(
+                f"an Integer has at most 15 digits, and there are more at position {start}"
+            )
         return int(text[start:at]), at
     fraction = at + 1
     at = _run(text, fraction, _DIGITS, most=4)
@@ -150,19 +169,30 @@ def _number(text: str, at: int) -> tuple[int | float, int]:  # §4.2.4
     return float(text[start:at]), at
 
 
-def _byte_sequence(text: str, at: int) -> tuple[bytes, int]:  # §4.2.7; `at` is after the opening colon
+def _byte_sequence(
+    text: str, at: int
+) -> tuple[bytes, int]:  # §4.2.7; `at` is after the opening colon
     data = _run(text, at, _BASE64)
     end = _run(text, data, _PADDING)
     padding = end - data
     # Missing padding is no fault there (a SHOULD); one lone base64 character encodes nothing.
-    if text[end : end + 1] != ":" or (data - at) % 4 == 1 or padding > 2 or (padding and data == at):
-        raise ValueError(f"the Byte Sequence that begins at position {at - 1} is not base64 between colons")
+    if (
+        text[end : end + 1] != ":"
+        or (data - at) % 4 == 1
+        or padding > 2
+        or (padding and data == at)
+    ):
+        raise ValueError(
+            f"the Byte Sequence that begins at position {at - 1} is not base64 between colons"
+        )
     from binascii import a2b_base64  # only here: hardly any field that we read has one
 
     return a2b_base64(text[at:data] + "=" * (-(data - at) % 4)), end + 1
 
 
-def _display_string(text: str, at: int) -> tuple[str, int]:  # §4.2.10; `at` is after the percent sign
+def _display_string(
+    text: str, at: int
+) -> tuple[str, int]:  # §4.2.10; `at` is after the percent sign
     begun = at - 1
     if text[at : at + 1] != '"':
         raise ValueError(f'a Display String begins with %", unlike the text at position {begun}')
@@ -175,15 +205,21 @@ def _display_string(text: str, at: int) -> tuple[str, int]:  # §4.2.10; `at` is
             try:
                 return octets.decode(), at + 1
             except UnicodeDecodeError:
-                raise ValueError(f"the Display String that begins at position {begun} is not UTF-8") from None
+                raise ValueError(
+                    f"the Display String that begins at position {begun} is not UTF-8"
+                ) from None
         if character == "%":
             if not (text[at + 1 : at + 2] in _LOWER_HEX and text[at + 2 : at + 3] in _LOWER_HEX):
-                raise ValueError(f"a percent sign needs two lower-case hexadecimal digits, at position {at}")
+                raise ValueError(
+                    f"a percent sign needs two lower-case hexadecimal digits, at position {at}"
+                )
             octets.append(int(text[at + 1 : at + 3], 16))
             at += 3
         elif " " <= character <= "~":
             octets.append(ord(character))
             at += 1
         else:
-            raise ValueError(f"a Display String holds only %x20-7E, got {character!a} at position {at}")
+            raise ValueError(
+                f"a Display String holds only %x20-7E, got {character!a} at position {at}"
+            )
     raise ValueError(f"the Display String that begins at position {begun} is not closed")

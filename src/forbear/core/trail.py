@@ -32,8 +32,11 @@ class Trail:
         self.method = method
         self.origin = origin
         self.sent_before = 0  # retries that earlier hops of a redirected call used
-        # Status, failure, seconds, delay after it, who chose that; and the origin, if it is not the call's own.
-        self.entries: list[tuple[int | None, Failure | None, float, float | None, str | None, str | None]] = []
+        # Status, failure, seconds, delay after it, who chose that; and the origin, if it is not the
+        # call's own.
+        self.entries: list[
+            tuple[int | None, Failure | None, float, float | None, str | None, str | None]
+        ] = []
         self.elapsed: float | None = None
         self.reason: Reason | None = None
         self.refused_delay: float | None = None
@@ -41,7 +44,8 @@ class Trail:
         self.resumed: tuple[int, ...] = ()  # positions at which the body was gone on with
 
     def kind_of_last(self) -> str | None:
-        """What was noted last: "first", "retry", "failover" (to another origin than the one before), "resume".
+        """What was noted last: "first", "retry", "failover" (to another origin than the one
+        before), "resume".
 
         None for one that was told of as accepted before its body broke.
         """
@@ -62,5 +66,8 @@ class Trail:
         return sum(entry[3] or 0.0 for entry in self.entries)
 
     def __repr__(self) -> str:
-        story = [str(failure.status or failure.error) if failure else status for status, failure, *_ in self.entries]
+        story = [
+            str(failure.status or failure.error) if failure else status
+            for status, failure, *_ in self.entries
+        ]
         return f"<Trail {self.method} {self.origin} {story}>"

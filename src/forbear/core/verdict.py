@@ -1,7 +1,7 @@
 """Verdict: what to do after an outcome. Floor: decides.
 
-A verdict is ``RetryAfter``, ``GiveUp``, or None, which means "accept what came". ``Renew`` puts it off: what
-the strategy works from has run out, and only a driver may go and fetch more.
+A verdict is ``RetryAfter``, ``GiveUp``, or None, which means "accept what came". ``Renew`` puts it
+off: what the strategy works from has run out, and only a driver may go and fetch more.
 """
 
 from __future__ import annotations
@@ -34,14 +34,18 @@ class Reason(StrEnum):
 
 
 class RetryAfter(NamedTuple):
-    """Send again ``delay`` seconds from now; ``source`` says who chose it: "backoff", a header's name, "cooldown"."""
+    """Send again ``delay`` seconds from now; ``source`` says who chose it: "backoff", a header's
+    name, "cooldown".
+    """
 
     delay: float
     source: str
 
 
 class GiveUp(NamedTuple):
-    """Hand over what came, because ``reason``; ``delay`` is the uncut wait that was refused, if one was."""
+    """Hand over what came, because ``reason``; ``delay`` is the uncut wait that was refused, if one
+    was.
+    """
 
     reason: Reason
     delay: float | None = None

@@ -19,8 +19,8 @@ _owners: WeakSet[Any] = WeakSet()
 def lock_of(owner: Any) -> LockType:
     """Make the lock that ``owner`` keeps as ``_lock``.
 
-    A child process gets a new one, since a lock that another thread held at the fork would stay locked in it
-    for ever; then ``owner._forked`` is called, if there is one.
+    A child process gets a new one, since a lock that another thread held at the fork would stay
+    locked in it for ever; then ``owner._forked`` is called, if there is one.
     """
     _owners.add(owner)
     return allocate_lock()

@@ -1,4 +1,6 @@
-"""Watched: shared state whose ``quiet`` decides how strategies let first attempts through. Floor: remembers."""
+"""Watched: shared state whose ``quiet`` decides how strategies let first attempts through. Floor:
+remembers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ class Watched:
     """What breaker, cooldown and origins have in common.
 
     Attributes:
-        quiet: It concerns no first attempt. Set with the lock held; ``_adjust`` is called after that.
+        quiet: It concerns no first attempt. Set with the lock held; ``_adjust`` is called after
+            that.
     """
 
     __slots__ = ("__weakref__", "_lock", "_watchers", "quiet")
@@ -31,7 +34,10 @@ class Watched:
     def watch(self, watcher: Any) -> None:
         """Call ``watcher.adjust()`` whenever ``quiet`` changes; it is held weakly."""
         with self._lock:
-            self._watchers = (*(found for found in self._watchers if found() is not None), ref(watcher))
+            self._watchers = (
+                *(found for found in self._watchers if found() is not None),
+                ref(watcher),
+            )
 
     def _adjust(self) -> None:
         for found in self._watchers:

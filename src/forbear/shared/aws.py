@@ -1,9 +1,10 @@
-"""AwsStandard: the retry rules of the AWS SDKs behind the RetryStrategy interface. Floor: remembers.
+"""AwsStandard: the retry rules of the AWS SDKs behind the RetryStrategy interface. Floor:
+remembers.
 
-A quota of tokens per client: a retry costs some, a success gives some back, time gives nothing. The numbers
-are those of the SDKs' "standard" mode since 2026 (botocore/retries/standard.py, smithy-python's
-StandardRetryQuota), and of the example in Smithy's guide "Retrying Requests" (2026). Holds no state of a call:
-that is in the token.
+A quota of tokens per client: a retry costs some, a success gives some back, time gives nothing. The
+numbers are those of the SDKs' "standard" mode since 2026 (botocore/retries/standard.py,
+smithy-python's StandardRetryQuota), and of the example in Smithy's guide "Retrying Requests"
+(2026). Holds no state of a call: that is in the token.
 """
 
 from __future__ import annotations
@@ -28,24 +29,32 @@ __all__ = ["AwsStandard", "TokenBucket"]
 MAX_ATTEMPTS = 3  # of the SDKs' standard mode
 BACKOFF = Exponential(base=0.05, cap=20.0)  # seconds, full jitter
 THROTTLE_BACKOFF = Exponential(base=1.0, cap=20.0)
-BUCKET_FIELDS = ("capacity", "cost", "throttling_cost", "timeout_cost", "success_gain", "returns_cost")
+BUCKET_FIELDS = (
+    "capacity",
+    "cost",
+    "throttling_cost",
+    "timeout_cost",
+    "success_gain",
+    "returns_cost",
+)
 
 
 class TokenBucket:
     """The quota of retries of the AWS SDKs, one for all origins. Thread-safe.
 
-    It starts full. Nothing comes back with time: after an outage that emptied it, 14 successes buy a retry.
-    One object may be shared by several strategies; a copy, also in another process, starts full.
+    It starts full. Nothing comes back with time: after an outage that emptied it, 14 successes buy
+    a retry. One object may be shared by several strategies; a copy, also in another process, starts
+    full.
 
     Args:
         capacity: Most tokens, and what it starts with. At least 0.
         cost: Tokens for a retry. At least 0, like all that follow.
-        throttling_cost: For one after throttling (429, 503 with a time, an exhausted quota), which says less
-            about the health of a server.
+        throttling_cost: For one after throttling (429, 503 with a time, an exhausted quota), which
+            says less about the health of a server.
         timeout_cost: For one after a timeout of the client's own.
         success_gain: Tokens that a success brings if its call made no retry.
-        returns_cost: A success after retries brings back what its last retry has cost; False: it brings
-            ``success_gain`` like any other.
+        returns_cost: A success after retries brings back what its last retry has cost; False: it
+            brings ``success_gain`` like any other.
 
     Raises:
         ValueError: A number is out of its range.
@@ -103,7 +112,9 @@ class TokenBucket:
         return self._tokens
 
     def lowest(self, now: float) -> float:
-        """Tokens there now, for metrics: there is one quota for all origins, and time gives nothing."""
+        """Tokens there now, for metrics: there is one quota for all origins, and time gives
+        nothing.
+        """
         return self._tokens
 
     def cost_of(self, failure: Failure) -> float:
@@ -122,7 +133,9 @@ class TokenBucket:
         return enough
 
     def deposit(self, last_cost: float) -> None:
-        """Note a success; ``last_cost`` is what its call's last retry has cost, 0 if it made none."""
+        """Note a success; ``last_cost`` is what its call's last retry has cost, 0 if it made
+        none.
+        """
         self.refund(last_cost if last_cost and self.returns_cost else self.success_gain)
 
     def refund(self, cost: float) -> None:
@@ -157,16 +170,19 @@ class AwsToken(RetryToken):
 class AwsStandard:
     """The "standard" mode of the AWS SDKs: three attempts, under a quota of tokens. Thread-safe.
 
-    ``RetryTransport(strategy=AwsStandard())``. After attempt n it waits a random time up to 50 ms × 2**(n - 1),
-    after throttling up to 1 s × 2**(n - 1), at most 20 s.
+    ``RetryTransport(strategy=AwsStandard())``. After attempt n it waits a random time up to 50 ms ×
+    2**(n - 1), after throttling up to 1 s × 2**(n - 1), at most 20 s.
 
-    Departs from AWS in one thing: a time that the server named is waited in full, where AWS cuts it at 5 s
+    Departs from AWS in one thing: a time that the server named is waited in full, where AWS cuts it
+        at 5 s
     beyond its own backoff. forbear never comes sooner than a server asked: what is too long for
-    ``policy.max_retry_after`` or the deadline ends the call instead. No random share is added to it.
+    ``policy.max_retry_after`` or the deadline ends the call instead. No random share is added to
+    it.
 
-    Like any strategy it takes the place of schedule and budget; ``max_attempts`` and ``backoff`` of the policy
-    do not count. In many processes each has a quota of its own. Under ``forbear.urllib3.Retry``, which is not
-    told of calls that succeed at once, a quota that is used up comes back only by retries that succeed.
+    Like any strategy it takes the place of schedule and budget; ``max_attempts`` and ``backoff`` of
+    the policy do not count. In many processes each has a quota of its own. Under
+    ``forbear.urllib3.Retry``, which is not told of calls that succeed at once, a quota that is used
+    up comes back only by retries that succeed.
 
     Args:
         max_attempts: Sends in all, the first included; at least 1.
@@ -180,7 +196,15 @@ class AwsStandard:
         TypeError: A value is of the wrong type.
     """
 
-    __slots__ = ("_given_random", "backoff", "bucket", "gauge", "max_attempts", "random", "throttle_backoff")
+    __slots__ = (
+        "_given_random",
+        "backoff",
+        "bucket",
+        "gauge",
+        "max_attempts",
+        "random",
+        "throttle_backoff",
+    )
 
     def __init__(
         self,
@@ -194,12 +218,16 @@ class AwsStandard:
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
             raise TypeError(f"max_attempts must be a whole number, got {shown(max_attempts)}")
         if max_attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, got {max_attempts}; 1 sends once and never retries")
+            raise ValueError(
+                f"max_attempts must be at least 1, got {max_attempts}; 1 sends once and never retries"
+            )
         if bucket is not None and not isinstance(bucket, TokenBucket):
             raise TypeError(f"bucket must be a TokenBucket, got {shown(bucket)}")
         for name, schedule in (("backoff", backoff), ("throttle_backoff", throttle_backoff)):
             if not callable(getattr(schedule, "delay", None)):
-                raise TypeError(f"{name} must be a schedule such as Exponential(base=0.05), got {shown(schedule)}")
+                raise TypeError(
+                    f"{name} must be a schedule such as Exponential(base=0.05), got {shown(schedule)}"
+                )
         self._given_random = random
         if random is None:
             from random import random as system_random
@@ -214,12 +242,15 @@ class AwsStandard:
 
     @classmethod
     def smithy_example(cls, *, random: Callable[[], float] | None = None) -> Self:
-        """The example strategy of Smithy's guide: five attempts; 5 tokens a retry, 10 after a timeout, 1 for a success.
+        """The example strategy of Smithy's guide: five attempts; 5 tokens a retry, 10 after a
+        timeout, 1 for a success.
 
-        It waits up to 1 s × 2**(n - 1) after attempt n, at most 20 s, whatever the failure was, and a success
-        never brings more than one token.
+        It waits up to 1 s × 2**(n - 1) after attempt n, at most 20 s, whatever the failure was, and
+        a success never brings more than one token.
         """
-        bucket = TokenBucket(500, cost=5, throttling_cost=5, timeout_cost=10, success_gain=1, returns_cost=False)
+        bucket = TokenBucket(
+            500, cost=5, throttling_cost=5, timeout_cost=10, success_gain=1, returns_cost=False
+        )
         return cls(
             max_attempts=5,
             bucket=bucket,
@@ -236,7 +267,9 @@ class AwsStandard:
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         return AwsToken()
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         assert isinstance(token, AwsToken)
         attempts = token.attempts
         if attempts >= self.max_attempts:
@@ -277,7 +310,10 @@ class AwsStandard:
         return f"<AwsStandard max_attempts={self.max_attempts} {self.bucket!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {name: getattr(self, name) for name in ("max_attempts", "bucket", "backoff", "throttle_backoff")}
+        fields = {
+            name: getattr(self, name)
+            for name in ("max_attempts", "bucket", "backoff", "throttle_backoff")
+        }
         return made, (type(self), {**fields, "random": self._given_random})
 
 

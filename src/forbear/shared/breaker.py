@@ -1,7 +1,9 @@
-"""Breaker: leaves an origin alone that keeps failing, and finds out with few calls when it is back. Floor: remembers.
+"""Breaker: leaves an origin alone that keeps failing, and finds out with few calls when it is back.
+Floor: remembers.
 
-One circuit per origin (circuit.py has the states and the table). Only origins that failed are kept, and while
-all of them are well ``quiet`` is True: then successes are not recorded and nothing is locked.
+One circuit per origin (circuit.py has the states and the table). Only origins that failed are kept,
+and while all of them are well ``quiet`` is True: then successes are not recorded and nothing is
+locked.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Admission", "CircuitBreaker"]
 
 MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is closed again
-# Seconds after which the last failures of all origins are forgotten, counted for an open circuit from when a probe
-# may be sent: an origin that nobody calls any more must not keep the calls to all others from the short way.
+# Seconds after which the last failures of all origins are forgotten, counted for an open circuit
+# from when a probe may be sent: an origin that nobody calls any more must not keep the calls to all
+# others from the short way.
 FADE = 600.0
 
 
@@ -38,21 +41,24 @@ ADMITTED = Admission(0, 0.0, None)
 
 
 class CircuitBreaker(Watched):
-    """Refuses calls to an origin that keeps failing. One object may serve many transports. Thread-safe.
+    """Refuses calls to an origin that keeps failing. One object may serve many transports.
+    Thread-safe.
 
-    Failures are answers of 5xx (and what ``retry_if`` flags), failed connections, resets and timeouts, also
-    those that a deadline cut short. Any other answer is a success, but 429 and what else says "too much",
-    failed certificates, errors of this side and cancelled attempts are neither.
+    Failures are answers of 5xx (and what ``retry_if`` flags), failed connections, resets and
+    timeouts, also those that a deadline cut short. Any other answer is a success, but 429 and what
+    else says "too much", failed certificates, errors of this side and cancelled attempts are
+    neither.
 
-    While open every call is refused at once with the library's ``CircuitOpenError``; its ``retry_after`` says
-    for how long. Then the circuit is half-open: at most ``probes`` calls at once are let through, as they
-    come, and the others refused. A probe that fails opens it again, for twice as long.
+    While open every call is refused at once with the library's ``CircuitOpenError``; its
+    ``retry_after`` says for how long. Then the circuit is half-open: at most ``probes`` calls at
+    once are let through, as they come, and the others refused. A probe that fails opens it again,
+    for twice as long.
 
     Args:
-        consecutive_failures: Failures in a row, with no success in between, that open the circuit; at least
-            1. None: only the rate counts.
-        failure_rate: Share of calls that opens it, above 0 and at most 1, in a window that begins with a
-            failure. None: only failures in a row count.
+        consecutive_failures: Failures in a row, with no success in between, that open the circuit;
+            at least 1. None: only the rate counts.
+        failure_rate: Share of calls that opens it, above 0 and at most 1, in a window that begins
+            with a failure. None: only failures in a row count.
         window: Seconds that the rate looks back.
         minimum_calls: Calls in the window below which the rate says nothing; at least 1.
         open_for: Seconds until the first probe; longer if the origin asked for more, up to an hour.
@@ -92,20 +98,30 @@ class CircuitBreaker(Watched):
         if failure_rate is not None:
             a_number("failure_rate", failure_rate)
             if not 0 < failure_rate <= 1:
-                raise ValueError(f"failure_rate must be above 0 and at most 1, got {shown(failure_rate)}")
+                raise ValueError(
+                    f"failure_rate must be above 0 and at most 1, got {shown(failure_rate)}"
+                )
         elif consecutive_failures is None:
-            raise ValueError("give consecutive_failures= or failure_rate=: nothing else opens a circuit")
+            raise ValueError(
+                "give consecutive_failures= or failure_rate=: nothing else opens a circuit"
+            )
         for name, number in (
             ("minimum_calls", minimum_calls),
             ("probes", probes),
             ("successes_to_close", successes_to_close),
         ):
             a_count(name, number)
-        for name, seconds in (("window", window), ("open_for", open_for), ("probe_timeout", probe_timeout)):
+        for name, seconds in (
+            ("window", window),
+            ("open_for", open_for),
+            ("probe_timeout", probe_timeout),
+        ):
             a_duration(name, seconds, zero=False)
         a_duration("max_open_for", max_open_for, none="ten times open_for", zero=False)
         if max_open_for is not None and max_open_for < open_for:
-            raise ValueError(f"max_open_for must be at least open_for ({open_for:g} s), got {shown(max_open_for)}")
+            raise ValueError(
+                f"max_open_for must be at least open_for ({open_for:g} s), got {shown(max_open_for)}"
+            )
         a_choice("mode", mode, ("enforce", "observe"))
         self.consecutive_failures = consecutive_failures
         self.failure_rate = failure_rate
@@ -127,7 +143,9 @@ class CircuitBreaker(Watched):
     # What a user may ask.
 
     def state(self, origin: str, now: float) -> CircuitState:
-        """The state of ``scheme://host:port``; "half_open" also when the next call would be its first probe."""
+        """The state of ``scheme://host:port``; "half_open" also when the next call would be its
+        first probe.
+        """
         with self._lock:
             circuit = self._circuits.get(origin)
             if circuit is None:
@@ -136,7 +154,9 @@ class CircuitBreaker(Watched):
             return CircuitState.HALF_OPEN if is_over else circuit.state
 
     def refused_for(self, origin: str, now: float) -> float:
-        """Seconds until a call to this origin may be sent, 0 if it may be now. Takes and changes nothing."""
+        """Seconds until a call to this origin may be sent, 0 if it may be now. Takes and changes
+        nothing.
+        """
         if self.quiet or self.mode == "observe":
             return 0.0
         with self._lock:
@@ -148,12 +168,16 @@ class CircuitBreaker(Watched):
         with self._lock:
             origins = list(self._tripped)
         found = {origin: self.state(origin, now) for origin in origins}
-        return {origin: state for origin, state in found.items() if state is not CircuitState.CLOSED}
+        return {
+            origin: state for origin, state in found.items() if state is not CircuitState.CLOSED
+        }
 
     # What a strategy reports and asks.
 
     def admit(self, origin: str, now: float) -> Admission:
-        """Ask to send now. A permit that comes with the answer must be given back; if not, it expires."""
+        """Ask to send now. A permit that comes with the answer must be given back; if not, it
+        expires.
+        """
         if self.quiet or self._concerns_others(origin, now):
             return ADMITTED
         with self._lock:
@@ -169,7 +193,14 @@ class CircuitBreaker(Watched):
         return admission
 
     def record(
-        self, origin: str, *, failed: bool, sent_at: float, now: float, permit: int = 0, hint: float | None = None
+        self,
+        origin: str,
+        *,
+        failed: bool,
+        sent_at: float,
+        now: float,
+        permit: int = 0,
+        hint: float | None = None,
     ) -> Transition | None:
         """An attempt ended: with a failure that counts, or well. Gives the permit back.
 
@@ -204,14 +235,18 @@ class CircuitBreaker(Watched):
         return edge
 
     def release(self, origin: str, permit: int) -> None:
-        """Give back the permit of an attempt that says nothing of its origin: cancelled, or not sent."""
+        """Give back the permit of an attempt that says nothing of its origin: cancelled, or not
+        sent.
+        """
         with self._lock:
             circuit = self._circuits.get(origin)
             if circuit is not None:
                 circuit.probes.pop(permit, None)
 
     def _concerns_others(self, origin: str, now: float) -> bool:
-        """What makes this breaker unwell is not this origin, and nothing has faded: no need for the lock."""
+        """What makes this breaker unwell is not this origin, and nothing has faded: no need for the
+        lock.
+        """
         return origin not in self._circuits and now < self._fades_at
 
     # Inside the lock.

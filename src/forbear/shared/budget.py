@@ -1,11 +1,11 @@
 """Budget: keeps retries a small share of traffic. Floor: remembers.
 
-One token bucket per scope. Each call deposits ``ratio`` tokens, time adds ``floor_per_second``, a retry
-spends one: retries ≤ ratio × calls + floor × seconds + burst. The idea is Finagle's RetryBudget; asked
-before the wait, so that a refused caller is told at once.
+One token bucket per scope. Each call deposits ``ratio`` tokens, time adds ``floor_per_second``, a
+retry spends one: retries ≤ ratio × calls + floor × seconds + burst. The idea is Finagle's
+RetryBudget; asked before the wait, so that a refused caller is told at once.
 
-Only buckets that are not full are kept. A full one needs no deposits, so while all is well nothing is
-computed, locked or stored.
+Only buckets that are not full are kept. A full one needs no deposits, so while all is well nothing
+is computed, locked or stored.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ class RetryBudget:
 
     Args:
         ratio: Tokens that each call deposits; 0.1 lets retries be a tenth of traffic. At least 0.
-        floor_per_second: Tokens per second that come whatever the traffic, so that a quiet client can
-            retry too. At least 0.
-        burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n processes may send
-            n bursts into the first second of an outage, so it is small; one process with many threads may want more.
-        hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and relatives): it
-            knows what it can take. A server that always names a time is sent up to 1 / ``hinted_cost`` times as
-            many. From 0 to 1; any other retry costs 1, and asking for the rest of a body that broke off, after
-            some of it came, a fifth of this.
-        scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or a function
-            that is given the request's facts (``forbear.core.outcome.RequestFacts``: ``method``, ``origin``,
-            ``url``, ``header(name)``) and answers any text, such as ``lambda facts: facts.url``: requests for
-            which it answers the same share a bucket. It is called at most once per call, from any thread, and
-            only while some bucket is not full or once a call has failed. If it raises or answers no text, the
-            call is on its origin's bucket, which is logged once. What it answers is never shown. The 1,024
-            buckets used last are kept. A budget pickles if its function does: a lambda does not.
+        floor_per_second: Tokens per second that come whatever the traffic, so that a quiet client
+            can retry too. At least 0.
+        burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n
+            processes may send n bursts into the first second of an outage, so it is small; one
+            process with many threads may want more.
+        hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and
+            relatives): it knows what it can take. A server that always names a time is sent up to 1
+            / ``hinted_cost`` times as many. From 0 to 1; any other retry costs 1, and asking for
+            the rest of a body that broke off, after some of it came, a fifth of this.
+        scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or
+            a function that is given the request's facts (``forbear.core.outcome.RequestFacts``:
+            ``method``, ``origin``, ``url``, ``header(name)``) and answers any text, such as
+            ``lambda facts: facts.url``: requests for which it answers the same share a bucket. It
+            is called at most once per call, from any thread, and only while some bucket is not full
+            or once a call has failed. If it raises or answers no text, the call is on its origin's
+            bucket, which is logged once. What it answers is never shown. The 1,024 buckets used
+            last are kept. A budget pickles if its function does: a lambda does not.
 
     Raises:
         ValueError: A number is out of its range.
@@ -87,9 +89,13 @@ class RetryBudget:
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
         if hinted_cost > 1:
-            raise ValueError(f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1")
+            raise ValueError(
+                f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
+            )
         if not callable(scope) and scope not in ("origin", "transport"):
-            raise ValueError(f"scope must be 'origin', 'transport' or a function of the request, got {shown(scope)}")
+            raise ValueError(
+                f"scope must be 'origin', 'transport' or a function of the request, got {shown(scope)}"
+            )
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst
@@ -205,4 +211,10 @@ class RetryBudget:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts full: what was spent here was spent here.
-        return RetryBudget, (self.ratio, self.floor_per_second, self.burst, self.hinted_cost, self.scope)
+        return RetryBudget, (
+            self.ratio,
+            self.floor_per_second,
+            self.burst,
+            self.hinted_cost,
+            self.scope,
+        )

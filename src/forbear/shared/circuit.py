@@ -3,13 +3,13 @@
     state      cause              next       who may cause it
     closed     TOO_MANY_FAILURES  open       an attempt that was sent since the circuit closed
     open       TIME_IS_UP         half-open  the first call that asks to send after ``until``
-    half-open  PROBE_FAILED       open       the holder of a permit; open for twice as long as before
-    half-open  PROBES_SUCCEEDED   closed     the holder of a permit, as the last of ``successes_to_close``
+    half-open  PROBE_FAILED       open       the holder of a permit; open for twice as long
+    half-open  PROBES_SUCCEEDED   closed     the holder of the last of ``successes_to_close``
 
-TRANSITIONS is this table, and nothing else sets a state. What others report moves nothing: an attempt sent
-before the last transition says how the origin was, and one without a permit should not have been sent. Each
-transition begins a generation of permits: those of the one before are no longer in ``probes``, so whatever
-became of their holders, they hold nothing.
+TRANSITIONS is this table, and nothing else sets a state. What others report moves nothing: an
+attempt sent before the last transition says how the origin was, and one without a permit should not
+have been sent. Each transition begins a generation of permits: those of the one before are no
+longer in ``probes``, so whatever became of their holders, they hold nothing.
 
 No lock: breaker.py calls these methods inside its own. All instants are monotonic seconds.
 """
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["TRANSITIONS", "Cause", "Circuit", "CircuitState", "Transition"]
 
 SLICES = 10  # of the window; it moves on by one at a time
-LONGEST_HINT = 3600.0  # seconds; a server that names a year must not switch itself off until the process ends
-# Seconds a caller is told while all permits are out: nobody knows when a probe ends, most answers take less.
+LONGEST_HINT = (
+    3600.0  # seconds; a server that names a year must not switch itself off until the process ends
+)
+# Seconds a caller is told while all permits are out: nobody knows when a probe ends, most answers
+# take less.
 PROBE_ESTIMATE = 1.0
 
 
@@ -94,7 +97,9 @@ class Circuit:
         self._successes = 0
         self._open_for = 0.0  # seconds it was open for the last time; 0 while that went well
         self._asked_until = -inf  # by hints of the failures in a row
-        self._slices: list[list[int]] = []  # [number of the slice in time, calls, failed]; none: no window is open
+        self._slices: list[
+            list[int]
+        ] = []  # [number of the slice in time, calls, failed]; none: no window is open
         self._calls = self._failed = 0  # their sums
 
     @property
@@ -112,8 +117,12 @@ class Circuit:
                 return min(PROBE_ESTIMATE, min(expiries) - now)
         return 0.0
 
-    def admit(self, limits: CircuitBreaker, permit: int, now: float) -> tuple[int, float, Transition | None]:
-        """Ask to send: the permit taken (0: none is needed), seconds refused for (0: send), the edge passed."""
+    def admit(
+        self, limits: CircuitBreaker, permit: int, now: float
+    ) -> tuple[int, float, Transition | None]:
+        """Ask to send: the permit taken (0: none is needed), seconds refused for (0: send), the
+        edge passed.
+        """
         edge = None
         if self.state is OPEN and now >= self.until:
             edge = self._move(Cause.TIME_IS_UP, now)
@@ -122,11 +131,15 @@ class Circuit:
         refused_for = self.refused_for(limits, now)
         if refused_for:
             return 0, refused_for, edge
-        self.probes = {number: expires_at for number, expires_at in self.probes.items() if expires_at > now}
+        self.probes = {
+            number: expires_at for number, expires_at in self.probes.items() if expires_at > now
+        }
         self.probes[permit] = now + limits.probe_timeout
         return permit, 0.0, edge
 
-    def succeed(self, limits: CircuitBreaker, permit: int, sent_at: float, now: float) -> Transition | None:
+    def succeed(
+        self, limits: CircuitBreaker, permit: int, sent_at: float, now: float
+    ) -> Transition | None:
         """The origin answered as it should."""
         if self.state is CLOSED:
             if sent_at >= self.since:
@@ -145,7 +158,11 @@ class Circuit:
         self, limits: CircuitBreaker, permit: int, sent_at: float, hint: float | None, now: float
     ) -> Transition | None:
         """It did not; ``hint`` is for how long it asked to be left alone."""
-        counts = sent_at >= self.since if self.state is CLOSED else self.probes.pop(permit, None) is not None
+        counts = (
+            sent_at >= self.since
+            if self.state is CLOSED
+            else self.probes.pop(permit, None) is not None
+        )
         if hint is not None and (counts or self.state is OPEN):
             self._asked_until = max(self._asked_until, now + min(hint, LONGEST_HINT))
             self.until = max(self.until, self._asked_until)
@@ -158,11 +175,17 @@ class Circuit:
         self._count(limits, now, failed=1)
         rate = self._failed / self._calls if self._calls >= limits.minimum_calls else 0.0
         by_rate = limits.failure_rate is not None and rate >= limits.failure_rate
-        if by_rate or (limits.consecutive_failures is not None and self.failures >= limits.consecutive_failures):
-            return self._open(Cause.TOO_MANY_FAILURES, limits, self.failures, rate if by_rate else None, now)
+        if by_rate or (
+            limits.consecutive_failures is not None and self.failures >= limits.consecutive_failures
+        ):
+            return self._open(
+                Cause.TOO_MANY_FAILURES, limits, self.failures, rate if by_rate else None, now
+            )
         return None
 
-    def _open(self, cause: Cause, limits: CircuitBreaker, failures: int, rate: float | None, now: float) -> Transition:
+    def _open(
+        self, cause: Cause, limits: CircuitBreaker, failures: int, rate: float | None, now: float
+    ) -> Transition:
         self._open_for = min(self._open_for * GROWTH or limits.open_for, limits.max_open_for)
         self.until = max(now + self._open_for, self._asked_until)
         edge = self._move(cause, now)
@@ -178,7 +201,9 @@ class Circuit:
         return Transition(self.origin, before, self.state, 0, None, None)
 
     def _count(self, limits: CircuitBreaker, now: float, failed: int) -> None:
-        """Count a call in the window, which opens with a failure and closes when the last one has left it."""
+        """Count a call in the window, which opens with a failure and closes when the last one has
+        left it.
+        """
         if limits.failure_rate is None:
             return
         slices = self._slices

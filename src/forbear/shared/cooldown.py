@@ -1,11 +1,12 @@
-"""Cooldown: until when this process leaves an origin alone because the origin asked. Floor: remembers.
+"""Cooldown: until when this process leaves an origin alone because the origin asked. Floor:
+remembers.
 
-A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls, only those
-that carry the same credential, so that one tenant does not hold up another. Credentials are kept as salted
-hashes of ``Authorization`` or ``x-api-key``.
+A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls,
+only those that carry the same credential, so that one tenant does not hold up another. Credentials
+are kept as salted hashes of ``Authorization`` or ``x-api-key``.
 
-Callers that are held are let go one after the other, PACE apart, and each looks again when its time has come:
-if one of the first was told to wait once more, the rest waits too.
+Callers that are held are let go one after the other, PACE apart, and each looks again when its time
+has come: if one of the first was told to wait once more, the rest waits too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ __all__ = ["Cooldown"]
 
 MOST_KEYS = 1024  # least recently begun first out
 PACE = 0.001  # seconds between two callers that are let go: a thousand take a second
-LONGEST = 3600.0  # seconds; a server that names a year must not be left alone until the process ends
+LONGEST = (
+    3600.0  # seconds; a server that names a year must not be left alone until the process ends
+)
 UNTIL, HELD = 0, 1  # of an entry: instant, callers that wait for it
 Key = tuple[str, bytes]  # origin, credential; b"": everybody
 
@@ -33,7 +36,8 @@ class Cooldown(Watched):
 
     Args:
         mode: "retries": only retries are held; "all": first attempts too.
-        random: Like ``random.random``; drawn once for each caller that is held, and once for the salt.
+        random: Like ``random.random``; drawn once for each caller that is held, and once for the
+            salt.
 
     Attributes:
         quiet: No first attempt is to be held.
@@ -50,7 +54,9 @@ class Cooldown(Watched):
         self._over_at = -inf  # from then on nobody is to be held
 
     def begin(self, origin: str, credential: bytes, seconds: float, now: float) -> None:
-        """Note that the origin asked to be left alone; ``credential`` is b"" if it meant everybody."""
+        """Note that the origin asked to be left alone; ``credential`` is b"" if it meant
+        everybody.
+        """
         until = now + min(seconds, LONGEST)
         key = (origin, credential)
         with self._lock:
@@ -69,7 +75,9 @@ class Cooldown(Watched):
             self._adjust()
 
     def left(self, origin: str, credential: bytes, now: float) -> float:
-        """Seconds until calls with this credential may go on, 0 if they may now. Changes nothing else."""
+        """Seconds until calls with this credential may go on, 0 if they may now. Changes nothing
+        else.
+        """
         if not self._entries:
             return 0.0
         with self._lock:

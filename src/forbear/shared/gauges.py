@@ -1,4 +1,5 @@
-"""Gauges: what a first attempt asks before it goes straight through, where no budget can answer. Floor: remembers.
+"""Gauges: what a first attempt asks before it goes straight through, where no budget can answer.
+Floor: remembers.
 
 It reads one attribute, ``quiet``. In a slot it is read in 15 ns, from a property in 60.
 """
@@ -47,7 +48,9 @@ NEVER_QUIET = NeverQuiet()
 
 
 class Counting:
-    """The same, in front of a budget that counts a call whenever it is asked whether it is quiet."""
+    """The same, in front of a budget that counts a call whenever it is asked whether it is
+    quiet.
+    """
 
     __slots__ = ("_gauge",)
     counts_calls = True  # through it

@@ -1,13 +1,14 @@
 """Lease: the block of tokens that a fleet budget lends one process. Floor: remembers.
 
-A fleet has one bucket per scope, kept elsewhere; whoever keeps it is not known here. A process spends from
-what it has borrowed. When a retry finds the lease used up or expired, the driver borrows again, and the same
-round trip reports the calls since the last one and what was left of the lease. A refusal is remembered for a
-moment, so that an outage does not fall upon the keeper too. While the keeper is lost, a budget of this
-process stands in.
+A fleet has one bucket per scope, kept elsewhere; whoever keeps it is not known here. A process
+spends from what it has borrowed. When a retry finds the lease used up or expired, the driver
+borrows again, and the same round trip reports the calls since the last one and what was left of the
+lease. A refusal is remembered for a moment, so that an outage does not fall upon the keeper too.
+While the keeper is lost, a budget of this process stands in.
 
-While nothing is wrong the only work is to count: a report of calls that were made long ago is cut by the keeper to
-those since its bucket was last full, so what a first attempt adds to the count may say nothing of its scope.
+While nothing is wrong the only work is to count: a report of calls that were made long ago is cut
+by the keeper to those since its bucket was last full, so what a first attempt adds to the count may
+say nothing of its scope.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Report(NamedTuple):
 
     calls: int  # since the last report
     elapsed: float  # seconds since then, infinite if there was none
-    left: float  # tokens of a lease that is over; of one that runs on nothing is left, it is added to
+    left: (
+        float  # tokens of a lease that is over; of one that runs on nothing is left, it is added to
+    )
     number: int  # of the last lease, as its keeper gave it; 0: there is none
     size: int  # of that lease
 
@@ -42,7 +45,17 @@ class Report(NamedTuple):
 class Lease:
     """What one scope has."""
 
-    __slots__ = ("asked_at", "calls", "most", "number", "refused_until", "reported_at", "size", "tokens", "until")
+    __slots__ = (
+        "asked_at",
+        "calls",
+        "most",
+        "number",
+        "refused_until",
+        "reported_at",
+        "size",
+        "tokens",
+        "until",
+    )
 
     def __init__(self, reported_at: float) -> None:
         self.asked_at = reported_at  # when it was last found used up
@@ -66,9 +79,13 @@ class LeasedBudget:
         errors: How often it could not be reached.
     """
 
-    counts_calls = True  # whenever ``quiet`` is read: an exchange that is never quiet has to read it too
+    counts_calls = (
+        True  # whenever ``quiet`` is read: an exchange that is never quiet has to read it too
+    )
 
-    def __init__(self, *, hinted_cost: float, scope: Literal["origin", "transport"], fallback: RetryBudget) -> None:
+    def __init__(
+        self, *, hinted_cost: float, scope: Literal["origin", "transport"], fallback: RetryBudget
+    ) -> None:
         self.hinted_cost = hinted_cost
         self.scope = scope
         self.fallback = fallback
@@ -78,7 +95,9 @@ class LeasedBudget:
         self._begin()
 
     def _begin(self) -> None:
-        """Owe nothing and have nothing: at first, and in a child, which has not borrowed what its parent has."""
+        """Owe nothing and have nothing: at first, and in a child, which has not borrowed what its
+        parent has.
+        """
         self._leases: dict[str, Lease] = {}
         self._is_calm = True
         self._calm_at = -inf  # from then on, unless something goes wrong
@@ -90,7 +109,9 @@ class LeasedBudget:
 
     @property
     def quiet(self) -> bool:
-        """True: no retry for a while. Reading it counts a call, so it is read once per call and nowhere else."""
+        """True: no retry for a while. Reading it counts a call, so it is read once per call and
+        nowhere else.
+        """
         if self._is_calm:
             next(self._counted)  # one step of the interpreter: no lock
             return True
@@ -149,9 +170,13 @@ class LeasedBudget:
             return lease.tokens if lease is not None and now < lease.until else 0.0
 
     def lowest(self, now: float) -> float:
-        """Tokens borrowed and not yet spent by the scope with the fewest, 0 while none has any; takes nothing."""
+        """Tokens borrowed and not yet spent by the scope with the fewest, 0 while none has any;
+        takes nothing.
+        """
         with self._lock:
-            return min((lease.tokens for lease in self._leases.values() if now < lease.until), default=0.0)
+            return min(
+                (lease.tokens for lease in self._leases.values() if now < lease.until), default=0.0
+            )
 
     def needs_renewal(self, scope: str, now: float) -> bool:
         """Can the lease not pay for a retry, and is it worth asking for another?"""
@@ -161,7 +186,9 @@ class LeasedBudget:
                 needs = now >= self._ask_at
             else:
                 lease = self._leases.get(scope)
-                needs = lease is None or ((lease.tokens < 1.0 or now >= lease.until) and now >= lease.refused_until)
+                needs = lease is None or (
+                    (lease.tokens < 1.0 or now >= lease.until) and now >= lease.refused_until
+                )
             if needs:
                 self._lease(scope, now).asked_at = now
         return needs
@@ -169,8 +196,9 @@ class LeasedBudget:
     def borrow(self, scope: str, wanted: int, pause: float) -> tuple[Report, float] | None:
         """Return what to report, and the instant from which what is lent counts.
 
-        None if ``wanted`` tokens are there by now or were refused a moment ago, or while the keeper is lost and
-        was looked for less than ``pause`` seconds ago; twice that after each failure in a row, at most eight times.
+        None if ``wanted`` tokens are there by now or were refused a moment ago, or while the keeper
+        is lost and was looked for less than ``pause`` seconds ago; twice that after each failure in
+        a row, at most eight times.
         """
         scope = self._scope_of(scope)
         with self._lock:
@@ -198,7 +226,9 @@ class LeasedBudget:
         return report, now
 
     def lend(self, scope: str, size: int, number: int, now: float, until: float) -> bool:
-        """Begin a lease, or add to the one that runs; return whether the keeper had been lost before."""
+        """Begin a lease, or add to the one that runs; return whether the keeper had been lost
+        before.
+        """
         scope = self._scope_of(scope)
         with self._lock:
             lease = self._lease(scope, now)
@@ -209,7 +239,9 @@ class LeasedBudget:
         return self._found()
 
     def refuse(self, scope: str, now: float, until: float) -> bool:
-        """Remember that there is nothing to lend; return whether the keeper had been lost before."""
+        """Remember that there is nothing to lend; return whether the keeper had been lost
+        before.
+        """
         scope = self._scope_of(scope)
         with self._lock:
             self._lease(scope, now).refused_until = until

@@ -1,7 +1,8 @@
 """Origins: several servers that serve the same things, and which of them is next. Floor: remembers.
 
-Knows which origins a user listed and which of them asked to be left alone; whether a breaker lets an origin be
-called is asked of ``refused_for``. What follows from a failure is the strategy's to say (standard.py).
+Knows which origins a user listed and which of them asked to be left alone; whether a breaker lets
+an origin be called is asked of ``refused_for``. What follows from a failure is the strategy's to
+say (standard.py).
 """
 
 from __future__ import annotations
@@ -17,39 +18,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from typing import Any, Literal
 
-    RefusedFor = Callable[[str, float], float]  # seconds until an origin may be called, 0 if it may be now
+    RefusedFor = Callable[
+        [str, float], float
+    ]  # seconds until an origin may be called, 0 if it may be now
 
 __all__ = ["Origins"]
 
-LONGEST = 3600.0  # seconds; a server that names a year must not be left alone until the process ends
+LONGEST = (
+    3600.0  # seconds; a server that names a year must not be left alone until the process ends
+)
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
 
 
 class Origins(Watched):
-    """Servers that can stand in for each other: a request to one of them may be sent to any. Thread-safe.
+    """Servers that can stand in for each other: a request to one of them may be sent to any.
+    Thread-safe.
 
-    A call begins at one origin, and its retries go to the next one that its circuit breaker allows and that
-    has not asked to be left alone. After a failure that proves that nothing was sent they do so at once, as
-    long as an origin is left that was not tried. If all are out, the call waits for the one that comes back
-    soonest. Requests to other origins are not concerned.
+    A call begins at one origin, and its retries go to the next one that its circuit breaker allows
+    and that has not asked to be left alone. After a failure that proves that nothing was sent they
+    do so at once, as long as an origin is left that was not tried. If all are out, the call waits
+    for the one that comes back soonest. Requests to other origins are not concerned.
 
-    List only servers that share what they know. An idempotency key, credentials and cookies of a request go
-    wherever it is sent; if the servers do not recognise each other's keys, a request may be executed by each.
+    List only servers that share what they know. An idempotency key, credentials and cookies of a
+    request go wherever it is sent; if the servers do not recognise each other's keys, a request may
+    be executed by each.
 
     Args:
-        origins: At least two of "https://api.example.com", with a port if it is not the scheme's own.
-        choose: Where a call begins. "first": at the origin it names, while that is well; write the preferred
-            one into the client's base URL. "round-robin": at each in turn.
+        origins: At least two of "https://api.example.com", with a port if it is not the scheme's
+            own.
+        choose: Where a call begins. "first": at the origin it names, while that is well; write the
+            preferred one into the client's base URL. "round-robin": at each in turn.
 
     Raises:
-        ValueError: Fewer than two origins, the same one twice, something that is no origin, or another
-            ``choose``.
+        ValueError: Fewer than two origins, the same one twice, something that is no origin, or
+            another ``choose``.
         TypeError: Not several str.
     """
 
     __slots__ = ("_resting", "_turns", "choose", "listed")
 
-    def __init__(self, origins: Iterable[str], *, choose: Literal["first", "round-robin"] = "first") -> None:
+    def __init__(
+        self, origins: Iterable[str], *, choose: Literal["first", "round-robin"] = "first"
+    ) -> None:
         listed = tuple(map(origin_from, texts("origins", origins, EXAMPLE)))
         if len(listed) < 2:
             raise ValueError(f"origins must be at least two, got {len(listed)}; write {EXAMPLE}")
@@ -70,8 +80,8 @@ class Origins(Watched):
     def first(self, named: str, now: float, refused_for: RefusedFor) -> tuple[str, float]:
         """Where a call begins, and for how many seconds it is refused there: 0 as a rule.
 
-        An origin that is not listed stands for itself, and is not asked about. One that rests is passed over
-        only while another one is free: a first attempt does not wait.
+        An origin that is not listed stands for itself, and is not asked about. One that rests is
+        passed over only while another one is free: a first attempt does not wait.
         """
         resting = self._rests(now)
         if not self.covers(named):
@@ -91,7 +101,14 @@ class Origins(Watched):
         return soonest, refusals[soonest]
 
     def next(
-        self, after: str, tried: Collection[str], now: float, refused_for: RefusedFor, *, fresh: float, again: float
+        self,
+        after: str,
+        tried: Collection[str],
+        now: float,
+        refused_for: RefusedFor,
+        *,
+        fresh: float,
+        again: float,
     ) -> tuple[str, float]:
         """Where the next attempt goes, and after how many seconds.
 
@@ -106,7 +123,9 @@ class Origins(Watched):
         resting = self._rests(now)
         chosen, least = after, float("inf")
         order = self._from(self.listed.index(after) + 1)
-        for origin in sorted(order, key=lambda origin: origin in tried):  # stable: in turn, untried ones first
+        for origin in sorted(
+            order, key=lambda origin: origin in tried
+        ):  # stable: in turn, untried ones first
             delay = max(
                 again if origin in tried else fresh,
                 resting.get(origin, now) - now,
@@ -119,7 +138,8 @@ class Origins(Watched):
     def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
         """Note that an origin asked to be left alone.
 
-        What is longer than any call waits (``longest_wait``) only says where calls begin, for an hour more.
+        What is longer than any call waits (``longest_wait``) only says where calls begin, for an
+        hour more.
         """
         until = now + min(seconds, longest_wait + LONGEST)
         with self._lock:
@@ -136,7 +156,9 @@ class Origins(Watched):
             return {}
         is_changed = False
         with self._lock:
-            self._resting = {origin: until for origin, until in self._resting.items() if until > now}
+            self._resting = {
+                origin: until for origin, until in self._resting.items() if until > now
+            }
             if not self._resting and self.choose == "first":
                 is_changed = not self.quiet
                 self.quiet = True

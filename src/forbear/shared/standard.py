@@ -1,7 +1,8 @@
-"""StandardStrategy: policy, budget, breaker, cooldown and origins behind the RetryStrategy interface. Floor: remembers.
+"""StandardStrategy: policy, budget, breaker, cooldown and origins behind the RetryStrategy
+interface. Floor: remembers.
 
-Steps 6 to 10 of a decision (core/call.py tells all of them). Holds no state of a call: that is in the
-token. What the shared things mean is theirs; here is only the order in which they are asked.
+Steps 6 to 10 of a decision (core/call.py tells all of them). Holds no state of a call: that is in
+the token. What the shared things mean is theirs; here is only the order in which they are asked.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StandardStrategy"]
 
-# What says that an origin is in trouble. A stream turned away is how a healthy one ends a connection.
+# What says that an origin is in trouble. A stream turned away is how a healthy one ends a
+# connection.
 TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
-# Of what a hinted retry costs: octets that came before are not sent again, so a resumption adds a request to the
-# server's work and no more. With the default budget a download may break some 140 times in a row.
+# Of what a hinted retry costs: octets that came before are not sent again, so a resumption adds a
+# request to the server's work and no more. With the default budget a download may break some 140
+# times in a row.
 RESUMING_SHARE = 0.2
 
 
@@ -57,7 +60,9 @@ class StandardToken(RetryToken):
         self.paid_for = 0  # number of the attempt they bought
         self.drawn = 0.0  # seconds that the schedule answered last
         self.immediate_used = False
-        self.plan: tuple[int, float, str, float] | None = None  # attempts made; delay, source and cost of the next
+        self.plan: tuple[int, float, str, float] | None = (
+            None  # attempts made; delay, source and cost of the next
+        )
         self.ended = False
         self.permit = 0  # of the breaker, held until the attempt ends
         self.is_admitted = False  # for the next attempt
@@ -67,15 +72,17 @@ class StandardToken(RetryToken):
 
 
 class StandardStrategy:
-    """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns. Thread-safe.
+    """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns.
+    Thread-safe.
 
     Args:
         policy: Schedules, attempts and limits.
         budget: Shared allowance for retries, a RetryBudget or RedisBudget; None: no limit.
         breaker: Shared breaker; None: none.
-        cooldown: Leave an origin alone for as long as it asked one call to: "off", "retries" (retries of
-            other calls wait too), or "all" (first attempts wait too; those that would have to wait longer
-            than ``policy.max_retry_after`` or their deadline are refused at once).
+        cooldown: Leave an origin alone for as long as it asked one call to: "off", "retries"
+            (retries of other calls wait too), or "all" (first attempts wait too; those that would
+            have to wait longer than ``policy.max_retry_after`` or their deadline are refused at
+            once).
         origins: Servers that can stand in for each other; None: a call is sent where it says.
         random: Like ``random.random``; drawn a few times per retry.
 
@@ -83,13 +90,15 @@ class StandardStrategy:
         ValueError: ``cooldown`` is none of the three.
 
     Attributes:
-        gauge: What to ask ``quiet`` before a first attempt: a plain attribute, where this object's own is a
-            property. It is another object while the breaker or a cooldown concerns first attempts.
+        gauge: What to ask ``quiet`` before a first attempt: a plain attribute, where this object's
+            own is a property. It is another object while the breaker or a cooldown concerns first
+            attempts.
         watches: It has a breaker or a cooldown, and follows attempts (``AttemptWatcher``).
         holds_first: First attempts may be held.
         needs_facts: ``begin`` must see the request also if nothing else concerns a first attempt.
         origins: As given.
-        on_transition: Called with each transition of the breaker that a call of this strategy caused.
+        on_transition: Called with each transition of the breaker that a call of this strategy
+            caused.
     """
 
     __slots__ = (
@@ -114,8 +123,8 @@ class StandardStrategy:
         a_choice("cooldown", cooldown, ("off", "retries", "all"))
         self.policy = policy
         self.random: Callable[[], float] = random
-        # None where it is not needed: with it the facts of a request are made also for those that succeed at
-        # once beside one that failed.
+        # None where it is not needed: with it the facts of a request are made also for those that
+        # succeed at once beside one that failed.
         self.scope_of: Callable[[RequestFacts], str] | None = (
             budget.scope_of if isinstance(budget, RetryBudget) and callable(budget.scope) else None
         )
@@ -143,7 +152,9 @@ class StandardStrategy:
 
     @property
     def quiet(self) -> bool:
-        """Every bucket is full, every circuit well and nobody to be held: nothing needs to be recorded."""
+        """Every bucket is full, every circuit well and nobody to be held: nothing needs to be
+        recorded.
+        """
         return self._budget.quiet and self._is_calm
 
     @property
@@ -184,7 +195,9 @@ class StandardStrategy:
         return other
 
     def unguarded(self, policy: RetryPolicy) -> StandardStrategy:
-        """Return one with other rules that shares only the budget: for calls that are forwarded untouched."""
+        """Return one with other rules that shares only the budget: for calls that are forwarded
+        untouched.
+        """
         return StandardStrategy(policy, budget=self.budget, random=self.random)
 
     def needs_renewal(self, scope: str, now: float) -> bool:
@@ -210,7 +223,9 @@ class StandardStrategy:
         return token
 
     def _enter(self, token: StandardToken, now: float) -> None:
-        """Before a first attempt: where it goes. It is sent at once, unless it is held. The call is noted."""
+        """Before a first attempt: where it goes. It is sent at once, unless it is held. The call is
+        noted.
+        """
         if self.watches and not self._is_calm:
             origins = self.origins
             if origins is not None:
@@ -228,7 +243,9 @@ class StandardStrategy:
             self._end(token)
             raise
 
-    def refresh_token(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> RetryToken:
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
         assert isinstance(token, StandardToken)
         if token.plan is None or token.plan[0] != token.attempts:
             self.plan_retry(token, failure, now, latest=latest)
@@ -245,7 +262,8 @@ class StandardStrategy:
         return token
 
     def plan_retry(self, token: RetryToken, failure: Failure, now: float, *, latest: float) -> None:
-        """Decide all that ``refresh_token`` does but for the budget, which may have to be renewed first.
+        """Decide all that ``refresh_token`` does but for the budget, which may have to be renewed
+        first.
 
         Raises:
             RetryRefused: As of ``refresh_token``.
@@ -253,7 +271,9 @@ class StandardStrategy:
         assert isinstance(token, StandardToken)
         policy = self.policy
         attempts = token.attempts
-        if self.watches and token.observed != attempts:  # by a caller who does not tell of every attempt
+        if (
+            self.watches and token.observed != attempts
+        ):  # by a caller who does not tell of every attempt
             self._record(token.origin, token, failure, now, now)
         if attempts >= policy.max_attempts:
             raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
@@ -265,11 +285,16 @@ class StandardStrategy:
         backoff = policy.backoff
         if policy.throttle_backoff is not None and failure.is_throttle:
             backoff = policy.throttle_backoff
-        if failure.kind in MOMENTARY_KINDS and not token.immediate_used and getattr(backoff, "immediate_first", False):
+        if (
+            failure.kind in MOMENTARY_KINDS
+            and not token.immediate_used
+            and getattr(backoff, "immediate_first", False)
+        ):
             token.immediate_used = True
             delay = 0.0
         else:
-            # Its own last wait, not what a server made of it: after an hour's hint it would start at its cap.
+            # Its own last wait, not what a server made of it: after an hour's hint it would start
+            # at its cap.
             delay = backoff.delay(attempts, token.drawn, self.random)
             token.drawn = delay
             if not delay >= 0:  # a custom schedule; NaN too
@@ -298,7 +323,9 @@ class StandardStrategy:
     def _wait_here(
         self, token: StandardToken, failure: Failure, backoff: float, now: float, latest: float
     ) -> tuple[float, str]:
-        """When to come back to the same origin: never below its word, nor below what it told another call."""
+        """When to come back to the same origin: never below its word, nor below what it told
+        another call.
+        """
         policy, asked = self.policy, failure.hint.delay
         delay, source = backoff, "backoff"
         if asked is not None:
@@ -321,12 +348,18 @@ class StandardStrategy:
     def _go_on(
         self, token: StandardToken, failure: Failure, backoff: float, now: float, latest: float
     ) -> tuple[float, str]:
-        """Where to go next, and when: at once if nothing was sent and an origin is left that was not tried."""
+        """Where to go next, and when: at once if nothing was sent and an origin is left that was
+        not tried.
+        """
         origins, asked, before = self.origins, failure.hint.delay, token.origin
         assert origins is not None
         if asked is not None:
             spread = self._spread(asked)
-            self._rest(before, asked + spread if asked + spread <= latest or asked > latest else latest, now)
+            self._rest(
+                before,
+                asked + spread if asked + spread <= latest or asked > latest else latest,
+                now,
+            )
         token.tried = (*token.tried, before)
         fresh = 0.0 if failure.phase is Phase.UNSENT else backoff
         token.origin, delay = self._next(token, now, fresh=fresh, again=backoff)
@@ -338,7 +371,9 @@ class StandardStrategy:
             return delay, "backoff"
         return delay, (failure.hint.source or "failover") if token.origin == before else "failover"
 
-    def _next(self, token: StandardToken, now: float, *, fresh: float, again: float) -> tuple[str, float]:
+    def _next(
+        self, token: StandardToken, now: float, *, fresh: float, again: float
+    ) -> tuple[str, float]:
         def refused_for(origin: str, now: float) -> float:
             cooling = 0.0
             if self._cooldown is not None and self.policy.hints == "obey":
@@ -346,7 +381,9 @@ class StandardStrategy:
             return max(cooling, self._refused_for(origin, now))
 
         assert self.origins is not None
-        return self.origins.next(token.origin, token.tried, now, refused_for, fresh=fresh, again=again)
+        return self.origins.next(
+            token.origin, token.tried, now, refused_for, fresh=fresh, again=again
+        )
 
     def _refused_for(self, origin: str, now: float) -> float:
         return 0.0 if self._breaker is None else self._breaker.refused_for(origin, now)
@@ -357,7 +394,9 @@ class StandardStrategy:
     def record_success(self, token: RetryToken, now: float) -> None:
         assert isinstance(token, StandardToken)
         if self.watches and token.observed != token.attempts:
-            self._record(token.origin, token, None, now, token.begun_at if token.attempts <= 1 else now)
+            self._record(
+                token.origin, token, None, now, token.begun_at if token.attempts <= 1 else now
+            )
         self._end(token)
 
     def release(self, token: RetryToken, now: float) -> None:
@@ -393,13 +432,16 @@ class StandardStrategy:
         return 0.0
 
     def _turn_to(self, token: StandardToken, now: float) -> float:
-        """The breaker has closed this origin meanwhile: go to another one; return the seconds to wait first.
+        """The breaker has closed this origin meanwhile: go to another one; return the seconds to
+        wait first.
 
         Raises:
             RetryRefused: There is none, or none within the time that the policy waits.
         """
         if self._is_alone(token):
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=self._refused_for(token.origin, now))
+            raise RetryRefused(
+                Reason.CIRCUIT_OPEN, send=False, retry_after=self._refused_for(token.origin, now)
+            )
         token.origin, delay = self._next(token, now, fresh=0.0, again=0.0)
         token.held += delay
         if token.held > self.policy.max_retry_after:
@@ -422,7 +464,12 @@ class StandardStrategy:
         if token is None and failure is not None:
             token = StandardToken(scope(), facts.origin, sent_at, attempts)
             is_new = True
-        if cooldown is not None and failure is not None and token is not None and not token.credential:
+        if (
+            cooldown is not None
+            and failure is not None
+            and token is not None
+            and not token.credential
+        ):
             token.credential = cooldown.credential_of(facts.header_lines())
         self._record(facts.origin if token is None else token.origin, token, failure, now, sent_at)
         if is_new and token is not None:
@@ -430,7 +477,12 @@ class StandardStrategy:
         return token
 
     def _record(
-        self, origin: str, token: StandardToken | None, failure: Failure | None, now: float, sent_at: float
+        self,
+        origin: str,
+        token: StandardToken | None,
+        failure: Failure | None,
+        now: float,
+        sent_at: float,
     ) -> None:
         """Tell breaker and cooldown how an attempt ended."""
         breaker, cooldown = self._breaker, self._cooldown
@@ -443,18 +495,30 @@ class StandardStrategy:
         if breaker is not None:
             trouble = is_trouble(failure)
             if trouble is not None:
-                edge = breaker.record(origin, failed=trouble, sent_at=sent_at, now=now, permit=permit, hint=hint)
+                edge = breaker.record(
+                    origin, failed=trouble, sent_at=sent_at, now=now, permit=permit, hint=hint
+                )
                 if edge is not None:
                     self._tell(edge)
             elif permit:
                 breaker.release(origin, permit)
             was_bought = token is not None and token.paid_for == token.attempts
-            if token is not None and was_bought and trouble and permit and breaker.mode == "enforce":
-                self._budget.refund(token.scope, token.paid)  # a retry that was a probe costs nothing if it fails
+            if (
+                token is not None
+                and was_bought
+                and trouble
+                and permit
+                and breaker.mode == "enforce"
+            ):
+                self._budget.refund(
+                    token.scope, token.paid
+                )  # a retry that was a probe costs nothing if it fails
                 token.paid = 0.0
         if cooldown is not None and failure is not None and hint and failure.is_throttle:
             everybody = failure.status == 503 or token is None
-            cooldown.begin(origin, b"" if everybody or token is None else token.credential, hint, now)
+            cooldown.begin(
+                origin, b"" if everybody or token is None else token.credential, hint, now
+            )
         if hint:
             self._rest(origin, hint, now)  # also if this call is not sent again
 
@@ -463,10 +527,12 @@ class StandardStrategy:
             self.origins.rest(origin, seconds, now, longest_wait=self.policy.max_retry_after)
 
     def _hold(self, token: StandardToken, now: float) -> float:
-        """Seconds that a cooldown holds an attempt, 0 if none does, or if it can go to another origin.
+        """Seconds that a cooldown holds an attempt, 0 if none does, or if it can go to another
+        origin.
 
         Raises:
-            RetryRefused: It holds the call for longer than the policy waits, or the breaker refuses it.
+            RetryRefused: It holds the call for longer than the policy waits, or the breaker refuses
+                it.
         """
         left = self._cooling(token, now)
         if left and not self._is_alone(token):
@@ -477,7 +543,9 @@ class StandardStrategy:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
         if self._breaker is not None and self._is_alone(token):
             refused_for = self._breaker.refused_for(token.origin, now)
-            if refused_for:  # at once: of many that waited for a probe's turn all but a few would be refused
+            if (
+                refused_for
+            ):  # at once: of many that waited for a probe's turn all but a few would be refused
                 raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
         token.held += left
         token.source = "cooldown"
@@ -493,7 +561,9 @@ class StandardStrategy:
         return self._cooldown.left(token.origin, token.credential, now)
 
     def _stagger(self, token: StandardToken, left: float, now: float) -> float:
-        """Seconds on top, so that those who were held do not come back together, nor a fleet of processes."""
+        """Seconds on top, so that those who were held do not come back together, nor a fleet of
+        processes.
+        """
         assert self._cooldown is not None
         spread = self.random() * self.policy.hint_spread * max(left, 1.0)
         return spread + self._cooldown.queue(token.origin, token.credential, now)
@@ -536,7 +606,9 @@ SHARED = (
 
 
 def is_trouble(failure: Failure | None) -> bool | None:
-    """Does the origin fail (True), does it answer as it should (False), or does this say nothing (None)?"""
+    """Does the origin fail (True), does it answer as it should (False), or does this say nothing
+    (None)?
+    """
     if failure is None:
         return False
     if failure.kind is not FailureKind.STATUS:

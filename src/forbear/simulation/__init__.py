@@ -1,4 +1,5 @@
-"""Simulation: many callers, one backend in trouble, virtual time, and the retry objects that are shipped. Floor: acts.
+"""Simulation: many callers, one backend in trouble, virtual time, and the retry objects that are
+shipped. Floor: acts.
 
 | file | owns |
 | --- | --- |
@@ -12,8 +13,8 @@
 | conditions.py | ``amplification>1.2`` |
 | plot.py | pictures, by matplotlib |
 
-Every decision is made by ``core.call.Call`` and a ``RetryStrategy``: what is simulated is the world around
-them, not they. Standard library only, but for the pictures.
+Every decision is made by ``core.call.Call`` and a ``RetryStrategy``: what is simulated is the world
+around them, not they. Standard library only, but for the pictures.
 """
 
 from __future__ import annotations
@@ -23,4 +24,13 @@ from .engine import simulate
 from .figures import Figures, median_of
 from .scenario import SCENARIOS, Scenario
 
-__all__ = ["CONTENDERS", "SCENARIOS", "Contender", "Figures", "Scenario", "contender", "median_of", "simulate"]
+__all__ = [
+    "CONTENDERS",
+    "SCENARIOS",
+    "Contender",
+    "Figures",
+    "Scenario",
+    "contender",
+    "median_of",
+    "simulate",
+]

@@ -35,7 +35,8 @@ def evenly(scenario: Scenario) -> Iterator[float]:
 
 
 def at_random(scenario: Scenario, random: Callable[[], float]) -> Iterator[float]:
-    """A Poisson process, given how many arrive: the order statistics of uniform draws, smallest first.
+    """A Poisson process, given how many arrive: the order statistics of uniform draws, smallest
+    first.
 
     Of n draws from [t, end) all are above x with probability ((end - x) / (end - t))**n.
     """

@@ -1,10 +1,11 @@
 """Backend: what an attempt meets: capacity, queue, trouble. Floor: acts.
 
 Work is a fluid: it drains at the capacity, each served attempt adds one, each rejected one adds
-``rejection_cost``. What finds no room is rejected; rejecting goes on at the expense of serving until as much
-again has piled up, then attempts are dropped unseen. That is a token bucket that may run into debt, and all
-it takes for a metastable failure (Bronson and others, "Metastable Failures in Distributed Systems", HotOS
-2021): while A attempts per call at a cost of r each are more than the capacity per arrival, nothing is served.
+``rejection_cost``. What finds no room is rejected; rejecting goes on at the expense of serving
+until as much again has piled up, then attempts are dropped unseen. That is a token bucket that may
+run into debt, and all it takes for a metastable failure (Bronson and others, "Metastable Failures
+in Distributed Systems", HotOS 2021): while A attempts per call at a cost of r each are more than
+the capacity per arrival, nothing is served.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from .scenario import Scenario
 
-    # An answer that is not good: status and header lines, or an error as an adapter would classify it.
+    # An answer that is not good: status and header lines, or an error as an adapter would classify
+    # it.
     Bad: TypeAlias = tuple[int, tuple[tuple[str, str], ...]] | Failure
 
 __all__ = ["TIMED_OUT", "Backend", "utc"]
@@ -56,7 +58,9 @@ class Backend:
         self._limited = scenario.capacity is not None
         self._room = scenario.room
         self._piled = 2 * scenario.room
-        self._absorbed = scenario.burst * (scenario.capacity or 0.0)  # work above which one has to wait
+        self._absorbed = scenario.burst * (
+            scenario.capacity or 0.0
+        )  # work above which one has to wait
         self._cost = scenario.rejection_cost
         self._backlog = 0.0  # work, at the instant _since
         self._since = 0.0

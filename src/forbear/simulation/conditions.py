@@ -1,7 +1,7 @@
 """Conditions: "amplification>1.2 or forbear: success<99%". Floor: acts.
 
-A comparison of a figure with a number, joined by ``and`` and ``or`` (``and`` binds closer). Read here by
-hand: nothing of it is executed.
+A comparison of a figure with a number, joined by ``and`` and ``or`` (``and`` binds closer). Read
+here by hand: nothing of it is executed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Condition:
         self.policy = name.strip() if colon else None
         words = " ".join(rest.split())
         self._alternatives = [
-            [comparison(part) for part in alternative.split(" and ")] for alternative in words.split(" or ")
+            [comparison(part) for part in alternative.split(" and ")]
+            for alternative in words.split(" or ")
         ]
 
     def holds(self, figures: Figures) -> bool:
@@ -69,10 +70,16 @@ class Condition:
         Raises:
             ValueError: The policy that it names does not take part.
         """
-        if self.policy is not None and self.policy not in [figures.policy for figures in all_figures]:
-            raise ValueError(f"{shown(self.text)} names the policy {self.policy!r}, which does not take part")
+        if self.policy is not None and self.policy not in [
+            figures.policy for figures in all_figures
+        ]:
+            raise ValueError(
+                f"{shown(self.text)} names the policy {self.policy!r}, which does not take part"
+            )
         return [
-            figures.policy for figures in all_figures if self.policy in (None, figures.policy) and self.holds(figures)
+            figures.policy
+            for figures in all_figures
+            if self.policy in (None, figures.policy) and self.holds(figures)
         ]
 
 
@@ -81,9 +88,13 @@ def comparison(text: str) -> Comparison:
         figure, found, number = text.partition(sign)
         if found:
             if figure.strip() not in NAMES:
-                raise ValueError(f"there is no figure {figure.strip()!r}; there are {', '.join(NAMES)}")
+                raise ValueError(
+                    f"there is no figure {figure.strip()!r}; there are {', '.join(NAMES)}"
+                )
             return Comparison(figure.strip(), compare, a_quantity(number.strip()))
-    raise ValueError(f"{text.strip()!r} is no comparison; write one like 'amplification>1.2' or 'success<99%'")
+    raise ValueError(
+        f"{text.strip()!r} is no comparison; write one like 'amplification>1.2' or 'success<99%'"
+    )
 
 
 def a_quantity(text: str) -> float:

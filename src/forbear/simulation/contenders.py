@@ -1,8 +1,9 @@
 """Contenders: who retries in a simulation: policies by name. Floor: acts.
 
-Each is a ``RetryPolicy`` and the strategy that one client process makes of it, so that every one of them
-is decided by the same ``Call``. The schedules of other libraries are written as forbear's objects: their
-waits and attempts, not their handling of bodies and hints. All retry 503, which urllib3 does only when told to.
+Each is a ``RetryPolicy`` and the strategy that one client process makes of it, so that every one of
+them is decided by the same ``Call``. The schedules of other libraries are written as forbear's
+objects: their waits and attempts, not their handling of bodies and hints. All retry 503, which
+urllib3 does only when told to.
 """
 
 from __future__ import annotations
@@ -57,12 +58,16 @@ def as_aws(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
 
 def as_older_aws(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
     bucket = TokenBucket(500, cost=5, throttling_cost=5)
-    return AwsStandard(bucket=bucket, backoff=policy.backoff, throttle_backoff=policy.backoff, random=random)
+    return AwsStandard(
+        bucket=bucket, backoff=policy.backoff, throttle_backoff=policy.backoff, random=random
+    )
 
 
 def with_breaker(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
     # A second open is enough in worlds whose troubles last for less than five.
-    return StandardStrategy(policy, budget=RetryBudget(), breaker=CircuitBreaker(open_for=1.0), random=random)
+    return StandardStrategy(
+        policy, budget=RetryBudget(), breaker=CircuitBreaker(open_for=1.0), random=random
+    )
 
 
 def with_cooldown(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
@@ -76,7 +81,9 @@ def textbook(backoff: Exponential | Fixed) -> RetryPolicy:
 
 def peer(attempts: int, backoff: Exponential | Fixed) -> RetryPolicy:
     """Others obey a hint to the second, and for longer than we do."""
-    return RetryPolicy(max_attempts=attempts, backoff=backoff, hint_spread=0.0, max_retry_after=120.0)
+    return RetryPolicy(
+        max_attempts=attempts, backoff=backoff, hint_spread=0.0, max_retry_after=120.0
+    )
 
 
 OURS = RetryPolicy()
@@ -88,23 +95,49 @@ CONTENDERS = {
         Contender("none", "no retry", RetryPolicy.disabled(), bare),
         Contender("immediate", "6 attempts, no wait", textbook(ZERO), bare),
         Contender("fixed", "6 attempts, 100 ms", textbook(Fixed(0.1)), bare),
-        Contender("exponential", "6 attempts, 100 ms × 2, no jitter", textbook(Exponential(0.1, jitter="none")), bare),
-        Contender("equal", "the same, equal jitter", textbook(Exponential(0.1, jitter="equal")), bare),
+        Contender(
+            "exponential",
+            "6 attempts, 100 ms × 2, no jitter",
+            textbook(Exponential(0.1, jitter="none")),
+            bare,
+        ),
+        Contender(
+            "equal", "the same, equal jitter", textbook(Exponential(0.1, jitter="equal")), bare
+        ),
         Contender("full", "the same, full jitter", textbook(Exponential(0.1, jitter="full")), bare),
-        Contender("decorrelated", "the same, decorrelated", textbook(Exponential(0.1, jitter="decorrelated")), bare),
+        Contender(
+            "decorrelated",
+            "the same, decorrelated",
+            textbook(Exponential(0.1, jitter="decorrelated")),
+            bare,
+        ),
         Contender("urllib3", "Retry(10): 11 attempts, no wait", peer(11, ZERO), bare),
         Contender("httpx-retries", "Retry(): 11 attempts, no wait", peer(11, ZERO), bare),
-        Contender("smg", "5 attempts, 50 ms × 1.5, ±20 %", peer(5, Exponential(0.05, factor=1.5, jitter=0.2)), bare),
         Contender(
-            "aws", "older SDKs: 3 attempts, 1 s × 2, 5 of 500 tokens", peer(3, Exponential(1.0, 20.0)), as_older_aws
+            "smg",
+            "5 attempts, 50 ms × 1.5, ±20 %",
+            peer(5, Exponential(0.05, factor=1.5, jitter=0.2)),
+            bare,
         ),
-        Contender("aws-standard", "AwsStandard(): 50 ms × 2, 14 of 500", peer(3, Exponential(0.05, 20.0)), as_aws),
+        Contender(
+            "aws",
+            "older SDKs: 3 attempts, 1 s × 2, 5 of 500 tokens",
+            peer(3, Exponential(1.0, 20.0)),
+            as_older_aws,
+        ),
+        Contender(
+            "aws-standard",
+            "AwsStandard(): 50 ms × 2, 14 of 500",
+            peer(3, Exponential(0.05, 20.0)),
+            as_aws,
+        ),
         Contender("forbear-without-budget", "the default policy, budget=None", OURS, bare),
         Contender("forbear", "what a transport does by default", OURS, as_a_transport),
     )
 }
 
-# What may be added to a name, as in "full+budget": the strategy that then takes the place of its own.
+# What may be added to a name, as in "full+budget": the strategy that then takes the place of its
+# own.
 ADDITIONS: dict[str, tuple[str, MakeStrategy]] = {
     "budget": ("a budget of 10 % of the calls, bursts of 10", under_ten_percent),
     "breaker": ("the default budget, and a breaker that opens for a second", with_breaker),
@@ -132,7 +165,8 @@ def contender(name: str) -> Contender:
 
 
 def custom(text: str) -> Contender:
-    """Return a contender of one's own: "max_attempts=3 base=1 jitter=decorrelated ratio=0.1", "NAME: …" for a name.
+    """Return a contender of one's own: "max_attempts=3 base=1 jitter=decorrelated ratio=0.1",
+    "NAME: …" for a name.
 
     What is left out is as by default; ``budget=none`` turns the budget off.
 
@@ -155,7 +189,9 @@ def custom(text: str) -> Contender:
         if word == "budget=none":
             has_budget = False
         elif not equals or key not in places:
-            raise ValueError(f"{word!r} is not one of budget=none or {', '.join(f'{one}=…' for one in places)}")
+            raise ValueError(
+                f"{word!r} is not one of budget=none or {', '.join(f'{one}=…' for one in places)}"
+            )
         else:
             places[key][key] = a_value(value)
     if budget and not has_budget:
@@ -163,7 +199,9 @@ def custom(text: str) -> Contender:
     rules = RetryPolicy(backoff=Exponential(**schedule), **policy)
 
     def strategy(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-        return StandardStrategy(policy, budget=RetryBudget(**budget) if has_budget else None, random=random)
+        return StandardStrategy(
+            policy, budget=RetryBudget(**budget) if has_budget else None, random=random
+        )
 
     strategy(rules, float)  # so that a mistake shows now
     return Contender(name.strip() if colon else "custom", settings.strip(), rules, strategy)

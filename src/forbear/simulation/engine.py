@@ -1,8 +1,9 @@
 """Engine: the loop over virtual time. Floor: acts.
 
-Does for each call what a transport does, in the same order: the door, ``Call``, the verdict, the wait
-(_httpx_family/transports.py and drive.py). At one instant answers come before further attempts, and these
-before new calls, each in the order in which they were made: a seed gives one result.
+Does for each call what a transport does, in the same order: the door, ``Call``, the verdict, the
+wait (_httpx_family/transports.py and drive.py). At one instant answers come before further
+attempts, and these before new calls, each in the order in which they were made: a seed gives one
+result.
 """
 
 from __future__ import annotations
@@ -79,12 +80,17 @@ class World:
         self._policy = contender.policy
         self._backend = Backend(scenario)
         random = Random(f"{seed} decisions").random
-        self._strategies = [contender.strategy(contender.policy, random) for _ in range(scenario.clients)]
+        self._strategies = [
+            contender.strategy(contender.policy, random) for _ in range(scenario.clients)
+        ]
         self._arrivals = arrival_times(scenario, Random(f"{seed} arrivals").random)
         self._timeout = inf if scenario.timeout is None else scenario.timeout
-        # Nearly all answers take equally long: those that come in the order of sending need no heap.
+        # Nearly all answers take equally long: those that come in the order of sending need no
+        # heap.
         self._answers: deque[tuple[float, Caller]] = deque()
-        self._waiting: list[tuple[float, int, Caller]] = []  # a heap: for the next attempt, or a late answer
+        self._waiting: list[
+            tuple[float, int, Caller]
+        ] = []  # a heap: for the next attempt, or a late answer
         self._pushed = 0
 
     def run(self) -> None:
@@ -93,7 +99,9 @@ class World:
         receive, timeout = self._backend.receive, self._timeout
         arrived, sent = tally.arrived, tally.sent
         strategies: list[Any] = self._strategies
-        has_gauge = hasattr(strategies[0], "gauge")  # which a transport's door asks; it may become another object
+        has_gauge = hasattr(
+            strategies[0], "gauge"
+        )  # which a transport's door asks; it may become another object
         turn, of = 0, len(strategies)
         sampled = 0
         arrives_at = next(arrivals, inf)
@@ -227,7 +235,9 @@ class World:
 
     def _sample(self, number: int, now: float) -> None:
         """Note how full the budgets are."""
-        budgets: list[Any] = [budget for one in self._strategies if (budget := getattr(one, "budget", None))]
+        budgets: list[Any] = [
+            budget for one in self._strategies if (budget := getattr(one, "budget", None))
+        ]
         if budgets:
             left = sum(budget.tokens(ORIGIN, now) / budget.burst for budget in budgets)
             self.tally.levels[number] = left / len(budgets)

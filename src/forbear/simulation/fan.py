@@ -1,7 +1,7 @@
 """The fan: a schedule's waits as a picture, drawn as plot.py draws. Floor: acts.
 
-Left the range of each wait with its mean, right all waits up to a retry: at most and at least, where nine of ten
-calls are, the middle one. The numbers are waits.py's.
+Left the range of each wait with its mean, right all waits up to a retry: at most and at least,
+where nine of ten calls are, the middle one. The numbers are waits.py's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def draw(path: str, retries: Sequence[Retry], *, title: str, slo: float | None =
         OSError: The file cannot be written.
     """
     if Path(path).suffix.lower() not in FORMATS:
-        raise ValueError(f"the name of a picture must end with one of {', '.join(FORMATS)}, got {path!r}")
+        raise ValueError(
+            f"the name of a picture must end with one of {', '.join(FORMATS)}, got {path!r}"
+        )
     if not retries:
         raise ValueError("there is no wait to draw: the policy never retries")
     with house_style():
@@ -44,7 +46,9 @@ def draw(path: str, retries: Sequence[Retry], *, title: str, slo: float | None =
         single, summed = figure.subplots(1, 2, gridspec_kw=edges)
         each(single, retries)
         together(summed, retries, slo)
-        figure.text(0.075, 0.955, title, fontsize=11, fontweight="bold", color=INK, va="top", wrap=True)
+        figure.text(
+            0.075, 0.955, title, fontsize=11, fontweight="bold", color=INK, va="top", wrap=True
+        )
         save(figure, path)
 
 
@@ -74,10 +78,29 @@ def together(axes: Any, retries: Sequence[Retry], slo: float | None) -> None:
     least = [0.0]
     for one in retries:
         least.append(least[-1] + one.shortest)
-    low, median, high = ([0.0, *column] for column in zip(*(one.quantiles for one in retries), strict=True))
-    axes.fill_between(numbers, least, [0.0, *(one.worst for one in retries)], color=PALE, linewidth=0, label="possible")
-    axes.fill_between(numbers, low, high, color=MIDDLE, linewidth=0, label="9 of 10 calls (p5 to p95)")
-    axes.plot(numbers, median, color=DARK, linewidth=1.8, marker="o", markersize=3.5, label="half of the calls (p50)")
+    low, median, high = (
+        [0.0, *column] for column in zip(*(one.quantiles for one in retries), strict=True)
+    )
+    axes.fill_between(
+        numbers,
+        least,
+        [0.0, *(one.worst for one in retries)],
+        color=PALE,
+        linewidth=0,
+        label="possible",
+    )
+    axes.fill_between(
+        numbers, low, high, color=MIDDLE, linewidth=0, label="9 of 10 calls (p5 to p95)"
+    )
+    axes.plot(
+        numbers,
+        median,
+        color=DARK,
+        linewidth=1.8,
+        marker="o",
+        markersize=3.5,
+        label="half of the calls (p50)",
+    )
     if slo is not None:
         axes.axhline(slo / 3, color=LIMIT, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.annotate(

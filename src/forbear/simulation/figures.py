@@ -23,7 +23,9 @@ SERVED_NORMALLY = 0.98  # of a window's arrivals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One run of one policy, or the medians of several. Instants and durations are virtual seconds."""
+    """One run of one policy, or the medians of several. Instants and durations are virtual
+    seconds.
+    """
 
     policy: str
     requests: int
@@ -44,11 +46,13 @@ class Figures:
 
     p99: float | None
     recovered: float
-    """Seconds from the end of the trouble until at least 98 % of each quarter second's arrivals are answered well
-    within a second, and stay so; infinite: not before the calls end."""
+    """Seconds from the end of the trouble until at least 98 % of each quarter second's arrivals are
+    answered well within a second, and stay so; infinite: not before the calls end."""
 
     last_retry: float | None
-    """Seconds from the end of the trouble until the last retry is answered; None: no retry after it."""
+    """Seconds from the end of the trouble until the last retry is answered; None: no retry after
+    it.
+    """
 
     refusals: dict[str, int]
     """Requests that failed in the end, by the reason for which there was no further attempt."""
@@ -102,7 +106,16 @@ class Figures:
         )
 
 
-NUMBERS = ("amplification", "peak", "peak_ratio", "success", "p50", "p99", "recovered", "last_retry")
+NUMBERS = (
+    "amplification",
+    "peak",
+    "peak_ratio",
+    "success",
+    "p50",
+    "p99",
+    "recovered",
+    "last_retry",
+)
 NAMES = ("requests", *NUMBERS)
 
 
@@ -110,10 +123,14 @@ def median_of(runs: Sequence[Figures]) -> Figures:
     """The median of each number over several runs of one policy; series are the first run's."""
     if len(runs) == 1:
         return runs[0]
-    changed: dict[str, Any] = {name: middle([getattr(run, name) for run in runs]) for name in NUMBERS}
+    changed: dict[str, Any] = {
+        name: middle([getattr(run, name) for run in runs]) for name in NUMBERS
+    }
     reasons = sorted({reason for run in runs for reason in run.refusals})
     changed["refusals"] = {
-        reason: round(count) for reason in reasons if (count := median(run.refusals.get(reason, 0) for run in runs))
+        reason: round(count)
+        for reason in reasons
+        if (count := median(run.refusals.get(reason, 0) for run in runs))
     }
     same = {field.name: getattr(runs[0], field.name) for field in fields(Figures)}
     return Figures(**{**same, **changed})

@@ -1,7 +1,8 @@
 """Pictures of a simulation, by matplotlib, which is imported only here. Floor: acts.
 
-Four of them over one legend: attempts and good answers over time, with the trouble shaded and the capacity
-as a line; what is left of the budgets; and how many calls were answered well within a time.
+Four of them over one legend: attempts and good answers over time, with the trouble shaded and the
+capacity as a line; what is left of the budgets; and how many calls were answered well within a
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 except ImportError as missing:
-    raise ImportError(f"pictures need matplotlib ({missing}): pip install 'forbear[plot]'") from None
+    raise ImportError(
+        f"pictures need matplotlib ({missing}): pip install 'forbear[plot]'"
+    ) from None
 
 from .tally import BIN, GOOD_WITHIN
 
@@ -32,8 +35,19 @@ __all__ = ["draw"]
 FORMATS = (".png", ".svg", ".pdf")
 MOST = 10  # policies that can still be told apart
 A_ROW = 5  # of them in the legend
-# Okabe and Ito's colours (2008), which most colour-blind people can tell apart; black is for what is ours.
-COLOURS = ("#8a8a8a", "#d55e00", "#e69f00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#9a6324", "#b8a300")
+# Okabe and Ito's colours (2008), which most colour-blind people can tell apart; black is for what
+# is ours.
+COLOURS = (
+    "#8a8a8a",
+    "#d55e00",
+    "#e69f00",
+    "#0072b2",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#9a6324",
+    "#b8a300",
+)
 OURS = "#000000"
 INK, PALE, SHADE, LIMIT = "#333333", "#dddddd", "#f6dcd6", "#b03a2e"
 PAPER = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}  # under words, over lines
@@ -74,7 +88,9 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
     if suffix not in FORMATS:
         raise ValueError(f"its name must end with one of {', '.join(FORMATS)}")
     if len(results) > MOST:
-        raise ValueError(f"{len(results)} policies cannot be told apart; choose up to {MOST} with --policies")
+        raise ValueError(
+            f"{len(results)} policies cannot be told apart; choose up to {MOST} with --policies"
+        )
     with house_style():
         figure = sheet(9.6, 6.4)
         rows = -(-len(results) // A_ROW)
@@ -84,8 +100,12 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
         )
         colours = coloured(results)
         seen = window(scenario, results)
-        over_time(attempts, "attempts per second", scenario, results, colours, "attempts_per_bin", seen)
-        over_time(answers, "good answers per second", scenario, results, colours, "served_per_bin", seen)
+        over_time(
+            attempts, "attempts per second", scenario, results, colours, "attempts_per_bin", seen
+        )
+        over_time(
+            answers, "good answers per second", scenario, results, colours, "served_per_bin", seen
+        )
         levels(budgets, scenario, results, colours, seen)
         waits(latency, results, colours)
         figure.text(0.075, 0.965, title, fontsize=14, fontweight="bold", color=INK, va="top")
@@ -117,12 +137,19 @@ def save(figure: Any, path: str) -> None:
 def coloured(results: Sequence[Figures]) -> dict[str, str]:
     """One colour each; what a transport does by default is black."""
     colours = iter(COLOURS)
-    return {figures.policy: OURS if figures.policy == "forbear" else next(colours, COLOURS[0]) for figures in results}
+    return {
+        figures.policy: OURS if figures.policy == "forbear" else next(colours, COLOURS[0])
+        for figures in results
+    }
 
 
 def told(scenario: Scenario) -> str:
     capacity = "" if scenario.capacity is None else f" · capacity {scenario.capacity:,.6g}/s"
-    cost = f" · rejecting costs {scenario.rejection_cost:g} of serving" if scenario.rejection_cost else ""
+    cost = (
+        f" · rejecting costs {scenario.rejection_cost:g} of serving"
+        if scenario.rejection_cost
+        else ""
+    )
     kinds = {"down": f"answers {scenario.status}", "refuse": "refuses", "hang": "hangs"}
     trouble = kinds.get(scenario.trouble, f"serves at {scenario.speed:.0%} of its speed")
     span = f"{scenario.trouble_at:g} s to {scenario.trouble_ends_at:g} s"
@@ -130,7 +157,9 @@ def told(scenario: Scenario) -> str:
 
 
 def window(scenario: Scenario, results: Sequence[Figures]) -> tuple[float, float]:
-    """From a little before the trouble until nothing more happens: all of a collapse, and a blip large."""
+    """From a little before the trouble until nothing more happens: all of a collapse, and a blip
+    large.
+    """
     ends_at = scenario.trouble_ends_at
     settled = max(figures.last_retry or 0.0 for figures in results)
     for figures in results:
@@ -173,7 +202,11 @@ def over_time(
 
 
 def levels(
-    axes: Any, scenario: Scenario, results: Sequence[Figures], colours: dict[str, str], seen: tuple[float, float]
+    axes: Any,
+    scenario: Scenario,
+    results: Sequence[Figures],
+    colours: dict[str, str],
+    seen: tuple[float, float],
 ) -> None:
     having = [figures for figures in results if figures.levels]
     for figures in having:
@@ -190,13 +223,26 @@ def levels(
     dress(axes, "left of the retry budget, mean of the clients", "seconds")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     if not having:
-        axes.text(0.5, 0.5, "none of these has one", transform=axes.transAxes, ha="center", color="#888888")
+        axes.text(
+            0.5,
+            0.5,
+            "none of these has one",
+            transform=axes.transAxes,
+            ha="center",
+            color="#888888",
+        )
 
 
 def waits(axes: Any, results: Sequence[Figures], colours: dict[str, str]) -> None:
-    """From the request to the good answer: the share of all calls, so that a line ends at the success."""
-    longest = max((figures.distribution[-1][0] for figures in results if figures.distribution), default=1.0)
-    shortest = min((figures.distribution[0][0] for figures in results if figures.distribution), default=0.001)
+    """From the request to the good answer: the share of all calls, so that a line ends at the
+    success.
+    """
+    longest = max(
+        (figures.distribution[-1][0] for figures in results if figures.distribution), default=1.0
+    )
+    shortest = min(
+        (figures.distribution[0][0] for figures in results if figures.distribution), default=0.001
+    )
     for figures in results:
         if figures.distribution:
             times, shares = zip(*figures.distribution, strict=True)
@@ -209,8 +255,13 @@ def waits(axes: Any, results: Sequence[Figures], colours: dict[str, str]) -> Non
             )
     axes.set_xscale("log")
     axes.set_xlim(shortest / 2, longest * 1.3)
-    lowest = min((figures.distribution[0][1] * 100 for figures in results if figures.distribution), default=0.0)
-    bottom = min(max(0.0, lowest - (100 - lowest) / 2), 99.0)  # where all is nearly well, look at the rest
+    lowest = min(
+        (figures.distribution[0][1] * 100 for figures in results if figures.distribution),
+        default=0.0,
+    )
+    bottom = min(
+        max(0.0, lowest - (100 - lowest) / 2), 99.0
+    )  # where all is nearly well, look at the rest
     axes.set_ylim(bottom, 100 + (100 - bottom) / 20)
     axes.axvline(GOOD_WITHIN, color=PALE, linewidth=0.9)
     dress(axes, "calls answered well within a time", "from the request to the good answer")

@@ -1,7 +1,7 @@
 """Scenario: what happens in a simulated world: arrivals, a backend, its trouble. Floor: acts.
 
-All durations are seconds, all instants are seconds of virtual time from the start. Work is counted in served
-attempts: a backend of capacity 600 serves 600 attempts a second.
+All durations are seconds, all instants are seconds of virtual time from the start. Work is counted
+in served attempts: a backend of capacity 600 serves 600 attempts a second.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Scenario:
     fleet_at: float = 1.0
 
     callers_per_client: int | None = None
-    """Calls that one client process makes: each process has a budget of its own. None: one process makes all."""
+    """Calls that one client process makes: each process has a budget of its own. None: one process
+    makes all.
+    """
 
     timeout: float | None = None
     """Seconds after which a client gives up an attempt that is not answered; None: it waits."""
@@ -58,14 +60,19 @@ class Scenario:
     """Seconds' worth of work that is taken on at once above the capacity, without a wait."""
 
     queue: float = 0.0
-    """Further seconds' worth of work that may wait its turn. What finds no room is rejected with 503."""
+    """Further seconds' worth of work that may wait its turn. What finds no room is rejected with
+    503.
+    """
 
     rejection_cost: float = 0.0
-    """Work of rejecting an attempt, as a share of serving it (TLS, parsing, authentication). Free while ``down``."""
+    """Work of rejecting an attempt, as a share of serving it (TLS, parsing, authentication). Free
+    while ``down``.
+    """
 
     trouble: Literal["down", "refuse", "hang", "slow"] = "down"
-    """"down" answers ``status``, "refuse" takes no connection, "hang" answers nothing and resets all when it
-    ends, "slow" serves at ``speed`` and answers after ``slowdown`` times the service time."""
+    """"down" answers ``status``, "refuse" takes no connection, "hang" answers nothing and resets
+    all when it ends, "slow" serves at ``speed`` and answers after ``slowdown`` times the service
+    time."""
 
     trouble_at: float = 2.0
     trouble_for: float = 0.2
@@ -74,7 +81,9 @@ class Scenario:
     """Answered while ``down``."""
 
     retry_after: float | Literal["end"] | None = None
-    """What these answers say: seconds, or "end": the date of the first whole second at which it is over."""
+    """What these answers say: seconds, or "end": the date of the first whole second at which it is
+    over.
+    """
 
     speed: float = 0.5
     """While "slow": the share of the capacity that is left."""
@@ -83,28 +92,47 @@ class Scenario:
     """While "slow": how many times longer an answer takes."""
 
     def __post_init__(self) -> None:
-        for name in ("duration", "service_time", "burst", "queue", "fleet_at", "trouble_at", "trouble_for"):
+        for name in (
+            "duration",
+            "service_time",
+            "burst",
+            "queue",
+            "fleet_at",
+            "trouble_at",
+            "trouble_for",
+        ):
             a_duration(name, getattr(self, name))
         a_duration("timeout", self.timeout, none="a client that waits", zero=False)
         if self.duration == 0:
             raise ValueError("duration must be more than 0 seconds, got 0")
-        for name, least in (("rate", 0.0), ("rejection_cost", 0.0), ("speed", 0.0), ("slowdown", 1.0)):
+        for name, least in (
+            ("rate", 0.0),
+            ("rejection_cost", 0.0),
+            ("speed", 0.0),
+            ("slowdown", 1.0),
+        ):
             value = getattr(self, name)
             a_number(name, value)
             if value < least:
                 raise ValueError(f"{name} must be at least {least:g}, got {shown(value)}")
         if self.speed > 1:
-            raise ValueError(f"speed must be at most 1, got {shown(self.speed)}; it is the share of capacity left")
+            raise ValueError(
+                f"speed must be at most 1, got {shown(self.speed)}; it is the share of capacity left"
+            )
         if self.capacity is not None:
             a_number("capacity", self.capacity)
             if self.capacity <= 0:
-                raise ValueError(f"capacity must be more than 0, got {shown(self.capacity)}; use None for no limit")
+                raise ValueError(
+                    f"capacity must be more than 0, got {shown(self.capacity)}; use None for no limit"
+                )
         for name, least_count in (("fleet", 0), ("callers_per_client", 1)):
             count = getattr(self, name)
             if name == "callers_per_client" and count is None:
                 continue
             if isinstance(count, bool) or not isinstance(count, int) or count < least_count:
-                raise ValueError(f"{name} must be a whole number of at least {least_count}, got {shown(count)}")
+                raise ValueError(
+                    f"{name} must be a whole number of at least {least_count}, got {shown(count)}"
+                )
         a_choice("arrivals", self.arrivals, ARRIVALS)
         a_choice("trouble", self.trouble, TROUBLES)
         if self.trouble_at + self.trouble_for >= self.duration:
@@ -112,12 +140,18 @@ class Scenario:
                 f"the trouble must end before the calls do, to see what comes after it: it ends at"
                 f" {self.trouble_ends_at:g} s, they at {self.duration:g} s"
             )
-        if isinstance(self.status, bool) or not isinstance(self.status, int) or not 400 <= self.status <= 599:
+        if (
+            isinstance(self.status, bool)
+            or not isinstance(self.status, int)
+            or not 400 <= self.status <= 599
+        ):
             raise ValueError(f"status must be from 400 to 599, got {shown(self.status)}")
         if self.retry_after is not None and self.retry_after != END:
             a_duration("retry_after", self.retry_after)
         if not 1 <= self.callers <= MOST_CALLERS:
-            raise ValueError(f"rate × duration + fleet must be from 1 to {MOST_CALLERS:,} calls, got {self.callers:,}")
+            raise ValueError(
+                f"rate × duration + fleet must be from 1 to {MOST_CALLERS:,} calls, got {self.callers:,}"
+            )
 
     @property
     def callers(self) -> int:
@@ -140,7 +174,11 @@ class Scenario:
     @property
     def room(self) -> float:
         """Work that may be there before the next attempt is rejected."""
-        return max(1.0, (self.burst + self.queue) * self.capacity) if self.capacity is not None else 0.0
+        return (
+            max(1.0, (self.burst + self.queue) * self.capacity)
+            if self.capacity is not None
+            else 0.0
+        )
 
     def told(self) -> str:
         """The scenario in three short lines."""
@@ -150,7 +188,9 @@ class Scenario:
             who.append(f"and {self.fleet:,} at once at {self.fleet_at:g} s")
         who.append(f"from {self.clients:,} client process{'es' if self.clients > 1 else ''}")
         if self.timeout is not None:
-            who.append(f"which give{'s' if self.clients == 1 else ''} up an attempt after {self.timeout:g} s")
+            who.append(
+                f"which give{'s' if self.clients == 1 else ''} up an attempt after {self.timeout:g} s"
+            )
         if self.capacity is None:
             limits = "serves as many as come"
         else:
@@ -192,7 +232,10 @@ NEAR_ITS_LIMIT = Scenario(
 )
 
 SCENARIOS = {
-    "blip": (Scenario(), "the textbook experiment: 200 ms of 503 under 500 independent calls a second"),
+    "blip": (
+        Scenario(),
+        "the textbook experiment: 200 ms of 503 under 500 independent calls a second",
+    ),
     "reload": (Scenario(trouble="hang"), "all that came within 200 ms fail together, at its end"),
     "brownout": (
         replace(NEAR_ITS_LIMIT, trouble="slow", trouble_for=2.0),
@@ -210,5 +253,8 @@ SCENARIOS = {
         ),
         "a quota is used up for 10 s; everybody is told the same absolute second",
     ),
-    "metastable": (NEAR_ITS_LIMIT, "200 ms of outage, and rejections that eat capacity: does it ever come back?"),
+    "metastable": (
+        NEAR_ITS_LIMIT,
+        "200 ms of outage, and rejections that eat capacity: does it ever come back?",
+    ),
 }

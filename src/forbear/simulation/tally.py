@@ -81,14 +81,20 @@ class Tally:
         return points
 
     def recovered_after(self, scenario: Scenario, share: float) -> float | None:
-        """Seconds from the end of the trouble until arrivals are served normally and stay so; None: never.
+        """Seconds from the end of the trouble until arrivals are served normally and stay so; None:
+        never.
 
-        Judged are whole windows, up to the last whose callers meet full traffic as long as they wait.
+        Judged are whole windows, up to the last whose callers meet full traffic as long as they
+        wait.
         """
         ends_at = scenario.trouble_ends_at
         first = bin_of(ends_at + WINDOW - ROUNDING, WINDOW)
         last = bin_of(scenario.duration - GOOD_WITHIN, WINDOW) - 1
-        bad = [n for n in range(first, last + 1) if self.good.get(n, 0) < share * self.arrived.get(n, 0)]
+        bad = [
+            n
+            for n in range(first, last + 1)
+            if self.good.get(n, 0) < share * self.arrived.get(n, 0)
+        ]
         if not bad:
             return 0.0
         return None if bad[-1] == last else (bad[-1] + 1) * WINDOW - ends_at

@@ -1,10 +1,11 @@
 """Waits: how long the retries of one call wait, on average and nearly always. Floor: acts.
 
-Where waits are independent of each other and uniform, as with every jitter of ``Exponential`` but "decorrelated",
-the quantiles of their sums are worked out: the distribution function of a sum of uniform variables is a sum over
-the corners of their box (Feller, "An Introduction to Probability Theory and Its Applications" II, section I.9).
-Its terms nearly cancel each other, so they are whole numbers. Anything else is drawn from the schedule itself, with
-a fixed seed. All durations are seconds.
+Where waits are independent of each other and uniform, as with every jitter of ``Exponential`` but
+"decorrelated", the quantiles of their sums are worked out: the distribution function of a sum of
+uniform variables is a sum over the corners of their box (Feller, "An Introduction to Probability
+Theory and Its Applications" II, section I.9). Its terms nearly cancel each other, so they are whole
+numbers. Anything else is drawn from the schedule itself, with a fixed seed. All durations are
+seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["QUANTILES", "SEED", "TIMES", "Retry", "outlook"]
 
 QUANTILES = (0.05, 0.5, 0.95)
-SEED, TIMES = 0, 50_000  # of the drawing; 50,000 leave a standard error of about 1 % of the 95th percentile
+SEED, TIMES = (
+    0,
+    50_000,
+)  # of the drawing; 50,000 leave a standard error of about 1 % of the 95th percentile
 MOST_TERMS = 2**12  # for one distribution function; above that it is drawn instead
 STEPS = 2**40  # of a sum: a millionth of a microsecond of a day
 
@@ -54,7 +58,9 @@ class Retry(NamedTuple):
     quantiles_are_drawn: bool
 
 
-Part = tuple[float, float, float]  # weight, lowest value, width: uniform, or one value where the width is 0
+Part = tuple[
+    float, float, float
+]  # weight, lowest value, width: uniform, or one value where the width is 0
 
 
 def outlook(backoff: Backoff, retries: int) -> list[Retry]:
@@ -93,7 +99,17 @@ def outlook(backoff: Backoff, retries: int) -> list[Retry]:
         sums = tuple(min(one, worst[at]) for one in sums)
         drawn_so_far = None in means[: at + 1]
         found.append(
-            Retry(at + 1, shortest, longest, mean, so_far, sums, worst[at], drawn_so_far, quantiles[at] is None)
+            Retry(
+                at + 1,
+                shortest,
+                longest,
+                mean,
+                so_far,
+                sums,
+                worst[at],
+                drawn_so_far,
+                quantiles[at] is None,
+            )
         )
     return found
 
@@ -111,7 +127,9 @@ def parts_of(backoff: Backoff, number: int, ends: tuple[float, float]) -> list[P
     elif isinstance(jitter, str):
         uncut = longest  # drawn from below the cap, never cut
     else:
-        uncut = Exponential(backoff.base, backoff.cap, backoff.factor, "none").delay(number, 0.0, float) * (1 + jitter)
+        uncut = Exponential(backoff.base, backoff.cap, backoff.factor, "none").delay(
+            number, 0.0, float
+        ) * (1 + jitter)
     if uncut <= longest * (1 + 1e-12):
         return [(1.0, shortest, longest - shortest)]
     # What is drawn above the cap is cut to it: one value with a weight of its own.
@@ -120,10 +138,16 @@ def parts_of(backoff: Backoff, number: int, ends: tuple[float, float]) -> list[P
 
 
 def mean_of(parts: list[Part] | None) -> float | None:
-    return None if parts is None else sum(weight * (lowest + width / 2) for weight, lowest, width in parts)
+    return (
+        None
+        if parts is None
+        else sum(weight * (lowest + width / 2) for weight, lowest, width in parts)
+    )
 
 
-def decorrelated_means(backoff: Exponential, ranges: list[tuple[float, float]]) -> list[float | None]:
+def decorrelated_means(
+    backoff: Exponential, ranges: list[tuple[float, float]]
+) -> list[float | None]:
     """E[w'] = (base + 3 E[w]) / 2, for as long as no wait can have met the cap."""
     means: list[float | None] = []
     mean, longest = backoff.base, backoff.base
@@ -148,7 +172,10 @@ def quantiles_of(waits: list[list[Part]]) -> tuple[float, ...] | None:
         low, high = -1, STEPS  # the share at low is below what is wanted, that at high is not
         while high - low > 1:
             at = (low + high) // 2
-            if sum(weight * share_below(at, shift, widths) for weight, shift, widths in boxes) >= wanted:
+            if (
+                sum(weight * share_below(at, shift, widths) for weight, shift, widths in boxes)
+                >= wanted
+            ):
                 high = at
             else:
                 low = at

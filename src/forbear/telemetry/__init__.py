@@ -1,4 +1,5 @@
-"""Telemetry: what is told of calls, and to whom. Everything that counts or logs is made from the two tables here.
+"""Telemetry: what is told of calls, and to whom. Everything that counts or logs is made from the
+two tables here.
 
 | event | level | told when |
 | --- | --- | --- |
@@ -18,20 +19,23 @@ the one before |
 | nested_retry | WARNING, once per client | a request that was given up is itself a retry of an SDK |
 | hook_failed | ERROR, once per hook | a listener, ``retry_if``, ``before_attempt`` or a strategy raised |
 
-Attempts are what went over the wire: the calls that were sent, and the retries. Asking for the rest of a body counts as
-a retry for ``body`` and as an attempt of the kind ``resume``; how it ended is in ``forbear.resumes``.
+Attempts are what went over the wire: the calls that were sent, and the retries. Asking for the rest
+of a body counts as a retry for ``body`` and as an attempt of the kind ``resume``; how it ended is
+in ``forbear.resumes``.
 
-The logger is ``forbear``, that of fleet budgets ``forbear.redis``. A record has its fields as ``forbear.<field>``:
-``event``, ``client``, ``host``, ``method``, ``url`` (the origin, no more), ``request_id`` (the same in all lines of a
-call), and those of the event in core/events.py.
+The logger is ``forbear``, that of fleet budgets ``forbear.redis``. A record has its fields as
+``forbear.<field>``: ``event``, ``client``, ``host``, ``method``, ``url`` (the origin, no more),
+``request_id`` (the same in all lines of a call), and those of the event in core/events.py.
 
-``on_event`` takes callables that get the events of core/events.py; forbear.telemetry.prometheus and .otel have
-such. One may also have
+``on_event`` takes callables that get the events of core/events.py; forbear.telemetry.prometheus and
+.otel have such. One may also have
 
 - ``hears_calls = True``: it gets a ``CallEnded`` for every call, those that succeed at once too;
-- ``needs_ends = True``: it gets one for every call of which it may have heard, which costs the others nothing; and it
-  is left out where the end of a call is not known, in forbear.urllib3's ``Retry``;
-- ``watch(vitals)``: called with the vitals.Vitals of each transport that it is given to, to be held weakly.
+- ``needs_ends = True``: it gets one for every call of which it may have heard, which costs the
+  others nothing; and it is left out where the end of a call is not known, in forbear.urllib3's
+  ``Retry``;
+- ``watch(vitals)``: called with the vitals.Vitals of each transport that it is given to, to be held
+  weakly.
 """
 
 from __future__ import annotations
@@ -61,7 +65,14 @@ MOST_HOSTS = 100  # values of a label that names servers; all further ones are O
 
 # RFC 9110 section 9.3, and PATCH (RFC 5789).
 METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
-OUTCOMES = ("success", "success_after_retry", "failed", "failed_after_retry", "circuit_open", "cancelled")
+OUTCOMES = (
+    "success",
+    "success_after_retry",
+    "failed",
+    "failed_after_retry",
+    "circuit_open",
+    "cancelled",
+)
 ATTEMPT_KINDS = ("first", "retry", "failover", "resume")
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 RETRIED_STATUSES = ("408", "425", "429", "500", "502", "503", "504")
@@ -76,9 +87,11 @@ class Metric:
     """One line of the table.
 
     Attributes:
-        name: Of the OpenTelemetry instrument; ``prometheus_name`` is what Prometheus sees of both exporters.
+        name: Of the OpenTelemetry instrument; ``prometheus_name`` is what Prometheus sees of both
+            exporters.
         kind: Whether it only grows, goes up and down, or is spread over buckets.
-        labels: In order, with the closed set of values; None where the user or the servers name them.
+        labels: In order, with the closed set of values; None where the user or the servers name
+            them.
         unit: "s" for seconds, else what is counted, in braces.
         text: What it means.
         buckets: Upper bounds of a histogram, in its unit.
@@ -115,7 +128,8 @@ class Metric:
 WHOSE: dict[str, Collection[str] | None] = {"client": None, "host": None}
 REASONS = tuple(reason.value for reason in Reason)
 
-# ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path, message, attempt, key.
+# ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path,
+# message, attempt, key.
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (

@@ -1,7 +1,7 @@
 """Counting: what events and vitals add up to, by the table of metrics. Floor: acts.
 
-Knows neither Prometheus nor OpenTelemetry; the listeners in prometheus.py and otel.py add how each of them keeps
-numbers.
+Knows neither Prometheus nor OpenTelemetry; the listeners in prometheus.py and otel.py add how each
+of them keeps numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of it
 
 
 class Counting:
-    """A listener that counts. Thread-safe, for any number of transports, as far as ``_add`` and ``_observe`` are."""
+    """A listener that counts. Thread-safe, for any number of transports, as far as ``_add`` and
+    ``_observe`` are.
+    """
 
     hears_calls = True  # requests are counted also where all is well
 
@@ -37,7 +39,9 @@ class Counting:
         self._hosts: dict[str, str] = {}  # origin: its label
         self._names: set[str] = set()  # the labels that servers have
         self._watched: WeakSet[Vitals] = WeakSet()
-        self._tripped: set[tuple[str, str]] = set()  # client and origin of circuits that have opened once
+        self._tripped: set[tuple[str, str]] = (
+            set()
+        )  # client and origin of circuits that have opened once
 
     def watch(self, vitals: Vitals) -> None:
         """Read the gauges of one more transport, for as long as it exists."""
@@ -54,7 +58,9 @@ class Counting:
 
     def _call_ended(self, event: CallEnded) -> None:
         whose = self._whose(event.client, event.origin)
-        if event.outcome is not None:  # else the call had ended before, and the resuming of its body has now
+        if (
+            event.outcome is not None
+        ):  # else the call had ended before, and the resuming of its body has now
             outcome = event.outcome.value
             self._add("forbear.requests", (*whose, method_of(event.method), outcome))
             self._observe("forbear.request.duration", (*whose, outcome), event.elapsed)
@@ -65,18 +71,32 @@ class Counting:
     def _attempt_failed(self, event: Any) -> None:
         if event.kind is not None:  # else it was counted when it was accepted
             result = result_of(event.status, event.failure, event.phase)
-            self._add("forbear.attempts", (*self._whose(event.client, event.origin), event.kind, result))
+            self._add(
+                "forbear.attempts", (*self._whose(event.client, event.origin), event.kind, result)
+            )
 
     def _retry_scheduled(self, event: Any) -> None:
-        self._add("forbear.retries", (*self._whose(event.client, event.origin), retry_reason(event)))
-        self._observe("forbear.backoff.duration", (event.client, source_of(event.delay_source)), event.delay)
+        self._add(
+            "forbear.retries", (*self._whose(event.client, event.origin), retry_reason(event))
+        )
+        self._observe(
+            "forbear.backoff.duration", (event.client, source_of(event.delay_source)), event.delay
+        )
 
     def _gave_up(self, event: Any) -> None:
-        if event.status is not None or event.error is not None:  # else a first attempt was refused, and no retry
-            self._add("forbear.retries.refused", (*self._whose(event.client, event.origin), event.reason.value))
+        if (
+            event.status is not None or event.error is not None
+        ):  # else a first attempt was refused, and no retry
+            self._add(
+                "forbear.retries.refused",
+                (*self._whose(event.client, event.origin), event.reason.value),
+            )
 
     def _failover(self, event: Any) -> None:
-        self._add("forbear.failovers", (event.client, self._host(event.origin), self._host(event.to_origin)))
+        self._add(
+            "forbear.failovers",
+            (event.client, self._host(event.origin), self._host(event.to_origin)),
+        )
 
     def _circuit_transition(self, event: Any) -> None:
         whose = self._whose(event.client, event.origin)
@@ -100,16 +120,26 @@ class Counting:
             client = vitals.client
             waiting[client] = waiting.get(client, 0) + vitals.waiting()
             for budget, scope, found in vitals.budgets():
-                tokens[client, budget, scope] = min(found, tokens.get((client, budget, scope), found))
+                tokens[client, budget, scope] = min(
+                    found, tokens.get((client, budget, scope), found)
+                )
             failed = vitals.backend_errors()
             if failed is not None:  # of several transports with one budget each tells the same
                 errors[client, failed[0]] = max(failed[1], errors.get((client, failed[0]), 0))
             for origin, state in vitals.circuits().items():
-                circuits[client, origin] = max(state, circuits.get((client, origin), state))  # open above half_open
+                circuits[client, origin] = max(
+                    state, circuits.get((client, origin), state)
+                )  # open above half_open
                 self._trip(client, origin)
-        yield from (("forbear.waiting_requests", (client,), number) for client, number in waiting.items())
-        yield from (("forbear.budget.available_tokens", labels, found) for labels, found in tokens.items())
-        yield from (("forbear.budget.backend.errors", labels, number) for labels, number in errors.items())
+        yield from (
+            ("forbear.waiting_requests", (client,), number) for client, number in waiting.items()
+        )
+        yield from (
+            ("forbear.budget.available_tokens", labels, found) for labels, found in tokens.items()
+        )
+        yield from (
+            ("forbear.budget.backend.errors", labels, number) for labels, number in errors.items()
+        )
         yield from self._states(circuits)
 
     def _states(self, circuits: dict[tuple[str, str], str]) -> Iterator[Reading]:

@@ -39,7 +39,11 @@ def result_of(status: int | None, failure: FailureKind | None, phase: Phase | No
         return "cancelled"
     if failure in TIMEOUT_KINDS:
         return "timeout"
-    return "connect" if phase is Phase.UNSENT and failure is not FailureKind.UNPROCESSED else "protocol"
+    return (
+        "connect"
+        if phase is Phase.UNSENT and failure is not FailureKind.UNPROCESSED
+        else "protocol"
+    )
 
 
 def retry_reason(event: RetryScheduled) -> str:
@@ -53,7 +57,11 @@ def retry_reason(event: RetryScheduled) -> str:
     if event.failure in TIMEOUT_KINDS:
         unnamed = "connect_timeout" if event.phase is Phase.UNSENT else "read_timeout"
         return TIMEOUTS.get(event.failure, unnamed)
-    return "connect" if event.phase is Phase.UNSENT and event.failure is not FailureKind.UNPROCESSED else "protocol"
+    return (
+        "connect"
+        if event.phase is Phase.UNSENT and event.failure is not FailureKind.UNPROCESSED
+        else "protocol"
+    )
 
 
 def source_of(delay_source: str) -> str:

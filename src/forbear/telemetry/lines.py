@@ -1,4 +1,6 @@
-"""Lines: what an event looks like in the log: a sentence for people, fields for programs. Floor: acts."""
+"""Lines: what an event looks like in the log: a sentence for people, fields for programs. Floor:
+acts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ NAMES = {
 def fields(event: Any) -> dict[str, Any]:
     """What a log record carries, by name: ``forbear.<field>``."""
     given = event._asdict()
-    found = {f"forbear.{NAMES.get(name, name)}": getattr(value, "value", value) for name, value in given.items()}
+    found = {
+        f"forbear.{NAMES.get(name, name)}": getattr(value, "value", value)
+        for name, value in given.items()
+    }
     found["forbear.host"] = host_of(given["origin"])
     if event.name == "retry_scheduled":
         found["forbear.reason"] = retry_reason(event)
@@ -48,7 +53,9 @@ def sentence(event: Any) -> str:
         return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
     what = event.status or event.error or "not sent"
     if event.name == "failover":
-        return f"{subject}: {what} on attempt {event.attempt}, the next one goes to {event.to_origin}"
+        return (
+            f"{subject}: {what} on attempt {event.attempt}, the next one goes to {event.to_origin}"
+        )
     if event.name == "attempt_failed":
         return f"{subject}: attempt {event.attempt} failed, {what}"
     if event.name == "retry_scheduled":

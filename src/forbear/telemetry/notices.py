@@ -1,7 +1,8 @@
 """Notices: tell listeners and the log what happens to calls. Floor: acts.
 
-On the failure path only, unless a listener asks to hear of every call. Nothing secret is told: method, origin,
-status, class names, durations. A listener that raises is logged once and never costs a response.
+On the failure path only, unless a listener asks to hear of every call. Nothing secret is told:
+method, origin, status, class names, durations. A listener that raises is logged once and never
+costs a response.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ LEVELS = {
     "retry_after_ignored": logging.WARNING,
 }
 NUMBERS = count(1)  # of calls that are told of
-AGAIN_AFTER = 60.0  # seconds until the same edge, or a header that is no use, is told of again for an origin
+AGAIN_AFTER = (
+    60.0  # seconds until the same edge, or a header that is no use, is told of again for an origin
+)
 MOST_ORIGINS = 1024  # that edges are kept of; then all are forgotten
 
 
@@ -64,7 +67,8 @@ class Notices:
 
     Attributes:
         client: The transport's name.
-        hears_calls: A listener wants to hear of every call: those that succeed at once must be told of too.
+        hears_calls: A listener wants to hear of every call: those that succeed at once must be told
+            of too.
         tells_ends: A listener wants to know when a call is over that it may have heard of.
     """
 
@@ -80,16 +84,26 @@ class Notices:
         "tells_ends",
     )
 
-    def __init__(self, client: str, listeners: Iterable[Listener], *, knows_ends: bool = True) -> None:
-        """Take the listeners, but those that ``need_ends`` only if the end of every call will be told."""
+    def __init__(
+        self, client: str, listeners: Iterable[Listener], *, knows_ends: bool = True
+    ) -> None:
+        """Take the listeners, but those that ``need_ends`` only if the end of every call will be
+        told.
+        """
         self.client = client
-        self._listeners = tuple(found for found in listeners if knows_ends or not getattr(found, "needs_ends", False))
+        self._listeners = tuple(
+            found for found in listeners if knows_ends or not getattr(found, "needs_ends", False)
+        )
         self._of_calls: tuple[Any, ...] = ()
         self._of_ends: tuple[Any, ...] = ()
         if knows_ends:
-            self._of_calls = tuple(found for found in self._listeners if getattr(found, "hears_calls", False))
+            self._of_calls = tuple(
+                found for found in self._listeners if getattr(found, "hears_calls", False)
+            )
             self._of_ends = tuple(
-                found for found in self._listeners if found in self._of_calls or getattr(found, "needs_ends", False)
+                found
+                for found in self._listeners
+                if found in self._of_calls or getattr(found, "needs_ends", False)
             )
         self.hears_calls = bool(self._of_calls)
         self.tells_ends = bool(self._of_ends)
@@ -99,7 +113,9 @@ class Notices:
         self._ignored: dict[str, float] = {}  # origin: until when its header is not told of again
 
     def show(self, vitals: Vitals) -> None:
-        """Let listeners that ``watch`` look at what can be read off the transport, which holds it; they do weakly."""
+        """Let listeners that ``watch`` look at what can be read off the transport, which holds it;
+        they do weakly.
+        """
         for listener in self._listeners:
             watch = getattr(listener, "watch", None)
             if callable(watch):
@@ -107,11 +123,15 @@ class Notices:
 
     # A failed attempt, and what comes of it.
 
-    def failed(self, call: Call, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()) -> None:
+    def failed(
+        self, call: Call, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()
+    ) -> None:
         """An attempt failed; tell that, and what comes of it."""
         is_edge = self._is_newly_exhausted(call, verdict, now)
         if not (self._listeners or more) and not logger.isEnabledFor(
-            logging.INFO if type(verdict) is RetryAfter and call.origin == call.sent_to else logging.WARNING
+            logging.INFO
+            if type(verdict) is RetryAfter and call.origin == call.sent_to
+            else logging.WARNING
         ):
             return
         listeners = self._listeners + more
@@ -193,7 +213,14 @@ class Notices:
         listeners = self._listeners + more
         if listeners or logger.isEnabledFor(logging.WARNING):
             event = FailedOver(
-                self.client, call.facts.method, planned, call.origin, call.attempts, None, None, number_of(call)
+                self.client,
+                call.facts.method,
+                planned,
+                call.origin,
+                call.attempts,
+                None,
+                None,
+                number_of(call),
             )
             self._tell(event, listeners)
 
@@ -201,7 +228,8 @@ class Notices:
         """An attempt was not sent: the breaker or a cooldown is in the way."""
         listeners, failure, refusal = self._listeners + more, call.last_failure, call.refusal
         assert refusal is not None
-        # An open circuit was told of when it opened; that each call is refused then is no news for the log.
+        # An open circuit was told of when it opened; that each call is refused then is no news for
+        # the log.
         level = logging.WARNING if failure is not None else logging.DEBUG
         if not listeners and not logger.isEnabledFor(level):
             return
@@ -221,7 +249,9 @@ class Notices:
         )
         self._tell(event, listeners, level)
 
-    def ignored(self, call: Call, lines: Any, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()) -> None:
+    def ignored(
+        self, call: Call, lines: Any, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()
+    ) -> None:
         """A failed answer was judged; tell if it had a Retry-After that set no delay."""
         failure = call.last_failure
         why = None if failure is None else why_ignored(failure, lines, verdict, call.policy.hints)
@@ -253,7 +283,9 @@ class Notices:
 
     # The end of a call.
 
-    def succeeded(self, call: Call, status: int, now: float, more: tuple[Listener, ...] = ()) -> None:
+    def succeeded(
+        self, call: Call, status: int, now: float, more: tuple[Listener, ...] = ()
+    ) -> None:
         """An answer was accepted that was not the first one."""
         listeners = self._listeners + more
         if not listeners and not logger.isEnabledFor(logging.INFO):
@@ -275,16 +307,33 @@ class Notices:
         )
 
     def plain(self, method: str, origin: str, status: int | None, elapsed: float) -> None:
-        """A call was sent once and accepted; without a status it was cancelled. Only if ``hears_calls``."""
+        """A call was sent once and accepted; without a status it was cancelled. Only if
+        ``hears_calls``.
+        """
         outcome = CallOutcome.CANCELLED if status is None else CallOutcome.SUCCESS
         number = next(NUMBERS)
         self._tell_end(
-            CallEnded(self.client, method, origin, outcome, 1, status, None, elapsed, "first", None, None, number),
+            CallEnded(
+                self.client,
+                method,
+                origin,
+                outcome,
+                1,
+                status,
+                None,
+                elapsed,
+                "first",
+                None,
+                None,
+                number,
+            ),
             self._of_calls,
         )
 
     def ended(self, call: Call, now: float) -> None:
-        """A call is over, however it ended, or the resuming of its body is. Only if ``tells_ends``."""
+        """A call is over, however it ended, or the resuming of its body is. Only if
+        ``tells_ends``.
+        """
         trail = call.trail
         entries = trail.entries
         status, failure, _, delay, *_ = entries[-1] if entries else (None, None, 0.0, None)
@@ -313,12 +362,21 @@ class Notices:
             self._of_ends,
         )
 
-    def resumed(self, call: Call, offset: int, total: int | None, result: str, more: tuple[Listener, ...] = ()) -> None:
+    def resumed(
+        self,
+        call: Call,
+        offset: int,
+        total: int | None,
+        result: str,
+        more: tuple[Listener, ...] = (),
+    ) -> None:
         """The rest of a body was asked for: "resumed" or "failed"."""
         listeners = self._listeners + more
         if listeners or logger.isEnabledFor(logging.INFO):
             facts = call.facts
-            event = Resumption(self.client, facts.method, facts.origin, offset, total, result, number_of(call))
+            event = Resumption(
+                self.client, facts.method, facts.origin, offset, total, result, number_of(call)
+            )
             self._tell(event, listeners)
 
     # What is not of one call.
@@ -335,7 +393,9 @@ class Notices:
             edge.open_for,
         )
         self._tell(
-            event, self._listeners + listeners_here(), logging.WARNING if event.to_state == "open" else logging.INFO
+            event,
+            self._listeners + listeners_here(),
+            logging.WARNING if event.to_state == "open" else logging.INFO,
         )
 
     def nested(self, header: str, switch: str) -> None:
@@ -355,14 +415,20 @@ class Notices:
             )
 
     def hook_failed(self, hook: str, error: Exception) -> None:
-        """Something of the user's raised. Logged once per hook, by class name: its text may hold secrets."""
+        """Something of the user's raised. Logged once per hook, by class name: its text may hold
+        secrets.
+        """
         if hook not in self._failed:
             self._failed.add(hook)
             logger.error(
                 "%s raised %s; the call goes on without it (logged once)",
                 hook,
                 type(error).__name__,
-                extra={"forbear.event": "hook_failed", "forbear.client": self.client, "forbear.hook": hook},
+                extra={
+                    "forbear.event": "hook_failed",
+                    "forbear.client": self.client,
+                    "forbear.hook": hook,
+                },
             )
 
     def strategy_failed(self, call: Call) -> None:
@@ -374,7 +440,9 @@ class Notices:
         if error is not None:
             self.hook_failed(f"scope of {type(call.strategy).__name__}", error)
 
-    def _tell(self, event: Event, listeners: tuple[Listener, ...], level: int | None = None) -> None:
+    def _tell(
+        self, event: Event, listeners: tuple[Listener, ...], level: int | None = None
+    ) -> None:
         if level is None:
             level = LEVELS[event.name]
         if logger.isEnabledFor(level):
@@ -393,7 +461,9 @@ class Notices:
                 self._listener_failed(listener, error)
 
     def _listener_failed(self, listener: Any, error: Exception) -> None:
-        self.hook_failed(f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}", error)
+        self.hook_failed(
+            f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}", error
+        )
 
 
 def number_of(call: Call) -> int:
@@ -403,8 +473,12 @@ def number_of(call: Call) -> int:
     return call.number
 
 
-def outcome_of(call: Call, sent: int, status: int | None, failure: Failure | None, delay: float | None) -> CallOutcome:
-    """How a call ended whose last attempt had this status or failure, and was to be followed after ``delay``."""
+def outcome_of(
+    call: Call, sent: int, status: int | None, failure: Failure | None, delay: float | None
+) -> CallOutcome:
+    """How a call ended whose last attempt had this status or failure, and was to be followed after
+    ``delay``.
+    """
     refusal = call.refusal
     if call.is_under_way:
         return CallOutcome.CANCELLED

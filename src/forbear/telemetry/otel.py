@@ -1,8 +1,10 @@
-"""OpenTelemetry: the metrics of the table, and a span around calls that needed more than one attempt. Floor: acts.
+"""OpenTelemetry: the metrics of the table, and a span around calls that needed more than one
+attempt. Floor: acts.
 
-Needs the API only; whoever runs the application chooses the SDK. Source of names and kinds: OpenTelemetry semantic
-conventions, HTTP spans: each attempt has a CLIENT span of its own, made by whoever instruments the client; ours
-around them is INTERNAL, since a second CLIENT span would count every call twice.
+Needs the API only; whoever runs the application chooses the SDK. Source of names and kinds:
+OpenTelemetry semantic conventions, HTTP spans: each attempt has a CLIENT span of its own, made by
+whoever instruments the client; ours around them is INTERNAL, since a second CLIENT span would count
+every call twice.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 try:
     from opentelemetry import context, metrics, trace
 except ImportError:
-    raise ImportError("forbear.telemetry.otel needs opentelemetry-api: pip install 'forbear[otel]'") from None
+    raise ImportError(
+        "forbear.telemetry.otel needs opentelemetry-api: pip install 'forbear[otel]'"
+    ) from None
 
 from ..clock import SYSTEM_CLOCK
 from ..core.record import record_of
@@ -36,30 +40,38 @@ RESEND_COUNT = "http.request.resend_count"
 
 
 class Metrics(Counting):
-    """A listener that counts with OpenTelemetry: ``RetryTransport(on_event=[metrics])``. Thread-safe.
+    """A listener that counts with OpenTelemetry: ``RetryTransport(on_event=[metrics])``.
+    Thread-safe.
 
-    Make one and give it to every client of the process; ``name=`` of a client is its attribute ``client``. A call that
-    succeeds at once then costs about 30 µs more, nearly all of it OpenTelemetry's SDK. Instruments
-    and attributes are in the table of ``forbear.telemetry``; through OpenTelemetry's Prometheus exporter they have the
-    names that ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
+    Make one and give it to every client of the process; ``name=`` of a client is its attribute
+    ``client``. A call that succeeds at once then costs about 30 µs more, nearly all of it
+    OpenTelemetry's SDK. Instruments and attributes are in the table of ``forbear.telemetry``;
+    through OpenTelemetry's Prometheus exporter they have the names that
+    ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
 
-    Gauges and the errors of a shared budget are observed when they are exported. ``forbear.urllib3.Retry`` is
-    not told of calls that succeed at once, so its clients count no requests and no durations.
+    Gauges and the errors of a shared budget are observed when they are exported.
+    ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients count no
+    requests and no durations.
 
     Args:
         meter_provider: None: the global one, as it is when a metric is first exported.
-        metrics_host: False leaves the attribute ``host`` out, for clients that call any number of servers; with it
-            the first 100 servers have their own value and all further ones share ``_OTHER``.
+        metrics_host: False leaves the attribute ``host`` out, for clients that call any number of
+            servers; with it the first 100 servers have their own value and all further ones share
+            ``_OTHER``.
 
     Raises:
         TypeError: ``metrics_host`` is no bool.
     """
 
-    def __init__(self, meter_provider: MeterProvider | None = None, *, metrics_host: bool = True) -> None:
+    def __init__(
+        self, meter_provider: MeterProvider | None = None, *, metrics_host: bool = True
+    ) -> None:
         super().__init__(metrics_host=metrics_host)
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._instruments: dict[str, Any] = {}
-        self._names_of: dict[str, tuple[str, ...]] = {name: self._labels_of(name) for name in METRICS}
+        self._names_of: dict[str, tuple[str, ...]] = {
+            name: self._labels_of(name) for name in METRICS
+        }
         for name, metric in METRICS.items():
             named = {"unit": metric.unit, "description": metric.text}
             if metric.kind == "histogram":
@@ -68,7 +80,9 @@ class Metrics(Counting):
                 )
             elif metric.kind == "gauge":
                 meter.create_observable_gauge(name, [self._observer(name)], **named)
-            elif name == "forbear.budget.backend.errors":  # counted by the budget, for all its clients
+            elif (
+                name == "forbear.budget.backend.errors"
+            ):  # counted by the budget, for all its clients
                 meter.create_observable_counter(name, [self._observer(name)], **named)
             else:
                 self._instruments[name] = meter.create_counter(name, **named)
@@ -94,18 +108,20 @@ class Metrics(Counting):
 
 
 class Spans:
-    """A listener that traces: an INTERNAL span ``forbear.request`` around each call that needs a second attempt.
+    """A listener that traces: an INTERNAL span ``forbear.request`` around each call that needs a
+    second attempt.
 
-    ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the first one are made
-    inside it; the span of the first one, sent when nobody knew that there would be more, is its neighbour. Calls that
-    succeed at once pay nothing.
-    Each wait and a refusal are events of it, or of the span of the caller where there was one attempt only.
-    Attributes: ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
-    ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
+    ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the
+    first one are made inside it; the span of the first one, sent when nobody knew that there would
+    be more, is its neighbour. Calls that succeed at once pay nothing.
+    Each wait and a refusal are events of it, or of the span of the caller where there was one
+    attempt only. Attributes: ``http.request.method``, ``server.address``, ``server.port``,
+    ``forbear.client``, ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call
+    failed.
 
-    ``request_hook`` and its relatives put ``http.request.resend_count`` on the spans of the attempts, if this
-    listener is there. Not for ``forbear.urllib3.Retry``, which is not told when a call ends: it is left out there.
-    Thread-safe; calls may run on asyncio, trio and in threads.
+    ``request_hook`` and its relatives put ``http.request.resend_count`` on the spans of the
+    attempts, if this listener is there. Not for ``forbear.urllib3.Retry``, which is not told when a
+    call ends: it is left out there. Thread-safe; calls may run on asyncio, trio and in threads.
 
     Args:
         tracer_provider: None: the global one.
@@ -148,9 +164,16 @@ class Spans:
 
     def _begin(self, event: Any) -> Span:
         began_at = SYSTEM_CLOCK.time() - event.elapsed
-        attributes = {"forbear.client": event.client, "http.request.method": event.method, **server_of(event.origin)}
+        attributes = {
+            "forbear.client": event.client,
+            "http.request.method": event.method,
+            **server_of(event.origin),
+        }
         return self._tracer.start_span(
-            "forbear.request", kind=trace.SpanKind.INTERNAL, attributes=attributes, start_time=int(began_at * 1e9)
+            "forbear.request",
+            kind=trace.SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=int(began_at * 1e9),
         )
 
     def _refuse(self, event: Any) -> None:
@@ -172,7 +195,9 @@ class Spans:
             span.set_attribute("forbear.outcome", event.outcome.value)
             failed = event.outcome.value.startswith("failed")
         else:
-            failed = event.failure is not None or (event.status or 0) >= 400  # the rest of a body did not come
+            failed = (
+                event.failure is not None or (event.status or 0) >= 400
+            )  # the rest of a body did not come
         if failed:
             span.set_attribute("error.type", str(event.status or event.error or "_OTHER"))
             span.set_status(trace.StatusCode.ERROR)
@@ -188,14 +213,17 @@ def server_of(origin: str) -> dict[str, str | int]:
     return {"server.address": address.strip("[]"), "server.port": int(port)}
 
 
-# For instrumentations of clients, which call them with the span of an attempt and what else they know of it.
+# For instrumentations of clients, which call them with the span of an attempt and what else they
+# know of it.
 
 
 def request_hook(span: Span, *_: object) -> None:
-    """Note on the span of an attempt how often the request was sent before it; nothing on a first one's.
+    """Note on the span of an attempt how often the request was sent before it; nothing on a first
+    one's.
 
-    ``HTTPXClientInstrumentor().instrument(request_hook=request_hook, async_request_hook=async_request_hook)``, and so
-    with ``HTTPX2ClientInstrumentor`` and ``URLLib3Instrumentor(request_hook=…)``. Needs the listener ``Spans``.
+    ``HTTPXClientInstrumentor().instrument(request_hook=request_hook,
+    async_request_hook=async_request_hook)``, and so with ``HTTPX2ClientInstrumentor`` and
+    ``URLLib3Instrumentor(request_hook=…)``. Needs the listener ``Spans``.
     """
     resent = context.get_value(RESENT)
     if isinstance(resent, int):
@@ -210,8 +238,8 @@ async def async_request_hook(span: Span, *_: object) -> None:
 def response_hook(span: Span, _: object, response: Any) -> None:
     """Note on the one span of a whole call how often it was sent again; nothing if it was not.
 
-    ``RequestsInstrumentor().instrument(response_hook=response_hook)``: that one makes its span around the session,
-    outside all attempts.
+    ``RequestsInstrumentor().instrument(response_hook=response_hook)``: that one makes its span
+    around the session, outside all attempts.
     """
     retries = record_of(response).retries
     if retries:

@@ -27,28 +27,32 @@ __all__ = ["Metrics"]
 class Metrics(Counting):
     """A listener that counts for Prometheus: ``RetryTransport(on_event=[metrics])``. Thread-safe.
 
-    Make one and give it to every client of the process; ``name=`` of a client is its label ``client``. With one, a
-    call that succeeds at once costs about 7 µs more. Metric names, labels and buckets are in the table of
-    ``forbear.telemetry``; rules, alerts and a dashboard for them are written by ``forbear dashboards``.
+    Make one and give it to every client of the process; ``name=`` of a client is its label
+    ``client``. With one, a call that succeeds at once costs about 7 µs more. Metric names, labels
+    and buckets are in the table of ``forbear.telemetry``; rules, alerts and a dashboard for them
+    are written by ``forbear dashboards``.
 
-    The gauges (budget tokens, circuit state, waiting requests) and the errors of a shared budget are read when the
-    registry is collected; prometheus_client's multiprocess mode collects counters and histograms only.
-    ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients have no
-    ``forbear_requests_total`` and no durations, and of attempts only those that failed.
-    It does not pickle: an adapter that has one cannot be sent to another process.
+    The gauges (budget tokens, circuit state, waiting requests) and the errors of a shared budget
+    are read when the registry is collected; prometheus_client's multiprocess mode collects counters
+    and histograms only. ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its
+    clients have no ``forbear_requests_total`` and no durations, and of attempts only those that
+    failed. It does not pickle: an adapter that has one cannot be sent to another process.
     ``prometheus_client.disable_created_metrics()`` saves a series for each counter and histogram.
 
     Args:
         registry: Where to register; None: ``prometheus_client.REGISTRY``.
-        metrics_host: False leaves the label ``host`` out, for clients that call any number of servers; with it
-            the first 100 servers have their own value and all further ones share ``_OTHER``.
+        metrics_host: False leaves the label ``host`` out, for clients that call any number of
+            servers; with it the first 100 servers have their own value and all further ones share
+            ``_OTHER``.
 
     Raises:
         ValueError: The registry has these metrics already.
         TypeError: ``metrics_host`` is no bool.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None, *, metrics_host: bool = True) -> None:
+    def __init__(
+        self, registry: CollectorRegistry | None = None, *, metrics_host: bool = True
+    ) -> None:
         super().__init__(metrics_host=metrics_host)
         if registry is None:
             registry = prometheus_client.REGISTRY
@@ -63,7 +67,11 @@ class Metrics(Counting):
                 if metric.kind == "histogram":
                     made, options = prometheus_client.Histogram, {"buckets": metric.buckets}
                 self._families[name] = made(
-                    metric.prometheus_name, metric.text, self._labels_of(name), registry=registry, **options
+                    metric.prometheus_name,
+                    metric.text,
+                    self._labels_of(name),
+                    registry=registry,
+                    **options,
                 )
             registry.register(self)
         except ValueError as error:
@@ -104,4 +112,8 @@ class Metrics(Counting):
 
 
 # Not counted by events but read off transports.
-READ_LATE = tuple(name for name, metric in METRICS.items() if metric.kind == "gauge" or name.endswith("backend.errors"))
+READ_LATE = tuple(
+    name
+    for name, metric in METRICS.items()
+    if metric.kind == "gauge" or name.endswith("backend.errors")
+)

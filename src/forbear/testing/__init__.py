@@ -1,4 +1,5 @@
-"""What tests of retrying code need: retries that take no time, a faulting server, a clock, scripted answers.
+"""What tests of retrying code need: retries that take no time, a faulting server, a clock, scripted
+answers.
 
 Each name is imported from its file on first use, so that a test which only wants ``FakeClock``
 loads no socket code, and none of them loads an HTTP library that is not asked for.

@@ -13,7 +13,8 @@ class FakeClock:
 
     Args:
         now: Unix seconds at the start; the default is 2026-01-01 00:00:00 UTC.
-        monotonic: What ``monotonic()`` starts from. Not 0: an instant that happens to be falsy hides mistakes.
+        monotonic: What ``monotonic()`` starts from. Not 0: an instant that happens to be falsy
+            hides mistakes.
     """
 
     def __init__(self, now: float = 1_767_225_600.0, *, monotonic: float = 1_000.0) -> None:
@@ -36,7 +37,9 @@ class FakeClock:
         import anyio
 
         self.sleep(seconds)
-        await anyio.lowlevel.checkpoint()  # others run, and a cancellation arrives, as in a real sleep
+        await (
+            anyio.lowlevel.checkpoint()
+        )  # others run, and a cancellation arrives, as in a real sleep
 
     def advance(self, seconds: float) -> None:
         """Let time pass without a sleep.
@@ -45,7 +48,9 @@ class FakeClock:
             ValueError: Time does not go back; to step the wall clock use ``step_utc``.
         """
         if seconds < 0:
-            raise ValueError(f"time does not go back, got {seconds!r}; step_utc steps the wall clock")
+            raise ValueError(
+                f"time does not go back, got {seconds!r}; step_utc steps the wall clock"
+            )
         self._elapsed += seconds
 
     def step_utc(self, seconds: float) -> None:

@@ -1,9 +1,11 @@
-"""One connection of the faulting server: read a request, take its step, carry it out, again. Floor: acts.
+"""One connection of the faulting server: read a request, take its step, carry it out, again. Floor:
+acts.
 
-The order within a request is what makes its faults exact: the key is looked up before a step is taken,
-the side effect happens once the body is read, then the delay, then the key is settled and the ledger is
-up to date, and only then does the first byte (or the reset) go out. Whoever has seen the end of an
-attempt can therefore read the ledger, or repeat the request, without racing the server.
+The order within a request is what makes its faults exact: the key is looked up before a step is
+taken, the side effect happens once the body is read, then the delay, then the key is settled and
+the ledger is up to date, and only then does the first byte (or the reset) go out. Whoever has seen
+the end of an attempt can therefore read the ledger, or repeat the request, without racing the
+server.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _RESET_ON_CLOSE = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 class Connection:
     """A connected socket and the thread-confined story of the requests on it.
 
-    ``serve`` runs in the connection's own thread; ``interrupt`` and ``close`` may be called from any.
+    ``serve`` runs in the connection's own thread; ``interrupt`` and ``close`` may be called from
+    any.
     """
 
     def __init__(
@@ -60,11 +63,14 @@ class Connection:
         self._stopping = stopping
 
     def serve(self) -> None:
-        """Answer requests until the peer leaves, a step closes the connection or the server stops."""
+        """Answer requests until the peer leaves, a step closes the connection or the server
+        stops.
+        """
         try:
             if self._turned_away:
-                # Resetting at once would be a race: the same script would fail the peer's connect() on
-                # one run and its first read on the next. Its first byte shows that connect() is over.
+                # Resetting at once would be a race: the same script would fail the peer's connect()
+                # on one run and its first read on the next. Its first byte shows that connect() is
+                # over.
                 self._sock.recv(1, socket.MSG_PEEK)
                 self.reset()
                 return
@@ -111,7 +117,10 @@ class Connection:
             path=head.path,
             query=head.query,
             headers=head.headers,
-            key=next((value for name, value in head.headers if name.lower() == "idempotency-key"), "") or None,
+            key=next(
+                (value for name, value in head.headers if name.lower() == "idempotency-key"), ""
+            )
+            or None,
             connection=self._number,
             nth=self._requests,
             started_at=started_at,
@@ -135,7 +144,9 @@ class Connection:
             else:
                 self._read_body(head, arrival)
                 if claim == "in flight":
-                    step = refusal(409, "the first request with this Idempotency-Key is still in flight")
+                    step = refusal(
+                        409, "the first request with this Idempotency-Key is still in flight"
+                    )
                 elif claim.sha256 not in (None, arrival.sha256):
                     step = refusal(422, "this Idempotency-Key came with another body before")
                 else:
@@ -232,7 +243,9 @@ class Connection:
                 return keep
 
     def _linger(self) -> None:
-        """Close our side and read on for a while: closing on unread bytes resets, and loses the answer."""
+        """Close our side and read on for a while: closing on unread bytes resets, and loses the
+        answer.
+        """
         socket.socket.shutdown(self._sock, socket.SHUT_WR)
         until = time.monotonic() + LINGER
         while (left := until - time.monotonic()) > 0:
@@ -249,7 +262,9 @@ class Connection:
 
 
 def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]:
-    """Return the answer as blocks, each with the pause before it; blocks without a pause are joined."""
+    """Return the answer as blocks, each with the pause before it; blocks without a pause are
+    joined.
+    """
     has_body = method != "HEAD" and step.status not in (204, 304)
     given = {name.lower() for name, _ in step.headers}
     headers = list(step.headers)
@@ -258,7 +273,11 @@ def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]
     if "content-type" not in given:
         headers.append(("Content-Type", "text/plain"))
     if step.status != 204:
-        framing = ("Transfer-Encoding", "chunked") if step.chunked else ("Content-Length", str(len(step.content)))
+        framing = (
+            ("Transfer-Encoding", "chunked")
+            if step.chunked
+            else ("Content-Length", str(len(step.content)))
+        )
         headers.append(framing)
     if not keep:
         headers.append(("Connection", "close"))
@@ -273,7 +292,11 @@ def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]
     if has_body:
         cut = step.name in ("cut", "reset-body")
         content = step.content[: step.at] if cut else step.content
-        size = max(1, -(-len(content) // BODY_PIECES)) if step.drip or step.chunked else len(content) or 1
+        size = (
+            max(1, -(-len(content) // BODY_PIECES))
+            if step.drip or step.chunked
+            else len(content) or 1
+        )
         pieces = [content[at : at + size] for at in range(0, len(content), size)]
         if step.chunked:
             pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]

@@ -16,7 +16,9 @@ __all__ = ["RecordedEvents", "record"]
 
 
 class RecordedEvents(Listening):
-    """Events in the order told. A ``with`` block (this context's calls, any client), or an ``on_event`` callable."""
+    """Events in the order told. A ``with`` block (this context's calls, any client), or an
+    ``on_event`` callable.
+    """
 
     __slots__ = ("_kept",)
 
@@ -91,7 +93,7 @@ class RecordedEvents(Listening):
 def record() -> RecordedEvents:
     """Return something that keeps events.
 
-    ``with record() as events:`` keeps those of every call made in this context; ``on_event=[events]``
-    keeps those of one transport, from any thread.
+    ``with record() as events:`` keeps those of every call made in this context;
+    ``on_event=[events]`` keeps those of one transport, from any thread.
     """
     return RecordedEvents()

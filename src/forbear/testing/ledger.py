@@ -1,8 +1,9 @@
-"""The ledger of the faulting server: what arrived, what was executed, and the store of idempotency keys. Floor: acts.
+"""The ledger of the faulting server: what arrived, what was executed, and the store of idempotency
+keys. Floor: acts.
 
 Knows nothing of sockets. The store follows draft-ietf-httpapi-idempotency-key-header-07 §2.6: a
-repeat of a completed request gets the first answer again, of one still in flight 409, and a key that
-comes back with another body 422.
+repeat of a completed request gets the first answer again, of one still in flight 409, and a key
+that comes back with another body 422.
 """
 
 from __future__ import annotations

@@ -20,17 +20,19 @@ SLACK = 1e-9  # relative; of sums of binary fractions
 def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -> None:
     """Fail unless each wait of the policy's ``backoff``, whatever is drawn, lies within its bounds.
 
-    ``assert_schedule(policy, [(0, 0.5), (0, 1)])``: two retries, at most half a second and a second after the
-    attempt before. A decorrelated wait depends on the one before, so that every length of that is tried.
-    For the schedule after throttling pass ``policy.replace(backoff=policy.throttle_backoff)``; hints of servers
-    and deadlines are no part of it.
+    ``assert_schedule(policy, [(0, 0.5), (0, 1)])``: two retries, at most half a second and a second
+    after the attempt before. A decorrelated wait depends on the one before, so that every length of
+    that is tried. For the schedule after throttling pass
+    ``policy.replace(backoff=policy.throttle_backoff)``; hints of servers and deadlines are no part
+    of it.
 
     Args:
         policy: Whose schedule it is.
         waits: For each retry the least and the longest wait in seconds; wider than need be is fine.
 
     Raises:
-        AssertionError: A wait can be shorter or longer, or there are more or fewer retries; the message shows all.
+        AssertionError: A wait can be shorter or longer, or there are more or fewer retries; the
+            message shows all.
         TypeError: ``policy`` is no RetryPolicy, or ``waits`` are no pairs of numbers.
         ValueError: Of a pair the first is more than the second.
     """
@@ -42,7 +44,9 @@ def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -
     holds = len(found) == len(bounds)
     for number in range(max(len(found), len(bounds))):
         is_made = number < len(found)
-        line = f"  retry {number + 1}: " + (f"waits {shown(found[number])}" if is_made else "is not made")
+        line = f"  retry {number + 1}: " + (
+            f"waits {shown(found[number])}" if is_made else "is not made"
+        )
         if number >= len(bounds):
             line += ", not expected"
         elif not is_made or not is_within(found[number], bounds[number]):
@@ -60,7 +64,9 @@ def checked(number: int, pair: tuple[float, float]) -> tuple[float, float]:
         if least <= longest:
             return least, longest
     except (TypeError, ValueError):
-        raise TypeError(f"wait {number} must be a pair of seconds such as (0, 0.5), got {pair!r}") from None
+        raise TypeError(
+            f"wait {number} must be a pair of seconds such as (0, 0.5), got {pair!r}"
+        ) from None
     raise ValueError(f"wait {number} must be (least, longest), got {pair!r}")
 
 

@@ -1,4 +1,5 @@
-"""ScriptedTransport and ScriptedAdapter: what sends below forbear, answering by a list. Floor: acts.
+"""ScriptedTransport and ScriptedAdapter: what sends below forbear, answering by a list. Floor:
+acts.
 
 It builds responses and exceptions of whichever library the request belongs to, so one script serves
 both, sync and async. No socket, no sleep.
@@ -40,7 +41,9 @@ class Script:
             raise ValueError("a script needs at least one step, such as 200")
         for step in self._steps:
             if isinstance(step, str) and step not in self.errors:
-                raise ValueError(f"unknown step {step!r}; errors are {', '.join(sorted(self.errors))}")
+                raise ValueError(
+                    f"unknown step {step!r}; errors are {', '.join(sorted(self.errors))}"
+                )
         self.requests: list[Any] = []
         self.bodies: list[bytes] = []
         self.closed = False
@@ -68,8 +71,9 @@ class ScriptedTransport(Script):
     """Answers each request with the next step; the last step repeats.
 
     A step is a status; ``(status, headers)`` or ``(status, headers, body)``; the name of an error
-    (connect_error, connect_timeout, read_timeout, read_error, write_timeout, write_error, pool_timeout,
-    proxy_error, disconnect); an exception to raise; or a function of the request that returns a step.
+    (connect_error, connect_timeout, read_timeout, read_error, write_timeout, write_error,
+    pool_timeout, proxy_error, disconnect); an exception to raise; or a function of the request that
+    returns a step.
 
     Args:
         steps: The answers, in order.
@@ -204,6 +208,10 @@ def requests_error(step: str, request: Any) -> Exception:
         return exceptions.EmptyPoolError(pool, said)
     if step == "proxy_error":
         refused = exceptions.ProxyError(said, exceptions.NewConnectionError(pool, said))
-        return requests.exceptions.ProxyError(exceptions.MaxRetryError(pool, "", refused), request=request)
+        return requests.exceptions.ProxyError(
+            exceptions.MaxRetryError(pool, "", refused), request=request
+        )
     cause = TimeoutError(said) if step == "write_timeout" else ConnectionResetError(104, said)
-    return requests.ConnectionError(exceptions.ProtocolError("Connection aborted.", cause), request=request)
+    return requests.ConnectionError(
+        exceptions.ProtocolError("Connection aborted.", cause), request=request
+    )

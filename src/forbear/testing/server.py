@@ -1,25 +1,29 @@
-"""A faulting HTTP/1.1 server on loopback: misbehaves by script, and keeps a ledger of what arrived. Floor: acts.
+"""A faulting HTTP/1.1 server on loopback: misbehaves by script, and keeps a ledger of what arrived.
+Floor: acts.
 
     with FaultServer() as server:
         server.script("/orders", "503;retry-after=1", "reset", 200)
         httpx.post(server.url + "/orders", json=order)
         assert server.executed("/orders") == 1
 
-Every request consumes one step of its path; the last step repeats for ever. The same without a call,
-for other programs: ``/s/ID/STEP,STEP,…``, for example ``/s/a1/503,reset,200``, where ID (any text
-without a slash) keeps the position and is what the ledger goes by: ``server.requests("/s/a1")``. An ID
-keeps the steps it came with first. Other paths are answered 404.
+Every request consumes one step of its path; the last step repeats for ever. The same without a
+call, for other programs: ``/s/ID/STEP,STEP,…``, for example ``/s/a1/503,reset,200``, where ID (any
+text without a slash) keeps the position and is what the ledger goes by:
+``server.requests("/s/a1")``. An ID keeps the steps it came with first. Other paths are answered
+404.
 
 A step is a status or ``name[:arg][;modifier=value]…``. Values are percent-decoded: write a literal
-``;`` as %3B, ``%`` as %25 and, in a URL, ``,`` as %2C. An unknown word is a ValueError (in a URL a 400
-that says what is wrong), so that a typo does not pass for a fault.
+``;`` as %3B, ``%`` as %25 and, in a URL, ``,`` as %2C. An unknown word is a ValueError (in a URL a
+400 that says what is wrong), so that a typo does not pass for a fault.
 
 Steps
     ``NNN``              answer with that status, 200 to 599
     ``reset``            read the whole request, execute it, then RST: not one byte of an answer
     ``close``            the same with a FIN
-    ``reset-before``     RST the next connection at its first byte, unread and not in the ledger, whatever
-                         it would have asked for; on an open connection, and in a URL, as ``reset-head``
+    ``reset-before``     RST the next connection at its first byte, unread and not in the ledger,
+    whatever
+                         it would have asked for; on an open connection, and in a URL, as
+                         ``reset-head``
     ``reset-head``       RST once the head is read; the body stays unread
     ``hang``             read the request and never answer
     ``garbage``          answer with a status line that is not HTTP, then FIN
@@ -36,7 +40,8 @@ Modifiers of whatever answers (``NNN``, ``cut``, ``reset-body``, ``stale``, ``ea
     ``body=N`` bytes of content               ``chunked=1`` chunked instead of a Content-Length
     ``head-delay=MS`` pause inside the head   ``drip=MS`` pause between 16 pieces of the body
     ``close=1`` Connection: close             ``delay=MS`` wait before answering
-    ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 for one that begins beyond the content;
+    ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 for one that begins
+    beyond the content;
                ``cut`` and ``reset-body`` then count the bytes of the part
     ``from=N`` content as from its Nth byte, for parts that a script makes itself
     ``executes=0``, ``executes=1`` override whether the request is executed
@@ -44,14 +49,14 @@ Modifiers of whatever answers (``NNN``, ``cut``, ``reset-body``, ``stale``, ``ea
 The steps that do not answer take ``delay=`` and ``executes=`` (``reset-head`` only ``delay=``,
 ``reset-before`` neither), ``drip`` also ``interval=MS`` between bytes (50).
 
-Execution is the side effect, and it happens as soon as the body is read, before any delay. A status of
-2xx executes (so do ``cut``, ``reset-body`` and ``stale`` when it answers), ``reset`` and ``close``
-execute; nothing else does.
+Execution is the side effect, and it happens as soon as the body is read, before any delay. A status
+of 2xx executes (so do ``cut``, ``reset-body`` and ``stale`` when it answers), ``reset`` and
+``close`` execute; nothing else does.
 
-A request with an Idempotency-Key is executed once per path and key. Once it was executed, a repeat gets
-the whole answer with ``Idempotent-Replayed: true`` (200 where the step had none, as in ``reset``), 409
-while the first is still in its delay, 422 with another body; these three consume no step. A request
-that was not executed leaves its key unused.
+A request with an Idempotency-Key is executed once per path and key. Once it was executed, a repeat
+gets the whole answer with ``Idempotent-Replayed: true`` (200 where the step had none, as in
+``reset``), 409 while the first is still in its delay, 422 with another body; these three consume no
+step. A request that was not executed leaves its key unused.
 
 With ``tls=`` the same faults happen under TLS; FIN then comes without a close_notify, and
 ``reset-before`` during the handshake.
@@ -117,7 +122,9 @@ class FaultServer:
     def url(self) -> str:
         """``http://127.0.0.1:PORT``, without a slash at the end."""
         if not self._port:
-            raise RuntimeError("the server has no port yet; call start() or use it in a with statement")
+            raise RuntimeError(
+                "the server has no port yet; call start() or use it in a with statement"
+            )
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._port}"
 
     @property
@@ -169,12 +176,15 @@ class FaultServer:
         self._acceptor.start()
 
     def stop(self) -> None:
-        """Close every socket and end every thread, within about a second. Stopping twice is allowed."""
+        """Close every socket and end every thread, within about a second. Stopping twice is
+        allowed.
+        """
         if self._listener is None or self._acceptor is None:
             return
         self._stopping.set()
         with contextlib.suppress(OSError):
-            # A blocked accept() is not woken by closing its socket everywhere; by a connection it is.
+            # A blocked accept() is not woken by closing its socket everywhere; by a connection it
+            # is.
             socket.create_connection(("127.0.0.1", self._port), timeout=STOP_WITHIN).close()
         self._acceptor.join(STOP_WITHIN)
         self._listener.close()
@@ -220,7 +230,10 @@ class FaultServer:
             stopping=stopping,
         )
         thread = threading.Thread(
-            target=self._serve, args=(connection,), name=f"fault-server-{self._connections}", daemon=True
+            target=self._serve,
+            args=(connection,),
+            name=f"fault-server-{self._connections}",
+            daemon=True,
         )
         with self._lock:
             self._open[connection] = thread

@@ -1,9 +1,10 @@
-"""Steps: what the faulting server does with one request, parsed from ``name[:arg][;modifier=value]…``. Floor: acts.
+"""Steps: what the faulting server does with one request, parsed from
+``name[:arg][;modifier=value]…``. Floor: acts.
 
-The steps and modifiers are explained in server.py; here is what each accepts. Nothing is guessed: an
-unknown word, a modifier that would have no effect on its step and a value out of range are ValueErrors,
-because a mistyped fault that passes for a healthy answer makes the test that uses it worthless.
-Durations are milliseconds in the text and seconds in a ``Step``.
+The steps and modifiers are explained in server.py; here is what each accepts. Nothing is guessed:
+an unknown word, a modifier that would have no effect on its step and a value out of range are
+ValueErrors, because a mistyped fault that passes for a healthy answer makes the test that uses it
+worthless. Durations are milliseconds in the text and seconds in a ``Step``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,19 @@ DEFAULT_BODY_BYTES = 32
 DEFAULT_DRIP_INTERVAL = 0.05  # seconds; 20 bytes a second keep any read timeout from firing
 
 _ANSWER = frozenset(
-    {"retry-after", "header", "body", "from", "etag", "delay", "head-delay", "drip", "chunked", "close", "executes"}
+    {
+        "retry-after",
+        "header",
+        "body",
+        "from",
+        "etag",
+        "delay",
+        "head-delay",
+        "drip",
+        "chunked",
+        "close",
+        "executes",
+    }
 )
 _SILENT = frozenset({"delay", "executes"})
 _MODIFIERS: dict[StepName, frozenset[str]] = {
@@ -54,7 +67,11 @@ _MODIFIERS: dict[StepName, frozenset[str]] = {
     "reset-head": frozenset({"delay"}),  # the body is not read, so there is nothing to execute
     "reset-before": frozenset(),
 }
-_ARGUMENTS: dict[str, str] = {"cut": "cut:N", "reset-body": "reset-body:N", "early": "early:NNN:BYTES"}
+_ARGUMENTS: dict[str, str] = {
+    "cut": "cut:N",
+    "reset-body": "reset-body:N",
+    "early": "early:NNN:BYTES",
+}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110 §5.5
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -87,7 +104,9 @@ class Step:
     executes: bool = False
 
     def replayed(self) -> Step:
-        """Return the answer that the key of an executed request gets from then on: whole, and at once."""
+        """Return the answer that the key of an executed request gets from then on: whole, and at
+        once.
+        """
         return Step(
             status=self.status,
             headers=(*self.headers, ("Idempotent-Replayed", "true")),
@@ -130,7 +149,10 @@ def parse_step(step: int | str) -> Step:
         if "body" not in seen:
             parsed = replace(parsed, content=_content(2 * parsed.at + DEFAULT_BODY_BYTES))
         elif len(parsed.content) <= parsed.at:
-            _refuse(text, f"a body of {len(parsed.content)} bytes ends before byte {parsed.at}; raise body=")
+            _refuse(
+                text,
+                f"a body of {len(parsed.content)} bytes ends before byte {parsed.at}; raise body=",
+            )
     return replace(parsed, content=_content(len(parsed.content), start)) if start else parsed
 
 
@@ -139,7 +161,9 @@ def _parse_name(text: str, first: str) -> Step:
     if _NUMBER.fullmatch(name) and not arguments:
         return _with_status(text, Step(), name)
     if name == "status" or name not in _MODIFIERS:
-        known = ", ".join(["a status", *(_ARGUMENTS.get(n, n) for n in _MODIFIERS if n != "status")])
+        known = ", ".join(
+            ["a status", *(_ARGUMENTS.get(n, n) for n in _MODIFIERS if n != "status")]
+        )
         _refuse(text, f"unknown step {first!r}; known are {known}")
     step = Step(name=name, executes=name in ("reset", "close", "cut", "reset-body", "stale"))
     wanted = _ARGUMENTS.get(name, name)
@@ -213,7 +237,9 @@ def _refuse(text: str, why: str) -> NoReturn:
 
 
 def script_name(path: str) -> str:
-    """Return what positions, keys and the ledger go by: the path, or ``/s/ID`` of ``/s/ID/STEPS``."""
+    """Return what positions, keys and the ledger go by: the path, or ``/s/ID`` of
+    ``/s/ID/STEPS``.
+    """
     if path.startswith(URL_PREFIX):
         return URL_PREFIX + path.removeprefix(URL_PREFIX).partition("/")[0]
     return path
@@ -241,7 +267,9 @@ class Scripts:
             self._watch_door(path)
 
     def take_at_door(self) -> bool:
-        """Consume one ``reset-before`` if a scripted path is waiting to give it to the next connection."""
+        """Consume one ``reset-before`` if a scripted path is waiting to give it to the next
+        connection.
+        """
         with self._lock:
             if not self._at_the_door:
                 return False
@@ -249,13 +277,17 @@ class Scripts:
             return True
 
     def take(self, path: str, *, fresh: bool) -> Step:
-        """Consume the next step of ``path``; ``fresh`` says that the connection was not used before."""
+        """Consume the next step of ``path``; ``fresh`` says that the connection was not used
+        before.
+        """
         name = script_name(path)
         with self._lock:
             if path.startswith(URL_PREFIX) and (wrong := self._learn(name, path)) is not None:
                 return wrong
             if name not in self._rest:
-                return refusal(404, f"no steps for {path}; call script() or ask for {URL_PREFIX}ID/STEPS")
+                return refusal(
+                    404, f"no steps for {path}; call script() or ask for {URL_PREFIX}ID/STEPS"
+                )
             step = self._rest[name][0]
             if step.name != "stale":
                 self._advance(name)

@@ -1,7 +1,8 @@
-"""Reading HTTP/1.1 requests from a raw socket: heads, and bodies with a length or in chunks. Floor: acts.
+"""Reading HTTP/1.1 requests from a raw socket: heads, and bodies with a length or in chunks. Floor:
+acts.
 
-Only reads. Lenient where a client library may differ, strict about framing (RFC 9112 §6): a body whose
-end is in doubt would make the ledger's digest worthless.
+Only reads. Lenient where a client library may differ, strict about framing (RFC 9112 §6): a body
+whose end is in doubt would make the ledger's digest worthless.
 """
 
 from __future__ import annotations

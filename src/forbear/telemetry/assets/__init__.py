@@ -1,4 +1,5 @@
-"""Assets: what ships for those who look at the metrics: a Grafana dashboard, recording rules, alerts. Floor: acts.
+"""Assets: what ships for those who look at the metrics: a Grafana dashboard, recording rules,
+alerts. Floor: acts.
 
 The files lie in this package, and name the metrics of the table in ``forbear.telemetry`` only.
 """
