@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 if find_spec("forbear") is None:  # a checkout that was not installed
     sys.path.insert(0, str(HERE.parent / "src"))
 
-from forbear.simulation import (  # noqa: E402 - which had to be found first
+from forbear.tools.simulation import (  # noqa: E402 - which had to be found first
     CONTENDERS,
     SCENARIOS,
     Contender,
@@ -210,7 +210,7 @@ def draw_pictures(options: argparse.Namespace) -> None:
     if find_spec("matplotlib") is None:
         print("no pictures: matplotlib is not installed", file=sys.stderr)
         return
-    from forbear.simulation.plot import draw
+    from forbear.tools.simulation.plot import draw
 
     for name, shown in PICTURES.items():
         print(f"{name}.png …", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from forbear.clock import SYSTEM_CLOCK, Clock, Sleeper
+from forbear.sending.clock import SYSTEM_CLOCK, Clock, Sleeper
 from forbear.testing import FakeClock
 
 LONG = 60.0  # seconds of real time that no test waits for

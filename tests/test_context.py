@@ -21,8 +21,8 @@ import forbear
 import forbear.httpx
 import forbear.httpx2
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.clock import SYSTEM_CLOCK
-from forbear.context import CURRENT
+from forbear.sending.clock import SYSTEM_CLOCK
+from forbear.sending.context import CURRENT
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 URL = "http://api.example/"

@@ -24,8 +24,8 @@ HEIGHTS = {
     "forbear.core": 1,
     "forbear.shared": 2,
     "forbear.drive": 3,
-    "forbear.clock": 3,
-    "forbear.context": 3,
+    "forbear.sending.clock": 3,
+    "forbear.sending.context": 3,
     "forbear.idempotency": 3,
     "forbear.telemetry": 3,
     "forbear._rehearsal": 3,
@@ -39,9 +39,9 @@ HEIGHTS = {
     "forbear.asgi": 6,
     "forbear.wsgi": 6,
     "forbear.testing": 7,
-    "forbear.simulation": 7,
+    "forbear.tools.simulation": 7,
     "forbear.pytest_plugin": 8,
-    "forbear.cli": 8,
+    "forbear.tools.cli": 8,
     "forbear.__main__": 9,
     "forbear": 10,
 }
@@ -50,26 +50,26 @@ FLOORS = {"forbear.core": "decides", "forbear.shared": "remembers"}  # all else 
 # A module that imports a third-party package is named after it. These are not, and say why here:
 ELSEWHERE = {
     # One asynchronous sleep for asyncio and trio; httpx needs anyio anyway.
-    "forbear.clock": {"anyio"},
+    "forbear.sending.clock": {"anyio"},
     # What makes it a plugin of pytest; loaded by pytest only.
     "forbear.pytest_plugin": {"pytest"},
     "forbear.testing.clock": {"anyio"},
     # A renewal in a thread, for both event loops, cut at the deadline.
     "forbear.drive": {"anyio"},
     # The cut behind a deadline, which only anyio's cancel scope can make on both event loops.
-    "forbear._httpx_family": {"anyio"},
+    "forbear.adapters": {"anyio"},
     # requests is a face of urllib3, and hands its classes through.
     "forbear.requests": {"urllib3"},
     # It builds what requests and urllib3 would raise and answer.
     "forbear.testing.scripted": {"requests", "urllib3"},
     # Pictures, and nothing else of the simulation, need it; the file is named after what it does.
-    "forbear.simulation.plot": {"matplotlib"},
+    "forbear.tools.simulation.plot": {"matplotlib"},
     # The listeners that count and trace are named as their users call what they are for.
     "forbear.telemetry.prometheus": {"prometheus_client"},
     "forbear.telemetry.otel": {"opentelemetry"},
     # Tables on a terminal; the file is named after what all commands print through.
-    "forbear.cli.page": {"rich"},
-    "forbear.cli.progress": {"rich"},
+    "forbear.tools.cli.page": {"rich"},
+    "forbear.tools.cli.progress": {"rich"},
     # contact= is checked by email-validator, an extra of its own.
     "forbear._retrying": {"email_validator"},
 }
@@ -82,7 +82,7 @@ IMPURE = {
 }  # fmt: skip
 ALLOWED = {
     # A plain lock without the cost of importing threading, and its renewal after a fork.
-    "forbear.shared._locks": {"_thread", "os"},
+    "forbear.shared.locks": {"_thread", "os"},
     # The default of ``random=`` for who builds a strategy by hand; everything else is passed in.
     "forbear.shared.aws": {"random"},
     "forbear.shared.standard": {"random"},
@@ -178,12 +178,12 @@ def test_the_walk_sees_imports() -> None:
     assert {"core.call", "core.policy", "shared.budget", "drive", "httpx", "httpx2"} <= {
         name.partition(".")[2] for name in MODULES
     }
-    assert "forbear.core.hints" in IMPORTS["forbear.core.call"]
+    assert "forbear.core.headers.hints" in IMPORTS["forbear.core.call"]
     assert "forbear.errors" in IMPORTS["forbear.httpx"]  # from . import errors
-    assert "forbear._httpx_family.transports" in IMPORTS["forbear.httpx"]
-    assert "forbear.core.presets" in IMPORTS["forbear.core.policy"]  # inside a function
+    assert "forbear.adapters.httpx_transport" in IMPORTS["forbear.httpx"]
+    assert "forbear.policy_tools.presets" in IMPORTS["forbear.core.policy"]  # inside a function
     assert "forbear.core.policy" not in IMPORTS["forbear.core.call"]  # for type checkers only
-    assert "anyio" in IMPORTS["forbear.clock"]
+    assert "anyio" in IMPORTS["forbear.sending.clock"]
 
 
 def test_every_module_has_its_place() -> None:
@@ -283,7 +283,7 @@ def test_a_module_that_plugs_into_a_package_is_named_after_it(name: str) -> None
 )
 def test_only_the_clock_reads_time_and_sleeps(name: str) -> None:
     """Everything that acts is given a clock, so that a FakeClock makes all of it instant."""
-    if name == "forbear.clock":
+    if name == "forbear.sending.clock":
         return
     assert "time" not in outside(name)
     asked = [

@@ -27,13 +27,13 @@ import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
 from forbear import RetryBudget, RetryPolicy
-from forbear.cli import main as command
-from forbear.cli.callers import HttpxCaller
-from forbear.cli.demo import run
-from forbear.cli.scenes import SCENES
 from forbear.redis import RedisBudget
 from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport
+from forbear.tools.cli import main as command
+from forbear.tools.cli.callers import HttpxCaller
+from forbear.tools.cli.demo import run
+from forbear.tools.cli.scenes import SCENES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .context import deadline as deadline
-    from .context import override as override
     from .core.backoff import Backoff as Backoff
     from .core.backoff import Exponential as Exponential
     from .core.backoff import Fixed as Fixed
-    from .core.hints import read_hint as read_hint
+    from .core.headers.hints import read_hint as read_hint
     from .core.key_options import IdempotencyKeys as IdempotencyKeys
     from .core.outcome import Failure as Failure
     from .core.outcome import FailureKind as FailureKind
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from .errors import DeadlineExceeded as DeadlineExceeded
     from .errors import ForbearError as ForbearError
     from .errors import RetryRefused as RetryRefused
+    from .sending.context import deadline as deadline
+    from .sending.context import override as override
     from .shared.aws import AwsStandard as AwsStandard
     from .shared.aws import TokenBucket as TokenBucket
     from .shared.breaker import CircuitBreaker as CircuitBreaker
@@ -68,9 +68,9 @@ _PLACES = {
     "RetryToken": "core.strategy",
     "StandardStrategy": "shared.standard",
     "TokenBucket": "shared.aws",
-    "deadline": "context",
-    "override": "context",
-    "read_hint": "core.hints",
+    "deadline": "sending.context",
+    "override": "sending.context",
+    "read_hint": "core.headers.hints",
     "record_of": "core.record",
 }
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import sys
 from math import inf
 
-from ._added import ATTEMPT, STOPPING, TOLD, has_header, left_line, new_key, wants_key
 from ._rehearsal import ON, in_force
 from ._retrying import OFF
-from .context import CURRENT
 from .core.call import Call
-from .core.nesting import ends_outer_loops, outer_loop
+from .core.headers.nesting import ends_outer_loops, outer_loop
+from .core.headers.ranges import Part
 from .core.outcome import Failure, FailureKind, Phase
 from .core.record import RECORD, record_from
-from .core.resume import Part
 from .core.trail import Trail
 from .core.verdict import GiveUp, Reason, Renew, RetryAfter
 from .errors import RetryRefused
+from .sending.added import ATTEMPT, STOPPING, TOLD, has_header, left_line, new_key, wants_key
+from .sending.context import CURRENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._retrying import Retrying
-    from .context import Scope
     from .core.events import Event
-    from .core.outcome import RequestFacts
+    from .core.headers.ranges import Download
     from .core.policy import RetryPolicy
-    from .core.resume import Download
+    from .core.request import Request
     from .core.verdict import Verdict
+    from .sending.context import Scope
 
 __all__ = ["CallExchange", "CutOff", "Interrupted", "bare", "is_nested"]
 
@@ -75,7 +75,7 @@ class CallExchange:
     progressed = False
     broke_at = 0  # where in the trail this is noted
 
-    def __init__(self, transport: Retrying, facts: RequestFacts, started_at: float) -> None:
+    def __init__(self, transport: Retrying, facts: Request, started_at: float) -> None:
         self.scope: Scope | None = CURRENT.get()
         terms = in_force() if ON else None
         played: Any = transport

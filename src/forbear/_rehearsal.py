@@ -15,7 +15,7 @@ from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from .clock import SKIPPED, SKIPPING, SYSTEM_CLOCK, Clock
+from .sending.clock import SKIPPED, SKIPPING, SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

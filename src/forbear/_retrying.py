@@ -8,9 +8,9 @@ start-up path, and not with the first failure, which may be that no file can be 
 
 from __future__ import annotations
 
-from .clock import SYSTEM_CLOCK, Sleeper
-from .core._checks import a_switch, shown
+from .core.checks import a_switch, shown
 from .core.policy import RetryPolicy
+from .sending.clock import SYSTEM_CLOCK, Sleeper
 from .shared.budget import RetryBudget
 
 TYPE_CHECKING = False
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal, TypedDict
 
-    from .clock import Clock
-    from .context import Scope
     from .core.events import Event
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
     from .core.strategy import Budget, RetryStrategy
+    from .sending.clock import Clock
+    from .sending.context import Scope
+    from .sending.tell import Notices
     from .shared.breaker import CircuitBreaker
     from .shared.origins import Origins
-    from .telemetry.notices import Notices
 
     class Options(TypedDict, total=False):
         """The options that every transport and adapter takes; described at ``RetryTransport``."""
@@ -102,11 +102,11 @@ class Retrying:
         random: Callable[[], float] | None,
     ) -> None:
         """Check the options and take them."""
+        from .sending.tell import Notices
         from .shared.breaker import CircuitBreaker
         from .shared.gauges import never_quiet
         from .shared.standard import StandardStrategy
-        from .telemetry.notices import Notices
-        from .telemetry.vitals import Vitals
+        from .telemetry.gauges import Vitals
 
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ._rehearsal import Terms
-    from .clock import Clock, Sleeper
-    from .context import Scope
     from .core.policy import RetryPolicy
     from .core.strategy import RetryStrategy
+    from .sending.clock import Clock, Sleeper
+    from .sending.context import Scope
 
 __all__ = ["Understudy", "strategy_for"]
 

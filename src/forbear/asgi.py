@@ -9,14 +9,14 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ._incoming import MARGIN, STOP, RetryContext
-from .context import Answering
+from .sending.context import Answering
+from .sending.incoming import MARGIN, STOP, RetryContext
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
-    from .clock import Clock
-    from .context import Incoming
+    from .sending.clock import Clock
+    from .sending.context import Incoming
 
     # The names of ASGI 3.0.
     Scope = MutableMapping[str, Any]

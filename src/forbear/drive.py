@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .core.verdict import Renew, RetryAfter
 
 if TYPE_CHECKING:
-    from .clock import Sleeper
     from .core.call import Call
     from .core.verdict import Verdict
+    from .sending.clock import Sleeper
 
 __all__ = ["AsyncExchange", "Exchange", "adrive", "drive"]
 

@@ -14,7 +14,7 @@ except ImportError:
     raise ImportError("forbear.httpx2 needs httpx2: pip install 'forbear[httpx2]'") from None
 
 from . import errors
-from ._httpx_family import transports
+from .adapters import httpx_transport as transports
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -135,7 +135,7 @@ def wrap(
         ValueError: It is wrapped already.
         TypeError: It is not a client of httpx2; for an SDK object the message says what to pass.
     """
-    from ._httpx_family.wrapping import wrap_client
+    from .adapters.httpx_wrap import wrap_client
 
     wrap_client(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
     return client
@@ -148,7 +148,7 @@ def unwrap(client: AnyClient) -> AnyClient:
         ValueError: It is not wrapped.
         TypeError: It is not a client of httpx2.
     """
-    from ._httpx_family.wrapping import unwrap_client
+    from .adapters.httpx_wrap import unwrap_client
 
     unwrap_client(LIBRARY, client)
     return client

@@ -10,7 +10,7 @@ The rules are those of core/keys.py, which this module opens to users and to whi
 
 from __future__ import annotations
 
-from .core.keys import check_profile, parse, serialize
+from .core.headers.keys import check_profile, parse, serialize
 
 __all__ = ["generate", "parse", "serialize"]
 

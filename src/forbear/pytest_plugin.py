@@ -29,7 +29,7 @@ def forbear_clock() -> Iterator[FakeClock]:
     `forbear_clock.sleeps == [0.25, 0.5]` can be written; `forbear_clock.advance(30)` lets time
     pass, for example until a breaker lets a probe through.
     """
-    from .clock import SYSTEM_CLOCK
+    from .sending.clock import SYSTEM_CLOCK
     from .testing.clock import FakeClock
     from .testing.rehearsing import Rehearsing
 

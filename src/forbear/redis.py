@@ -19,8 +19,8 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .clock import SYSTEM_CLOCK
-from .core._checks import a_choice, a_duration, a_number, shown
+from .core.checks import a_choice, a_duration, a_number, shown
+from .sending.clock import SYSTEM_CLOCK
 from .shared.budget import RetryBudget
 from .shared.lease import LeasedBudget, Report
 

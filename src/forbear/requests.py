@@ -16,17 +16,17 @@ from urllib3.util import Retry, Timeout
 
 from . import errors
 from ._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
-from ._urllib3_family.bodies import ConsumedBody, is_plain
-from ._urllib3_family.errors import classify
-from ._urllib3_family.exchange import Exchange, Facts
-from ._urllib3_family.queueing import SECONDS_LEFT, bound_queues
-from ._urllib3_family.reading import stream_freely, stream_within
-from ._urllib3_family.redaction import redact_queries, redacted
-from ._urllib3_family.splicing import is_promising, splice
-from .context import CURRENT
-from .core._checks import shown
+from .adapters.urllib3_bodies import ConsumedBody, is_plain
+from .adapters.urllib3_errors import classify
+from .adapters.urllib3_exchange import Exchange, Facts
+from .adapters.urllib3_queueing import SECONDS_LEFT, bound_queues
+from .adapters.urllib3_reading import stream_freely, stream_within
+from .adapters.urllib3_redaction import redact_queries, redacted
+from .adapters.urllib3_resume import is_promising, splice
+from .core.checks import shown
 from .core.record import RECORD
 from .drive import drive
+from .sending.context import CURRENT
 from .shared.budget import RetryBudget
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from typing import Literal, Unpack
 
     from ._retrying import Options
-    from .clock import Clock
     from .core.events import Event
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .core.strategy import Budget, RetryStrategy
     from .core.trail import Trail
     from .core.verdict import Reason, Verdict
+    from .sending.clock import Clock
     from .shared.breaker import CircuitBreaker
     from .shared.origins import Origins
 

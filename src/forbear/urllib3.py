@@ -21,17 +21,17 @@ from urllib3.util import Timeout, parse_url
 
 from . import errors
 from ._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
-from ._urllib3_family.bodies import ConsumedBody, is_plain, position_of
-from ._urllib3_family.bridge import Retry
-from ._urllib3_family.carried import DEFAULT_PORTS, PoolFacts, origin_of
-from ._urllib3_family.errors import classify
-from ._urllib3_family.exchange import Exchange
-from ._urllib3_family.reading import stream_freely, stream_within
-from ._urllib3_family.redaction import redact_queries, redacted
-from ._urllib3_family.splicing import is_promising, splice
-from .context import CURRENT
+from .adapters.urllib3_bodies import ConsumedBody, is_plain, position_of
+from .adapters.urllib3_carried import DEFAULT_PORTS, PoolFacts, origin_of
+from .adapters.urllib3_errors import classify
+from .adapters.urllib3_exchange import Exchange
+from .adapters.urllib3_reading import stream_freely, stream_within
+from .adapters.urllib3_redaction import redact_queries, redacted
+from .adapters.urllib3_resume import is_promising, splice
+from .adapters.urllib3_retry import Retry
 from .core.record import RECORD
 from .drive import drive
+from .sending.context import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
     from urllib3.response import BaseHTTPResponse
 
-    from ._urllib3_family.timeouts import Timeouts
-    from .clock import Clock
+    from .adapters.urllib3_timeouts import Timeouts
     from .core.events import Event
     from .core.key_options import IdempotencyKeys
     from .core.outcome import Failure
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from .core.strategy import Budget, RetryStrategy
     from .core.trail import Trail
     from .core.verdict import Reason, Verdict
+    from .sending.clock import Clock
     from .shared.breaker import CircuitBreaker
     from .shared.origins import Origins
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._incoming import MARGIN, STOP, RetryContext
-from .context import CURRENT, Answering
-from .core.deadline import TIMEOUTS
-from .core.nesting import COUNTERS
+from .core.headers.nesting import COUNTERS
+from .core.headers.timeouts import TIMEOUTS
+from .sending.context import CURRENT, Answering
+from .sending.incoming import MARGIN, STOP, RetryContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from .clock import Clock
-    from .context import Incoming, Scope
+    from .sending.clock import Clock
+    from .sending.context import Incoming, Scope
 
 __all__ = ["RetryContextMiddleware"]
 

@@ -13,7 +13,7 @@ import trustme
 
 import forbear
 from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy
-from forbear._httpx_family import prefetching
+from forbear.adapters import prefetching
 from forbear.testing import FaultServer
 from forbear.testing.steps import parse_step
 

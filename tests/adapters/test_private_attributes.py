@@ -16,8 +16,7 @@ import pytest
 import urllib3
 
 from forbear import FailureKind, Phase, RetryPolicy
-from forbear._httpx_family import bodies, errors, pools, prefetching, wrapping
-from forbear._urllib3_family import splicing
+from forbear.adapters import bodies, errors, pools, prefetching, splicing, wrapping
 from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")

@@ -30,9 +30,10 @@ import urllib3.exceptions as u3
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from forbear import CircuitOpenError, FailureKind, Phase, Reason, RetryPolicy, StandardStrategy
-from forbear._urllib3_family.errors import classify
+from forbear.adapters.urllib3_errors import classify
 from forbear.core.call import Call
-from forbear.core.outcome import RETRYABLE_KINDS, RequestFacts
+from forbear.core.outcome import RETRYABLE_KINDS
+from forbear.core.request import Request
 from forbear.core.verdict import GiveUp, RetryAfter
 from forbear.testing import FaultServer
 
@@ -158,7 +159,7 @@ def test_corpus(case, link):
     headers = [tuple(line) for line in case["headers"]]
     call = Call(
         policy,
-        RequestFacts(case["method"], "http://origin.example:80", headers),
+        Request(case["method"], "http://origin.example:80", headers),
         StandardStrategy(policy),
         now=0,
     )
@@ -547,7 +548,7 @@ def test_the_callers_own_error_is_not_taken_for_the_cause():
         except ssl.SSLError:
             raise rq.ConnectionError(
                 u3.ProtocolError("Connection aborted.", ConnectionResetError())
-            )  # noqa: B904
+            )
     assert isinstance(caught.value.__context__, ssl.SSLCertVerificationError)
     assert meaning(caught.value) == (K.RESET, SENT)
 

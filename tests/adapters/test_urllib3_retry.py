@@ -47,7 +47,7 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear._urllib3_family.draining import discard
+from forbear.adapters.urllib3_sockets import discard
 from forbear.core.strategy import RetryToken
 from forbear.errors import RetryRefused
 from forbear.testing import FakeClock, FaultServer

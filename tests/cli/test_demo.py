@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from forbear.cli import main
-from forbear.cli.callers import HttpxCaller, Order, installed
-from forbear.cli.demo import run
-from forbear.cli.scenes import SCENES, SECRET, Scene, Seen
+from forbear.tools.cli import main
+from forbear.tools.cli.callers import HttpxCaller, Order, installed
+from forbear.tools.cli.demo import run
+from forbear.tools.cli.scenes import SCENES, SECRET, Scene, Seen
 
 CALLERS = ("httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "requests", "urllib3")
 # What each library raises for a connection that is reset after the request was read.

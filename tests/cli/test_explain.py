@@ -15,9 +15,9 @@ import pytest
 
 import forbear
 from forbear import Exponential, FailureKind, Fixed, RetryPolicy
-from forbear.cli import main
-from forbear.cli.explain import EXAMPLES
-from forbear.cli.settings import code_of
+from forbear.tools.cli import main
+from forbear.tools.cli.explain import EXAMPLES
+from forbear.tools.cli.settings import code_of
 
 SOURCE = Path(forbear.__file__).parent.parent
 
@@ -353,7 +353,7 @@ def test_a_picture_is_drawn(capsys, tmp_path):
 
 def test_without_matplotlib_it_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name in ("forbear.simulation.plot", "forbear.simulation.fan"):
+    for name in ("forbear.tools.simulation.plot", "forbear.tools.simulation.fan"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     status, out, err = explain(capsys, "--plot", "waits.png")
     assert (status, out) == (2, "")
@@ -474,7 +474,7 @@ class Blocker:
         if name.partition(".")[0] in {"httpx", "httpx2", "requests", "urllib3", "rich", "matplotlib", "anyio"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocker())
-from forbear.cli import main
+from forbear.tools.cli import main
 sys.exit(main(sys.argv[1:]))
 """
     for arguments in (["explain", "--from-urllib3", "Retry(3)"], ["parse", "Retry-After: 5"]):

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.cli import main
-from forbear.cli.part import Part
 from forbear.testing import FaultServer
+from forbear.tools.cli import main
+from forbear.tools.cli.part import Part
 
 SIZE = 200_000
 WHOLE = (b"0123456789abcdef" * (SIZE // 16 + 1))[:SIZE]
@@ -365,7 +365,7 @@ def test_a_full_disk_is_said_in_a_line(server, file):
     """Also where what was buffered is what cannot be written."""
     server.script("/thing", "200;body=50")
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30, 30));" + (
-        "from forbear.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from forbear.tools.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     # -B: the limit holds for compiled modules too, and half of one is one that cannot be loaded.
     command = [sys.executable, "-B", "-c", limited, "get", f"{server.url}/thing", "-o", str(file)]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.cli import main
-from forbear.cli.page import legible
+from forbear.tools.cli import main
+from forbear.tools.cli.page import legible
 
 SOURCE = Path(forbear.__file__).parent.parent
 
@@ -24,7 +24,7 @@ SOURCE = Path(forbear.__file__).parent.parent
 INTERRUPTIBLE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from forbear.cli import main
+from forbear.tools.cli import main
 sys.exit(main())
 """
 

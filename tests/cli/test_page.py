@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from forbear.cli.page import BOLD, RED, Page, spoken
+from forbear.tools.cli.page import BOLD, RED, Page, spoken
 
 HEADS = ("header", "asks for", "result")
 ROWS = [

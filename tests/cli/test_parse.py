@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import forbear
 from forbear import Exponential, RetryPolicy, read_hint
-from forbear.cli import main
-from forbear.cli.findings import findings
-from forbear.cli.parse import EXAMPLES, decide, last_section
+from forbear.tools.cli import main
+from forbear.tools.cli.findings import findings
+from forbear.tools.cli.parse import EXAMPLES, decide, last_section
 
 SOURCE = Path(forbear.__file__).parent.parent
 CASES = json.loads(

@@ -5,7 +5,14 @@ import sys
 
 import pytest
 
-from forbear.cli.progress import Progress, RichProgress, TextProgress, amount, clock, progress_on
+from forbear.tools.cli.progress import (
+    Progress,
+    RichProgress,
+    TextProgress,
+    amount,
+    clock,
+    progress_on,
+)
 
 
 class Terminal(io.StringIO):

@@ -10,8 +10,8 @@ import pytest
 import urllib3
 
 from forbear import RetryPolicy
-from forbear.cli import retries
-from forbear.cli.retries import httpx_retries_retry, urllib3_retry
+from forbear.tools.cli import retries
+from forbear.tools.cli.retries import httpx_retries_retry, urllib3_retry
 
 NAMES = {
     "Retry": urllib3.Retry,

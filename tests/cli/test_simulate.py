@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from forbear.cli import main
-from forbear.cli.simulate import EXAMPLES, add_arguments, planned
-from forbear.simulation import CONTENDERS, SCENARIOS
+from forbear.tools.cli import main
+from forbear.tools.cli.simulate import EXAMPLES, add_arguments, planned
+from forbear.tools.simulation import CONTENDERS, SCENARIOS
 
 SMALL = ("--policies", "none,exponential")
 
@@ -229,7 +229,7 @@ def test_a_picture_is_drawn(capsys, tmp_path):
 
 def test_without_matplotlib_it_says_what_to_install_before_it_simulates(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "forbear.simulation.plot", raising=False)
+    monkeypatch.delitem(sys.modules, "forbear.tools.simulation.plot", raising=False)
     status, out, err = simulate(capsys, "--plot", "blip.png")
     assert (status, out) == (2, "")
     assert "pictures need matplotlib" in err

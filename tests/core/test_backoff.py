@@ -14,7 +14,8 @@ import pytest
 
 from forbear import Backoff, Exponential, Fixed, RetryPolicy
 from forbear.core.call import Call
-from forbear.core.outcome import Failure, FailureKind, Phase, RequestFacts
+from forbear.core.outcome import Failure, FailureKind, Phase
+from forbear.core.request import Request
 from forbear.shared.standard import StandardStrategy
 
 
@@ -159,7 +160,7 @@ def test_one_calls_long_wait_does_not_set_anothers() -> None:
     strategy = StandardStrategy(policy, random=always(1.0))
 
     def waits(count: int) -> list[float]:
-        call = Call(policy, RequestFacts("GET", "http://a:80"), strategy, now=0.0)
+        call = Call(policy, Request("GET", "http://a:80"), strategy, now=0.0)
         found = []
         for _ in range(count):
             call.sending(0.0)
@@ -182,7 +183,7 @@ def test_every_third_wait_is_one_second_is_three_lines() -> None:
             return 1.0 if attempt % 3 == 0 else 0.1
 
     policy = RetryPolicy(max_attempts=7, backoff=EveryThird())
-    call = Call(policy, RequestFacts("GET", "http://a:80"), StandardStrategy(policy), now=0.0)
+    call = Call(policy, Request("GET", "http://a:80"), StandardStrategy(policy), now=0.0)
     waits = []
     for _ in range(6):
         call.sending(0.0)

@@ -26,8 +26,8 @@ from forbear import (
     StandardStrategy,
 )
 from forbear.core.call import LEAST_ATTEMPT, Call
-from forbear.core.outcome import RequestFacts
 from forbear.core.record import record_from
+from forbear.core.request import Request
 from forbear.core.verdict import GiveUp, RetryAfter
 
 ORIGIN = "http://origin.example:80"
@@ -70,7 +70,7 @@ def a_call(
     policy = a_policy() if policy is None else policy
     if strategy is None:
         strategy = StandardStrategy(policy, budget=budget, random=random)
-    call = Call(policy, RequestFacts(method, ORIGIN, list(headers)), strategy, now=now, **limits)
+    call = Call(policy, Request(method, ORIGIN, list(headers)), strategy, now=now, **limits)
     if retries_used:
         call.follow(retries_used)
     for _ in range(attempts):
@@ -866,7 +866,7 @@ class Closer(Ledger):
         super().__init__(1.0, 1.0)
         self.scope = scope
 
-    def scope_of(self, facts: RequestFacts) -> str:
+    def scope_of(self, facts: Request) -> str:
         if isinstance(self.scope, Exception):
             raise self.scope
         return self.scope  # type: ignore[no-any-return]
@@ -1169,7 +1169,7 @@ class Watcher(Ledger):
         self.admits = list(admits)
         self.heard: list[tuple[int | str | None, int, float]] = []
 
-    def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
+    def begin(self, facts: Request, scope: str, now: float) -> RetryToken:
         return self.acquire_initial_token(scope, now)
 
     def admit(self, token: RetryToken, now: float) -> float:
@@ -1184,7 +1184,7 @@ class Watcher(Ledger):
         failure: Failure | None,
         now: float,
         *,
-        facts: RequestFacts,
+        facts: Request,
         scope: Callable[[], str],
         attempts: int,
         sent_at: float,

@@ -23,8 +23,8 @@ from urllib3.response import HTTPResponse
 
 import forbear.urllib3
 from forbear import Exponential, FailureKind, RetryPolicy
-from forbear.core import conversion
 from forbear.core.outcome import RETRYABLE_KINDS
+from forbear.policy_tools import conversion
 
 K = FailureKind
 POOL = urllib3.HTTPConnectionPool("origin.example")

@@ -15,8 +15,8 @@ from pathlib import Path
 import http_sf
 import pytest
 
-from forbear.core.dates import parse_http_date, parse_timestamp
-from forbear.core.hints import NO_HINT, Hint, read_hint
+from forbear.core.headers.dates import parse_http_date, parse_timestamp
+from forbear.core.headers.hints import NO_HINT, Hint, read_hint
 
 CASES = json.loads((Path(__file__).parents[1] / "corpus" / "server_hints.json").read_text("utf-8"))[
     "cases"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from forbear import idempotency
-from forbear.core import keys
-from forbear.core.keys import (
+from forbear.core.headers import keys
+from forbear.core.headers.keys import (
     GENERATED_FOR,
     PROFILES,
     RECOGNISED,

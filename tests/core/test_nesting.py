@@ -7,8 +7,8 @@ from math import inf
 import pytest
 
 from forbear import Reason
-from forbear.core.deadline import seconds_for, shrunk
-from forbear.core.nesting import ends_outer_loops, retries_above
+from forbear.core.headers.nesting import ends_outer_loops, retries_above
+from forbear.core.headers.timeouts import seconds_for, shrunk
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from forbear import Failure, FailureKind, Fault, Hint, Phase
-from forbear.core.outcome import NO_HINT, RETRYABLE_KINDS, RequestFacts, RetrySafety
+from forbear.core.outcome import NO_HINT, RETRYABLE_KINDS, RetrySafety
+from forbear.core.request import Request
 
 K = FailureKind
 
@@ -142,7 +143,7 @@ def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
     """Headers are looked at only if it matters: a call that succeeds never pays for it."""
     looked: list[int] = []
 
-    class Counting(RequestFacts):
+    class Counting(Request):
         def header_lines(self) -> list[tuple[str, str]]:
             looked.append(1)
             return [("Idempotency-Key", "abc")]
@@ -167,7 +168,7 @@ def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
     ids=["text", "octets", "recognised by configuration", "not recognised", "empty", "no headers"],
 )
 def test_keyed(headers: list[tuple[str, str]], names: frozenset[str], keyed: bool) -> None:
-    assert RequestFacts("POST", "http://a:80", headers, names).keyed is keyed
+    assert Request("POST", "http://a:80", headers, names).keyed is keyed
 
 
 @pytest.mark.parametrize(
@@ -177,21 +178,21 @@ def test_keyed(headers: list[tuple[str, str]], names: frozenset[str], keyed: boo
 )
 def test_a_header_of_the_request(headers: Any) -> None:
     """The first value, whatever the case of its name."""
-    facts = RequestFacts("GET", "http://a:80", headers)
+    facts = Request("GET", "http://a:80", headers)
     assert facts.header("x-TENANT") == "blue"
     assert facts.header("x-tenan") is None
 
 
 def test_the_url_is_origin_path_and_query() -> None:
     """Without userinfo and fragment, so that it is equal where the requests are."""
-    assert RequestFacts("GET", "http://a:80", target="/b?c=d").url == "http://a:80/b?c=d"
-    assert RequestFacts("GET", "http://a:80").url == "http://a:80"
+    assert Request("GET", "http://a:80", target="/b?c=d").url == "http://a:80/b?c=d"
+    assert Request("GET", "http://a:80").url == "http://a:80"
 
 
 def test_what_is_told_of_a_request_is_method_and_origin() -> None:
     """Never its URL or headers (P10)."""
-    facts = RequestFacts("GET", "http://a:80", [("X-Tenant", "SECRET")], target="/SECRET")
-    assert repr(facts) == str(facts) == "<RequestFacts GET http://a:80>"
+    facts = Request("GET", "http://a:80", [("X-Tenant", "SECRET")], target="/SECRET")
+    assert repr(facts) == str(facts) == "<Request GET http://a:80>"
 
 
 def test_outcomes_know_no_http_library() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forbear import Exponential, RetryPolicy
-from forbear.core.hints import read_hint
-from forbear.core.outcome import RequestFacts
+from forbear.core.headers.hints import read_hint
+from forbear.core.request import Request
 from forbear.core.safety import is_flagged
 
 # attempts, base, cap, factor, jitter: DESIGN section 2
@@ -93,10 +93,7 @@ def test_githubs_403_is_retried_only_when_it_names_a_time(
     """A 403 without a time is a missing permission, and stays one."""
     policy = RetryPolicy().for_vendors("github")
     hint = read_hint(status, headers, now=1_767_225_600.0)
-    assert (
-        is_flagged(policy, RequestFacts("GET", "https://api.github.com:443"), status, hint)
-        is retried
-    )
+    assert is_flagged(policy, Request("GET", "https://api.github.com:443"), status, hint) is retried
 
 
 def test_a_batch_waits_at_most_102_seconds() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.core.resume import Download, Part, download_of
+from forbear.core.headers.ranges import Download, Part, download_of
 
 TAG = '"v1"'
 NOON = "Fri, 20 Nov 2026 12:00:00 GMT"

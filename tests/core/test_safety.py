@@ -28,7 +28,7 @@ import forbear.httpx
 import forbear.httpx2
 from forbear import Failure, FailureKind, Phase, Reason, RetryPolicy, StandardStrategy, record_of
 from forbear.core.call import Call
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.core.safety import is_replayed
 from forbear.core.verdict import GiveUp, RetryAfter
 from forbear.testing import FakeClock
@@ -88,9 +88,7 @@ def a_call(
 ) -> Call:
     policy = RetryPolicy(max_attempts=4) if policy is None else policy
     lines = [(name, value) for name, value in headers]
-    call = Call(
-        policy, RequestFacts(method, ORIGIN, lines), StandardStrategy(policy), now=0.0, **limits
-    )
+    call = Call(policy, Request(method, ORIGIN, lines), StandardStrategy(policy), now=0.0, **limits)
     call.sending(0.0)
     return call
 
@@ -361,7 +359,7 @@ def test_keys_make_a_post_replayable(headers: list[tuple[str, str]], keyed: bool
 
 def test_a_recognised_name_of_ones_own_is_a_key() -> None:
     policy = RetryPolicy()
-    facts = RequestFacts("POST", ORIGIN, [("X-Order", "7")], frozenset({"x-order"}))
+    facts = Request("POST", ORIGIN, [("X-Order", "7")], frozenset({"x-order"}))
     call = Call(policy, facts, StandardStrategy(policy), now=0.0)
     call.sending(0.0)
     assert isinstance(after_503(call), RetryAfter)

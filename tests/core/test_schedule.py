@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed, RetryPolicy
-from forbear.core.schedule import extremes, longest_hint, longest_waits
 from forbear.httpx import RetryTransport
+from forbear.policy_tools.worst_case import extremes, longest_hint, longest_waits
 from forbear.testing import FakeClock, ScriptedTransport
 
 

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient as StarletteClient
 import forbear
 from forbear import Reason
 from forbear.asgi import RetryContextMiddleware
-from forbear.context import CURRENT
+from forbear.sending.context import CURRENT
 from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

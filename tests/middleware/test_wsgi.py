@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 import forbear
-from forbear.context import CURRENT
+from forbear.sending.context import CURRENT
 from forbear.wsgi import RetryContextMiddleware
 
 

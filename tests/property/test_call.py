@@ -25,7 +25,7 @@ from forbear import (
     StandardStrategy,
 )
 from forbear.core.call import Call
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.core.verdict import GiveUp, RetryAfter
 
 UTC = 1_767_225_600.0
@@ -111,7 +111,7 @@ def test_the_laws_of_waits(
     strategy = StandardStrategy(policy, random=Random(seed).random)
     call = Call(
         policy,
-        RequestFacts(request[0], "http://a:80", request[1]),
+        Request(request[0], "http://a:80", request[1]),
         strategy,
         now=0.0,
         deadline_at=deadline_at,
@@ -155,7 +155,7 @@ def test_the_laws_of_safety(
     """
     strategy = StandardStrategy(policy, random=Random(seed).random)
     method, headers = request
-    call = Call(policy, RequestFacts(method, "http://a:80", headers), strategy, now=0.0)
+    call = Call(policy, Request(method, "http://a:80", headers), strategy, now=0.0)
     for outcome, _, verdict in play(call, steps):
         if isinstance(verdict, RetryAfter):
             unsent = len(outcome) == 2 and outcome[1] is Phase.UNSENT
@@ -214,7 +214,7 @@ def test_tokens_are_conserved(
     strategy = Counting(Random(seed))
     call = Call(
         policy,
-        RequestFacts(request[0], "http://a:80", request[1]),
+        Request(request[0], "http://a:80", request[1]),
         strategy,
         now=0.0,
         deadline_at=deadline_at,
@@ -248,7 +248,7 @@ def test_budget_tokens_are_conserved(
     strategy = StandardStrategy(policy, budget=budget, random=Random(seed).random)
     paid = 0.0
     for steps in calls:
-        call = Call(policy, RequestFacts("GET", "http://a:80"), strategy, now=0.0)
+        call = Call(policy, Request("GET", "http://a:80"), strategy, now=0.0)
         told = play(call, steps)
         call.release(told[-1][1])
         # Each verdict bought the sending that followed it; the last one's may not have been sent.

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forbear.core.dates import parse_http_date, parse_timestamp
-from forbear.core.hints import Hint, read_hint
+from forbear.core.headers.dates import parse_http_date, parse_timestamp
+from forbear.core.headers.hints import Hint, read_hint
 
 NOW = 1795176000.0
 FOREVER = 2147483648

@@ -9,7 +9,7 @@ import http_sf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forbear.core.keys import (
+from forbear.core.headers.keys import (
     PROFILES,
     STYLES,
     carries_key,
@@ -19,7 +19,7 @@ from forbear.core.keys import (
     parse_item,
     serialize,
 )
-from forbear.core.structured import bare_item, parameters, skip_spaces
+from forbear.core.headers.structured import bare_item, parameters, skip_spaces
 from forbear.idempotency import generate
 
 printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)

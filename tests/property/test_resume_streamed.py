@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forbear._urllib3_family.framing import Framing
+from forbear.adapters.urllib3_framing import Framing
 
 from ..adapters.origin import Answer, Origin
 from ..adapters.test_resume_streamed import CLIENTS, POLICY, read

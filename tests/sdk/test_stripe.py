@@ -13,7 +13,7 @@ import stripe
 import forbear
 import forbear.httpx
 import forbear.requests
-from forbear.core.nesting import COUNTERS
+from forbear.core.headers.nesting import COUNTERS
 from forbear.testing import record
 
 # stripe hands a POST's text to httpx as data=, not as content=.

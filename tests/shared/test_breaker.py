@@ -29,7 +29,7 @@ from forbear import (
     RetryRefused,
     StandardStrategy,
 )
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.shared import circuit
 from forbear.shared.breaker import FADE, MOST_ORIGINS
 from forbear.shared.circuit import LONGEST_HINT, TRANSITIONS, CircuitState, Transition
@@ -591,7 +591,7 @@ def observe(
 ) -> Any:
     """One attempt of a call, as Call tells of it."""
     return strategy.observe(
-        token, failure, now, facts=RequestFacts("GET", A), scope=lambda: A, attempts=1, sent_at=now
+        token, failure, now, facts=Request("GET", A), scope=lambda: A, attempts=1, sent_at=now
     )
 
 
@@ -688,7 +688,7 @@ def test_a_permit_is_taken_when_sending_and_not_when_planning() -> None:
     strategy = a_strategy(opened(a_breaker()))
     breaker = strategy.breaker
     assert breaker is not None
-    token = strategy.begin(RequestFacts("GET", A), A, NOW + 10)
+    token = strategy.begin(Request("GET", A), A, NOW + 10)
     assert breaker.refused_for(A, NOW + 10) == 1  # a first attempt is sent at once
     assert strategy.admit(token, NOW + 10) == 0.0  # asked twice, taken once
     strategy.release(token, NOW + 10)
@@ -701,7 +701,7 @@ def test_a_permit_is_taken_when_sending_and_not_when_planning() -> None:
 )
 def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> None:
     strategy = a_strategy(opened(a_breaker()))
-    token = strategy.begin(RequestFacts("GET", A), A, NOW + 10)
+    token = strategy.begin(Request("GET", A), A, NOW + 10)
     token.attempts = 1
     observe(strategy, failure, NOW + 10, token)
     assert strategy.breaker is not None
@@ -859,7 +859,7 @@ def test_a_budget_that_fails_takes_no_permit_along_and_hides_no_failure() -> Non
 
     breaker = CircuitBreaker(1)
     strategy = StandardStrategy(RetryPolicy(), breaker=breaker, budget=Broken())
-    facts = RequestFacts("GET", A)
+    facts = Request("GET", A)
     with pytest.raises(RuntimeError):
         strategy.observe(None, RESET, NOW, facts=facts, scope=lambda: A, attempts=1, sent_at=NOW)
     assert breaker.state(A, NOW) is OPEN

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from forbear import RetryBudget
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.shared.budget import MOST_SCOPES
 
 A, B = "http://a:80", "http://b:80"
@@ -188,12 +188,12 @@ def test_state_is_bounded_and_the_least_recently_used_goes_first() -> None:
     assert len(budget._buckets) == MOST_SCOPES
 
 
-def same_url(facts: RequestFacts) -> str:
+def same_url(facts: Request) -> str:
     return facts.url
 
 
 def scope_for(budget: RetryBudget, path: str) -> str:
-    return budget.scope_of(RequestFacts("GET", A, target=path))
+    return budget.scope_of(Request("GET", A, target=path))
 
 
 def test_a_function_says_who_shares_a_bucket() -> None:

@@ -21,7 +21,7 @@ from forbear import (
     RetryRefused,
     StandardStrategy,
 )
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.shared.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
 from forbear.shared.standard import StandardToken
 
@@ -35,8 +35,8 @@ def answer(status: int, delay: float | None = None, source: str = "retry-after")
     return Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=hint)
 
 
-def facts(origin: str = A, **headers: str) -> RequestFacts:
-    return RequestFacts(
+def facts(origin: str = A, **headers: str) -> Request:
+    return Request(
         "GET", origin, [(name.replace("_", "-"), value) for name, value in headers.items()]
     )
 
@@ -50,7 +50,7 @@ def a_strategy(mode: Any = "all", random: Any = lambda: 0.0, **options: Any) -> 
 def asked(
     strategy: StandardStrategy,
     failure: Failure,
-    request: RequestFacts | None = None,
+    request: Request | None = None,
     now: float = NOW,
 ) -> Any:
     """A call gets this answer to its first attempt; return its token."""
@@ -60,9 +60,7 @@ def asked(
     )
 
 
-def held(
-    strategy: StandardStrategy, request: RequestFacts | None = None, now: float = NOW
-) -> float:
+def held(strategy: StandardStrategy, request: Request | None = None, now: float = NOW) -> float:
     """Seconds that the first attempt of another call is held."""
     token = strategy.begin(facts() if request is None else request, A, now)
     strategy.release(token, now)

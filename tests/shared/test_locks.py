@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forbear import RetryBudget, TokenBucket
-from forbear.shared._locks import _renew
+from forbear.shared.locks import _renew
 
 
 @pytest.mark.parametrize("make", [RetryBudget, TokenBucket])

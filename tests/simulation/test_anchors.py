@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from forbear.simulation import SCENARIOS, contender, median_of, simulate
+from forbear.tools.simulation import SCENARIOS, contender, median_of, simulate
 
 SEEDS = range(5)  # enough for the tolerances here; benchmarks/overload.py takes 25
 # 10,000 calls, at 500 a second, by ten processes: as metastable as 100,000, in a tenth of the time.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.simulation import Scenario
-from forbear.simulation.arrivals import arrival_times
+from forbear.tools.simulation import Scenario
+from forbear.tools.simulation.arrivals import arrival_times
 
 YES_AND_NO = st.integers(0, 20)
 

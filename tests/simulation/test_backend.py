@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from forbear import FailureKind, Phase, read_hint
-from forbear.simulation import Scenario
-from forbear.simulation.backend import OVERLOADED, Backend, utc
+from forbear.tools.simulation import Scenario
+from forbear.tools.simulation.backend import OVERLOADED, Backend, utc
 
 # Room for 50 ms of work: five attempts.
 LIMITED = Scenario(capacity=100.0, rate=1.0, trouble_at=5.0, trouble_for=1.0, service_time=0.01)

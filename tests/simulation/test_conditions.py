@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
-from forbear.simulation import Scenario, contender, simulate
-from forbear.simulation.conditions import Condition
+from forbear.tools.simulation import Scenario, contender, simulate
+from forbear.tools.simulation.conditions import Condition
 
 FIGURES = replace(
     simulate(Scenario(), contender("none")),

@@ -3,8 +3,8 @@
 import pytest
 
 from forbear import CircuitBreaker, RetryBudget, RetryPolicy
-from forbear.simulation import CONTENDERS, SCENARIOS, Scenario, contender, simulate
-from forbear.simulation.contenders import custom
+from forbear.tools.simulation import CONTENDERS, SCENARIOS, Scenario, contender, simulate
+from forbear.tools.simulation.contenders import custom
 
 
 def budget_of(one):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forbear.simulation import SCENARIOS, Scenario, contender, median_of, simulate
+from forbear.tools.simulation import SCENARIOS, Scenario, contender, median_of, simulate
 
 # A fifth of capacity to spare, as in "metastable", with fewer calls so that it takes a moment only.
 NEAR_ITS_LIMIT = replace(SCENARIOS["metastable"][0], rate=1_000.0, capacity=1_200.0, duration=14.0)

@@ -17,7 +17,7 @@ from forbear import (
     RetryToken,
     StandardStrategy,
 )
-from forbear.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
+from forbear.tools.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
 
 BLIP = SCENARIOS["blip"][0]
 

@@ -3,12 +3,12 @@
 import pytest
 
 from forbear import Exponential, Fixed
-from forbear.simulation.waits import outlook
+from forbear.tools.simulation.waits import outlook
 
 matplotlib = pytest.importorskip("matplotlib")
 
-from forbear.simulation.fan import draw, each  # noqa: E402 - after the check that it can be had
-from forbear.simulation.plot import a_duration, sheet  # noqa: E402
+from forbear.tools.simulation.fan import draw, each  # noqa: E402 - after the check that it can be had
+from forbear.tools.simulation.plot import a_duration, sheet  # noqa: E402
 
 FULL = outlook(Exponential(0.5, 20.0, jitter="full"), 4)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.simulation import SCENARIOS
+from forbear.tools.simulation import SCENARIOS
 
 ROOT = Path(__file__).parent.parent.parent
 OVERLOAD = ROOT / "benchmarks" / "overload.py"

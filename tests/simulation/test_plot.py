@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.simulation import CONTENDERS, SCENARIOS, Scenario, contender, simulate
+from forbear.tools.simulation import CONTENDERS, SCENARIOS, Scenario, contender, simulate
 
 matplotlib = pytest.importorskip("matplotlib")
 
-from forbear.simulation.plot import draw  # noqa: E402 - after the check that it can be had
+from forbear.tools.simulation.plot import draw  # noqa: E402 - after the check that it can be had
 
 BLIP = SCENARIOS["blip"][0]
 LIMITED = replace(SCENARIOS["metastable"][0], rate=50.0, capacity=60.0)
@@ -91,7 +91,7 @@ def test_another_suffix_is_refused(tmp_path):
 def test_matplotlib_is_loaded_for_pictures_only():
     """It takes a second, and the table needs nothing but the standard library."""
     code = (
-        "import sys; from forbear.cli import main; main(['simulate', '--policies', 'none']);"
+        "import sys; from forbear.tools.cli import main; main(['simulate', '--policies', 'none']);"
         "print('matplotlib' in sys.modules, 'numpy' in sys.modules)"
     )
     source = str(Path(forbear.__file__).parents[1])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forbear.simulation import SCENARIOS, Scenario
+from forbear.tools.simulation import SCENARIOS, Scenario
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed
-from forbear.simulation import waits
-from forbear.simulation.waits import outlook
+from forbear.tools.simulation import waits
+from forbear.tools.simulation.waits import outlook
 
 
 def last(backoff, retries):

@@ -11,9 +11,9 @@ import urllib3
 import forbear.urllib3
 from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy, StandardStrategy
 from forbear.core.call import Call
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.httpx import RetryTransport
-from forbear.telemetry.notices import Notices
+from forbear.sending.tell import Notices
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
@@ -44,7 +44,7 @@ def lines(caplog):
 
 def a_download():
     return Call(
-        POLICY, RequestFacts("GET", "https://cdn.test:443", []), StandardStrategy(POLICY), now=0.0
+        POLICY, Request("GET", "https://cdn.test:443", []), StandardStrategy(POLICY), now=0.0
     )
 
 
@@ -302,7 +302,7 @@ def test_urllib3s_retry_tells_the_same(server, lines):
 
 def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     """A crawler meets any number of them: beyond a thousand the edges are told anew."""
-    monkeypatch.setattr("forbear.telemetry.notices.MOST_ORIGINS", 3)
+    monkeypatch.setattr("forbear.sending.tell.MOST_ORIGINS", 3)
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
     client = scripted(
         (503, {"Retry-After": "x"}),

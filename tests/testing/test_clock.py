@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from forbear import Fixed, RetryPolicy
-from forbear.clock import Clock
 from forbear.httpx import AsyncRetryTransport, RetryTransport
+from forbear.sending.clock import Clock
 from forbear.testing import FakeClock, ScriptedTransport
 
 

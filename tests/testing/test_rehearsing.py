@@ -36,7 +36,7 @@ from forbear import (
     record_of,
 )
 from forbear._rehearsal import AROUND, ON, Rehearsal, in_force
-from forbear.clock import SKIPPING, SYSTEM_CLOCK
+from forbear.sending.clock import SKIPPING, SYSTEM_CLOCK
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
 from forbear.testing.rehearsing import Rehearsing
 
@@ -724,10 +724,10 @@ def test_time_that_was_skipped_is_skipped_for_tests_only():
         scripted(503).get(URL)
         assert abs(SYSTEM_CLOCK.monotonic() - time.monotonic()) < 60
         with forbear.deadline(10):
-            inside = forbear.context.CURRENT.get()
+            inside = forbear.sending.context.CURRENT.get()
             assert inside.clock is SKIPPING
     with forbear.deadline(10):
-        assert forbear.context.CURRENT.get().clock is SYSTEM_CLOCK
+        assert forbear.sending.context.CURRENT.get().clock is SYSTEM_CLOCK
 
 
 STEPS = st.lists(

@@ -62,7 +62,6 @@ from forbear import (
     record_of,
 )
 from forbear import idempotency as keys
-from forbear.clock import Clock
 from forbear.core.events import (
     AttemptFailed,
     BudgetExhausted,
@@ -76,8 +75,9 @@ from forbear.core.events import (
     RetryScheduled,
     SucceededAfterRetry,
 )
-from forbear.core.outcome import RequestFacts
+from forbear.core.request import Request
 from forbear.redis import RedisBudget
+from forbear.sending.clock import Clock
 from forbear.telemetry import assets, otel, prometheus
 from forbear.testing import (
     FakeClock,
@@ -207,7 +207,7 @@ def strategies() -> None:
     forbear.httpx.RetryTransport(strategy=wrong)
 
 
-def tenant(facts: RequestFacts) -> str:
+def tenant(facts: Request) -> str:
     assert_type(facts.method, str)
     assert_type(facts.origin, str)
     assert_type(facts.url, str)

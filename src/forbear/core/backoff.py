@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ._checks import a_duration, a_number, shown
-from ._frozen import Frozen
+from .checks import a_duration, a_number, shown
+from .frozen import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -37,8 +37,9 @@ from math import inf, isnan
 
 from ..errors import RetryRefused
 from . import safety
-from .hints import read_hint
-from .outcome import Failure, FailureKind, Hint, Phase, RequestFacts
+from .headers.hints import read_hint
+from .outcome import Failure, FailureKind, Hint, Phase
+from .request import Request
 from .strategy import RetryToken
 from .trail import Trail
 from .verdict import GiveUp, Reason, Renew, RetryAfter
@@ -90,7 +91,7 @@ class Call:
     def __init__(
         self,
         policy: RetryPolicy,
-        facts: RequestFacts,
+        facts: Request,
         strategy: RetryStrategy,
         *,
         now: float,

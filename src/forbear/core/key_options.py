@@ -7,9 +7,9 @@ Source: draft-ietf-httpapi-idempotency-key-header (§1, §2.5).
 
 from __future__ import annotations
 
-from ._checks import a_choice, shown, texts
-from ._frozen import Frozen
-from .keys import PROFILES, STYLES
+from .checks import a_choice, shown, texts
+from .frozen import Frozen
+from .headers.keys import PROFILES, STYLES
 from .origin import origin_from
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ class IdempotencyKeys(Frozen):
         header: Name of the header a generated key is sent in, as it is to be spelled on the wire.
         style: ``"raw"``: the bare value, as the vendors document it; ``"sf-string"``: in double
             quotes, as the draft has it (§2.1).
-        profile: Whose form a generated key takes, one of ``forbear.core.keys.PROFILES``.
+        profile: Whose form a generated key takes, one of ``forbear.core.headers.keys.PROFILES``.
         generate: False: invent none, only recognise.
         recognise: Names of further headers that hold a key on a single line; ``header`` is one
             anyway, besides those known to every transport (``RECOGNISED``).

@@ -6,7 +6,7 @@ Source: RFC 6454 §4, with the port always there.
 
 from __future__ import annotations
 
-from ._checks import shown
+from .checks import shown
 
 __all__ = ["origin_from"]
 

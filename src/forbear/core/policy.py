@@ -6,9 +6,9 @@ which order stands in call.py (steps 1-5) and shared/standard.py (steps 6-10).
 
 from __future__ import annotations
 
-from ._checks import a_choice, a_duration, a_number, a_set, shown
-from ._frozen import Frozen
 from .backoff import Backoff, Exponential
+from .checks import a_choice, a_duration, a_number, a_set, shown
+from .frozen import Frozen
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
@@ -180,7 +180,7 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known.
         """
-        from .presets import VENDOR_STATUSES
+        from ..policy_tools.presets import VENDOR_STATUSES
 
         statuses, hinted = self.statuses, self.hinted_statuses
         for vendor in vendors:
@@ -262,7 +262,7 @@ class RetryPolicy(Frozen):
         Raises:
             TypeError: It is neither a ``urllib3.Retry`` nor a whole number.
         """
-        from .conversion import fields_of
+        from ..policy_tools.conversion import fields_of
 
         own = getattr(retry, "policy", None)
         return own if isinstance(own, RetryPolicy) else RetryPolicy(**fields_of(retry))
@@ -294,7 +294,7 @@ class RetryPolicy(Frozen):
             TypeError: It is no ``httpx_retries.Retry``.
             ValueError: A number in it is out of range.
         """
-        from .conversion import fields_of_httpx_retries
+        from ..policy_tools.conversion import fields_of_httpx_retries
 
         return RetryPolicy(**fields_of_httpx_retries(retry))
 
@@ -318,7 +318,7 @@ class RetryPolicy(Frozen):
             ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers what is
                 no time.
         """
-        from .schedule import worst_case
+        from ..policy_tools.worst_case import worst_case
 
         return worst_case(self, attempt_timeout)
 
@@ -340,13 +340,13 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: A number is out of its range.
         """
-        from .advice import advice
+        from ..policy_tools.check import advice
 
         return advice(self, slo, attempt_timeout)
 
 
 def preset(name: str) -> RetryPolicy:
-    from .presets import PRESETS
+    from ..policy_tools.presets import PRESETS
 
     return RetryPolicy(**PRESETS[name])
 

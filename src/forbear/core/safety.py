@@ -6,7 +6,8 @@ What a class of exception means is the adapters' to say; here is what follows fr
 
 from __future__ import annotations
 
-from .outcome import RETRYABLE_KINDS, Failure, FailureKind, Hint, Phase, RequestFacts
+from .outcome import RETRYABLE_KINDS, Failure, FailureKind, Hint, Phase
+from .request import Request
 from .verdict import Reason
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ NEVER = {
 }
 
 
-def is_flagged(policy: RetryPolicy, facts: RequestFacts, status: int, hint: Hint) -> bool:
+def is_flagged(policy: RetryPolicy, facts: Request, status: int, hint: Hint) -> bool:
     """Does the policy or the server call this status (400 or above) worth another attempt? (S4,
     S5)
     """
@@ -57,7 +58,7 @@ def may_never_succeed(failure: Failure) -> Reason | None:
 
 
 def may_not_repeat(
-    policy: RetryPolicy, facts: RequestFacts, failure: Failure, *, key_expired: bool
+    policy: RetryPolicy, facts: Request, failure: Failure, *, key_expired: bool
 ) -> Reason | None:
     """Step 4: why sending it once more might execute it twice. (S2, S8, S10)"""
     if failure.phase is Phase.UNSENT or facts.method in policy.methods:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .outcome import Failure, RequestFacts
+    from .outcome import Failure
+    from .request import Request
 
 __all__ = ["AttemptWatcher", "Budget", "Renewable", "RetryStrategy", "RetryToken"]
 
@@ -65,7 +66,7 @@ class RetryStrategy(Protocol):
     (``strategy-failed``), and are logged once, by class name.
 
     It may have one method more, ``scope_of(facts) -> str``, to see more of a request than its
-    origin (``forbear.core.outcome.RequestFacts``): what it answers is passed as ``scope``. Calls
+    origin (``forbear.core.outcome.Request``): what it answers is passed as ``scope``. Calls
     are on their origin where it fails.
 
     One that must hear of every attempt is an ``AttemptWatcher``; for others that is nothing to care
@@ -138,7 +139,7 @@ class AttemptWatcher(RetryStrategy, Protocol):
         """True, and never changed: call the methods below."""
         ...
 
-    def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
+    def begin(self, facts: Request, scope: str, now: float) -> RetryToken:
         """In place of ``acquire_initial_token``, for one that looks at more of a request than its
         scope.
         """
@@ -162,7 +163,7 @@ class AttemptWatcher(RetryStrategy, Protocol):
         failure: Failure | None,
         now: float,
         *,
-        facts: RequestFacts,
+        facts: Request,
         scope: Callable[[], str],
         attempts: int,
         sent_at: float,

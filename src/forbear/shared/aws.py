@@ -9,12 +9,12 @@ smithy-python's StandardRetryQuota), and of the example in Smithy's guide "Retry
 
 from __future__ import annotations
 
-from ..core._checks import a_number, shown
 from ..core.backoff import Exponential
+from ..core.checks import a_number, shown
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
 from ..errors import RetryRefused
-from ._locks import lock_of
+from .locks import lock_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from ..core._checks import a_choice, a_duration, a_number, shown
-from ._watched import Watched
+from ..core.checks import a_choice, a_duration, a_number, shown
 from .circuit import Circuit, CircuitState, Transition
+from .watched import Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from math import inf
 
-from ..core._checks import a_number, shown
-from ._locks import lock_of
+from ..core.checks import a_number, shown
+from .locks import lock_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Literal
 
-    from ..core.outcome import RequestFacts
+    from ..core.request import Request
 
-    Scope = Literal["origin", "transport"] | Callable[[RequestFacts], str]
+    Scope = Literal["origin", "transport"] | Callable[[Request], str]
 
 __all__ = ["RetryBudget"]
 
@@ -45,7 +45,7 @@ class RetryBudget:
             / ``hinted_cost`` times as many. From 0 to 1; any other retry costs 1, and asking for
             the rest of a body that broke off, after some of it came, a fifth of this.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or
-            a function that is given the request's facts (``forbear.core.outcome.RequestFacts``:
+            a function that is given the request's facts (``forbear.core.outcome.Request``:
             ``method``, ``origin``, ``url``, ``header(name)``) and answers any text, such as
             ``lambda facts: facts.url``: requests for which it answers the same share a bucket. It
             is called at most once per call, from any thread, and only while some bucket is not full
@@ -106,7 +106,7 @@ class RetryBudget:
         self._full_at = -inf  # from then on time alone has filled every bucket
         self._lock = lock_of(self)
 
-    def scope_of(self, facts: RequestFacts) -> str:
+    def scope_of(self, facts: Request) -> str:
         """Ask the function given as ``scope``.
 
         Raises:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ._watched import Watched
+from .watched import Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._locks import lock_of
+from .locks import lock_of
 
 if TYPE_CHECKING:
     from typing import Literal

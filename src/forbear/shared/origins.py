@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from ..core._checks import a_choice, texts
+from ..core.checks import a_choice, texts
 from ..core.origin import origin_from
-from ._watched import Watched
+from .watched import Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,22 +7,23 @@ the token. What the shared things mean is theirs; here is only the order in whic
 
 from __future__ import annotations
 
-from ..core._checks import a_choice
+from ..core.checks import a_choice
 from ..core.outcome import MOMENTARY_KINDS, RETRYABLE_KINDS, FailureKind, Phase
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
 from ..errors import RetryRefused
-from ._locks import lock_of
 from .budget import RetryBudget
 from .gauges import Unlimited, never_quiet
+from .locks import lock_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Literal
 
-    from ..core.outcome import Failure, RequestFacts
+    from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
+    from ..core.request import Request
     from ..core.strategy import Budget
     from .breaker import CircuitBreaker
     from .circuit import Transition
@@ -125,7 +126,7 @@ class StandardStrategy:
         self.random: Callable[[], float] = random
         # None where it is not needed: with it the facts of a request are made also for those that
         # succeed at once beside one that failed.
-        self.scope_of: Callable[[RequestFacts], str] | None = (
+        self.scope_of: Callable[[Request], str] | None = (
             budget.scope_of if isinstance(budget, RetryBudget) and callable(budget.scope) else None
         )
         self.on_transition: Callable[[Transition], object] | None = None
@@ -215,7 +216,7 @@ class StandardStrategy:
         self._enter(token, now)
         return token
 
-    def begin(self, facts: RequestFacts, scope: str, now: float) -> RetryToken:
+    def begin(self, facts: Request, scope: str, now: float) -> RetryToken:
         token = StandardToken(scope, facts.origin, now)
         if self.holds_first and self._cooldown is not None and not self._cooldown.quiet:
             token.credential = self._cooldown.credential_of(facts.header_lines())
@@ -454,7 +455,7 @@ class StandardStrategy:
         failure: Failure | None,
         now: float,
         *,
-        facts: RequestFacts,
+        facts: Request,
         scope: Callable[[], str],
         attempts: int,
         sent_at: float,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..core._checks import a_switch
-from ..shared._locks import lock_of
+from ..core.checks import a_switch
+from ..shared.locks import lock_of
 from . import METRICS, MOST_HOSTS, OTHER, STATES
 from .labels import host_of, method_of, result_of, retry_reason, source_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..core.events import CallEnded, Event
-    from .vitals import Vitals
+    from .gauges import Vitals
 
 __all__ = ["Counting", "Reading"]
 

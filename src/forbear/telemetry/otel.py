@@ -18,8 +18,8 @@ except ImportError:
         "forbear.telemetry.otel needs opentelemetry-api: pip install 'forbear[otel]'"
     ) from None
 
-from ..clock import SYSTEM_CLOCK
 from ..core.record import record_of
+from ..sending.clock import SYSTEM_CLOCK
 from . import METRICS
 from .counting import Counting
 from .labels import host_of

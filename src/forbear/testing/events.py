@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..context import Listening
+from ..sending.context import Listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

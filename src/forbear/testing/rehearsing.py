@@ -6,9 +6,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .._rehearsal import Rehearsal
-from ..clock import SKIPPING
-from ..context import Block, F
 from ..core.policy import RetryPolicy
+from ..sending.clock import SKIPPING
+from ..sending.context import Block, F
 
 if TYPE_CHECKING:
     from typing import Self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
-from ..core.schedule import extremes
+from ..policy_tools.worst_case import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Adapters: one port for each library and colour. Floor: acts."""

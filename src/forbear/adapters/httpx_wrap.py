@@ -1,0 +1,164 @@
+"""Wrapping: retrying transports around a built client's own, and back. Floor: acts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ..core.checks import shown
+from ..shared.budget import RetryBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.policy import RetryPolicy
+    from .httpx_transport import Library
+
+__all__ = ["check_inner", "take_over_retries", "unwrap_client", "warn_of_lost_proxy", "wrap_client"]
+
+
+def check_inner(inner: Any, library: Library, base: str, method: str, wrapper: str) -> None:
+    roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
+    other = "httpx2" if library.name == "httpx" else "httpx"
+    if other in roots and library.name not in roots:
+        raise TypeError(
+            f"{wrapper} of forbear.{library.name} takes a transport of {library.name}, got {type(inner).__name__}"
+            f" of {other}; use forbear.{other}.{wrapper}"
+        )
+    if not callable(getattr(inner, method, None)):
+        hint = ""
+        if callable(getattr(inner, "handle_request", None)):
+            hint = f"; it is a synchronous one: use forbear.{library.name}.RetryTransport"
+        elif callable(getattr(inner, "handle_async_request", None)):
+            hint = f"; it is an asynchronous one: use forbear.{library.name}.AsyncRetryTransport"
+        elif hasattr(inner, "_transport"):
+            hint = f"; to keep a client's own settings use forbear.{library.name}.wrap(client)"
+        raise TypeError(f"{wrapper} takes an {library.name}.{base}, got {shown(inner)}{hint}")
+
+
+def take_over_retries(inner: Any, wrapper: str) -> int:
+    """Switch off the connect retries of the library's own pool: two loops multiply."""
+    pool = getattr(inner, "_pool", None)
+    retries = getattr(pool, "_retries", 0)
+    if not isinstance(retries, int) or retries < 1:
+        return 0
+    pool._retries = 0  # type: ignore[union-attr]
+    warnings.warn(
+        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts would multiply."
+        " forbear retries failed connections by itself, with a wait and under its limits.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return retries
+
+
+def warn_of_lost_proxy(wrapper: str, library: str) -> None:
+    """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
+    import os
+
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
+        if os.environ.get(name):
+            warnings.warn(
+                f"{name} is set, but {library} ignores it when transport= is given; to keep proxies, TLS and limits use"
+                f" forbear.{library}.wrap({library}.Client())",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
+
+
+def wrap_client(
+    library: Library,
+    client: Any,
+    policy: RetryPolicy | None,
+    options: Mapping[str, Any],
+    classes: tuple[type[Any], type[Any]],
+) -> None:
+    """Put a retrying transport around each of a built client's own."""
+    module = library.module
+    if isinstance(client, module.Client):
+        transport_class = classes[0]
+    elif isinstance(client, module.AsyncClient):
+        transport_class = classes[1]
+    else:
+        raise TypeError(wrong_client(library, client))
+    if any(is_ours(transport) for transport in transports_of(client)):
+        raise ValueError(
+            "this client is wrapped already; call unwrap(client) first to change its policy"
+        )
+    named: dict[str, Any] = dict(options)
+    if policy is not None:
+        named["policy"] = policy
+    if "budget" not in named and named.get("strategy") is None:
+        named["budget"] = RetryBudget()  # one for all transports of this client
+    wrappers: dict[int, Any] = {}
+
+    def wrapped(inner: Any) -> Any:
+        if inner is None:  # a mount that means "no proxy here"
+            return None
+        if id(inner) not in wrappers:
+            wrappers[id(inner)] = transport_class(inner, **named)
+        return wrappers[id(inner)]
+
+    client._transport = wrapped(client._transport)
+    client._mounts = {pattern: wrapped(inner) for pattern, inner in client._mounts.items()}
+
+
+def unwrap_client(library: Library, client: Any) -> None:
+    """Put a wrapped client's own transports back, with their own retries."""
+    module = library.module
+    if not isinstance(client, (module.Client, module.AsyncClient)):
+        raise TypeError(wrong_client(library, client))
+    found = [transport for transport in transports_of(client) if is_ours(transport)]
+    if not found:
+        raise ValueError("this client is not wrapped; wrap(client) does that")
+    for transport in found:
+        if transport._inner_retries:
+            transport._inner._pool._retries = transport._inner_retries
+
+    def bare_of(transport: Any) -> Any:
+        return transport._inner if is_ours(transport) else transport
+
+    client._transport = bare_of(client._transport)
+    client._mounts = {pattern: bare_of(transport) for pattern, transport in client._mounts.items()}
+
+
+def is_ours(transport: Any) -> bool:
+    return hasattr(transport, "_inner_retries")
+
+
+def transports_of(client: Any) -> list[Any]:
+    try:
+        return [client._transport, *client._mounts.values()]
+    except AttributeError as error:
+        raise TypeError(
+            f"this version of {type(client).__module__} keeps its transports elsewhere ({error}); pass"
+            " transport=RetryTransport(…) when the client is made instead"
+        ) from None
+
+
+def wrong_client(library: Library, client: Any) -> str:
+    other = "httpx2" if library.name == "httpx" else "httpx"
+    if any(cls.__module__.partition(".")[0] == other for cls in type(client).__mro__):
+        return f"this is a client of {other}: use forbear.{other}.wrap"
+    inside = getattr(
+        client, "_client", None
+    )  # of openai, anthropic and other SDKs made by Stainless
+    if any(cls.__name__ in ("Client", "AsyncClient") for cls in type(inside).__mro__):
+        name = next(
+            cls.__module__.partition(".")[0]
+            for cls in type(inside).__mro__
+            if cls.__name__ in ("Client", "AsyncClient")
+        )
+        return (
+            f"wrap takes an HTTP client, got {type(client).__name__};"
+            f" pass the one inside: forbear.{name}.wrap(client._client)"
+        )
+    return f"wrap takes an {library.name}.Client or AsyncClient, got {shown(client)}"

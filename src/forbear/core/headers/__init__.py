@@ -1,0 +1,1 @@
+"""Headers: what requests and answers say in their fields. Floor: decides."""

@@ -1,0 +1,1 @@
+"""Sending: the loops, and what they need of every library. Floor: acts."""

@@ -1,0 +1,1 @@
+"""Tools: programs made of forbear; nothing imports them. Floor: acts."""
