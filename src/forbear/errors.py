@@ -1,14 +1,14 @@
-"""Every exception of forbear, family tree first. Below all floors.
+"""Errors: every exception of forbear, family tree first. Floor: below all.
 
 ForbearError(Exception)
 ├── CircuitOpenError      the breaker (or a cooldown) refuses to send to this origin now
 ├── DeadlineExceeded      the call's deadline was over before an attempt could be made or finished
 └── RetryRefused          what a strategy raises inside the library; never leaves a transport
 
-The adapters combine the first two with a class of their own library, so that
-``except httpx.TimeoutException`` also catches ``forbear.httpx.DeadlineExceeded``.
-None of them is a builtin TimeoutError: that is an OSError, and code that
-classifies errors would take it for a failure of the network.
+The adapters combine the first two with a class of their own library, so that ``except
+httpx.TimeoutException`` also catches ``forbear.httpx.DeadlineExceeded``. None of them is a builtin
+TimeoutError: that is an OSError, and code that classifies errors would take it for a failure of the
+network.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class ForbearError(Exception):
 
 
 class CircuitOpenError(ForbearError):
-    """The breaker of this origin is open, or the origin asked to be left alone: nothing (more) was
-    sent.
-    """
+    """The breaker of this origin is open, or the origin asked to be left alone; nothing is sent."""
 
 
 class DeadlineExceeded(ForbearError):

@@ -15,14 +15,17 @@ except ImportError:
 
 from . import errors
 from .adapters import httpx_transport as transports
+from .adapters.httpx_library import Library
+from .adapters.httpx_wrap import unwrap_client, wrap_client
+from .sending.settings import documented
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._retrying import FamilyOptions
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
     from .core.verdict import Reason
+    from .sending.settings import FamilyOptions
 
 __all__ = [
     "AsyncRetryTransport",
@@ -55,11 +58,10 @@ class DeadlineExceeded(errors.DeadlineExceeded, httpx.TimeoutException):
         self.retry_after = retry_after
 
 
-LIBRARY = transports.Library(
-    httpx, circuit_open_error=CircuitOpenError, deadline_exceeded=DeadlineExceeded
-)
+LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)
 
 
+@documented(prefetch=True)
 class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
     """A transport that sends again what may be sent again. Thread-safe.
 
@@ -71,40 +73,7 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
             0 with a warning.
         policy: When and how often; per request ``extensions={"forbear": …}`` changes it (a
             RetryPolicy, a mapping of its fields, False for off), per context ``forbear.override``.
-        budget: Allowance that keeps retries a small share of traffic; one of its own if not given,
-            a RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
-        breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
-            CircuitOpenError; one object may serve several clients. None: none.
-        cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503;
-            of a 429 for calls with the same Authorization or x-api-key). "retries": retries wait;
-            "all": first attempts too, or are refused at once if they would wait longer than
-            ``policy.max_retry_after`` or their deadline; "off".
-        origins: Origins: servers that can stand in for each other, to which retries go in turn.
-        strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins; the
-            policy still gives statuses, methods, hints and time limits.
-        idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key
-            headers.
-        retry_if: Called with each response (status, headers, request); True makes it a failure like
-            503. It may only widen.
-        before_attempt: Called with (request, attempt) before each re-send, on a copy: sign again,
-            refresh a token.
-        on_event: Callables that are told what happens, see forbear.core.events.
-        body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
-        prefetch: Read a body of known length up to so many bytes before handing over the response,
-            so that a truncated one is a failure like any other; for 0.25 s at most, then what came
-            is handed over with the live stream behind it. Never an event stream. 0: never.
-        resume: Go on with the body of a GET when it breaks: ask for the rest with Range and
-            If-Range, and check that it is the rest of the very same bytes; else the error that
-            broke it stands. Needs an answer with a strong ETag, or a Last-Modified that counts as
-            one. False: never.
-        contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
-        announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the
-            request has that header.
-        stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
-            ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
-        name: Name of this client in events and logs.
-        clock: Where time comes from; a test passes forbear.testing.FakeClock().
-        random: Like random.random.
+        **options: Below.
 
     Raises:
         TypeError: An option is of the wrong type, or ``inner`` belongs to another library.
@@ -112,16 +81,17 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
             ``breaker``, ``cooldown`` or ``origins``.
     """
 
-    _library = LIBRARY
+    library = LIBRARY
 
 
+@documented(prefetch=True)
 class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
     """The same for ``httpx.AsyncClient``, on asyncio and trio; options as of RetryTransport.
 
     ``before_attempt`` may be a coroutine function.
     """
 
-    _library = LIBRARY
+    library = LIBRARY
 
 
 def wrap(
@@ -135,8 +105,6 @@ def wrap(
         ValueError: It is wrapped already.
         TypeError: It is not a client of httpx; for an SDK object the message says what to pass.
     """
-    from .adapters.httpx_wrap import wrap_client
-
     wrap_client(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
     return client
 
@@ -148,8 +116,6 @@ def unwrap(client: AnyClient) -> AnyClient:
         ValueError: It is not wrapped.
         TypeError: It is not a client of httpx.
     """
-    from .adapters.httpx_wrap import unwrap_client
-
     unwrap_client(LIBRARY, client)
     return client
 

@@ -1,8 +1,7 @@
-"""Idempotency keys for your own requests: write, read and invent them. Floor: acts (it draws
-randomness).
+"""Idempotency: write, read and invent keys for your own requests. Floor: acts (draws randomness).
 
-The rules are those of core/keys.py, which this module opens to users and to which it adds
-``generate``. A key that you put on a request is used for every attempt of that call:
+The rules are those of core/headers/keys.py. A key that you put on a request is used for every
+attempt of that call:
 
     key = generate()
     client.post(url, json=order, headers={"Idempotency-Key": serialize(key)})
@@ -28,12 +27,8 @@ def generate(*, profile: str = "generic") -> str:
     Raises:
         ValueError: The profile is unknown.
     """
-    from uuid import (
-        uuid4,
-    )  # only here: importing it takes milliseconds, and most programs never get here
+    from uuid import uuid4  # only here: importing it takes milliseconds
 
-    key = str(uuid4())
-    if profile == "amazon-pay":
-        key = key.replace("-", "")
+    key = uuid4().hex if profile == "amazon-pay" else str(uuid4())
     check_profile(key, profile)
     return key

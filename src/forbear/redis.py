@@ -1,5 +1,4 @@
-"""forbear for a fleet: ``RedisBudget``, one allowance for retries for all processes on all hosts.
-Floor: acts.
+"""forbear for a fleet: ``RedisBudget``, one allowance for all processes on all hosts. Floor: acts.
 
 What is decided, and what is remembered, is in shared/lease.py; here is the round trip, and what
 happens when it fails.
@@ -9,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
+from random import random as system_random
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -19,9 +20,9 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .core.checks import a_choice, a_duration, a_number, shown
+from .core.checks import a_choice, a_duration, shown
 from .sending.clock import SYSTEM_CLOCK
-from .shared.budget import RetryBudget
+from .shared.budget import RetryBudget, check_rates
 from .shared.lease import LeasedBudget, Report
 
 if TYPE_CHECKING:
@@ -32,9 +33,8 @@ __all__ = ["RedisBudget"]
 
 logger = logging.getLogger("forbear.redis")
 
-LEASE_SECONDS = (
-    10.0  # a few waits between attempts: long enough to be spent, short enough for a dead process
-)
+# A few waits between attempts: long enough to be spent, short enough for a dead process.
+LEASE_SECONDS = 10.0
 REFUSED_SECONDS = 0.5  # to twice that, so that an outage does not hammer Redis
 LOST_SECONDS = 1.0  # half to one and a half times that, growing to eight times
 
@@ -75,8 +75,8 @@ if deposit > 0 then
     tokens = tokens + deposit * math.min(1, math.max(0, now - full_at) / math.max(1, elapsed))
 end
 if size > 1 and lent[number] then
-    local others = lent[number] - (size - 1)
-    if others > 0 then redis.call('HSET', KEYS[1], number, others) else redis.call('HDEL', KEYS[1], number) end
+    if lent[number] > size - 1 then redis.call('HINCRBY', KEYS[1], number, 1 - size)
+    else redis.call('HDEL', KEYS[1], number) end
 elseif size > 1 then
     left = left - (size - 1)
 end
@@ -101,15 +101,15 @@ class RedisBudget(LeasedBudget):
     """One allowance for the retries of a whole fleet, kept on Redis. Thread-safe and fork-safe.
 
     ``RetryTransport(budget=RedisBudget("redis://cache:6379", name="orders"))``, and so with every
-    adapter, sync and async. Needs Redis 6.2 or newer, or Valkey. All processes that give the same
-    ``name`` on the same Redis share; they should give the same numbers too. One object may serve
-    many transports.
+    adapter. Needs Redis 6.2 or Valkey. All processes that give the same ``name`` on the same Redis
+    share; they should give the same numbers too. One object may serve many transports.
 
     A process borrows a *lease*: one token for the retry at hand and a tenth of what is there. It
     asks only when it wants to retry and has nothing left, in one round trip that also reports its
-    calls; never for a call that succeeds. What it was refused it does not ask for again for 0.5 to
-    1 s. A lease ends after 10 s, and what it held returns, so a process that dies takes nothing
-    along.
+    calls; never for a call that succeeds. A process that was refused does not ask again for 0.5 to
+    1 s. A lease ends after 10 s, and its tokens return, so a process that dies takes nothing along.
+    Calls made while nothing is wrong are counted together, and reported for the origin that needs
+    tokens first.
 
     Fleet-wide, per scope, counted from any instant at which the bucket is full::
 
@@ -119,26 +119,21 @@ class RedisBudget(LeasedBudget):
     follows; 50 processes in a total outage, 75,000 calls, showed none of it:
 
     - (lease - 1) ≤ ``burst / 10`` for each process that had spent its lease and then died, lost
-      Redis or had nothing more to retry: these tokens return as if they were left. Whoever comes
-          back pays them back first.
-    - ``ratio`` for each call that was on its way when the trouble began: it may be counted twice.
+      Redis or had nothing more to retry: these tokens return as if they were left. A process that
+      comes back pays them back first.
+    - ``ratio`` for each call that was on its way when the trouble began: it may be counted late.
     - What ``fallback`` allows, in each process, while it has lost Redis.
     - ``burst`` each time Redis forgets: restarted without its data, failed over, evicted.
-
-    Calls made while nothing is wrong are counted without asking where they went, and reported for
-    the origin that needs tokens first.
 
     Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` is asked from then
     on, at once and without a wait, until Redis is found again. It is looked for when a retry is
     wanted, in the background, every second or so, later every eight. The logger ``forbear.redis``
-    says so once: ERROR when it is lost, INFO when it is back. No call waits longer than
-        ``connect_timeout + command_timeout`` together, each time Redis is lost,
-    whatever the client does.
+    says so once: ERROR when it is lost, INFO when it is back. Each time Redis is lost, a call waits
+    ``connect_timeout + command_timeout`` at most, whatever the client does.
 
     A round trip costs the retry 0.15 to 0.3 ms on loopback, of which the script takes Redis 27 µs.
     A call that succeeds pays 40 ns for being counted; for 10 s after each round trip, as much as
-    with a ``RetryBudget`` that is not full (1.5 µs with httpx). A thousand processes that are
-    refused ask Redis some 1,300 times a second.
+    with a ``RetryBudget`` that is not full (1.5 µs with httpx).
 
     Attributes:
         is_lost: Redis could not be reached the last time; ``fallback`` stands in.
@@ -147,18 +142,15 @@ class RedisBudget(LeasedBudget):
         url_or_client: ``redis://``, ``rediss://`` or ``unix://``, or a synchronous client of
             redis-py: ``redis.Redis``, ``redis.RedisCluster``, what a ``Sentinel`` gives out. Give a
             client short timeouts and no retries of its own; one that is made from a URL has them. A
-            client must be fork-safe where you fork; redis.Redis is unless another thread is just
-            using it.
+            client must be fork-safe where you fork; redis.Redis is, unless another thread uses it.
         name: Of the allowance. The key on Redis is ``forbear:name:origin``.
-        ratio: Tokens that each call deposits; 0.1 lets the retries of the fleet be a tenth of its
-            traffic.
+        ratio: Tokens that each call deposits.
         floor_per_second: Tokens per second for the whole fleet, whatever its traffic.
         burst: Most tokens a bucket holds, and what it starts with. At least 1.
-        hinted_cost: Tokens for a retry that the server itself scheduled. From 0 to 1; any other
-            retry costs 1.
+        hinted_cost: Tokens for a retry that the server scheduled, 0 to 1; any other costs 1.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins.
-        fallback: Asked while Redis is lost. If not given, a RetryBudget with the same ratio, one
-            token in ten seconds and a burst of 5: every process of the fleet has one.
+        fallback: Asked while Redis is lost. If not given, a RetryBudget of each process with the
+            same ratio, one token in ten seconds and a burst of 5.
         connect_timeout: Seconds.
         command_timeout: Seconds.
         random: Like random.random; spreads what a fleet would otherwise do in step.
@@ -187,60 +179,41 @@ class RedisBudget(LeasedBudget):
     ) -> None:
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a text such as 'orders', got {shown(name)}")
-        for option, value, least in (
-            ("ratio", ratio, 0),
-            ("floor_per_second", floor_per_second, 0),
-            ("burst", burst, 1),
-            ("hinted_cost", hinted_cost, 0),
-        ):
-            a_number(option, value)
-            if value < least:
-                raise ValueError(f"{option} must be at least {least}, got {shown(value)}")
-        if hinted_cost > 1:
-            raise ValueError(
-                f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
-            )
+        check_rates(ratio, floor_per_second, burst, hinted_cost)
         a_choice("scope", scope, ("origin", "transport"))
         a_duration("connect_timeout", connect_timeout, zero=False)
         a_duration("command_timeout", command_timeout, zero=False)
         if fallback is not None and not isinstance(fallback, RetryBudget):
             raise TypeError(f"fallback must be a RetryBudget, got {shown(fallback)}")
-        if random is None:
-            from random import random as system_random
-
-            random = system_random
-        super().__init__(
-            hinted_cost=hinted_cost,
-            scope=scope,
-            fallback=RetryBudget(ratio, 0.1, 5, hinted_cost, scope)
-            if fallback is None
-            else fallback,
-        )
+        if fallback is None:
+            fallback = RetryBudget(ratio, 0.1, 5, hinted_cost, scope)
+        super().__init__(hinted_cost=hinted_cost, scope=scope, fallback=fallback)
         self.name = name
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst
         self.connect_timeout = connect_timeout
         self.command_timeout = command_timeout
-        self._random: Callable[[], float] = random
+        self._random: Callable[[], float] = system_random if random is None else random
         self._target = url_or_client
         self._longest = connect_timeout + command_timeout
         self._client: Any = self._connected()
         self._of_parents: list[Any] = []
-        self._land()
+        self._begin_trips()
 
     def _connected(self) -> Any:
-        """The client to use; a new one in each process. Connects when it is first used."""
+        """Return the client to use; it connects when it is first used."""
         target = self._target
         if not isinstance(target, str):
             if not callable(getattr(target, "eval", None)):
                 raise TypeError(
-                    f"url_or_client must be a URL or a client of redis-py, got a {type(target).__name__}"
+                    "url_or_client must be a URL or a client of redis-py, got a "
+                    + type(target).__name__
                 )
             if hasattr(target, "__aenter__"):
                 raise TypeError(
-                    "the client must be synchronous, redis.Redis and not redis.asyncio.Redis: it serves every event"
-                    " loop from a thread"
+                    "the client must be synchronous, redis.Redis and not redis.asyncio.Redis: it"
+                    " serves every event loop from a thread"
                 )
             return target
         try:
@@ -248,103 +221,93 @@ class RedisBudget(LeasedBudget):
                 target,
                 socket_connect_timeout=self.connect_timeout,
                 socket_timeout=self.command_timeout,
-                # Never twice: a report that did arrive would count twice. And the caller is
-                # waiting.
+                # Never twice: a report that did arrive would count twice, and the caller waits.
                 retry=Retry(NoBackoff(), 0),
             )
         except Exception:  # its text may hold parts of the password
             raise ValueError(
-                "url_or_client is no URL of a Redis: write redis://user:password@host:port/db (rediss:// for TLS,"
-                " unix:// for a socket) and percent-encode what is special in the password"
+                "url_or_client is no URL of a Redis: write redis://user:password@host:port/db"
+                " (rediss:// for TLS, unix:// for a socket) and percent-encode what is special in"
+                " the password"
             ) from None
 
-    def _land(self) -> None:
-        self._flights: dict[str, Flight] = {}
-        self._flights_lock = threading.Lock()
+    def _begin_trips(self) -> None:
+        self._trips: dict[str, RoundTrip] = {}
+        self._trips_lock = threading.Lock()
 
     def renew(self, scope: str) -> None:
-        """Fetch a lease, or wait for the one that another thread is fetching; then fetch another if
-        that was too small.
+        """Fetch a lease, or wait for the one that another thread is fetching.
 
-        Called by the driver when ``needs_renewal`` says so; blocks for ``connect_timeout +
-        command_timeout`` at most, not at all while Redis is lost. Never raises.
+        Blocks for ``connect_timeout + command_timeout`` at most, not at all while Redis is lost.
+        Never raises.
         """
         scope = self._scope_of(scope)
         now = SYSTEM_CLOCK.monotonic()
-        until = now + self._longest
-        wanted = 1
+        until, wanted = now + self._longest, 1
         while True:
-            with self._flights_lock:
-                flight = self._flights.get(scope)
-                is_own = flight is None
-                if flight is None:
-                    if self.is_lost and self._flights:  # Redis is looked for already
+            with self._trips_lock:
+                trip = self._trips.get(scope)
+                is_own = trip is None
+                if trip is None:
+                    if self.is_lost and self._trips:  # Redis is looked for already
                         return
                     borrowed = self.borrow(scope, wanted, LOST_SECONDS * (0.5 + self._random()))
                     if borrowed is None:
                         return
-                    flight = self._flights[scope] = Flight(
-                        scope, *borrowed, wanted, now + self._longest
-                    )
-                flight.passengers += 1
+                    trip = RoundTrip(scope, *borrowed, wanted, now + self._longest)
+                    self._trips[scope] = trip
+                trip.waiting += 1
             if is_own:
-                self._start(flight)
+                self._start(trip)
             if self.is_lost:
-                return  # it goes to look for Redis; a call need not wait for that
-            if not flight.landed.wait(min(until, flight.until) - SYSTEM_CLOCK.monotonic()):
-                if flight.until <= until:
-                    self._lose(flight.now, "TimeoutError")
+                return  # the trip goes to look for Redis; a call need not wait for that
+            if not trip.over.wait(min(until, trip.until) - SYSTEM_CLOCK.monotonic()):
+                if trip.until <= until:
+                    self._lose(trip.now, "TimeoutError")
                 return
-            if is_own or flight.lent >= flight.passengers or flight.lent < flight.wanted:
+            if is_own or trip.lent >= trip.waiting or trip.lent < trip.wanted:
                 return
-            wanted = flight.passengers  # who came first may not have spent its token yet
+            wanted = trip.waiting  # who came first may not have spent its token yet
             now = SYSTEM_CLOCK.monotonic()
 
-    def _start(self, flight: Flight) -> None:
-        # In a thread of its own, because no option bounds all of what a client may do: resolve a
-        # name, follow a cluster's redirections, try again.
+    def _start(self, trip: RoundTrip) -> None:
+        # No option bounds all of what a client may do: resolve names, follow a cluster, try again.
+        thread = threading.Thread(
+            target=self._make, args=(trip,), name="forbear-lease", daemon=True
+        )
         try:
-            threading.Thread(
-                target=self._fly, args=(flight,), name="forbear-lease", daemon=True
-            ).start()
+            thread.start()
         except RuntimeError as error:  # no more threads, or the interpreter is about to end
-            self._lose(flight.now, type(error).__name__)
-            self._end(flight)
+            self._lose(trip.now, type(error).__name__)
+            self._end(trip)
 
-    def _fly(self, flight: Flight) -> None:
+    def _make(self, trip: RoundTrip) -> None:
         try:
-            lent, number = self._ask(flight)
-            if SYSTEM_CLOCK.monotonic() > flight.until:
+            lent, number = self._ask(trip)
+            if SYSTEM_CLOCK.monotonic() > trip.until:
                 raise TimeoutError
         except Exception as error:
-            self._lose(flight.now, type(error).__name__)
+            self._lose(trip.now, type(error).__name__)
         else:
-            flight.lent = lent
+            trip.lent = lent
             if lent:
-                until = flight.now + LEASE_SECONDS * (1 - 0.2 * self._random())
-                was_lost = self.lend(flight.scope, lent, number, flight.now, until)
+                until = trip.now + LEASE_SECONDS * (1 - 0.2 * self._random())
+                was_lost = self.lend(trip.scope, lent, number, trip.now, until)
             else:
-                until = flight.now + REFUSED_SECONDS * (1 + self._random())
-                was_lost = self.refuse(flight.scope, flight.now, until)
+                until = trip.now + REFUSED_SECONDS * (1 + self._random())
+                was_lost = self.refuse(trip.scope, trip.now, until)
             if was_lost:
-                logger.info(
-                    "fleet budget %s: Redis is back",
-                    self.name,
-                    extra={
-                        "forbear.event": "shared_budget_back",
-                        "forbear.budget": self.name,
-                        "forbear.backend": self.backend,
-                    },
-                )
+                fields = self._fields("shared_budget_back")
+                logger.info("fleet budget %s: Redis is back", self.name, extra=fields)
         finally:
-            self._end(flight)
+            self._end(trip)
 
-    def _ask(self, flight: Flight) -> tuple[int, int]:
-        report = flight.report
+    def _ask(self, trip: RoundTrip) -> tuple[int, int]:
+        report = trip.report
         reply = self._client.eval(
             SCRIPT,
             1,
-            f"forbear:{self.name}:{flight.scope}",
+            f"forbear:{self.name}:{trip.scope}",
             float(self.floor_per_second),
             float(self.burst),
             report.calls * self.ratio,
@@ -352,7 +315,7 @@ class RedisBudget(LeasedBudget):
             report.left,
             report.number,
             report.size,
-            flight.wanted,
+            trip.wanted,
             int(LEASE_SECONDS * 1000),
         )
         match reply:
@@ -363,31 +326,30 @@ class RedisBudget(LeasedBudget):
     def _lose(self, now: float, error: str) -> None:
         if self.lose(now, LOST_SECONDS * (0.5 + self._random())):
             logger.error(
-                "fleet budget %s: Redis is lost (%s); a budget of this process stands in until it is back",
+                "fleet budget %s: Redis is lost (%s); a budget of this process stands in until it"
+                " is back",
                 self.name,
                 error,
-                extra={
-                    "forbear.event": "shared_budget_lost",
-                    "forbear.budget": self.name,
-                    "forbear.backend": self.backend,
-                    "forbear.error_type": error,
-                },
+                extra={**self._fields("shared_budget_lost"), "forbear.error_type": error},
             )
 
-    def _end(self, flight: Flight) -> None:
-        with self._flights_lock:
-            if self._flights.get(flight.scope) is flight:
-                del self._flights[flight.scope]
-        flight.landed.set()
+    def _fields(self, event: str) -> dict[str, str]:
+        named = {"forbear.budget": self.name, "forbear.backend": self.backend}
+        return {"forbear.event": event, **named}
 
-    def _forked(self) -> None:
-        super()._forked()
+    def _end(self, trip: RoundTrip) -> None:
+        with self._trips_lock:
+            if self._trips.get(trip.scope) is trip:
+                del self._trips[trip.scope]
+        trip.over.set()
+
+    def after_fork(self) -> None:
+        super().after_fork()
         if isinstance(self._target, str):
-            # Kept, since closing it may wait for a lock that a thread of the parent held at the
-            # fork.
+            # Kept: closing it may wait for a lock that a thread of the parent held at the fork.
             self._of_parents.append(self._client)
             self._client = self._connected()
-        self._land()
+        self._begin_trips()
 
     def __repr__(self) -> str:
         state = f"lost, {self.fallback!r} stands in" if self.is_lost else self._state()
@@ -395,35 +357,24 @@ class RedisBudget(LeasedBudget):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process borrows for itself; a client cannot be copied, a URL can.
-        options = {
-            "name": self.name,
-            "ratio": self.ratio,
-            "floor_per_second": self.floor_per_second,
-            "burst": self.burst,
-            "hinted_cost": self.hinted_cost,
-            "scope": self.scope,
-            "fallback": self.fallback,
-            "connect_timeout": self.connect_timeout,
-            "command_timeout": self.command_timeout,
-        }
-        return _made, (self._target, options)
+        options = {name: getattr(self, name) for name in OPTIONS}
+        return partial(RedisBudget, self._target, **options), ()
 
 
-class Flight:
-    """One round trip. Whoever wants a lease of the same scope meanwhile waits for it too."""
+OPTIONS = (
+    "name", "ratio", "floor_per_second", "burst", "hinted_cost", "scope", "fallback",
+    "connect_timeout", "command_timeout",
+)  # fmt: skip
 
-    __slots__ = ("landed", "lent", "now", "passengers", "report", "scope", "until", "wanted")
+
+class RoundTrip:
+    """A round trip to Redis. Whoever wants a lease of the same scope meanwhile waits for it."""
 
     def __init__(self, scope: str, report: Report, now: float, wanted: int, until: float) -> None:
         self.scope = scope
         self.report = report
         self.now = now  # by the clock of the transport
         self.wanted = wanted
-        self.until = until  # by the system's: it has failed if it has not landed
-        self.lent = 0
-        self.passengers = 0
-        self.landed = threading.Event()
-
-
-def _made(target: Any, options: dict[str, Any]) -> RedisBudget:
-    return RedisBudget(target, **options)
+        self.until = until  # by the system's: it has failed if it is not over
+        self.lent = self.waiting = 0
+        self.over = threading.Event()

@@ -1,29 +1,30 @@
-"""One suite for every adapter: a test is written once and runs over each library and each colour.
+"""One suite for every client: a test is written once and runs over each lane.
 
-A test asks for ``adapter`` and speaks its few words; ``async def`` throughout, since a synchronous
-client's calls are made directly in the test's own thread and never suspend. The words that every
-library can be taught are ``client``, ``call``, ``open``, ``read``, ``close``, ``shut``,
-``retrying``, ``together``, ``watched``, ``header``, ``status``, ``reading_for``, ``pool_of``,
-``is_idle`` and the names of exceptions; the rest belongs to the httpx family, whose tests say so
-with ``pytest.mark.adapters("httpx-family")``. A further library is a further class here and a line
-in ``ADAPTERS``.
+A lane is a library in one colour. Which lanes a test runs on is decided here, in
+``pytest_generate_tests``, and nowhere else:
 
-Where the libraries rightly differ, a test asks for one of these words by that mark:
+- full lanes (httpx sync, httpx asyncio, requests, urllib3) run every test;
+- httpx2 and trio share their code with the full lanes and run the tests marked ``smoke``: one for
+  each promise, and one for each exit of the loop (success, give-up, the caller's exception,
+  cancellation while sending and while sleeping, closed while waiting);
+- ``-m smoke`` runs those on every lane, ``-k httpx2`` all that httpx2 runs;
+- ``pytest.mark.adapters(*words)`` takes the lanes that have all these words.
 
-| word | who has it | who has not, and why |
+A test asks for ``adapter`` and uses only its words. It is ``async def`` throughout: the calls of a
+synchronous client are made in the test's own thread and never suspend. Where libraries rightly
+differ, a test asks for a word:
+
+| word | who has it | why the others have not |
 | --- | --- | --- |
-| httpx-family | httpx, httpx2 | per-request ``extensions``, timeouts that can be asked for, any transport below |
+| httpx-family | httpx, httpx2 | per-request ``extensions``, timeouts to be asked for, any transport below |
 | async, sync, httpx … | that colour or library | |
-| status-errors | httpx, httpx2, requests | urllib3's responses know no request, and no ``raise_for_status`` |
+| status-errors | httpx, httpx2, requests | urllib3's responses have no ``raise_for_status`` |
 | blank-headers | httpx, httpx2, urllib3 | requests refuses a header value that begins with a space |
 | stacks | httpx, httpx2, requests | a pool manager has no inner one |
 | pickles | httpx, httpx2, requests | urllib3's own errors forget the error inside them |
 
-And beside the words: urllib3 puts MaxRetryError around whatever failed before the body, so its
-errors of the wire all have that name; requests says ConnectionError for a body that comes too
-slowly; what an iterator of the caller's raises in the middle of an upload comes back as it is from
-the httpx family, and from the others as the bare library hands it over. Where urllib3 makes cyclic
-garbage itself, ours is compared with its own.
+urllib3 puts MaxRetryError around whatever failed before the body, so its errors of the wire all
+have that name. requests says ConnectionError for a body that comes too slowly.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class HttpxAdapter:
     """A library of the httpx family in one colour.
 
     Attributes:
-        words: What ``pytest.mark.adapters`` can choose it by.
+        words: ``pytest.mark.adapters`` chooses lanes by them.
+        is_full: The lane runs every test, not only those marked ``smoke``.
         library: The module ``httpx`` or ``httpx2``.
         forbear: The module ``forbear.httpx`` or ``forbear.httpx2``.
         is_async: Its calls suspend.
@@ -62,97 +64,55 @@ class HttpxAdapter:
         self.name = name
         self.colour = colour
         self.is_async = colour != "sync"
+        self.is_full = name == "httpx" and colour != "trio"
         self.words = {"httpx-family", name, colour, "async" if self.is_async else "sync"}
         self.words |= {"status-errors", "blank-headers", "stacks", "pickles"}
-        self.library = importlib.import_module(name)
+        self.library = library = importlib.import_module(name)
         self.forbear = importlib.import_module(f"forbear.{name}")
-
-    # What the promises are told in; every library has these.
-
-    @property
-    def transport_error(self):
-        return self.library.TransportError
-
-    @property
-    def timeout_error(self):
-        return self.library.TimeoutException
-
-    @property
-    def status_error(self):
-        return self.library.HTTPStatusError
-
-    @property
-    def connect_error(self):
-        return self.library.ConnectError
-
-    @property
-    def disconnect_error(self):
-        return self.library.RemoteProtocolError
-
-    @property
-    def read_timeout(self):
-        return self.library.ReadTimeout
-
-    @property
-    def body_timeout(self):
-        """A read timeout while the caller reads the body."""
-        return self.library.ReadTimeout
-
-    @property
-    def cut_error(self):
-        """A body that ended before its length, while the caller read it."""
-        return self.library.RemoteProtocolError
-
-    @property
-    def pool_timeout(self):
-        return self.library.PoolTimeout
-
-    def secret_error(self, text):
-        """An error of the wire with this text inside."""
-        return self.library.ReadError(text)
-
-    @property
-    def wire_errors(self):
-        """What a fault of the server may come out as."""
-        return {
+        self.DeadlineExceeded = self.forbear.DeadlineExceeded
+        self.CircuitOpenError = self.forbear.CircuitOpenError
+        self.transport_error, self.timeout_error = library.TransportError, library.TimeoutException
+        self.status_error, self.connect_error = library.HTTPStatusError, library.ConnectError
+        self.disconnect_error = library.RemoteProtocolError
+        self.read_timeout, self.pool_timeout = library.ReadTimeout, library.PoolTimeout
+        # While the caller reads the body: one that comes too slowly, and one that ends early.
+        self.body_timeout, self.cut_error = library.ReadTimeout, library.RemoteProtocolError
+        # The names of the errors that a fault of the server may come out as.
+        self.wire_errors = {
             "reset": {"ReadError", "RemoteProtocolError"},
             "close": {"RemoteProtocolError"},
             "garbage": {"RemoteProtocolError"},
             "hang": {"ReadTimeout"},
         }
+        prefix = "Async" if self.is_async else ""
+        self.base_class = getattr(library, f"{prefix}BaseTransport")
+        self.transport_class = getattr(self.forbear, f"{prefix}RetryTransport")
+        self.client_class = getattr(library, f"{prefix}Client")
+        self.inner_class = getattr(library, f"{prefix}HTTPTransport")
 
-    @property
-    def base_class(self):
-        """Of the library, for what retries."""
-        return self.library.AsyncBaseTransport if self.is_async else self.library.BaseTransport
-
-    @property
-    def DeadlineExceeded(self):
-        return self.forbear.DeadlineExceeded
-
-    @property
-    def CircuitOpenError(self):
-        return self.forbear.CircuitOpenError
+    def secret_error(self, text):
+        """An error of the wire with this text inside."""
+        return self.library.ReadError(text)
 
     def pool_of(self, size):
-        """What makes a client of so many connections, for which callers queue."""
+        """Options of a client with so many connections, for which callers queue."""
         return {"inner": self.inner(limits=self.library.Limits(max_connections=size))}
 
     def is_idle(self, client):
         """Has such a pool all its connections back?"""
-        pool = client._transport._inner._pool
+        pool = client._transport.inner._pool
         return pool._requests == [] and all(connection.is_idle() for connection in pool.connections)
 
     def retrying(self, client):
-        """What retries in a client."""
+        """The part of a client that retries."""
         return client._transport
 
     def status(self, response):
-        """Of a response as a hook of the library gets it."""
+        """The status of a response as a hook of the library gets it."""
         return response.status_code
 
     async def shut(self, client):
-        """Close what retries, and leave the client as it is."""
+        """Close the part that retries, and leave the client as it is."""
         await self.close(client._transport)
 
     def patch(self, monkeypatch, answer):
@@ -230,18 +190,6 @@ class HttpxAdapter:
 
     # The family's own.
 
-    @property
-    def transport_class(self):
-        return self.forbear.AsyncRetryTransport if self.is_async else self.forbear.RetryTransport
-
-    @property
-    def client_class(self):
-        return self.library.AsyncClient if self.is_async else self.library.Client
-
-    @property
-    def inner_class(self):
-        return self.library.AsyncHTTPTransport if self.is_async else self.library.HTTPTransport
-
     def transport(self, inner=None, **options):
         """A retrying transport; a list of steps stands for a ScriptedTransport of them."""
         if inner is None:
@@ -277,9 +225,7 @@ class HttpxAdapter:
         return await response.aread() if self.is_async else response.read()
 
     def watched(self, steps):
-        """A scripted inner transport whose responses have live bodies, and note when they are
-        closed.
-        """
+        """A scripted inner transport whose live responses note when they are closed."""
         return Watched(self.library, steps)
 
     def __repr__(self):
@@ -348,18 +294,15 @@ class WatchedBody:
 
 
 class SyncAdapter:
-    """What requests and urllib3 share here."""
+    """The part that the lanes of requests and urllib3 share."""
 
     is_async = False
+    is_full = True
     colour = "sync"
 
-    @property
-    def DeadlineExceeded(self):
-        return self.forbear.DeadlineExceeded
-
-    @property
-    def CircuitOpenError(self):
-        return self.forbear.CircuitOpenError
+    def __init__(self):
+        self.DeadlineExceeded = self.forbear.DeadlineExceeded
+        self.CircuitOpenError = self.forbear.CircuitOpenError
 
     @asynccontextmanager
     async def client(self, inner=None, *, settings=None, **options):
@@ -391,7 +334,7 @@ class SyncAdapter:
     pool_timeout = urllib3.exceptions.EmptyPoolError
 
     def secret_error(self, text):
-        """What requests raises; a ScriptedPool takes out what urllib3 raised."""
+        """The error that requests raises; a ScriptedPool takes urllib3's out of it."""
         return requests.ConnectionError(
             urllib3.exceptions.ProtocolError(text, ConnectionResetError(104, text))
         )
@@ -560,7 +503,7 @@ class Urllib3Client:
 
 
 class Urllib3Response:
-    """One of urllib3, which also answers to the other libraries' names for its status and body."""
+    """A response of urllib3 that also knows the other libraries' names for status and body."""
 
     def __init__(self, response):
         self._response = response
@@ -578,9 +521,7 @@ class Urllib3Response:
 
 
 class ScriptedPool:
-    """Stands where urllib3 sends, between what retries and what is a pool, and answers by a
-    script.
-    """
+    """Answers by a script in the place where urllib3's own pool would send."""
 
     def urlopen(self, method, url, body=None, headers=None, **named):
         request = SimpleNamespace(
@@ -630,7 +571,7 @@ def scripted(inner):
 
 
 def as_mapping(headers):
-    """What requests and urllib3 take; a dict stays the caller's own."""
+    """The headers as requests and urllib3 take them; a dict stays the caller's own."""
     return headers if headers is None or isinstance(headers, dict) else dict(headers)
 
 
@@ -665,8 +606,13 @@ def pytest_generate_tests(metafunc):
         words = {
             word for mark in metafunc.definition.iter_markers("adapters") for word in mark.args
         }
-        chosen = [adapter for adapter in ADAPTERS if words <= adapter.words]
-        assert chosen, f"no adapter has the words {words}"
+        is_smoke = any(metafunc.definition.iter_markers("smoke"))
+        chosen = [
+            adapter
+            for adapter in ADAPTERS
+            if words <= adapter.words and (is_smoke or adapter.is_full)
+        ]
+        assert chosen, f"no full lane has the words {words}: is the test to be marked smoke?"
         metafunc.parametrize(
             "adapter", chosen, ids=[repr(each)[1:-1].replace(" ", "-") for each in chosen]
         )
@@ -692,7 +638,7 @@ def server():
 
 @pytest.fixture
 def budget():
-    """20 tokens that nothing but a refund brings back, so that what a call took can be read off."""
+    """20 tokens that only a refund brings back, so that the cost of a call can be read off."""
     return RetryBudget(ratio=0, floor_per_second=0, burst=20)
 
 
@@ -704,9 +650,7 @@ def quick():
 
 @pytest.fixture
 def quickest():
-    """Seconds of the quickest of up to ten runs, so that a bound says nothing of how busy a machine
-    is.
-    """
+    """Seconds of the quickest of up to ten runs: a bound must not depend on a busy machine."""
 
     async def measure(run, *, bound):
         least = float("inf")

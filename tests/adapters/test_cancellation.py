@@ -1,8 +1,8 @@
-"""P6 under cancellation: whenever a task is cancelled, nothing stays open and nothing stays
-taken.
-"""
+"""P6 under cancellation: nothing stays open and nothing stays taken."""
 
 import asyncio
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -69,10 +69,9 @@ async def cancel_when(event, adapter, client):
 @pytest.mark.parametrize(
     "steps", [[], [503], [503, 502]], ids=["attempt-1", "attempt-2", "attempt-3"]
 )
+@pytest.mark.smoke
 async def test_cancelled_while_sending(adapter, budget, steps, clock):
-    """The attempt is over, the failed responses before it are closed; a retry that was sent stays
-    paid for.
-    """
+    """Failed responses are closed; a retry that was sent stays paid for."""
     inner = Stuck(adapter, steps)
     async with adapter.client(
         inner, policy=RetryPolicy(backoff=Fixed(0)), budget=budget, clock=clock
@@ -85,6 +84,7 @@ async def test_cancelled_while_sending(adapter, budget, steps, clock):
 
 
 @pytest.mark.parametrize("steps", [[503, 200], ["connect_error", 200]], ids=["answer", "error"])
+@pytest.mark.smoke
 async def test_cancelled_while_sleeping(adapter, budget, steps):
     """A wait ends at once; the retry that it was for is given back, and never sent."""
     inner = adapter.watched(steps)
@@ -133,6 +133,7 @@ async def test_a_scope_around_the_call_is_not_taken_for_our_deadline(adapter):
 
 
 @pytest.mark.parametrize("bound", ["total_timeout", "deadline"])
+@pytest.mark.smoke
 async def test_an_inner_transport_that_ignores_timeouts_is_cut_off(adapter, quickest, bound):
     """P4: an asynchronous call ends at most 50 ms after its deadline (and 20 more to get here)."""
     policy = RetryPolicy(backoff=Fixed(0), total_timeout=0.1 if bound == "total_timeout" else None)
@@ -149,10 +150,21 @@ async def test_an_inner_transport_that_ignores_timeouts_is_cut_off(adapter, quic
     assert 0.1 <= await quickest(run, bound=0.17) <= 0.17
 
 
+async def test_a_slot_that_a_cut_has_lost_is_freed(adapter):
+    """httpcore 1.0.9 keeps a connection that was never begun if its request is cancelled then."""
+    lost = SimpleNamespace(_connection=None, _connect_failed=False)
+    inner = Stuck(adapter, [])
+    inner._pool = SimpleNamespace(
+        _optional_thread_lock=nullcontext(), _requests=[], _connections=[lost]
+    )
+    async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.01)) as client:
+        with pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", URL)
+    assert lost._connect_failed
+
+
 async def test_tasks_do_not_share_a_call(adapter, clock):
-    """Many calls at once through one transport each have attempts, waits and records of their
-    own.
-    """
+    """Many calls at once through one transport each have their own attempts and records."""
     inner = ScriptedTransport([lambda request: 200 if request.extensions["try"].pop() else 503])
 
     records = {}

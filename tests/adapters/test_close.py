@@ -16,9 +16,7 @@ LONG = RetryPolicy(backoff=Fixed(30))  # of real time
 
 
 async def close_while_waiting(adapter, client, waiting, calls=1):
-    """Begin calls through the client, close what retries once all of them wait; return how each
-    ended.
-    """
+    """Begin calls, close the transport once all of them wait; return how each ended."""
     ended = []
 
     async def call(n):
@@ -55,6 +53,7 @@ def note_waits(waiting):
     return [lambda event: waiting.append(event) if event.name == "retry_scheduled" else None]
 
 
+@pytest.mark.smoke
 async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapsed):
     """The answer comes back with its status and story; its retry is given back."""
     inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
@@ -71,11 +70,12 @@ async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapse
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
+@pytest.mark.smoke
 async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
     """The library's own error comes out with its story; its retry is given back."""
     waiting = []
-    steps, told = ["read_timeout", 200], note_waits(waiting)
-    async with adapter.client(steps, policy=LONG, budget=budget, on_event=told) as client:
+    steps, noting = ["read_timeout", 200], note_waits(waiting)
+    async with adapter.client(steps, policy=LONG, budget=budget, on_event=noting) as client:
         (error,) = await close_while_waiting(adapter, client, waiting)
     assert type(error) is adapter.read_timeout
     assert record_of(error).reasons == (adapter.read_timeout.__name__,)
@@ -96,6 +96,7 @@ async def test_all_waiting_calls_wake(adapter, budget):
 
 
 @pytest.mark.adapters("httpx-family")
+@pytest.mark.smoke
 async def test_closing_the_client_closes_the_inner_transport_once(adapter):
     """close() reaches what is below, and leaving a with block as well."""
 
@@ -172,9 +173,7 @@ async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
 
 
 async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
-    """A strategy may ask for a wait first: closed meanwhile, the call has nothing but an error of
-    the library.
-    """
+    """A strategy may ask for a wait first: closed meanwhile, the call has only an error."""
     taken, ended = [], []
 
     class Slow:
@@ -203,9 +202,7 @@ async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
 
 
 async def test_a_transport_that_was_closed_can_be_used_again(adapter, quick):
-    """A close ends the calls that had begun; one that begins later, in a test at the same instant,
-    has its retries.
-    """
+    """A close ends the calls that had begun; one that begins later has its retries."""
     async with adapter.client([503, 200], **quick) as client:
         await adapter.shut(client)
         response = await adapter.call(client, "GET", URL)

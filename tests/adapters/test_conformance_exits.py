@@ -1,8 +1,8 @@
-"""P6: nothing leaks. Every way out of the loop closes failed responses, gives back what was not
+"""P6: nothing leaks. Each exit of the loop closes failed responses and gives back what was not
 used, and no more.
 
 Tokens: a budget of 20 that only a refund refills, so what a call has taken can be read off at its
-end. The ways out by cancellation and by close() are in test_cancellation.py and test_close.py.
+end. The exits by cancellation and by close() are in test_cancellation.py and test_close.py.
 """
 
 import contextlib
@@ -29,6 +29,7 @@ def left(budget, quick):
     return budget.tokens(ORIGIN, quick["clock"].monotonic())
 
 
+@pytest.mark.smoke
 async def test_success_at_once(adapter, quick, budget):
     """A plain success takes nothing, and its response is the caller's to close."""
     inner = adapter.watched([200])
@@ -40,20 +41,19 @@ async def test_success_at_once(adapter, quick, budget):
     assert left(budget, quick) == 20
 
 
+@pytest.mark.smoke
 async def test_success_after_retries(adapter, quick, budget):
-    """Each retry that was sent is paid for; the failed responses are closed, the last one is the
-    caller's.
-    """
-    inner = adapter.watched([503, (502, {}, b"sorry"), (200, {}, b"fine")])
+    """Sent retries are paid for; failed responses are closed, the last one is the caller's."""
+    inner = adapter.watched([503, "read_timeout", (502, {}, b"sorry"), (200, {}, b"fine")])
     async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
         response = await adapter.open(client, "GET", URL)
         assert inner.closings == [1, 1, 0]
         assert await adapter.read(response) == b"fine"
     assert inner.closings == [1, 1, 1]
-    assert left(budget, quick) == 18
+    assert left(budget, quick) == 17
 
 
-@pytest.mark.parametrize("step", ["reset", "garbage", "hang"])
+@pytest.mark.parametrize("step", ["reset", "hang"])
 async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, server, quick, step):
     """The errors that were retried hold no frames: with the client closed, so is every connection.
 
@@ -77,13 +77,11 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
         gc.enable()
 
 
-@pytest.mark.parametrize("step", ["reset", "garbage"])
+@pytest.mark.parametrize("step", ["reset"])
 async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(
     adapter, server, quick, step
 ):
-    """A call that is made, and saved, in an ``except`` block: what is re-raised after it still says
-    where it began.
-    """
+    """A call that is saved in an ``except`` block: what is re-raised still says where it began."""
     server.script("/thing", step, 200)
 
     def begin():
@@ -106,14 +104,7 @@ async def test_an_error_that_the_caller_is_handling_keeps_its_traceback(
     assert where(caught.value)[-1] == "begin"
 
 
-async def test_success_after_errors(adapter, quick, budget):
-    """The same when attempts failed without an answer."""
-    inner = adapter.watched(["connect_error", "read_timeout", 200])
-    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
-    assert left(budget, quick) == 18
-
-
+@pytest.mark.smoke
 async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, budget):
     """Attempts exhausted: the caller gets the last answer with its body, the others are closed."""
     inner = adapter.watched([(503, {}, b"sorry %d" % n) for n in range(4)])
@@ -126,6 +117,7 @@ async def test_giving_up_hands_over_the_last_response_unread(adapter, quick, bud
     assert left(budget, quick) == 17
 
 
+@pytest.mark.smoke
 async def test_giving_up_raises_the_last_error(adapter, quick, budget):
     """Attempts exhausted by errors: the library's own last exception."""
     inner = adapter.watched([503, "read_timeout", 503, "connect_error"])
@@ -136,30 +128,27 @@ async def test_giving_up_raises_the_last_error(adapter, quick, budget):
     assert left(budget, quick) == 17
 
 
-@pytest.mark.parametrize(
-    ("steps", "policy", "reason"),
-    [
-        ([(503, {"Retry-After": "3600"})], STEADY, Reason.RETRY_AFTER_TOO_LONG),
-        ([(503, {"x-should-retry": "false"})], STEADY, Reason.SERVER_SAID_NO),
-        ([503], STEADY.replace(total_timeout=0.5), Reason.DEADLINE),
-        ([503], STEADY.replace(max_attempts=1), Reason.ATTEMPTS_EXHAUSTED),
-    ],
-    ids=lambda value: str(value) if isinstance(value, Reason) else "",
-)
-async def test_a_refusal_takes_nothing(adapter, quick, budget, steps, policy, reason):
+async def test_a_refusal_takes_nothing(adapter, quick, budget):
     """Whatever refuses a retry does so before a token is taken."""
-    inner = adapter.watched(steps)
-    async with adapter.client(inner, budget=budget, policy=policy, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert record_of(response).reason is reason
-    assert inner.closings == [1]
+    for answer, policy, reason in (
+        ((503, {"Retry-After": "3600"}), STEADY, Reason.RETRY_AFTER_TOO_LONG),
+        ((503, {"x-should-retry": "false"}), STEADY, Reason.SERVER_SAID_NO),
+        (503, STEADY.replace(total_timeout=0.5), Reason.DEADLINE),
+        (503, STEADY.replace(max_attempts=1), Reason.ATTEMPTS_EXHAUSTED),
+    ):
+        inner = adapter.watched([answer])
+        async with adapter.client(inner, budget=budget, policy=policy, **quick) as client:
+            response = await adapter.call(client, "GET", URL)
+        assert record_of(response).reason is reason
+        assert inner.closings == [1]
     assert left(budget, quick) == 20
 
 
 @pytest.mark.adapters("httpx-family")
 @pytest.mark.parametrize("attempt", [1, 2])
+@pytest.mark.smoke
 async def test_the_callers_own_exception(adapter, server, quick, budget, attempt):
-    """What the caller's body iterator raises comes out as it is, at once, whatever class it has."""
+    """An error of the caller's body iterator comes out as it is, at once, whatever its class."""
     own = OSError("the disk is gone")
     readings = 0
 
@@ -196,6 +185,7 @@ async def test_the_callers_own_exception(adapter, server, quick, budget, attempt
     assert record_of(own).reason is Reason.PERMANENT_ERROR
 
 
+@pytest.mark.smoke
 async def test_an_exception_nobody_knows_is_not_retried(adapter, quick, budget):
     """A class that is not in the table, from an inner transport or below it, comes out as it is."""
     own = RuntimeError("a bug")
@@ -215,6 +205,7 @@ class Interrupted(FakeClock):
 
 
 @pytest.mark.adapters("sync")
+@pytest.mark.smoke
 async def test_keyboard_interrupt_while_sleeping(adapter, budget):
     """Ctrl-C during a wait gets through at once, and the retry that was not sent is given back."""
     inner = adapter.watched([503, 200])
@@ -227,25 +218,26 @@ async def test_keyboard_interrupt_while_sleeping(adapter, budget):
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20
 
 
-@pytest.mark.parametrize("attempt", [1, 2])
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-async def test_what_is_no_exception_is_never_retried(adapter, quick, budget, attempt, stop):
+@pytest.mark.smoke
+async def test_what_is_no_exception_is_never_retried(adapter, quick, budget):
     """KeyboardInterrupt and SystemExit in the middle of an attempt pass through."""
-    inner = adapter.watched([503] * (attempt - 1) + [stop()])
-    async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
-        with pytest.raises(stop):
-            await adapter.call(client, "GET", URL)
-    assert len(inner.requests) == attempt
-    assert left(budget, quick) == 20 - (attempt - 1)
+    for stop in (KeyboardInterrupt, SystemExit):
+        for attempt in (1, 2):
+            before = left(budget, quick)
+            inner = adapter.watched([503] * (attempt - 1) + [stop()])
+            async with adapter.client(inner, budget=budget, policy=STEADY, **quick) as client:
+                with pytest.raises(stop):
+                    await adapter.call(client, "GET", URL)
+            assert len(inner.requests) == attempt
+            assert left(budget, quick) == before - (attempt - 1)
 
 
 # Over the wire: connections.
 
 
+@pytest.mark.smoke
 async def test_four_attempts_use_one_connection(adapter, server, quick):
-    """A failed response with a small body is read to its end, so that its connection can be used
-    again.
-    """
+    """A failed response with a small body is read, so that its connection can be used again."""
     server.script("/thing", "503", "429;retry-after=0;body=60000", "500;chunked=1", 200)
     async with adapter.client(**quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -308,7 +300,7 @@ async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
     assert response.status_code == 200
 
 
-@pytest.mark.parametrize("drip", [100, 1000])
+@pytest.mark.parametrize("drip", [1000])
 async def test_a_slow_failed_body_does_not_hold_the_call(adapter, server, quickest, drip):
     """A 503 whose body drips for seconds is waited for a quarter of a second at most."""
 
@@ -351,9 +343,7 @@ async def test_draining_keeps_the_deadline(adapter, server, quickest):
     ids=["answers", "large-and-reset", "hang", "garbage", "gave-up", "cut", "reset-body"],
 )
 async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, quick, steps):
-    """After any mixture of faults no connection is busy, none is queued for, and closing the client
-    frees them all.
-    """
+    """After any faults no connection is busy or queued for, and closing the client frees them."""
     server.script("/thing", *steps)
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     inner = adapter.inner()
@@ -376,9 +366,7 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
 
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
-@pytest.mark.parametrize(
-    "step", ["503", "503;body=200000", "503;body=64;drip=300", "503;chunked=1", "reset", "garbage"]
-)
+@pytest.mark.parametrize("step", ["503", "503;body=200000", "503;body=64;drip=300", "reset"])
 async def test_a_pool_of_one_never_deadlocks(adapter, server, quick, step, is_read):
     """Whatever failed, its connection is back before the next attempt asks for one; twice."""
     server.script("/thing", step, step, 200)

@@ -1,6 +1,4 @@
-"""P5: retries stay a bounded share of traffic, per process and across everything that shares a
-budget.
-"""
+"""P5: retries stay a bounded share of traffic, per process and per shared budget."""
 
 import time
 
@@ -13,6 +11,7 @@ pytestmark = pytest.mark.anyio
 URL = "http://api.example.com/thing"
 
 
+@pytest.mark.smoke
 async def test_retries_under_a_total_outage_are_a_tenth_of_traffic(adapter, quick):
     """200 calls that all fail: burst 7, and 0.1 from each call but the first, which finds the
     bucket full.
@@ -34,9 +33,7 @@ async def test_retries_under_a_total_outage_are_a_tenth_of_traffic(adapter, quic
 
 
 async def test_an_outage_over_the_wire_stays_within_the_bound(adapter, server):
-    """The server counts at most 1.1 × calls + burst + floor × seconds requests, whatever number
-    runs at once.
-    """
+    """At most 1.1 × calls + burst + floor × seconds requests, whatever number runs at once."""
     server.script("/thing", 503)
     began = time.monotonic()
     async with adapter.client(policy=RetryPolicy(backoff=Fixed(0.001), max_attempts=10)) as client:

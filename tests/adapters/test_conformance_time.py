@@ -1,6 +1,4 @@
-"""P3 and P4: never sooner than the server asked, never past the deadline, no wait that leads
-nowhere.
-"""
+"""P3 and P4: never sooner than the server asked, never past the deadline, no useless wait."""
 
 import time
 
@@ -8,6 +6,7 @@ import pytest
 
 import forbear
 from forbear import Exponential, Fixed, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
@@ -17,6 +16,7 @@ NO_SPREAD = RetryPolicy(hint_spread=0.0)
 # P3, in the server's view.
 
 
+@pytest.mark.smoke
 async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
     """Between an answer that says "in 80 ms" and the next request the server counts at least 80
     ms.
@@ -33,52 +33,51 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
 # P3, as arithmetic.
 
 
-@pytest.mark.parametrize(
-    ("policy", "answer", "slept"),
-    [
-        # hint + spread: random × hint_spread × max(hint, 1 s); full jitter of 0.5 s at random 0.5
-        # is 0.25 s
-        (RetryPolicy(), (503, {"Retry-After": "10"}), 10.5),
-        (RetryPolicy(), (503, {"Retry-After": "0"}), 2.0),
-        (RetryPolicy(), (429, {"retry-after-ms": "3000"}), 3.15),
-        (NO_SPREAD, (429, {"Retry-After": "7"}), 7.0),
-        (NO_SPREAD, (503, {}), 2.0),
-        (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "2"}), 3.0),
-        (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "4"}), 4.0),
-        (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (429, {}), 5.0),
-        (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (502, {}), 2.0),
-        (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 2.0),
-        # The server's own clock: Date + Age is its now.
+# hint + spread: random × hint_spread × max(hint, 1 s); Fixed(2) at random 0.5
+WAITS = [
+    # hint + spread: random × hint_spread × max(hint, 1 s); full jitter of 0.5 s at random 0.5
+    # is 0.25 s
+    (RetryPolicy(), (503, {"Retry-After": "10"}), 10.5),
+    (RetryPolicy(), (503, {"Retry-After": "0"}), 2.0),
+    (RetryPolicy(), (429, {"retry-after-ms": "3000"}), 3.15),
+    (NO_SPREAD, (429, {"Retry-After": "7"}), 7.0),
+    (NO_SPREAD, (503, {}), 2.0),
+    (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "2"}), 3.0),
+    (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "4"}), 4.0),
+    (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (429, {}), 5.0),
+    (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (502, {}), 2.0),
+    (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 2.0),
+    # The server's own clock: Date + Age is its now.
+    (
+        NO_SPREAD,
         (
-            NO_SPREAD,
-            (
-                503,
-                {
-                    "Date": "Sun, 06 Nov 1994 08:49:37 GMT",
-                    "Age": "3",
-                    "Retry-After": "Sun, 06 Nov 1994 08:49:57 GMT",
-                },
-            ),
-            17.0,
+            503,
+            {
+                "Date": "Sun, 06 Nov 1994 08:49:37 GMT",
+                "Age": "3",
+                "Retry-After": "Sun, 06 Nov 1994 08:49:57 GMT",
+            },
         ),
-        # No Date: against our clock, which stands at 2026-01-01 00:00:00 UTC.
-        (NO_SPREAD, (503, {"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT"}), 30.0),
-    ],
-)
-async def test_the_wait_is_the_longer_of_what_server_and_policy_say(
-    adapter, quick, policy, answer, slept
-):
+        17.0,
+    ),
+    # No Date: against our clock, which stands at 2026-01-01 00:00:00 UTC.
+    (NO_SPREAD, (503, {"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT"}), 30.0),
+]
+
+
+@pytest.mark.smoke
+async def test_the_wait_is_the_longer_of_what_server_and_policy_say(adapter, quick):
     """Delay = max(hint + spread, backoff)."""
-    async with adapter.client([answer, 200], policy=policy, **quick) as client:
-        response = await adapter.call(client, "GET", "http://api.example.com/thing")
-    assert quick["clock"].sleeps == pytest.approx([slept])
-    assert record_of(response).waits == pytest.approx((slept,))
+    for policy, answer, slept in WAITS:
+        quick["clock"] = FakeClock()  # begins at 2026-01-01 00:00:00 UTC
+        async with adapter.client([answer, 200], policy=policy, **quick) as client:
+            response = await adapter.call(client, "GET", "http://api.example.com/thing")
+        assert quick["clock"].sleeps == pytest.approx([slept])
+        assert record_of(response).waits == pytest.approx((slept,))
 
 
 async def test_waits_grow_as_the_schedule_says(adapter, quick):
-    """Full jitter: random × min(cap, base × 2^(n-1)); at 0.5: 0.5, 1, 1.5 s with base 1 and cap
-    3.
-    """
+    """Full jitter, random × min(cap, base × 2^(n-1)), at 0.5, base 1, cap 3: 0.5, 1, 1.5 s."""
     policy = RetryPolicy(backoff=Exponential(base=1.0, cap=3.0))
     async with adapter.client([503], policy=policy, **quick) as client:
         await adapter.call(client, "GET", "http://api.example.com/thing")
@@ -94,10 +93,9 @@ async def test_a_wait_of_nothing_does_not_sleep(adapter, quick, steps):
     assert quick["clock"].sleeps == []
 
 
+@pytest.mark.smoke
 async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, server, quick, elapsed):
-    """A server that asks for an hour gets no request and the caller its answer, now; the hour is on
-    record.
-    """
+    """The caller has the answer now, the server gets no request; the hour is on record."""
     server.script("/thing", "503;retry-after=3600;body=5", 200)
     async with adapter.client(policy=RetryPolicy(max_retry_after=30), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -111,54 +109,30 @@ async def test_a_retry_after_that_is_too_long_is_returned_at_once(adapter, serve
     assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
 
 
-@pytest.mark.parametrize(("asked", "sends"), [("30", 2), ("31", 1)])
-async def test_the_bare_hint_is_compared_with_the_limit(adapter, quick, asked, sends):
-    """max_retry_after=30: 30 s is waited for, whatever the spread adds; 31 s is not."""
-    async with adapter.client(
-        [(503, {"Retry-After": asked}), 200], policy=RetryPolicy(max_retry_after=30), **quick
-    ) as client:
-        response = await adapter.call(client, "GET", "http://api.example.com/thing")
-    assert (response.status_code == 200) is (sends == 2)
-    assert quick["clock"].sleeps == ([31.5] if sends == 2 else [])  # 30 + 0.5 × 0.1 × 30
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"x-should-retry": "false"},
-        {"stripe-should-retry": "False"},
-        {"grpc-retry-pushback-ms": "-1"},
-    ],
-    ids=lambda headers: next(iter(headers)),
-)
-async def test_the_servers_explicit_no_is_obeyed(adapter, quick, headers):
+@pytest.mark.smoke
+async def test_the_servers_explicit_no_is_obeyed(adapter, quick):
     """A server that says "do not retry" is not asked again, also with hints="ignore"."""
     for hints in ("obey", "ignore"):
-        async with adapter.client(
-            [(503, headers), 200], policy=RetryPolicy(hints=hints), **quick
-        ) as client:
-            response = await adapter.call(client, "GET", "http://api.example.com/thing")
-        assert response.status_code == 503
-        assert record_of(response).reason is Reason.SERVER_SAID_NO
-
-
-@pytest.mark.parametrize(("method", "sends"), [("GET", 2), ("POST", 1)])
-async def test_the_servers_explicit_yes_widens_statuses_only(adapter, quick, method, sends):
-    """x-should-retry: true makes any failing status worth a retry, but no POST safe to repeat."""
-    async with adapter.client([(404, {"x-should-retry": "true"}), 200], **quick) as client:
-        response = await adapter.call(client, method, "http://api.example.com/thing")
-    assert len(quick["clock"].sleeps) == sends - 1
-    assert response.status_code == (200 if sends == 2 else 404)
+        for name, value in (
+            ("x-should-retry", "false"),
+            ("stripe-should-retry", "False"),
+            ("grpc-retry-pushback-ms", "-1"),
+        ):
+            async with adapter.client(
+                [(503, {name: value}), 200], policy=RetryPolicy(hints=hints), **quick
+            ) as client:
+                response = await adapter.call(client, "GET", "http://api.example.com/thing")
+            assert response.status_code == 503
+            assert record_of(response).reason is Reason.SERVER_SAID_NO
 
 
 # P4.
 
 
 @pytest.mark.parametrize("fault", ["hang", "200;head-delay=400"])
+@pytest.mark.smoke
 async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server, quickest, fault):
-    """total_timeout is the longest a call can last, and ends as a timeout of the library, from its
-    own.
-    """
+    """total_timeout is the longest a call can last; it ends as a timeout from the library's own."""
     server.script("/thing", fault)
     errors = []
     async with adapter.client(policy=RetryPolicy(total_timeout=0.1)) as client:
@@ -176,9 +150,7 @@ async def test_a_silent_server_costs_no_more_than_total_timeout(adapter, server,
 
 
 async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):
-    """Attempts of 2 s and waits of 3 s under 19 s: the fourth ends at 17 s, and a wait to 20 s is
-    not begun.
-    """
+    """Attempts of 2 s, waits of 3 s, 19 s in all: the fourth ends at 17 s, and is the last."""
     clock = quick["clock"]
 
     def slow(request):
@@ -193,10 +165,9 @@ async def test_total_timeout_covers_all_attempts_and_waits(adapter, quick):
     assert (len(record.attempts), record.elapsed) == (4, 17.0)
 
 
+@pytest.mark.smoke
 async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, quick):
-    """Refused at once, and what came is returned: after an answer the answer, with the uncut delay
-    on record.
-    """
+    """Refused at once: the answer that came is returned, with the uncut delay on record."""
     async with adapter.client(
         [(503, {"Retry-After": "20"})], policy=RetryPolicy(total_timeout=10), **quick
     ) as client:
@@ -208,9 +179,7 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, qu
 
 
 async def test_the_spread_is_cut_to_what_the_deadline_leaves(adapter, quick):
-    """A hint that fits before the deadline is followed, even if hint and spread together would
-    not.
-    """
+    """A hint that fits is followed, even if hint and spread together would not fit."""
     async with adapter.client(
         [(503, {"Retry-After": "9.8"}), 200], policy=RetryPolicy(total_timeout=10), **quick
     ) as client:
@@ -231,6 +200,7 @@ async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter
 
 
 @pytest.mark.parametrize("how", ["total_timeout", "deadline"])
+@pytest.mark.smoke
 async def test_nothing_is_sent_once_the_deadline_is_over(adapter, server, how):
     """A call that begins after its deadline raises at once, and the server sees nothing."""
     server.script("/thing", 200)
@@ -247,9 +217,7 @@ async def test_nothing_is_sent_once_the_deadline_is_over(adapter, server, how):
 
 
 async def test_calls_inside_a_deadline_share_its_seconds(adapter, quick):
-    """Three calls under deadline(10), each 4 s: the third has 2 s for its waits and is refused a
-    wait of 3.
-    """
+    """Three calls under deadline(10), 4 s each: the third has 2 s and is refused a wait of 3."""
     clock = quick["clock"]
 
     def slow(request):
@@ -279,11 +247,9 @@ async def test_a_nested_deadline_never_lengthens(adapter, quick):
     assert quick["clock"].sleeps == []
 
 
-@pytest.mark.parametrize("step", [-86_400.0, 86_400.0, 3.2e9])
+@pytest.mark.parametrize("step", [-86_400.0, 3.2e9])
 async def test_steps_of_the_wall_clock_change_nothing(adapter, quick, step):
-    """An operator or NTP sets the clock during a call: waits and deadline go on by monotonic
-    time.
-    """
+    """An operator or NTP sets the clock: waits and deadline go on by monotonic time."""
     clock = quick["clock"]
 
     def stepped(request):

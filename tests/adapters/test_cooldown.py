@@ -6,10 +6,11 @@ import anyio
 import pytest
 
 import forbear
-from forbear import CircuitBreaker, CircuitOpenError, Fixed, Reason, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock, record
 
 pytestmark = pytest.mark.anyio
+one_lane = pytest.mark.adapters("httpx", "sync")
 
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
@@ -33,6 +34,7 @@ async def outcome(adapter, client, method="GET", url=URL, **request):
         return error
 
 
+@pytest.mark.smoke
 async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
     """One is told to come back in 5 s: the next one, whoever makes it, is sent then; others are not
     held.
@@ -47,6 +49,7 @@ async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
         assert still["clock"].sleeps == [5.0]
 
 
+@one_lane
 async def test_a_limit_holds_its_own_tenant_only(adapter, still):
     async with adapter.client([LIMITED, 200], policy=ONCE, cooldown="all", **still) as client:
         assert await outcome(adapter, client, headers=MINE) == 429
@@ -57,24 +60,7 @@ async def test_a_limit_holds_its_own_tenant_only(adapter, still):
         assert still["clock"].sleeps == [5.0]
 
 
-async def test_retries_only(adapter, still):
-    """First attempts go through; a retry after a reset waits until the origin wants to be asked."""
-    policy = RetryPolicy(backoff=Fixed(0.5), hint_spread=0.0)
-    steps = [BUSY, "read_error", 200]
-    async with adapter.client(steps, policy=policy, cooldown="retries", **still) as client:
-        assert await outcome(adapter, client, "POST") == 503
-        response = await adapter.call(client, "GET", URL)
-    assert response.status_code == 200
-    assert still["clock"].sleeps == [5.0]
-    assert [attempt.delay_source for attempt in record_of(response).attempts] == ["cooldown", None]
-
-
-async def test_off_is_the_default(adapter, still):
-    async with adapter.client([BUSY, 200], policy=ONCE, **still) as client:
-        assert [await outcome(adapter, client) for _ in range(2)] == [503, 200]
-    assert still["clock"].sleeps == []
-
-
+@pytest.mark.smoke
 async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, still):
     """In the library's own family, with the time left; nothing is sent."""
     inner = adapter.watched([(503, {"Retry-After": "50"}), 200])
@@ -95,6 +81,7 @@ async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, s
     assert still["clock"].sleeps == [10.0]
 
 
+@one_lane
 async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once(adapter, still):
     inner = adapter.watched([BUSY, 200])
     async with adapter.client(inner, policy=ONCE, cooldown="all", **still) as client:
@@ -111,46 +98,45 @@ async def test_a_first_attempt_that_would_wait_beyond_its_deadline_fails_at_once
             assert await outcome(adapter, client) == 200
 
 
-async def test_a_call_that_was_held_looks_again(adapter, still):
-    """While it waited another call was told to wait for longer: it waits for that too, and the
-    story says so.
-    """
+class ToldMeanwhile(FakeClock):
+    """While a call waits for the first time, another one is told to wait for so long."""
 
-    class Interrupted(FakeClock):
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            if len(self.sleeps) == 1:
-                strategies[0]._cooldown.begin(ORIGIN, b"", 3.0, self.monotonic())
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+        self.limits = None
 
-    policy = RetryPolicy(backoff=Fixed(1.0), hint_spread=0.0)
-    clock = Interrupted()
-    strategies = [forbear.StandardStrategy(policy, cooldown="all", random=lambda: 0.0)]
-    async with adapter.client(
-        ["read_error", 200], policy=policy, strategy=strategies[0], clock=clock
-    ) as client:
-        response = await adapter.call(client, "GET", URL)
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        if len(self.sleeps) == 1:
+            self.limits.guards.cooldown.begin(ORIGIN, b"", self.seconds, self.monotonic())
+
+
+async def after_told(adapter, seconds, steps, budget=None, **fields):
+    """The outcome of a call that was to be sent again after a second, and its clock."""
+    clock, policy = ToldMeanwhile(seconds), RetryPolicy(backoff=Fixed(1.0), **fields)
+    strategy = forbear.StandardStrategy(policy, budget=budget, cooldown="all", random=lambda: 0.0)
+    clock.limits = strategy.limits
+    async with adapter.client(steps, policy=policy, strategy=strategy, clock=clock) as client:
+        try:
+            return await adapter.call(client, "GET", URL), clock
+        except Exception as error:
+            return error, clock
+
+
+@one_lane
+async def test_a_call_that_was_held_looks_again(adapter):
+    """It waits for what another call was told too, and the story says so."""
+    response, clock = await after_told(adapter, 3.0, ["read_error", 200])
     assert clock.sleeps == [1.0, 3.0]
     assert record_of(response).waits == (4.0,)
 
 
-async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, still):
-    """After the wait the origin wants 50 s more: the family's refusal, raised from the error,
-    tokens back.
-    """
-
-    class Interrupted(FakeClock):
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            strategy._cooldown.begin(ORIGIN, b"", 50.0, self.monotonic())
-
-    policy = RetryPolicy(backoff=Fixed(1.0), max_retry_after=10.0)
-    budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=20)
-    strategy = forbear.StandardStrategy(policy, budget=budget, cooldown="all", random=lambda: 0.0)
+@pytest.mark.smoke
+async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, budget):
+    """The family's refusal, raised from the error of the last attempt; tokens are back."""
     inner = adapter.watched(["connect_error", 200])
-    async with adapter.client(
-        inner, policy=policy, strategy=strategy, clock=Interrupted()
-    ) as client:
-        error = await outcome(adapter, client)
+    error, _ = await after_told(adapter, 50.0, inner, budget, max_retry_after=10.0)
     assert isinstance(error, adapter.CircuitOpenError)
     assert isinstance(error.__cause__, adapter.connect_error)
     assert (error.reason, error.retry_after) == (Reason.RETRY_AFTER_TOO_LONG, 50.0)
@@ -158,23 +144,15 @@ async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(ada
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
-async def test_a_retry_whose_second_wait_would_pass_the_deadline_is_refused(adapter, still):
-    class Interrupted(FakeClock):
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            strategy._cooldown.begin(ORIGIN, b"", 8.0, self.monotonic())
-
-    policy = RetryPolicy(backoff=Fixed(1.0), total_timeout=5.0)
-    strategy = forbear.StandardStrategy(policy, cooldown="all", random=lambda: 0.0)
-    async with adapter.client(
-        ["read_error", 200], policy=policy, strategy=strategy, clock=Interrupted()
-    ) as client:
-        error = await outcome(adapter, client)
+@one_lane
+async def test_a_retry_whose_second_wait_would_pass_the_deadline_is_refused(adapter):
+    error, _ = await after_told(adapter, 8.0, ["read_error", 200], total_timeout=5.0)
     assert isinstance(error, adapter.DeadlineExceeded)
     assert (error.reason, error.retry_after) == (Reason.DEADLINE, 8.0)
     assert record_of(error).reason is Reason.DEADLINE
 
 
+@one_lane
 async def test_no_credential_is_told_to_anybody(adapter, still, caplog):
     with record() as events, caplog.at_level("DEBUG", "forbear"):
         async with adapter.client([LIMITED, 200], policy=ONCE, cooldown="all", **still) as client:
@@ -184,28 +162,10 @@ async def test_no_credential_is_told_to_anybody(adapter, still, caplog):
     assert "s3cret" not in told
 
 
-async def test_cooldown_and_breaker_together(adapter, still):
-    """Open for 1 s and asked for 5: refused for 5, not held; the first call after that is the
-    probe.
-    """
-    breaker = CircuitBreaker(1, open_for=1.0)
-    options = {"policy": ONCE, "cooldown": "all", "breaker": breaker, **still}
-    async with adapter.client([BUSY, 200], **options) as client:
-        await outcome(adapter, client)
-        error = await outcome(
-            adapter, client
-        )  # the breaker knows of the 5 s too, and refuses at once
-        assert isinstance(error, CircuitOpenError)
-        assert error.retry_after == 5.0
-        still["clock"].advance(5)
-        assert await outcome(adapter, client) == 200
-    assert breaker.quiet
-    assert still["clock"].sleeps == []
-
-
 # let go
 
 
+@one_lane
 async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, server):
     """One second of cooldown, 60 callers: they come back over tens of milliseconds, none of them
     too early.
@@ -230,6 +190,7 @@ async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, 
     assert most <= 40
 
 
+@pytest.mark.smoke
 @pytest.mark.adapters("async")
 async def test_a_held_call_can_be_cancelled(adapter):
     """In real time: the wait ends at once, and others are not held for longer."""

@@ -1,4 +1,4 @@
-"""An SDK above that retries too is told of once, with the switch that turns its retries off."""
+"""An SDK above that retries too is logged once, with the switch that turns its retries off."""
 
 import logging
 
@@ -41,20 +41,20 @@ def test_the_headers_that_tell(name, value, noticed):
     ],
     ids=["stainless", "aws"],
 )
-async def test_told_once_per_client(adapter, quick, caplog, headers, switch):
+async def test_logged_once_per_client(adapter, quick, caplog, headers, switch):
     """However many calls give up; another client tells of it again."""
     for clients in (1, 2):
         async with adapter.client([503], policy=NOW, name=f"c{clients}", **quick) as client:
             for _ in range(3):
                 await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
-        told = [
+        logged = [
             entry
             for entry in caplog.records
             if getattr(entry, "forbear.event", "") == "nested_retry"
         ]
-        assert len(told) == clients
-        assert switch in told[-1].getMessage()
-        assert told[-1].levelno == logging.WARNING
+        assert len(logged) == clients
+        assert switch in logged[-1].getMessage()
+        assert logged[-1].levelno == logging.WARNING
 
 
 @pytest.mark.anyio

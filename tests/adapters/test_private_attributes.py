@@ -1,5 +1,4 @@
-"""What forbear takes for granted about the installed libraries: their private attributes and their
-exceptions.
+"""Private attributes and exceptions of the installed libraries that forbear relies on.
 
 A new version that changes one of these fails here, by name, and nowhere in production: each fact
 says what the code does without it.
@@ -13,10 +12,18 @@ import socket
 from types import SimpleNamespace
 
 import pytest
+import requests
 import urllib3
 
 from forbear import FailureKind, Phase, RetryPolicy
-from forbear.adapters import bodies, errors, pools, prefetching, splicing, wrapping
+from forbear.adapters import (
+    httpx_errors,
+    httpx_port,
+    httpx_request,
+    httpx_streams,
+    httpx_wrap,
+    urllib3_sockets,
+)
 from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")
@@ -32,7 +39,7 @@ def ours(name):
     return importlib.import_module(f"forbear.{name}")
 
 
-# Private attributes, as _httpx_family/__init__.py lists them.
+# The httpx family, as httpx_port.py, httpx_request.py, httpx_streams.py and httpx_wrap.py list it.
 
 
 @library
@@ -59,7 +66,7 @@ def test_a_transport_keeps_its_connect_retries_in_pool_retries(name, colour):
     """Without it they are left as they are."""
     transport = getattr(module(name), f"{colour}HTTPTransport")(verify=False, retries=3)
     assert transport._pool._retries == 3
-    assert wrapping.take_over_retries(object(), "RetryTransport") == 0
+    assert httpx_wrap.take_over_retries(object(), "RetryTransport") == 0
 
 
 @library
@@ -78,7 +85,7 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, colour):
     assert not connection.is_closed()
     connection._connect_failed = True
     assert connection.is_closed()
-    pools.free_lost_slots(object())
+    httpx_port.free_lost_slots(object())
 
 
 @library
@@ -109,42 +116,9 @@ def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
             return False
 
     pool._requests.append(Waiting())
-    pools.free_lost_slots(transport)
+    httpx_port.free_lost_slots(transport)
     assert lost.is_closed()
     assert not wanted.is_closed()
-
-
-@library
-@colour
-@pytest.mark.anyio
-async def test_the_http1_connection_below_a_body_can_be_seen(name, colour):
-    """Without it a body that stalls while it is read ahead is noticed by the client's own read
-    timeout.
-    """
-    lib = module(name)
-    with FaultServer() as server:
-        server.script("/thing", "200;body=5")
-        transport = getattr(lib, f"{colour}HTTPTransport")(verify=False)
-        request = lib.Request("GET", server.url + "/thing")
-        if colour:
-            response = await transport.handle_async_request(request)
-        else:
-            response = transport.handle_request(request)
-        connection = prefetching.connection_below(response.stream)
-        assert connection._h11_state.trailing_data[0] in (b"", b"01234")
-        assert connection._network_stream is response.extensions["network_stream"]
-        assert callable(connection._network_stream.read)
-        if colour:
-            await response.stream.aclose()
-            await transport.aclose()
-        else:
-            response.stream.close()
-            transport.close()
-
-    class Other:
-        _httpcore_stream = None
-
-    assert prefetching.connection_below(Other()) is None
 
 
 @library
@@ -153,10 +127,15 @@ def test_headers_keep_their_lines_in_list(name):
     lib = module(name)
     headers = lib.Headers([(b"Content-Length", b"5")])
     assert headers._list == [(b"Content-Length", b"content-length", b"5")]
-    response = lib.Response(200, stream=lib.ByteStream(b""))
-    response.headers = SimpleNamespace(raw=[(b"Content-Length", b"5")])
-    transport = SimpleNamespace(_prefetch=5, _places=prefetching.Places())
-    assert prefetching.unread(transport, lib.Request("GET", "http://a"), response) == 5
+    response = SimpleNamespace(headers=SimpleNamespace(raw=[(b"Content-Length", b"5")]))
+    assert httpx_streams.length_ahead(response) == 5
+
+
+@library
+def test_urls_keep_their_parts_in_uri_reference(name):
+    """``_uri_reference``; without it scheme, host and port are asked for one by one."""
+    parts = module(name).URL("https://Api.Example:443/a?b")._uri_reference
+    assert (parts.scheme, parts.host, parts.port) == ("https", "api.example", None)
 
 
 @library
@@ -179,7 +158,7 @@ def test_bodies_can_be_seen_into(name):
     assert type(lib.Request("GET", "http://a").stream) is lib.ByteStream
 
 
-@pytest.mark.parametrize("guard", [bodies.BodyGuard, bodies.AsyncBodyGuard])
+@pytest.mark.parametrize("guard", [httpx_request.BodyGuard, httpx_request.AsyncBodyGuard])
 def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one(guard):
     """The strict side: read once, and never again."""
 
@@ -192,13 +171,13 @@ def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one(guard):
 
     body = guard(Opaque(), 0)
     assert body.ready
-    body._begin()
+    body.begin()
     assert not body.ready
 
 
 @library
 def test_the_two_libraries_share_no_class(name):
-    """What makes a check by the module's name sound."""
+    """So a check by the module's name is sound."""
     other = module({"httpx": "httpx2", "httpx2": "httpx"}[name])
     for attribute in (
         "BaseTransport",
@@ -292,7 +271,7 @@ def test_every_exception_of_the_installed_library_is_classified(name):
     found = exceptions_of(name)
     assert len(found) >= 15
     for attribute, cls in found.items():
-        assert attribute in errors.MEANING, f"{name}.{attribute} is new: say what it means"
+        assert attribute in httpx_errors.MEANING, f"{name}.{attribute} is new: say what it means"
         assert attribute in MEANS, f"{name}.{attribute} is new: say what it means"
         kind, phase = MEANS[attribute]
         failure = ours(family).classify(an_instance(family, cls))
@@ -305,11 +284,9 @@ def test_every_exception_of_the_installed_library_is_classified(name):
 
 @library
 def test_what_is_retryable_is_what_may_be_chosen(name):
-    """Every kind that a transport-level exception can have is either in ``failures`` or never
-    retried.
-    """
+    """Every kind that an exception can have is either in ``failures`` or never retried."""
     never = {K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN}
-    for kind, _ in errors.MEANING.values():
+    for kind, _ in httpx_errors.MEANING.values():
         assert (kind in RetryPolicy().failures) is (kind not in never)
 
 
@@ -330,80 +307,68 @@ def test_a_subclass_of_a_known_exception_is_known(name):
     assert ours(name).classify(Mine("x")).kind is K.READ_TIMEOUT
 
 
-# Bodies that go on, as _urllib3_family/splicing.py lists them.
+# urllib3 and http.client, as urllib3_resume.py and urllib3_sockets.py list them.
 
 
 @pytest.fixture
 def streamed():
-    """A urllib3 response whose body is to come, over a socket."""
-    ours, theirs = socket.socketpair()
-    theirs.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: "v1"\r\n\r\nhello')
-    below = http.client.HTTPResponse(ours, method="GET")
-    below.begin()
-    pool = urllib3.HTTPConnectionPool("127.0.0.1")
-    connection = pool.ConnectionCls("127.0.0.1")
-    pool.pool.get(block=False)  # its place
-    yield urllib3.HTTPResponse(
-        below,
-        headers=below.headers.items(),
-        status=200,
-        preload_content=False,
-        original_response=below,
-        pool=pool,
-        connection=connection,
-    )
-    ours.close()
-    theirs.close()
+    """A response of urllib3 whose body is to come, over a socket."""
+    with FaultServer() as server, urllib3.PoolManager() as manager:
+        server.script("/thing", "200;body=5")
+        response = manager.request("GET", server.url + "/thing", preload_content=False)
+        yield response
+        response.close()
 
 
-def test_a_streamed_response_of_urllib3_is_one_that_we_know(streamed):
-    """All that is relied on is there; http.client reads from a buffered file, which is made a
-    splice.
-    """
-    assert splicing.is_known(streamed)
-    assert splicing.is_promising(streamed)
-    splicing.splice(streamed, ())
-    assert type(streamed._original_response.fp) is splicing.Splice
-    assert type(streamed._original_response.fp.raw) is socket.SocketIO
-    assert not splicing.is_known(streamed)  # a second splice above it would ask twice
-    assert streamed.read() == b"hello"
-    assert streamed.connection is None
-    assert streamed._pool.pool.get(block=False) is not None
-
-
-@pytest.mark.parametrize("name", ["_fp", "_original_response", "_connection", "_pool"])
-def test_without_one_of_these_nothing_is_resumed(streamed, name):
-    """The strict side: the response is left as it is."""
-    file = streamed._original_response.fp
-    kept = streamed._original_response, streamed._fp
-    delattr(streamed, name)
-    splicing.splice(streamed, ())
-    assert kept[0].fp is file
-    streamed._original_response, streamed._fp = kept
-    streamed._connection = streamed._pool = None
-
-
-@pytest.mark.parametrize("missing", ["fp", "length"])
-def test_without_what_http_client_has_nothing_is_resumed(streamed, missing):
-    below = streamed._original_response
-    kept = getattr(below, missing)
-    delattr(below, missing)
-    assert not splicing.is_known(streamed)
-    setattr(below, missing, kept)
-
-
-def test_the_errors_of_a_body_pass_one_method():
-    """Without it they carry no record."""
-    assert callable(urllib3.HTTPResponse._error_catcher)
-    assert callable(urllib3.HTTPConnectionPool._put_conn)
-    has_shutdown = hasattr(urllib3.HTTPResponse, "shutdown")
-    assert ("sock_shutdown" in inspect.signature(urllib3.HTTPResponse).parameters) is has_shutdown
+def test_a_streamed_response_of_urllib3_shows_its_socket(streamed):
+    """Without it a drip is bounded by the library's own timeout for each receive."""
+    below = streamed._fp
+    assert type(below) is http.client.HTTPResponse
+    assert type(below.fp.raw) is socket.SocketIO
+    assert isinstance(below.fp.raw._sock, socket.socket)
+    assert streamed._original_response is below
+    urllib3_sockets.read_within(streamed, 5.0)
+    assert streamed.read() == b"01234"
 
 
 def test_another_kind_of_response_is_left_alone():
-    """Of urllib3's HTTP/2, of a test double, of an adapter that reads from memory."""
-    made = urllib3.HTTPResponse(
-        io.BytesIO(b"hello"), headers={"ETag": '"v1"'}, status=200, preload_content=False
-    )
-    splicing.splice(made, ())
+    """One of urllib3's HTTP/2, of a test double, of an adapter that reads from memory."""
+    made = urllib3.HTTPResponse(io.BytesIO(b"hello"), status=200, preload_content=False)
+    urllib3_sockets.read_within(made, 5.0)
     assert made.read() == b"hello"
+
+
+def test_a_pool_hands_out_its_connections_in_get_conn():
+    """Without it a request of requests waits for a full pool beyond its deadline."""
+    assert "timeout" in inspect.signature(urllib3.HTTPConnectionPool._get_conn).parameters
+
+
+# requests and urllib3.
+
+
+def test_timeouts_of_urllib3_say_what_was_configured():
+    """``_connect`` and ``_read``; the public properties say what is left."""
+    configured = urllib3.Timeout(connect=3, read=4)
+    assert (configured._connect, configured._read) == (3, 4)
+
+
+def test_headers_of_urllib3_keep_their_lines_by_lower_case_name():
+    """``_container``; without it all lines are looked at."""
+    headers = urllib3.HTTPHeaderDict({"Retry-After": "1"})
+    assert set(headers._container) == {"retry-after"}
+
+
+def test_a_proxy_manager_says_which_form_a_url_takes():
+    """``_proxy_requires_url_absolute_form``; a failover needs the form of the other origin."""
+    manager = urllib3.ProxyManager("http://proxy.example:3128")
+    wants = manager._proxy_requires_url_absolute_form
+    assert wants(urllib3.util.parse_url("http://a.example"))
+    assert not wants(urllib3.util.parse_url("https://a.example"))
+
+
+def test_requests_says_where_a_body_began_and_whether_one_was_read():
+    """``_body_position`` of a prepared request, ``_content_consumed`` of a response."""
+    file = io.BytesIO(b"abc")
+    file.seek(1)
+    assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1
+    assert requests.Response()._content_consumed is False

@@ -1,6 +1,4 @@
-"""One call over redirects: its hops share the retries and the deadline, and each hop is sent at
-least once.
-"""
+"""One call over redirects: hops share retries and deadline, and each is sent at least once."""
 
 import pytest
 
@@ -60,6 +58,7 @@ async def test_retries_are_shared_over_hops(adapter, quick, status, location):
     assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
 
 
+@pytest.mark.smoke
 async def test_retries_are_shared_with_another_origin(adapter, quick):
     """The same where the hop leads elsewhere."""
     site = Site(**{"api/a": [503, to("http://cdn.example.com/b")], "cdn/b": [503, 503, 200]})
@@ -185,9 +184,7 @@ async def test_a_generated_key_does_not_follow_into_a_get(adapter, quick):
 
 @pytest.mark.parametrize("location", ["/b", "/a"], ids=["elsewhere", "to-itself"])
 async def test_sending_the_same_request_again_is_a_new_call(adapter, quick, location):
-    """A Request object that was redirected once has all its attempts when it is sent by hand
-    again.
-    """
+    """A Request that was redirected once has all its attempts when it is sent by hand again."""
     site = Site(**{"api/a": [503, to(location), 503, 503, 200]})
     async with adapter.client([site], policy=NOW.replace(max_attempts=3), **quick) as client:
         request = client.build_request("GET", HOST + "/a")
@@ -220,9 +217,7 @@ async def test_a_hop_followed_by_hand_belongs_to_the_call(adapter, quick):
 
 
 async def test_a_request_of_its_own_with_copied_extensions_is_no_hop(adapter, quick):
-    """Only the place that the redirect named is a further hop, whatever extensions a request
-    carries.
-    """
+    """Only the place that the redirect named is a further hop, whatever a request's extensions."""
     site = Site(**{"api/a": [503, to("/b")], "api/z": [503]})
     async with adapter.client([site], policy=NOW.replace(max_attempts=2), **quick) as client:
         request = client.build_request("GET", HOST + "/a")
@@ -254,9 +249,7 @@ async def test_a_redirect_loop_is_the_clients_to_end(adapter, quick):
     ],
 )
 async def test_an_odd_location_is_the_clients_to_judge(adapter, quick, location):
-    """Nothing a server writes into Location crashes the transport: the 3xx is handed over as it
-    is.
-    """
+    """Nothing in Location crashes the transport: the 3xx is handed over as it is."""
     transport = adapter.transport([to(location)], **quick)
     response = await adapter.send(transport, adapter.library.Request("GET", HOST + "/a"))
     assert response.status_code == 307
@@ -265,9 +258,7 @@ async def test_an_odd_location_is_the_clients_to_judge(adapter, quick, location)
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize("location", ["/\x00", "/" + "x" * 70_000], ids=["NUL", "too long"])
 async def test_a_location_that_is_no_url_raises_what_the_client_raises(adapter, quick, location):
-    """With and without forbear the same exception, from the client itself, and nothing more is
-    sent.
-    """
+    """With and without forbear the client raises the same exception, and sends nothing more."""
     answers = [adapter.library.Response(307, headers={"Location": location})]
     bare = adapter.library.Client(
         transport=adapter.library.MockTransport(lambda request: answers[0]), follow_redirects=True

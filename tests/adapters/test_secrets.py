@@ -4,9 +4,7 @@ Every value below that a caller or a server may keep secret holds the word SECRE
 host, port, status and class names are all that is told.
 """
 
-import copy
 import logging
-import traceback
 
 import pytest
 
@@ -30,150 +28,134 @@ ANSWER = {
     "X-Note": "SECRET-note",
     "WWW-Authenticate": "SECRET-realm",
 }
+BODY = b"SECRET-answer"
 URL = "http://SECRET-user:SECRET-password@api.example.com/SECRET-path?token=SECRET-query"
-OUTCOMES = [
-    (503, ANSWER, b"SECRET-answer"),
-    "error",
-    (500, {**ANSWER, "x-should-retry": "false"}, b"SECRET-answer"),
-    (503, {**ANSWER, "Retry-After": "3600 SECRET"}, b"SECRET-answer"),
-    (503, {**ANSWER, "Retry-After": "3600"}, b"SECRET-answer"),
-    (409, {**ANSWER, "Idempotent-Replayed": "true"}, b"SECRET-answer"),
-]
-
-
-def everything_about(thing):
-    """All that a user might print, log or send away."""
-    yield repr(thing)
-    yield str(thing)
-    yield repr(copy.copy(getattr(thing, "__dict__", None)))
-
-
-class Told(logging.Handler):
-    """All that reaches the log of forbear, fields included."""
-
-    def __init__(self):
-        super().__init__(logging.DEBUG)
-        self.text = []
-
-    def emit(self, entry):
-        self.text.append(entry.getMessage())
-        self.text.append(repr({**entry.__dict__, "args": entry.args}))
-        if entry.exc_info:
-            self.text.append("".join(traceback.format_exception(*entry.exc_info)))
-
-
-class Silent:
-    """What a strategy needs to be one."""
-
-    quiet = False
-
-    def refresh_token(self, token, failure, now, *, latest):
-        return token
-
-    def record_success(self, token, now):
-        pass
-
-    def release(self, token, now):
-        pass
+OUTCOMES = {
+    "503": (503, ANSWER, BODY),
+    "error": None,
+    "no": (500, {**ANSWER, "x-should-retry": "false"}, BODY),
+    "odd-hint": (503, {**ANSWER, "Retry-After": "3600 SECRET"}, BODY),
+    "too-long": (503, {**ANSWER, "Retry-After": "3600"}, BODY),
+    "replayed": (409, {**ANSWER, "Idempotent-Replayed": "true"}, BODY),
+}
 
 
 @pytest.fixture
-def told():
-    logger, handler = logging.getLogger("forbear"), Told()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield handler
-    logger.removeHandler(handler)
-    logger.setLevel(level)
+def told(caplog):
+    """A function: all that reached forbear's log, fields included."""
+    caplog.set_level(logging.DEBUG, "forbear")
+
+    def read():
+        entries = [entry for entry in caplog.records if entry.name.startswith("forbear")]
+        return [text for entry in entries for text in (entry.getMessage(), repr(vars(entry)))]
+
+    return read
 
 
-@pytest.mark.parametrize(
-    "last", OUTCOMES, ids=["503", "error", "no", "odd-hint", "too-long", "replayed"]
-)
+def everything_about(*things):
+    """All that a user might print, log or send away."""
+    return "\n".join(
+        text
+        for thing in things
+        for text in (repr(thing), str(thing), repr(getattr(thing, "__dict__", None)))
+    )
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("last", ["error", "odd-hint"])
 async def test_nothing_secret_is_told(adapter, quick, told, last):
     """Not in the log, nor in events, records, notes and reprs."""
+    await check_a_call(adapter, quick, told, last)
 
+
+@pytest.mark.adapters("httpx", "sync")
+@pytest.mark.parametrize("last", ["503", "no", "too-long", "replayed"])
+async def test_nothing_secret_is_told_of_answers(adapter, quick, told, last):
+    """Whatever the server says to end the call."""
+    await check_a_call(adapter, quick, told, last)
+
+
+async def check_a_call(adapter, quick, told, last):
     def fail(request):
         raise adapter.secret_error("SECRET-text of an error")
 
-    last = fail if last == "error" else last
-    inner = adapter.watched([(503, ANSWER, b"SECRET-answer"), fail, last])
-    events = record()
+    inner = adapter.watched([OUTCOMES["503"], fail, OUTCOMES[last] or fail])
+    events, keys = record(), IdempotencyKeys()
     policy = RetryPolicy(backoff=Fixed(0), max_attempts=4)
-    keys = IdempotencyKeys()
     options = {"policy": policy, "on_event": [events], "idempotency": keys, "name": "orders"}
     async with adapter.client(inner, **options, **quick) as client:
         try:
             outcome = await adapter.call(client, "POST", URL, **REQUEST)
-            seen = [record_of(outcome)]
         except adapter.transport_error as error:
             outcome = error
-            seen = [record_of(error), *(note for note in error.__notes__)]
+        seen = [record_of(outcome), *getattr(outcome, "__notes__", ())]
         seen += [*events, events, adapter.retrying(client), policy, keys]
-        seen += [
-            getattr(request, "extensions", {}).get("forbear.call") for request in inner.requests
-        ]
-    text = "\n".join([*told.text, *(line for thing in seen for line in everything_about(thing))])
-    assert len(told.text) >= 8  # a log and listeners that saw nothing would prove nothing
+        sent = [getattr(request, "extensions", {}) for request in inner.requests]
+        seen += [extensions.get("forbear.call") for extensions in sent]
+    text = "\n".join([*told(), everything_about(*seen)])
+    assert len(told()) >= 8  # a log and listeners that saw nothing would prove nothing
     assert len(events) >= 5
     assert "http://api.example.com:80" in text
     assert "SECRET" not in text
 
 
+class Refusing:
+    """A strategy that refuses every call, or raises."""
+
+    quiet = False
+
+    def __init__(self, error):
+        self.error = error
+
+    def acquire_initial_token(self, scope, now):
+        raise self.error
+
+    def refresh_token(self, token, failure, now, *, latest):
+        return token
+
+    def record_success(self, token, now): ...
+
+    def release(self, token, now): ...
+
+
+@pytest.mark.smoke
 async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
     """DeadlineExceeded and CircuitOpenError name method and origin, and no more."""
-
-    class Refusing(Silent):
-        def acquire_initial_token(self, scope, now):
-            raise forbear.RetryRefused(forbear.Reason.CIRCUIT_OPEN, send=False)
-
-    errors = []
-    async with adapter.client([200], strategy=Refusing(), **quick) as client:
-        with pytest.raises(adapter.CircuitOpenError) as caught:
-            await adapter.call(client, "POST", URL, **REQUEST)
-        errors.append(caught.value)
-    async with adapter.client([200], policy=RetryPolicy(total_timeout=0), **quick) as client:
-        with pytest.raises(adapter.DeadlineExceeded) as caught:
-            await adapter.call(client, "POST", URL, **REQUEST)
-        errors.append(caught.value)
-    for error in errors:
-        text = "".join(
-            [
-                str(error),
-                repr(error),
-                *getattr(error, "__notes__", []),
-                repr(record_of(error)),
-                *told.text,
-            ]
-        )
+    refused = forbear.RetryRefused(forbear.Reason.CIRCUIT_OPEN, send=False)
+    for options, expected in (
+        ({"strategy": Refusing(refused)}, adapter.CircuitOpenError),
+        ({"policy": RetryPolicy(total_timeout=0)}, adapter.DeadlineExceeded),
+    ):
+        async with adapter.client([200], **options, **quick) as client:
+            with pytest.raises(expected) as caught:
+                await adapter.call(client, "POST", URL, **REQUEST)
+        error = caught.value
+        notes = getattr(error, "__notes__", [])
+        text = "".join([str(error), repr(error), *notes, repr(record_of(error)), *told()])
         assert "http://api.example.com:80" in text
         assert "SECRET" not in text
 
 
-async def test_hooks_that_fail_are_named_by_class_only(adapter, quick, told):
-    """The text of what a user's function raised may hold anything."""
+async def test_functions_that_fail_are_named_by_class_only(adapter, quick, told):
+    """The text of an error of the user's own may hold anything."""
 
     def broken(*args):
         raise ValueError("SECRET-text")
-
-    class Strategy(Silent):
-        def acquire_initial_token(self, scope, now):
-            raise ValueError("SECRET-text")
 
     options = {"retry_if": broken, "before_attempt": broken, "on_event": [broken]}
     policy = RetryPolicy(backoff=Fixed(0))
     async with adapter.client([503, 503, 200], policy=policy, **options, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
-    async with adapter.client([503, 200], strategy=Strategy(), **quick) as client:
+    strategy = Refusing(ValueError("SECRET-text"))
+    async with adapter.client([503, 200], strategy=strategy, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 503
-    text = "\n".join(told.text)
+    text = "\n".join(told())
     for hook in ("retry_if", "before_attempt", "on_event", "strategy"):
         assert hook in text
     assert "SECRET" not in text
 
 
-@pytest.mark.adapters("httpx-family")
+@pytest.mark.adapters("httpx", "sync")
 async def test_a_setting_that_is_refused_is_not_repeated_whole(adapter, quick):
     """A header dict pasted in the wrong place does not end up in an exception's text."""
     async with adapter.client([200], **quick) as client:

@@ -1,6 +1,4 @@
-"""Real TLS under requests and urllib3: certificates, verification and environment mean what they
-always mean.
-"""
+"""Real TLS under requests and urllib3: certificates, verification and environment hold."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ def with_manager(policy, *, verify=None, cert=None):
         yield lambda method, url, data=None: manager.request(method, url, body=data)
 
 
-@pytest.fixture(params=["adapter", "mount", "manager"])
+@pytest.fixture(params=["mount", "manager"])
 def client(request):
     """Makes ``call(method, url, data=None)`` of settings in requests' words."""
 
@@ -101,9 +99,7 @@ def status_of(response):
     "steps", [["503"], ["cut:3;body=10"], ["reset"], ["503", "close"]], ids="+".join
 )
 def test_a_file_of_authorities_holds_for_every_attempt(server, files, client, steps):
-    """verify=PATH, ca_certs=PATH: the connection is verified, and what failed is sent again over
-    it.
-    """
+    """verify=PATH, ca_certs=PATH: the connection is verified, on the retry too."""
     server.script("/thing", *steps, 200)
     with client(verify=files.ca) as call:
         response = call("GET", server.url + "/thing")
@@ -127,9 +123,7 @@ def test_verification_can_be_switched_off(server, client):
 def test_a_certificate_that_does_not_hold_is_asked_for_once(
     authority, files, client, method, wrong
 ):
-    """It would not hold the next time either: one handshake, the library's own error, and its
-    reason.
-    """
+    """It would not hold the next time either: one handshake, and the library's own error."""
     server_authority = (
         authority if wrong == "another host" else trustme.CA(key_type=trustme.KeyType.ECDSA)
     )
@@ -169,9 +163,7 @@ def test_a_clients_certificate_is_shown_on_every_connection(authority, files, cl
 def test_a_server_that_refuses_the_client_may_have_read_the_request(
     authority, files, client, method, connections
 ):
-    """TLS 1.3 asks for the certificate after the client has begun to send: a POST is not sent
-    again.
-    """
+    """TLS 1.3 asks for the certificate after the client began to send: a POST is sent once."""
     context = context_of(authority)
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
@@ -213,9 +205,7 @@ def test_the_environment_names_the_authorities(server, files, monkeypatch, wrapp
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
 def test_the_caller_overrules_the_environment(server, monkeypatch, tmp_path, wrapped):
-    """verify=False stays False, whatever is in REQUESTS_CA_BUNDLE, and a path that is none is
-    requests' own error.
-    """
+    """verify=False stays False; a bad path in REQUESTS_CA_BUNDLE is requests' own error."""
     server.script("/thing", 503, 200)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))

@@ -27,18 +27,15 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     MaxRetryError,
-    NewConnectionError,
     ProtocolError,
     ReadTimeoutError,
     ResponseError,
-    SSLError,
 )
 from urllib3.response import HTTPResponse
 from urllib3.util.retry import RequestHistory
 
 import forbear
 from forbear import (
-    AwsStandard,
     Exponential,
     FailureKind,
     Fixed,
@@ -47,7 +44,6 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear.adapters.urllib3_sockets import discard
 from forbear.core.strategy import RetryToken
 from forbear.errors import RetryRefused
 from forbear.testing import FakeClock, FaultServer
@@ -94,9 +90,13 @@ class Lane:
 LANES = [Lane("urllib3-preloaded"), Lane("urllib3-streamed"), Lane("requests")]
 
 
-@pytest.fixture(params=LANES, ids=lambda lane: lane.name)
-def lane(request):
-    return request.param
+every_lane = pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
+
+
+@pytest.fixture
+def lane():
+    """As requests uses a Retry; ``every_lane`` where the way makes a difference."""
+    return LANES[2]
 
 
 @pytest.fixture
@@ -199,6 +199,7 @@ class Opening(FakeClock):
     [lambda: b"order" * 99, lambda: iter([b"order"] * 99), lambda: io.BytesIO(b"order" * 99)],
     ids=["bytes", "iterator", "file"],
 )
+@every_lane
 def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server, method, body):
     """A refused connection has read nothing of the body: any request is sent again, and whole."""
     server.script("/thing", 200)
@@ -379,16 +380,6 @@ def test_25_the_first_retry_waits_too(lane, server, retry, clock):
     assert clock.sleeps == [0.5, 1.0, 2.0]
 
 
-def test_waits_are_real_sleeps_that_can_be_replaced(server, manager, monkeypatch):
-    """``time.sleep`` is looked up when it is called, as gevent and tests need it."""
-    slept = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    server.script("/thing", 503, "reset", 200)
-    response = manager(Retry(RetryPolicy(backoff=Fixed(7)))).request("GET", server.url + "/thing")
-    assert response.status == 200
-    assert slept == [pytest.approx(7, abs=0.1)] * 2
-
-
 def test_the_time_for_draining_is_part_of_the_wait(server, manager, monkeypatch):
     """A wait of 7 s after an answer that was drained for a quarter of a second sleeps for 6.75
     s.
@@ -462,15 +453,7 @@ def test_retries_are_a_bounded_allowance(lane, server, retry):
     assert record_of(response).reason is Reason.BUDGET_EXHAUSTED
 
 
-def test_no_budget_means_no_limit(server, manager, retry):
-    server.script("/thing", 503)
-    client = manager(retry(budget=None))
-    for _ in range(30):
-        client.request("GET", server.url + "/thing")
-    assert len(server.requests("/thing")) == 120
-
-
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, RuntimeError])
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_wait_gives_its_token_back(server, manager, budget, interruption):
     """What bought an attempt that is never sent is refunded."""
 
@@ -565,17 +548,6 @@ def test_a_strategy_that_borrows_does_so_for_its_own_scope(lane, server, retry, 
     ]
 
 
-def test_the_quota_of_aws(lane, server, retry, clock):
-    """500 - 14 - 14 + 14 = 486; a call that succeeds at once is not told and brings nothing."""
-    strategy = AwsStandard(random=lambda: 0.5)
-    server.script("/thing", "500", "503", 200, 200)
-    with lane.client(retry(strategy=strategy, clock=clock)) as client:
-        assert lane.call(client, "GET", server.url + "/thing")[0] == 200
-        assert lane.call(client, "GET", server.url + "/thing")[0] == 200
-    assert strategy.bucket.tokens == 486
-    assert sum(clock.sleeps) == pytest.approx(0.025 + 0.05, abs=0.02)  # less what draining took
-
-
 def test_fewer_attempts_by_context_bound_a_strategy(lane, server, retry, clock):
     strategy = Recording()
     server.script("/thing", 503)
@@ -587,24 +559,6 @@ def test_fewer_attempts_by_context_bound_a_strategy(lane, server, retry, clock):
     assert (status, record_of(response).reason) == (503, Reason.ATTEMPTS_EXHAUSTED)
     assert len(server.requests()) == 2
     assert strategy.open == 0
-
-
-def test_a_budget_by_url(lane, server, retry):
-    """A Retry knows the URL too, but no headers; one retry for each URL here."""
-    told = []
-
-    def scope(facts):
-        told.append((facts.method, facts.url, facts.header("X-Tenant")))
-        return facts.url
-
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1, scope=scope)
-    for path in ("/1", "/2"):
-        server.script(path, 503)
-    with lane.client(retry(AT_ONCE, budget=budget)) as client:
-        for path in ("/1?a=b", "/1?a=b#c", "/2"):
-            lane.call(client, "GET", server.url + path, headers={"X-Tenant": "blue"})
-    assert [each.path for each in server.requests()] == ["/1", "/1", "/1", "/2", "/2"]
-    assert told == [("GET", server.url + path, None) for path in ("/1?a=b", "/1?a=b", "/2")]
 
 
 def test_the_url_of_a_forward_proxy_is_whole():
@@ -631,21 +585,6 @@ def test_a_strategy_that_fails_costs_no_response(lane, server, retry):
         status, content, response = lane.call(client, "GET", server.url + "/thing")
     assert (status, content) == (503, b"012")
     assert record_of(response).reason is Reason.STRATEGY_FAILED
-
-
-def test_a_strategy_that_fails_in_the_end_is_logged(lane, server, retry, caplog):
-    """By its class and the error's class, once; the response is handed over."""
-
-    class Broken(Recording):
-        def record_success(self, token, now):
-            raise ZeroDivisionError("s3cret")
-
-    server.script("/thing", 503, 200)
-    with lane.client(retry(strategy=Broken())) as client:
-        assert lane.call(client, "GET", server.url + "/thing")[0] == 200
-    (logged,) = [each for each in caplog.records if each.levelname == "ERROR"]
-    assert "Broken raised ZeroDivisionError" in logged.getMessage()
-    assert "s3cret" not in logged.getMessage()
 
 
 # P6: failed responses are drained within bounds or closed.
@@ -684,34 +623,6 @@ def test_24_a_dripping_answer_does_not_hold_the_call(lane, server, retry, elapse
     assert status == 200
     assert took < 0.6
     assert server.connections == 2
-
-
-@pytest.mark.parametrize(
-    ("fault", "connections"),
-    [
-        ("503;body=1000", 1),
-        ("503;body=1000;chunked=1", 1),
-        ("503;body=100000", 2),
-        ("503;body=1600;drip=150", 2),
-    ],
-)
-def test_24_under_tls_too(retry, elapsed, fault, connections):
-    """Pitfall 24, and one connection for both attempts, where every receive is a TLS record."""
-    authority = trustme.CA()
-    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1").configure_cert(served)
-    authority.configure_trust(trusting)
-    with (
-        FaultServer(tls=served) as server,
-        urllib3.PoolManager(ssl_context=trusting, retries=retry()) as client,
-    ):
-        server.script("/thing", fault, 200)
-        elapsed()
-        response = client.request("GET", server.url + "/thing", preload_content=False, timeout=5)
-        assert elapsed() < 0.7
-        response.read()
-        assert response.status == 200
-        assert server.connections == connections
 
 
 def test_24_nor_does_one_whose_chunk_size_never_ends(manager, retry, elapsed):
@@ -804,21 +715,6 @@ def test_a_connection_the_pool_has_back_does_not_serve_the_rest_of_a_failed_answ
     assert server.connections == 2
 
 
-@pytest.mark.parametrize(
-    "fault", ["503;body=100", "503;body=100000", "503;body=160;drip=150", "cut:5", "503;close=1"]
-)
-def test_31_a_discarded_answer_gives_its_connection_back(server, fault):
-    """Pitfall 31: whether read, closed or broken, the one connection of the pool can be had
-    again.
-    """
-    server.script("/thing", fault, "200;body=3")
-    host, port = server.url.removeprefix("http://").split(":")
-    with urllib3.HTTPConnectionPool(host, int(port), maxsize=1, block=True) as pool:
-        discard(pool.urlopen("GET", "/thing", retries=False, preload_content=False))
-        assert pool.pool.qsize() == 1
-        assert pool.urlopen("GET", "/thing", retries=False, pool_timeout=0.1).data == b"012"
-
-
 def test_30_a_truncated_answer_is_retried_where_urllib3_reads_it(server, manager, retry):
     """Pitfall 30: with preload_content=True the Retry is asked; requests reads later, and only
     RetryAdapter sees it.
@@ -853,6 +749,7 @@ def test_30_a_truncated_answer_is_retried_where_urllib3_reads_it(server, manager
     ],
     ids=lambda value: str(value)[:24],
 )
+@every_lane
 def test_28_a_status_never_raises(lane, server, retry, step, method, policy, reason):
     """Pitfall 28: one rule: the last response is handed over, unread, whatever ended the call."""
     server.script("/thing", f"{step};body=12")
@@ -876,6 +773,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("step", "method"), FAULTS.values(), ids=FAULTS)
+@every_lane
 def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry, step, method):
     """Same class, same reason inside, so that existing except clauses go on working."""
     if step is None:
@@ -894,6 +792,7 @@ def test_28_an_error_is_what_urllib3s_own_retry_raises_there(lane, server, retry
     assert [type(each) for each in ours.args] == [type(each) for each in theirs.args]
 
 
+@every_lane
 def test_27_the_error_tells_the_story(lane, server, retry, clock):
     """Pitfall 27: MaxRetryError has the attempts, also inside the error that requests makes of
     it.
@@ -914,6 +813,7 @@ def test_27_the_error_tells_the_story(lane, server, retry, clock):
     assert note.startswith("forbear: 3 attempts in 2.5 s, GET http://127.0.0.1:")
 
 
+@every_lane
 def test_a_retried_call_tells_its_story(lane, server, retry, clock):
     """record_of takes the responses of urllib3 and requests; a plain success has one attempt."""
     server.script("/thing", 503, 200)
@@ -927,17 +827,6 @@ def test_a_retried_call_tells_its_story(lane, server, retry, clock):
     ]
     assert (record.method, record.origin, record.reason) == ("GET", server.url, None)
     assert [each.status for each in record_of(plain).attempts] == [200]
-
-
-def test_29_a_response_that_counts_as_false_is_a_response(retry):
-    """Pitfall 29: ``if response`` is False for a failed response of requests."""
-
-    class Falsy(HTTPResponse):
-        def __bool__(self):
-            return False
-
-    after = retry().increment("GET", "/thing", response=Falsy(status=503), _pool=POOL)
-    assert [each.status for each in after.history] == [503]
 
 
 def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
@@ -1053,8 +942,7 @@ def test_copies_share_the_budget(server, manager, retry, budget):
         assert budget.tokens(server.url, 1_000.0) == 20 - 3 * n
 
 
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_a_retry_pickles(server, manager, protocol):
+def test_a_retry_pickles(server, manager):
     """With its settings, a budget of its own on the other side, and without the call it was in."""
     template = Retry(
         RetryPolicy(max_attempts=3, backoff=Fixed(0)), bodies_replayable=True, budget=RetryBudget(burst=7), name="x",
@@ -1062,7 +950,7 @@ def test_a_retry_pickles(server, manager, protocol):
     )  # fmt: skip
     after = template.increment("GET", "/thing", response=answer(503), _pool=POOL)
     for original in (template, after):
-        loaded = pickle.loads(pickle.dumps(original, protocol))
+        loaded = pickle.loads(pickle.dumps(original))
         assert loaded.policy == template.policy
         assert (loaded.bodies_replayable, loaded.name, loaded.redirect) == (True, "x", 2)
         assert loaded.history == original.history
@@ -1071,17 +959,6 @@ def test_a_retry_pickles(server, manager, protocol):
         before = len(server.requests("/thing"))
         manager(loaded).request("PUT", server.url + "/thing", body=b"x")
         assert len(server.requests("/thing")) == before + 3
-
-
-def test_a_session_that_uses_it_pickles(server):
-    """A requests Session with the adapter goes to another process and retries there."""
-    session = requests.Session()
-    session.trust_env = False
-    session.mount("http://", requests.adapters.HTTPAdapter(max_retries=Retry(AT_ONCE)))
-    server.script("/thing", 503, 200)
-    with pickle.loads(pickle.dumps(session)) as loaded:
-        assert loaded.get(server.url + "/thing").status_code == 200
-    session.close()
 
 
 # What urllib3's own Retry promises, as far as it applies: counts, history, new, exhaustion.
@@ -1141,14 +1018,6 @@ def test_attempts_are_counted_down_and_exhausted(retry, clock):
     assert clock.sleeps == [2.0, 3.5]
 
 
-def test_attempts_are_counted_also_if_nobody_sleeps(retry):
-    left = retry(RetryPolicy(max_attempts=3))
-    for _ in range(2):
-        left = left.increment("GET", "/thing", response=answer(503))
-    with pytest.raises(MaxRetryError, match="too many 503 error responses"):
-        left.increment("GET", "/thing", response=answer(503))
-
-
 def test_an_attempt_that_nobody_slept_for_was_sent_all_the_same(retry, budget):
     """Its token stays spent when its answer comes, and the story has it."""
     left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
@@ -1159,18 +1028,6 @@ def test_an_attempt_that_nobody_slept_for_was_sent_all_the_same(retry, budget):
 def test_without_response_and_error_there_is_nothing_to_retry(retry):
     with pytest.raises(MaxRetryError, match=ResponseError.GENERIC_ERROR):
         retry().increment("GET", "/thing")
-
-
-def test_sleeping_without_a_verdict_does_nothing(retry, clock):
-    """Neither a template nor a second sleep after the same increment waits."""
-    template = retry(RetryPolicy(), clock=clock)
-    template.sleep()
-    template.sleep(answer(503, {"Retry-After": "9"}))
-    assert clock.sleeps == []
-    after = template.increment("GET", "/thing", response=answer(503))
-    after.sleep()
-    after.sleep()
-    assert clock.sleeps == [2.0]
 
 
 def test_an_unknown_method_is_not_safe(retry):
@@ -1197,19 +1054,6 @@ def test_the_history_is_kept_as_urllib3_keeps_it(retry):
         RequestHistory("GET", "/test3", None, 500, None),
         RequestHistory("GET", "/test4", None, 303, "/test5"),
     )
-
-
-def test_the_response_has_the_history(server, manager, retry):
-    """response.retries is the Retry of the last attempt, ours."""
-    server.script("/thing", 503, "reset", 200)
-    response = manager(retry()).request("GET", server.url + "/thing")
-    assert type(response.retries) is Retry
-    assert [
-        (each.method, each.url, each.status, type(each.error)) for each in response.retries.history
-    ] == [
-        ("GET", "/thing", 503, type(None)),
-        ("GET", "/thing", None, ProtocolError),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -1344,15 +1188,6 @@ def outcome_of(function, *args, **options):
         return error
 
 
-def test_a_request_can_refuse_redirects(server, manager, retry):
-    """``redirect=False`` of a request is left to urllib3, the answer is no failure."""
-    server.script("/from", 503, "302;header=Location:/to")
-    response = manager(retry()).request("GET", server.url + "/from", redirect=False)
-    assert response.status == 302
-    assert record_of(response).retries == 1
-    assert not server.requests("/to")
-
-
 def test_a_managers_own_retry_goes_on_after_a_redirect(server, manager, retry):
     """As far as urllib3 passes it on: before 2.5 it goes on with its own default, which returns the
     503.
@@ -1362,7 +1197,7 @@ def test_a_managers_own_retry_goes_on_after_a_redirect(server, manager, retry):
     assert manager(retry()).request("GET", server.url + "/from").status == (503 if FORGETS else 200)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [303, 308])
 def test_retries_go_on_after_a_redirect(lane, server, retry, status):
     """A redirect uses up no retry, and the retries used before it are not forgotten."""
     server.script("/from", f"{status};header=Location:/to")
@@ -1462,32 +1297,6 @@ def test_a_wrong_option_says_what_to_write(options, error, says):
         Retry(**options)
 
 
-def test_a_budget_of_ones_own(retry):
-    """Two Retries do not share an allowance unless they are given one."""
-    first, second = (
-        retry(RetryPolicy(), budget=RetryBudget(burst=1, ratio=0, floor_per_second=0)),
-        retry(),
-    )
-    first.increment("GET", "/thing", response=answer(503), _pool=POOL)
-    with pytest.raises(MaxRetryError):
-        first.increment("GET", "/thing", response=answer(503), _pool=POOL)
-    second.increment("GET", "/thing", response=answer(503), _pool=POOL)
-
-
-def test_the_failures_of_the_policy_decide(retry):
-    """``failures`` without read timeouts is urllib3's read=False: the error as it is."""
-    template = retry(AT_ONCE.replace(failures={FailureKind.REFUSED}))
-    with pytest.raises(ReadTimeoutError) as caught:
-        template.increment(
-            "GET", "/thing", error=ReadTimeoutError(POOL, "/thing", "slow"), _pool=POOL
-        )
-    assert record_of(caught.value).reasons == ("ReadTimeoutError",)
-    with pytest.raises(MaxRetryError) as caught:
-        template.increment("GET", "/thing", error=SSLError("broken"), _pool=POOL)
-    refused = NewConnectionError(socket, "refused")
-    assert template.increment("GET", "/thing", error=refused, _pool=POOL).total == 2
-
-
 # from_int.
 
 
@@ -1513,7 +1322,7 @@ def test_from_int_keeps_the_policy_of_the_default(budget):
     made = Retry.from_int(2, default=own)
     assert made.policy == own.policy.replace(max_attempts=3)
     assert (made.name, made.bodies_replayable, made.redirect) == ("orders", True, own.redirect)
-    assert made._strategy.budget is budget
+    assert made._port.limits.budget is budget
     assert own.total == 8
     assert Retry.from_int(own) is own
     assert Retry.from_int(None, default=own) is own
@@ -1521,15 +1330,6 @@ def test_from_int_keeps_the_policy_of_the_default(budget):
     assert Retry.from_int(None).total == 3
     theirs = urllib3.Retry(7)
     assert Retry.from_int(theirs) is theirs
-
-
-@pytest.mark.parametrize(("retries", "redirect"), [(3, False), (False, True)])
-def test_from_int_without_redirects(server, manager, retries, redirect):
-    """redirect=False, and retries=False as well: the 302 itself."""
-    server.script("/thing", "302;header=Location:/other")
-    made = Retry.from_int(retries, redirect=redirect)
-    # With the request: before 2.5 a PoolManager forgets its own.
-    assert manager(None).request("GET", server.url + "/thing", retries=made).status == 302
 
 
 def test_from_int_of_false_gives_the_error_itself(server, manager):

@@ -17,6 +17,7 @@ URL = "http://api.example.com/thing"
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
+@pytest.mark.smoke
 async def test_a_wrapped_client_is_the_same_client_and_retries(adapter, server, quick):
     """wrap returns what it was given; headers, base_url and the rest of it stay."""
     server.script("/thing", "503", "reset", 200)
@@ -28,6 +29,7 @@ async def test_a_wrapped_client_is_the_same_client_and_retries(adapter, server, 
     assert [dict(each.headers)["X-Mine"] for each in server.requests()] == ["1"] * 3
 
 
+@pytest.mark.smoke
 async def test_unwrap_undoes_it(adapter, server, quick):
     """Afterwards the client has its own transports, mounts included, and retries nothing."""
     server.script("/thing", 503)
@@ -118,7 +120,9 @@ async def test_all_transports_of_a_client_share_one_budget(adapter, quick):
 
     client = adapter.bare_client(transport=adapter.watched([503]), mounts=mounts)
     adapter.forbear.wrap(client, NOW, **quick)  # without one being given, too
-    budgets = {id(each._strategy.budget) for each in (client._transport, *client._mounts.values())}
+    budgets = {
+        id(each.port.limits.budget) for each in (client._transport, *client._mounts.values())
+    }
     await adapter.close(client)
     assert len(budgets) == 1
 
@@ -272,9 +276,7 @@ async def test_a_plain_construction_warns_of_nothing(adapter, monkeypatch):
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "all_proxy"])
 async def test_a_proxy_that_would_be_lost_is_warned_of(adapter, monkeypatch, name):
-    """transport= makes the library ignore proxies of the environment: the warning says what keeps
-    them.
-    """
+    """transport= makes the library ignore proxies of the environment: a warning says so."""
     for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(each, raising=False)
         monkeypatch.delenv(each.lower(), raising=False)

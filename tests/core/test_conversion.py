@@ -40,99 +40,58 @@ converted = RetryPolicy.from_urllib3
 # --- the table of research/ecosystem.md section 4.3 --------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("retry", "attempts"),
-    [
-        (urllib3.Retry(3), 4),
-        (urllib3.Retry(), 11),
-        (urllib3.Retry(0), 1),
-        (urllib3.Retry(False), 1),
-        (urllib3.Retry(True), 2),
-        (urllib3.Retry(-1), 1),
-        (urllib3.Retry(10, connect=5, read=2, status=3), 3),
-        (urllib3.Retry(1, connect=5, read=2, status=3), 2),
-        (urllib3.Retry(10, other=1), 2),
-        (urllib3.Retry(None, connect=3), 4),
-        (urllib3.Retry(None, connect=0, read=2), 3),
-        (urllib3.Retry(3, redirect=1), 4),
-        (urllib3.Retry(3, redirect=False), 4),
-        (urllib3.Retry(3, read=0), 4),
-        (urllib3.Retry(3, connect=False), 4),
-        (urllib3.Retry(5, read=-1), 1),
-        (urllib3.Retry(5, redirect=-1), 1),
-        (urllib3.Retry(5, read=-0.5), 1),
-        (urllib3.Retry(2.5), 3),
-        (urllib3.Retry(float("inf"), read=2), 3),
-        (urllib3.Retry(5, read=float("-inf")), 1),
-        (3, 4),
-        (0, 1),
-        (-1, 1),
-        (True, 2),
-        (False, 1),
-    ],
-)
-def test_attempts_are_retries_and_the_first_sending(retry, attempts):
+def test_attempts_are_retries_and_the_first_sending():
     """``total=3`` is four sendings; the smallest of the counts limits them."""
-    assert converted(retry).max_attempts == attempts
+    cases = [
+        (urllib3.Retry(3), 4), (urllib3.Retry(), 11), (urllib3.Retry(0), 1),
+        (urllib3.Retry(False), 1), (urllib3.Retry(True), 2), (urllib3.Retry(-1), 1),
+        (urllib3.Retry(10, connect=5, read=2, status=3), 3),
+        (urllib3.Retry(1, connect=5, read=2, status=3), 2), (urllib3.Retry(10, other=1), 2),
+        (urllib3.Retry(None, connect=3), 4), (urllib3.Retry(None, connect=0, read=2), 3),
+        (urllib3.Retry(3, redirect=1), 4), (urllib3.Retry(3, redirect=False), 4),
+        (urllib3.Retry(3, read=0), 4), (urllib3.Retry(3, connect=False), 4),
+        (urllib3.Retry(5, read=-1), 1), (urllib3.Retry(5, redirect=-1), 1),
+        (urllib3.Retry(5, read=-0.5), 1), (urllib3.Retry(2.5), 3),
+        (urllib3.Retry(float("inf"), read=2), 3), (urllib3.Retry(5, read=float("-inf")), 1), (3, 4),
+        (0, 1), (-1, 1), (True, 2), (False, 1),
+    ]  # fmt: skip
+    for retry, attempts in cases:
+        assert converted(retry).max_attempts == attempts
 
 
-@pytest.mark.parametrize(
-    ("counts", "without"),
-    [
-        ({}, set()),
-        ({"connect": 0}, CONNECT),
-        ({"read": 0}, READ),
-        ({"read": False}, READ),
-        ({"other": 0}, OTHER),
-        ({"connect": 0, "read": 0, "other": 0}, RETRYABLE_KINDS),
-        ({"connect": 1, "read": 1, "other": 1, "status": 0}, set()),
-        ({"redirect": 0}, set()),
-    ],
-)
-def test_a_count_of_zero_takes_out_its_kind_of_failure(counts, without):
+def test_a_count_of_zero_takes_out_its_kind_of_failure():
     """``Retry(3, read=0)`` goes on retrying refused connections."""
-    assert converted(urllib3.Retry(3, **counts)).failures == RETRYABLE_KINDS - without
+    cases = [
+        ({}, set()), ({"connect": 0}, CONNECT), ({"read": 0}, READ), ({"read": False}, READ),
+        ({"other": 0}, OTHER), ({"connect": 0, "read": 0, "other": 0}, RETRYABLE_KINDS),
+        ({"connect": 1, "read": 1, "other": 1, "status": 0}, set()), ({"redirect": 0}, set()),
+    ]  # fmt: skip
+    for counts, without in cases:
+        assert converted(urllib3.Retry(3, **counts)).failures == RETRYABLE_KINDS - without
 
 
-@pytest.mark.parametrize(
-    ("options", "statuses", "hinted", "hints", "on_exhausted"),
-    [
+def test_statuses():
+    """Without status_forcelist urllib3 still retries 413, 429 and 503 if they name a time."""
+    cases = [
         ({}, set(), {413, 429, 503}, "obey", "return"),
         ({"status_forcelist": [502, 503]}, {502, 503}, {413, 429, 503}, "obey", "raise"),
-        (
-            {"status_forcelist": range(500, 600)},
-            set(range(500, 600)),
-            {413, 429, 503},
-            "obey",
-            "raise",
-        ),
-        (
-            {"status_forcelist": [503], "raise_on_status": False},
-            {503},
-            {413, 429, 503},
-            "obey",
-            "return",
-        ),
-        (
-            {"status_forcelist": [503], "respect_retry_after_header": False},
-            {503},
-            set(),
-            "ignore",
-            "raise",
-        ),
+        ({"status_forcelist": range(500, 600)}, set(range(500, 600)), {413, 429, 503}, "obey",
+            "raise"),
+        ({"status_forcelist": [503], "raise_on_status": False}, {503}, {413, 429, 503}, "obey",
+            "return"),
+        ({"status_forcelist": [503], "respect_retry_after_header": False}, {503}, set(), "ignore",
+            "raise"),
         ({"respect_retry_after_header": False}, set(), set(), "ignore", "return"),
         ({"status_forcelist": [503], "status": 0}, set(), set(), "obey", "return"),
         ({"status_forcelist": [503], "status": False}, set(), set(), "obey", "return"),
         ({"status_forcelist": [503], "total": None, "status": 2}, {503}, set(), "obey", "raise"),
         ({"status_forcelist": [503], "total": 0}, {503}, set(), "obey", "raise"),
-    ],
-)
-def test_statuses(options, statuses, hinted, hints, on_exhausted):
-    """Without status_forcelist urllib3 still retries 413, 429 and 503 if they name a time."""
-    policy = converted(urllib3.Retry(**{"total": 3, **options}))
-    assert policy.statuses == statuses
-    assert policy.hinted_statuses == hinted
-    assert (policy.hints, policy.on_exhausted) == (hints, on_exhausted)
+    ]  # fmt: skip
+    for options, statuses, hinted, hints, on_exhausted in cases:
+        policy = converted(urllib3.Retry(**{"total": 3, **options}))
+        assert policy.statuses == statuses
+        assert policy.hinted_statuses == hinted
+        assert (policy.hints, policy.on_exhausted) == (hints, on_exhausted)
 
 
 def test_a_number_means_what_it_means_to_urllib3():
@@ -141,44 +100,28 @@ def test_a_number_means_what_it_means_to_urllib3():
         assert converted(number) == converted(urllib3.Retry.from_int(number))
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
+def test_backoff():
+    cases = [
         ({}, Exponential(0.0, 120, jitter="none", immediate_first=True)),
         ({"backoff_factor": 0.5}, Exponential(0.5, 120, jitter="none", immediate_first=True)),
-        (
-            {"backoff_factor": 0.5, "backoff_max": 10},
-            Exponential(0.5, 10, jitter="none", immediate_first=True),
-        ),
-        (
-            {"backoff_factor": 5, "backoff_max": 2},
-            Exponential(2, 2, jitter="none", immediate_first=True),
-        ),
-        (
-            {"backoff_factor": -1, "backoff_max": -1},
-            Exponential(0, 0, jitter="none", immediate_first=True),
-        ),
-        (
-            {"backoff_factor": 1, "backoff_max": float("inf")},
-            Exponential(1, 2**31, jitter="none", immediate_first=True),
-        ),
+        ({"backoff_factor": 0.5, "backoff_max": 10}, Exponential(0.5, 10, jitter="none",
+            immediate_first=True)),
+        ({"backoff_factor": 5, "backoff_max": 2}, Exponential(2, 2, jitter="none",
+            immediate_first=True)),
+        ({"backoff_factor": -1, "backoff_max": -1}, Exponential(0, 0, jitter="none",
+            immediate_first=True)),
+        ({"backoff_factor": 1, "backoff_max": float("inf")}, Exponential(1, 2**31, jitter="none",
+            immediate_first=True)),
         # [2f, 2f + j] = [1, 2] after the second failure: 1.5 ± a third
-        (
-            {"backoff_factor": 0.5, "backoff_jitter": 1},
-            Exponential(0.75, 120, jitter=1 / 3, immediate_first=True),
-        ),
-        (
-            {"backoff_jitter": 1},
-            Exponential(1, 120, factor=1.0, jitter="full", immediate_first=True),
-        ),
-        (
-            {"backoff_jitter": 9, "backoff_max": 3},
-            Exponential(3, 3, factor=1.0, jitter="full", immediate_first=True),
-        ),
-    ],
-)
-def test_backoff(options, expected):
-    assert converted(urllib3.Retry(3, **options)).backoff == expected
+        ({"backoff_factor": 0.5, "backoff_jitter": 1}, Exponential(0.75, 120, jitter=1 / 3,
+            immediate_first=True)),
+        ({"backoff_jitter": 1}, Exponential(1, 120, factor=1.0, jitter="full",
+            immediate_first=True)),
+        ({"backoff_jitter": 9, "backoff_max": 3}, Exponential(3, 3, factor=1.0, jitter="full",
+            immediate_first=True)),
+    ]  # fmt: skip
+    for options, expected in cases:
+        assert converted(urllib3.Retry(3, **options)).backoff == expected
 
 
 def test_the_waits_of_urllib3_and_of_its_policy():
@@ -193,21 +136,16 @@ def test_the_waits_of_urllib3_and_of_its_policy():
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "methods"),
-    [
-        ({}, IDEMPOTENT),
-        ({"allowed_methods": {"GET", "POST"}}, {"GET", "POST"}),
+def test_methods():
+    cases = [
+        ({}, IDEMPOTENT), ({"allowed_methods": {"GET", "POST"}}, {"GET", "POST"}),
         ({"allowed_methods": ["PATCH"]}, {"PATCH"}),
-        (
-            {"allowed_methods": {"get", "PUT"}},
-            {"PUT"},
-        ),  # urllib3 asks for "GET", which is not in it
+        ({"allowed_methods": {"get", "PUT"}}, {"PUT"}),
+            # urllib3 asks for "GET", which is not in it
         ({"allowed_methods": "GET"}, {"GET"}),
-    ],
-)
-def test_methods(options, methods):
-    assert converted(urllib3.Retry(3, **options)).methods == methods
+    ]  # fmt: skip
+    for options, methods in cases:
+        assert converted(urllib3.Retry(3, **options)).methods == methods
 
 
 def test_retry_after_max():
@@ -276,21 +214,21 @@ def test_our_own_retry_gives_its_policy():
 # --- refused -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3)],
-)
-def test_anything_else_is_refused_with_what_to_pass(value):
-    with pytest.raises(
-        TypeError, match=r"takes a urllib3\.Retry or a whole number of retries, got "
-    ):
-        converted(value)
+def test_anything_else_is_refused_with_what_to_pass():
+    cases = [
+        None, "3", 3.0, {}, RetryPolicy, object(), urllib3.Timeout(3), urllib3.Retry, Fraction(3),
+    ]  # fmt: skip
+    for value in cases:
+        with pytest.raises(
+            TypeError, match=r"takes a urllib3\.Retry or a whole number of retries, got "
+        ):
+            converted(value)
 
 
-@pytest.mark.parametrize("name", ["total", "connect", "read", "redirect", "status", "other"])
-def test_a_count_that_is_no_number_is_named(name):
-    with pytest.raises(TypeError, match=f"{name} of a Retry must be a number or None, got '3'"):
-        converted(urllib3.Retry(**{name: "3"}))
+def test_a_count_that_is_no_number_is_named():
+    for name in ["total", "connect", "read", "redirect", "status", "other"]:
+        with pytest.raises(TypeError, match=f"{name} of a Retry must be a number or None, got '3'"):
+            converted(urllib3.Retry(**{name: "3"}))
 
 
 # --- laws --------------------------------------------------------------------------------------

@@ -42,16 +42,11 @@ def test_the_default_retries_ten_times_without_a_wait():
     assert policy.total_timeout is None
 
 
-@pytest.mark.parametrize(
-    ("retry", "attempts"),
-    [
-        (Retry(0), 1),
-        (Retry(3), 4),
-        (Retry(3, attempts_made=1), 3),
-        (Retry(3, attempts_made=3), 1),
-        (Retry(3, attempts_made=9), 1),
-        (Retry(3, total_timeout=2.0, elapsed_sleep=2.0), 1),
-        (Retry(3, total_timeout=2.0), 4),
+def test_attempts_are_retries_and_the_first_sending():
+    cases = [
+        (Retry(0), 1), (Retry(3), 4), (Retry(3, attempts_made=1), 3),
+        (Retry(3, attempts_made=3), 1), (Retry(3, attempts_made=9), 1),
+        (Retry(3, total_timeout=2.0, elapsed_sleep=2.0), 1), (Retry(3, total_timeout=2.0), 4),
         # 2 × 0.5, 1 and 2 s at the longest: the third sleep is cut to what is left of 3.5 s, and is
         # the last.
         (Retry(9, backoff_factor=0.25, total_timeout=3.5), 4),
@@ -59,10 +54,9 @@ def test_the_default_retries_ten_times_without_a_wait():
         # 1 s, then 2 s each: 1 + 2 + 2 + 2 + 1
         (Retry(9, backoff_factor=0.5, max_backoff_wait=2.0, total_timeout=8.0), 6),
         (Retry(2, backoff_factor=0.5, max_backoff_wait=2.0, total_timeout=8.0), 3),
-    ],
-)
-def test_attempts_are_retries_and_the_first_sending(retry, attempts):
-    assert converted(retry).max_attempts == attempts
+    ]  # fmt: skip
+    for retry, attempts in cases:
+        assert converted(retry).max_attempts == attempts
 
 
 def test_the_time_that_is_left_to_sleep_bounds_the_call():
@@ -72,9 +66,8 @@ def test_the_time_that_is_left_to_sleep_bounds_the_call():
     )  # it sends once
 
 
-@pytest.mark.parametrize(
-    ("retry", "backoff"),
-    [
+def test_the_waits():
+    cases = [
         # its first wait is 2 × factor: after one retry was counted
         (Retry(3, backoff_factor=0.5), Exponential(1.0, 120.0, jitter="full")),
         (Retry(3, backoff_factor=0.5, backoff_jitter=0.0), Exponential(1.0, 120.0, jitter="none")),
@@ -82,14 +75,11 @@ def test_the_time_that_is_left_to_sleep_bounds_the_call():
         (Retry(3, backoff_factor=0.5, backoff_jitter=0.5), Exponential(0.75, 120.0, jitter=1 / 3)),
         (Retry(3, backoff_factor=0.5, attempts_made=2), Exponential(4.0, 120.0, jitter="full")),
         (Retry(3, backoff_factor=5.0, max_backoff_wait=4.0), Exponential(4.0, 4.0, jitter="full")),
-        (
-            Retry(3, backoff_factor=5.0, attempts_made=10**6),
-            Exponential(120.0, 120.0, jitter="full"),
-        ),
-    ],
-)
-def test_the_waits(retry, backoff):
-    assert converted(retry).backoff == backoff
+        (Retry(3, backoff_factor=5.0, attempts_made=10**6), Exponential(120.0, 120.0,
+            jitter="full")),
+    ]  # fmt: skip
+    for retry, backoff in cases:
+        assert converted(retry).backoff == backoff
 
 
 def test_lists_are_taken_over_and_what_is_no_error_is_left_out():
@@ -106,39 +96,33 @@ def test_lists_are_taken_over_and_what_is_no_error_is_left_out():
     assert all(type(one) is int for one in policy.statuses)
 
 
-@pytest.mark.parametrize(
-    ("exceptions", "kinds"),
-    [
-        ([httpx.HTTPError], RETRYABLE_KINDS),
-        ([Exception], RETRYABLE_KINDS),
-        ([httpx.TransportError], RETRYABLE_KINDS),
-        ([], set()),
+def test_a_kind_stays_if_all_that_means_it_is_retried():
+    cases = [
+        ([httpx.HTTPError], RETRYABLE_KINDS), ([Exception], RETRYABLE_KINDS),
+        ([httpx.TransportError], RETRYABLE_KINDS), ([], set()),
         ([httpx.ConnectError], {K.DNS, K.REFUSED, K.TLS}),
         ([httpx.ConnectTimeout], {K.CONNECT_TIMEOUT}),
         ([httpx.TimeoutException], {K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT}),
         ([httpx.ProxyError], {K.PROXY}),
         ([httpx.ReadError], set()),  # a reset may come as another of its classes
         ([httpx.NetworkError], {K.DNS, K.REFUSED, K.TLS}),
-        (
-            [httpx.NetworkError, httpx.ProtocolError],
-            {K.DNS, K.REFUSED, K.TLS, K.RESET, K.PROTOCOL, K.UNPROCESSED},
-        ),
+        ([httpx.NetworkError, httpx.ProtocolError], {K.DNS, K.REFUSED, K.TLS, K.RESET, K.PROTOCOL,
+            K.UNPROCESSED}),
         ([ValueError], set()),
-    ],
-)
-def test_a_kind_stays_if_all_that_means_it_is_retried(exceptions, kinds):
-    assert converted(Retry(3, retry_on_exceptions=exceptions)).failures == kinds
+    ]  # fmt: skip
+    for exceptions, kinds in cases:
+        assert converted(Retry(3, retry_on_exceptions=exceptions)).failures == kinds
 
 
-@pytest.mark.parametrize("value", [None, 3, "Retry(3)", object(), Retry, RetryPolicy()])
-def test_anything_else_is_refused_with_what_to_pass(value):
-    with pytest.raises(TypeError, match=r"takes an httpx_retries\.Retry, got "):
-        converted(value)
+def test_anything_else_is_refused_with_what_to_pass():
+    for value in [None, 3, "Retry(3)", object(), Retry, RetryPolicy()]:
+        with pytest.raises(TypeError, match=r"takes an httpx_retries\.Retry, got "):
+            converted(value)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
+def test_a_number_out_of_range_is_named():
+    """An httpx_retries.Retry refuses most of them itself; a subclass may not."""
+    cases = [
         ({"total": -1}, "total of a Retry must be a whole number, at least 0, got -1"),
         ({"total": 2.5}, "total of a Retry must be a whole number, at least 0, got 2.5"),
         ({"total": True}, "total of a Retry must be a whole number, at least 0, got True"),
@@ -146,13 +130,11 @@ def test_anything_else_is_refused_with_what_to_pass(value):
         ({"max_backoff_wait": float("nan")}, "max_backoff_wait must be at least 0"),
         ({"backoff_factor": -1}, "backoff_factor must be at least 0"),
         ({"total_timeout": -1}, "total_timeout must be at least 0"),
-    ],
-)
-def test_a_number_out_of_range_is_named(change, says):
-    """An httpx_retries.Retry refuses most of them itself; a subclass may not."""
-    given_ = SimpleNamespace(**{**vars(Retry(3)), **change})
-    with pytest.raises(ValueError, match=says):
-        converted(given_)
+    ]  # fmt: skip
+    for change, says in cases:
+        given_ = SimpleNamespace(**{**vars(Retry(3)), **change})
+        with pytest.raises(ValueError, match=says):
+            converted(given_)
 
 
 # --- its own transport -------------------------------------------------------------------------
@@ -255,15 +237,13 @@ def test_it_never_sends_more_often(retry, names, method, drawn):
     assert sent_by_ours(retry, names, method, drawn) <= sent_by_theirs(retry, names, method, drawn)
 
 
-@pytest.mark.parametrize(
-    "name", ["503", "502", "429 in a second", "connect", "read timeout", "reset", "disconnect"]
-)
-def test_with_its_defaults_it_sends_as_often(name):
-    for total in (0, 1, 3):
-        always = list(islice(cycle([name]), 9))
-        assert sent_by_ours(Retry(total), always, "GET", 0.5) == sent_by_theirs(
-            Retry(total), always, "GET", 0.5
-        )
+def test_with_its_defaults_it_sends_as_often():
+    for name in ["503", "502", "429 in a second", "connect", "read timeout", "reset", "disconnect"]:
+        for total in (0, 1, 3):
+            always = list(islice(cycle([name]), 9))
+            assert sent_by_ours(Retry(total), always, "GET", 0.5) == sent_by_theirs(
+                Retry(total), always, "GET", 0.5
+            )
 
 
 @given(

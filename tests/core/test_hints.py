@@ -16,7 +16,15 @@ import http_sf
 import pytest
 
 from forbear.core.headers.dates import parse_http_date, parse_timestamp
-from forbear.core.headers.hints import NO_HINT, Hint, read_hint
+from forbear.core.headers.hints import (
+    READ_OCTETS,
+    READ_TEXT,
+    Hint,
+    read_answer,
+    read_hint,
+    why_unused,
+)  # fmt: skip
+from forbear.core.outcome import NO_HINT
 
 CASES = json.loads((Path(__file__).parents[1] / "corpus" / "server_hints.json").read_text("utf-8"))[
     "cases"
@@ -81,22 +89,15 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        pytest.param(100, NO_HINT, id="1xx"),
-        pytest.param(299, NO_HINT, id="last 2xx"),
-        pytest.param(300, Hint(7.0, None, "retry-after"), id="first 3xx"),
-        pytest.param(399, Hint(7.0, None, "retry-after"), id="last 3xx"),
-        pytest.param(400, Hint(3.0, False, "retry-after-ms"), id="first 4xx"),
-        pytest.param(599, Hint(3.0, False, "retry-after-ms"), id="last 5xx"),
-        pytest.param(999, Hint(3.0, False, "retry-after-ms"), id="RFC 9110 §15: invalid is as 5xx"),
-        pytest.param(0, NO_HINT, id="no status"),
-        pytest.param(-503, NO_HINT, id="negative"),
-    ],
-)
-def test_the_status_decides_what_is_read(status, expected):
-    assert read_hint(status, EVERYTHING, now=NOW) == expected
+def test_the_status_decides_what_is_read():
+    cases = [
+        (100, NO_HINT), (299, NO_HINT), (300, Hint(7.0, None, "retry-after")),
+        (399, Hint(7.0, None, "retry-after")), (400, Hint(3.0, False, "retry-after-ms")),
+        (599, Hint(3.0, False, "retry-after-ms")), (999, Hint(3.0, False, "retry-after-ms")),
+        (0, NO_HINT), (-503, NO_HINT),
+    ]  # fmt: skip
+    for status, expected in cases:
+        assert read_hint(status, EVERYTHING, now=NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,54 @@ def test_lines_may_be_an_iterator_and_mix_text_with_octets():
     assert read_hint(503, lines, now=0.0) == Hint(60.0, None, "retry-after")
 
 
+# --- one scan for a decision ----------------------------------------------------------------------
+
+
+def test_an_answer_tells_its_hint_and_whether_it_was_stored():
+    """S6; the shape of name and value is no matter, and neither is the status."""
+    for status in (200, 302, 409, 503):
+        for name, value in (("Idempotent-Replayed", "true"), ("idempotent-replayed", " TRUE\t")):
+            assert read_answer(status, [(name, value)], now=NOW) == (NO_HINT, True)
+            octets = [(name.encode(), value.encode())]
+            assert read_answer(status, octets, now=NOW) == (NO_HINT, True)
+    both = [("Retry-After", "3"), ("Idempotent-Replayed", "false"), ("idempotent-replayed", "true")]
+    assert read_answer(503, both, now=NOW) == (Hint(3.0, None, "retry-after"), True)
+    for name, value in (("Idempotent-Replayed", "1"), ("Idempotent-Replayes", "true")):
+        assert read_answer(503, [(name, value)], now=NOW) == (NO_HINT, False)
+
+
+def test_an_answer_without_a_name_that_is_read_need_not_be_read():
+    assert {name.decode() for name in READ_OCTETS} == READ_TEXT
+    assert {name.lower() for name, _, _ in IN_ORDER} < READ_TEXT
+    gates = {"x-should-retry", "stripe-should-retry", "idempotent-replayed", "ratelimit-remaining"}
+    assert gates < READ_TEXT
+    assert READ_TEXT.isdisjoint({"date", "age", "content-type", "content-length", "server"})
+
+
+def test_the_clock_is_looked_at_only_where_a_date_is_compared():
+    def clock():
+        looks.append(NOW)
+        return NOW
+
+    looks = []
+    for lines in ([("Retry-After", "5")], [("Retry-After", AT_12_02[1]), DATE]):
+        assert read_hint(503, lines, now=clock).delay in (5, 120)
+    assert len(looks) == 1
+    assert read_hint(503, [AT_12_02], now=clock).delay == 120
+
+
+def test_why_a_retry_after_set_no_delay():
+    cases = [
+        ([("Retry-After", "soon")], "unparsable"), ([(b"retry-after", b"-1")], "unparsable"),
+        ([("Retry-After", "Fri, 20 Nov 2026 11:00:00 GMT")], "past"), ([("Retry-After", "5")],
+            None),
+        ([("Retry-After", " 0")], None),  # at once
+        ([("X-Should-Retry", "true")], None),
+    ]  # fmt: skip
+    for lines, why in cases:
+        assert why_unused(lines, read_hint(503, lines, now=NOW)) == why
+
+
 # --- sources in order: H2 -------------------------------------------------------------------------
 
 IN_ORDER = [
@@ -149,260 +198,126 @@ IN_ORDER = [
 ]
 
 
-@pytest.mark.parametrize("first", range(len(IN_ORDER)), ids=[name for name, _, _ in IN_ORDER])
-def test_the_first_source_wins_wherever_it_stands(first):
-    lines = [(name, value) for name, value, _ in IN_ORDER[first:]]
-    name, _, delay = IN_ORDER[first]
-    assert read_hint(429, lines, now=NOW) == Hint(delay, None, name.lower())
-    assert read_hint(429, lines[::-1], now=NOW) == Hint(delay, None, name.lower())
+def test_the_first_source_wins_wherever_it_stands():
+    for first in range(len(IN_ORDER)):
+        lines = [(name, value) for name, value, _ in IN_ORDER[first:]]
+        name, _, delay = IN_ORDER[first]
+        assert read_hint(429, lines, now=NOW) == Hint(delay, None, name.lower())
+        assert read_hint(429, lines[::-1], now=NOW) == Hint(delay, None, name.lower())
 
 
-@pytest.mark.parametrize(
-    "first", range(len(IN_ORDER) - 1), ids=[name for name, _, _ in IN_ORDER[:-1]]
-)
-def test_a_malformed_source_counts_as_absent(first):
-    name, _, _ = IN_ORDER[first]
-    next_name, next_value, delay = IN_ORDER[first + 1]
-    hint = read_hint(429, [(name, "soon"), (next_name, next_value)], now=NOW)
-    assert (hint.delay, hint.source) == (delay, next_name.lower())
+def test_a_malformed_source_counts_as_absent():
+    for first in range(len(IN_ORDER) - 1):
+        name, _, _ = IN_ORDER[first]
+        next_name, next_value, delay = IN_ORDER[first + 1]
+        hint = read_hint(429, [(name, "soon"), (next_name, next_value)], now=NOW)
+        assert (hint.delay, hint.source) == (delay, next_name.lower())
 
 
 # --- numbers: H3, H4 ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "delay"),
-    [
-        ("Retry-After", "\t \t30 \t", 30),
-        ("Retry-After", "0.0", 0),
-        ("Retry-After", "00.50", 0.5),
-        ("Retry-After", "1.", None),
-        ("Retry-After", "1.2.3", None),
-        ("Retry-After", ".", None),
-        ("Retry-After", "1 0", None),
-        ("Retry-After", "- 1", None),
-        ("Retry-After", "1.-5", None),
-        ("Retry-After", "1.5e1", None),
-        ("Retry-After", "1.٥", None),
-        ("Retry-After", "\x0b5", None),
-        ("Retry-After", "5\x0c", None),
-        ("Retry-After", "\xa05", None),
-        ("Retry-After", "5\x85", None),
-        ("Retry-After", "5\x00", None),
-        ("Retry-After", "5\n", None),
-        ("Retry-After", "\ud8001", None),
-        ("Retry-After", "9" * 5000, FOREVER),
-        ("Retry-After", "0" * 5000 + "7", 7),
-        ("Retry-After", "0" * 5000, 0),
+def test_numbers():
+    cases = [
+        ("Retry-After", "\t \t30 \t", 30), ("Retry-After", "0.0", 0), ("Retry-After", "00.50", 0.5),
+        ("Retry-After", "1.", None), ("Retry-After", "1.2.3", None), ("Retry-After", ".", None),
+        ("Retry-After", "1 0", None), ("Retry-After", "- 1", None), ("Retry-After", "1.-5", None),
+        ("Retry-After", "1.5e1", None), ("Retry-After", "1.٥", None),
+        ("Retry-After", "\x0b5", None), ("Retry-After", "5\x0c", None),
+        ("Retry-After", "\xa05", None), ("Retry-After", "5\x85", None),
+        ("Retry-After", "5\x00", None), ("Retry-After", "5\n", None),
+        ("Retry-After", "\ud8001", None), ("Retry-After", "9" * 5000, FOREVER),
+        ("Retry-After", "0" * 5000 + "7", 7), ("Retry-After", "0" * 5000, 0),
         ("Retry-After", "3." + "3" * 5000, 3.3333333),
         ("Retry-After", "9" * 5000 + "." + "9" * 5000, FOREVER),
-        ("Retry-After", "2147483648.5", FOREVER),
-        ("Retry-After", "2147483647.5", 2147483647.5),
+        ("Retry-After", "2147483648.5", FOREVER), ("Retry-After", "2147483647.5", 2147483647.5),
         ("retry-after-ms", "2147483648000", FOREVER),
         ("retry-after-ms", "2147483647999", 2147483647.999),
-        ("retry-after-ms", "2147483648001", FOREVER),
-        ("retry-after-ms", "9" * 400, FOREVER),
-        ("retry-after-ms", " 0.5\t", 0.0005),
-        ("retry-after-ms", "1e3", None),
+        ("retry-after-ms", "2147483648001", FOREVER), ("retry-after-ms", "9" * 400, FOREVER),
+        ("retry-after-ms", " 0.5\t", 0.0005), ("retry-after-ms", "1e3", None),
         ("retry-after-ms", "Fri, 20 Nov 2026 12:01:00 GMT", None),
-        ("x-ms-retry-after-ms", "12.5", 0.0125),
-        ("x-ms-retry-after-ms", "+100", None),
-        ("x-amz-retry-after", "0001500", 1.5),
-        ("x-amz-retry-after", "1500.0", None),
-        ("x-amz-retry-after", "-1500", None),
-        ("x-amz-retry-after", "9" * 400, FOREVER),
-    ],
-)
-def test_numbers(name, value, delay):
-    assert delay_of(503, (name, value)) == close(delay)
+        ("x-ms-retry-after-ms", "12.5", 0.0125), ("x-ms-retry-after-ms", "+100", None),
+        ("x-amz-retry-after", "0001500", 1.5), ("x-amz-retry-after", "1500.0", None),
+        ("x-amz-retry-after", "-1500", None), ("x-amz-retry-after", "9" * 400, FOREVER),
+    ]  # fmt: skip
+    for name, value, delay in cases:
+        assert delay_of(503, (name, value)) == close(delay)
 
 
 # --- HTTP-dates: H5 -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "delay"),
-    [
+def test_http_dates():
+    cases = [
         # the grammar of RFC 9110 §5.6.7; the distance to NOW is in the value
-        pytest.param("Fri Nov 20 12:00:05 2026", 5, id="asctime"),
-        pytest.param("Sat Dec 05 12:00:00 2026", 15 * 86400, id="asctime 2DIGIT"),
-        pytest.param("Sat Dec 5 12:00:00 2026", None, id="asctime 1DIGIT without its SP"),
-        pytest.param("Sat Dec  05 12:00:00 2026", None, id="asctime SP and 2DIGIT"),
-        pytest.param("Sat Dec  0 12:00:00 2026", None, id="asctime day 0"),
-        pytest.param("Fri Nov 20 12:00:05 2026 GMT", None, id="asctime with zone"),
-        pytest.param("Fri, Nov 20 12:00:05 2026", None, id="asctime with comma"),
-        pytest.param("Friday, 20-Nov-26 12:00:05 UTC", None, id="rfc850 UTC"),
-        pytest.param("Friday, 20-Nov-26 12:00:05 +0000", None, id="rfc850 offset"),
-        pytest.param("Friday, 20-Nov-2026 12:00:05 GMT", None, id="rfc850 four digits"),
-        pytest.param("Fri, 20-Nov-26 12:00:05 GMT", None, id="rfc850 short day name"),
-        pytest.param("Friday, 20 Nov 2026 12:00:05 GMT", None, id="IMF long day name"),
-        pytest.param("Monday, 20-Nov-26 12:00:05 GMT", 5, id="rfc850 other day name"),
-        pytest.param("WEDNESDAY, 20-NOV-26 12:00:05 gmt", 5, id="rfc850 case"),
-        pytest.param("Mon Nov 20 12:00:05 2026", 5, id="asctime other day name"),
-        pytest.param("fRI nOV 20 12:00:05 2026", 5, id="asctime case"),
-        pytest.param("Xyz, 20 Nov 2026 12:00:05 GMT", None, id="no day name"),
-        pytest.param("20 Nov 2026 12:00:05 GMT", None, id="without a day name"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05", None, id="zone-less"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 utc", 5, id="utc"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 Z", None, id="Z"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 EST", None, id="EST"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 UT", None, id="UT"),
-        pytest.param("Fri, 20 Nov 2026 13:30:05 +0130", 5, id="east"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 -0000", 5, id="-0000"),
-        pytest.param("Thu, 19 Nov 2026 12:01:05 -2359", 5, id="far west"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 +2400", None, id="offset hour 24"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 +0060", None, id="offset minute 60"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 +01:00", None, id="offset with colon"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 +000", None, id="offset too short"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 0000", None, id="offset without sign"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 GMT+1", None, id="text after the zone"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05 GMT x", None, id="trailing text"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05.5 GMT", None, id="fraction"),
-        pytest.param("Fri, 20 Nov 2026 12:00:05\tGMT", None, id="HTAB inside"),
-        pytest.param("Fri, 20 Nov 2026  12:00:05 GMT", None, id="two spaces"),
-        pytest.param("Fri,  20 Nov 2026 12:00:05 GMT", None, id="two spaces after the comma"),
-        pytest.param("Fri,20 Nov 2026 12:00:05 GMT", None, id="no space after the comma"),
-        pytest.param("Fri , 20 Nov 2026 12:00:05 GMT", None, id="space before the comma"),
-        pytest.param("Fri, 20 Nov 26 12:00:05 GMT", None, id="IMF two-digit year"),
-        pytest.param("Fri, 20 Nov 12026 12:00:05 GMT", None, id="five-digit year"),
-        pytest.param("Fri, 1 Jan 2027 12:00:05 GMT", None, id="IMF one-digit day"),
-        pytest.param("Fri, 20 November 2026 12:00:05 GMT", None, id="long month"),
-        pytest.param("Fri, 20 Nov 2026 12:00 GMT", None, id="no seconds"),
-        pytest.param("Fri, 20 Nov 2026 1:00:05 GMT", None, id="one-digit hour"),
-        pytest.param("Fri, 20 Nov 2026 12-00-05 GMT", None, id="other separators"),
-        pytest.param("Fri, 00 Nov 2026 12:00:05 GMT", None, id="day 00"),
-        pytest.param("Fri, 31 Nov 2026 12:00:05 GMT", None, id="31 Nov"),
-        pytest.param("Fri, 32 Dec 2026 12:00:05 GMT", None, id="32 Dec"),
-        pytest.param("Fri, 20 Nov 2026 12:60:05 GMT", None, id="minute 60"),
-        pytest.param("Fri, 20 Nov 2026 24:00:00 GMT", None, id="hour 24"),
-        pytest.param("Friday, 29-Feb-27 12:00:05 GMT", None, id="rfc850 29 Feb 2027"),
-        pytest.param("Fri Feb 30 12:00:05 2026", None, id="asctime 30 Feb"),
-        pytest.param("Fri, 20 Nov 2026 12:00:60 GMT", 60, id="second 60 of any minute"),
-        pytest.param("Fri Nov 20 12:00:60 2026", 60, id="second 60 in asctime"),
-        pytest.param("Mon, 01 Mar 2100 00:00:00 GMT", FOREVER, id="2100"),
-        pytest.param("Mon, 29 Feb 2100 00:00:00 GMT", None, id="2100 is no leap year"),
-        pytest.param("Tue, 29 Feb 2000 00:00:00 GMT", 0, id="2000 was a leap year"),
-        pytest.param("Sat, 01 Jan 0000 00:00:00 GMT", 0, id="4DIGIT allows the year 0"),
-        pytest.param("Fri, ２０ Nov 2026 12:00:05 GMT", None, id="full-width digits"),
-        pytest.param("Fri, 20 Nov 2026 12:00:0² GMT", None, id="superscript digit"),
-        pytest.param("Fri, 20 Nov 2026 12:00:+5 GMT", None, id="sign"),
-        pytest.param("Fri, 20 Nov 2026 12:00: 5 GMT", None, id="space for a digit"),
-        pytest.param("2026-11-20T12:00:05Z", None, id="RFC 3339"),
-        pytest.param("1795176005", 1795176005, id="a number is never an epoch"),
-    ],
-)
-def test_http_dates(value, delay):
-    assert delay_of(503, ("Retry-After", value)) == close(delay)
+        ("Fri Nov 20 12:00:05 2026", 5), ("Sat Dec 05 12:00:00 2026", 15 * 86400),
+        ("Sat Dec 5 12:00:00 2026", None), ("Sat Dec  05 12:00:00 2026", None),
+        ("Sat Dec  0 12:00:00 2026", None), ("Fri Nov 20 12:00:05 2026 GMT", None),
+        ("Fri, Nov 20 12:00:05 2026", None), ("Friday, 20-Nov-26 12:00:05 UTC", None),
+        ("Friday, 20-Nov-26 12:00:05 +0000", None), ("Friday, 20-Nov-2026 12:00:05 GMT", None),
+        ("Fri, 20-Nov-26 12:00:05 GMT", None), ("Friday, 20 Nov 2026 12:00:05 GMT", None),
+        ("Monday, 20-Nov-26 12:00:05 GMT", 5), ("WEDNESDAY, 20-NOV-26 12:00:05 gmt", 5),
+        ("Mon Nov 20 12:00:05 2026", 5), ("fRI nOV 20 12:00:05 2026", 5),
+        ("Xyz, 20 Nov 2026 12:00:05 GMT", None), ("20 Nov 2026 12:00:05 GMT", None),
+        ("Fri, 20 Nov 2026 12:00:05", None), ("Fri, 20 Nov 2026 12:00:05 utc", 5),
+        ("Fri, 20 Nov 2026 12:00:05 Z", None), ("Fri, 20 Nov 2026 12:00:05 EST", None),
+        ("Fri, 20 Nov 2026 12:00:05 UT", None), ("Fri, 20 Nov 2026 13:30:05 +0130", 5),
+        ("Fri, 20 Nov 2026 12:00:05 -0000", 5), ("Thu, 19 Nov 2026 12:01:05 -2359", 5),
+        ("Fri, 20 Nov 2026 12:00:05 +2400", None), ("Fri, 20 Nov 2026 12:00:05 +0060", None),
+        ("Fri, 20 Nov 2026 12:00:05 +01:00", None), ("Fri, 20 Nov 2026 12:00:05 +000", None),
+        ("Fri, 20 Nov 2026 12:00:05 0000", None), ("Fri, 20 Nov 2026 12:00:05 GMT+1", None),
+        ("Fri, 20 Nov 2026 12:00:05 GMT x", None), ("Fri, 20 Nov 2026 12:00:05.5 GMT", None),
+        ("Fri, 20 Nov 2026 12:00:05\tGMT", None), ("Fri, 20 Nov 2026  12:00:05 GMT", None),
+        ("Fri,  20 Nov 2026 12:00:05 GMT", None), ("Fri,20 Nov 2026 12:00:05 GMT", None),
+        ("Fri , 20 Nov 2026 12:00:05 GMT", None), ("Fri, 20 Nov 26 12:00:05 GMT", None),
+        ("Fri, 20 Nov 12026 12:00:05 GMT", None), ("Fri, 1 Jan 2027 12:00:05 GMT", None),
+        ("Fri, 20 November 2026 12:00:05 GMT", None), ("Fri, 20 Nov 2026 12:00 GMT", None),
+        ("Fri, 20 Nov 2026 1:00:05 GMT", None), ("Fri, 20 Nov 2026 12-00-05 GMT", None),
+        ("Fri, 00 Nov 2026 12:00:05 GMT", None), ("Fri, 31 Nov 2026 12:00:05 GMT", None),
+        ("Fri, 32 Dec 2026 12:00:05 GMT", None), ("Fri, 20 Nov 2026 12:60:05 GMT", None),
+        ("Fri, 20 Nov 2026 24:00:00 GMT", None), ("Friday, 29-Feb-27 12:00:05 GMT", None),
+        ("Fri Feb 30 12:00:05 2026", None), ("Fri, 20 Nov 2026 12:00:60 GMT", 60),
+        ("Fri Nov 20 12:00:60 2026", 60), ("Mon, 01 Mar 2100 00:00:00 GMT", FOREVER),
+        ("Mon, 29 Feb 2100 00:00:00 GMT", None), ("Tue, 29 Feb 2000 00:00:00 GMT", 0),
+        ("Sat, 01 Jan 0000 00:00:00 GMT", 0), ("Fri, ２０ Nov 2026 12:00:05 GMT", None),
+        ("Fri, 20 Nov 2026 12:00:0² GMT", None), ("Fri, 20 Nov 2026 12:00:+5 GMT", None),
+        ("Fri, 20 Nov 2026 12:00: 5 GMT", None), ("2026-11-20T12:00:05Z", None),
+        ("1795176005", 1795176005),
+    ]  # fmt: skip
+    for value, delay in cases:
+        assert delay_of(503, ("Retry-After", value)) == close(delay)
 
 
-@pytest.mark.parametrize(
-    ("value", "now", "expected"),
-    [
+def test_a_two_digit_year_is_the_last_that_is_not_over_fifty_years_ahead():
+    cases = [
         # RFC 9110 §5.6.7: more than 50 years ahead is the past; 50 years to the second are not
         # more.
-        (
-            "Friday, 20-Nov-76 12:00:00 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "2076-11-20T12:00:00+00:00",
-        ),
-        (
-            "Friday, 20-Nov-76 12:00:01 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "1976-11-20T12:00:01+00:00",
-        ),
-        (
-            "Friday, 20-Nov-76 12:00:01 GMT",
-            "2026-11-20T12:00:00.999+00:00",
-            "1976-11-20T12:00:01+00:00",
-        ),
-        (
-            "Friday, 20-Nov-76 12:00:00 GMT",
-            "2026-11-20T12:00:00.001+00:00",
-            "2076-11-20T12:00:00+00:00",
-        ),
-        (
-            "Friday, 19-Nov-76 23:59:59 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "2076-11-19T23:59:59+00:00",
-        ),
-        (
-            "Friday, 21-Nov-76 00:00:00 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "1976-11-21T00:00:00+00:00",
-        ),
-        (
-            "Friday, 01-Dec-76 00:00:00 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "1976-12-01T00:00:00+00:00",
-        ),
-        (
-            "Friday, 31-Oct-76 23:59:59 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "2076-10-31T23:59:59+00:00",
-        ),
-        (
-            "Friday, 01-Jan-27 00:00:00 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "2027-01-01T00:00:00+00:00",
-        ),
-        (
-            "Friday, 01-Jan-00 00:00:00 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "2000-01-01T00:00:00+00:00",
-        ),
-        (
-            "Friday, 31-Dec-99 23:59:59 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "1999-12-31T23:59:59+00:00",
-        ),
-        (
-            "Friday, 01-Jan-00 00:00:00 GMT",
-            "2060-01-01T00:00:00+00:00",
-            "2100-01-01T00:00:00+00:00",
-        ),
-        (
-            "Sunday, 06-Nov-94 08:49:37 GMT",
-            "1994-11-06T08:49:37+00:00",
-            "1994-11-06T08:49:37+00:00",
-        ),
+        ("Friday, 20-Nov-76 12:00:00 GMT", "2026-11-20T12:00:00", "2076-11-20T12:00:00"),
+        ("Friday, 20-Nov-76 12:00:01 GMT", "2026-11-20T12:00:00", "1976-11-20T12:00:01"),
+        ("Friday, 20-Nov-76 12:00:01 GMT", "2026-11-20T12:00:00.999", "1976-11-20T12:00:01"),
+        ("Friday, 20-Nov-76 12:00:00 GMT", "2026-11-20T12:00:00.001", "2076-11-20T12:00:00"),
+        ("Friday, 19-Nov-76 23:59:59 GMT", "2026-11-20T12:00:00", "2076-11-19T23:59:59"),
+        ("Friday, 21-Nov-76 00:00:00 GMT", "2026-11-20T12:00:00", "1976-11-21T00:00:00"),
+        ("Friday, 01-Dec-76 00:00:00 GMT", "2026-11-20T12:00:00", "1976-12-01T00:00:00"),
+        ("Friday, 31-Oct-76 23:59:59 GMT", "2026-11-20T12:00:00", "2076-10-31T23:59:59"),
+        ("Friday, 01-Jan-27 00:00:00 GMT", "2026-11-20T12:00:00", "2027-01-01T00:00:00"),
+        ("Friday, 01-Jan-00 00:00:00 GMT", "2026-11-20T12:00:00", "2000-01-01T00:00:00"),
+        ("Friday, 31-Dec-99 23:59:59 GMT", "2026-11-20T12:00:00", "1999-12-31T23:59:59"),
+        ("Friday, 01-Jan-00 00:00:00 GMT", "2060-01-01T00:00:00", "2100-01-01T00:00:00"),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", "1994-11-06T08:49:37", "1994-11-06T08:49:37"),
         # 50 years after 29 February falls between 28 February and 1 March of a common year, and
         # back again.
-        (
-            "Friday, 28-Feb-78 23:59:59 GMT",
-            "2028-02-29T12:00:00+00:00",
-            "2078-02-28T23:59:59+00:00",
-        ),
-        (
-            "Friday, 01-Mar-78 00:00:00 GMT",
-            "2028-02-29T12:00:00+00:00",
-            "1978-03-01T00:00:00+00:00",
-        ),
-        (
-            "Friday, 29-Feb-76 23:59:59 GMT",
-            "2026-03-01T00:00:00+00:00",
-            "2076-02-29T23:59:59+00:00",
-        ),
-        (
-            "Friday, 29-Feb-76 00:00:00 GMT",
-            "2026-02-28T23:59:59+00:00",
-            "1976-02-29T00:00:00+00:00",
-        ),
+        ("Friday, 28-Feb-78 23:59:59 GMT", "2028-02-29T12:00:00", "2078-02-28T23:59:59"),
+        ("Friday, 01-Mar-78 00:00:00 GMT", "2028-02-29T12:00:00", "1978-03-01T00:00:00"),
+        ("Friday, 29-Feb-76 23:59:59 GMT", "2026-03-01T00:00:00", "2076-02-29T23:59:59"),
+        ("Friday, 29-Feb-76 00:00:00 GMT", "2026-02-28T23:59:59", "1976-02-29T00:00:00"),
         # Second 60 is the first of the next minute, also when it is compared.
-        (
-            "Friday, 20-Nov-76 11:59:60 GMT",
-            "2026-11-20T12:00:00+00:00",
-            "2076-11-20T12:00:00+00:00",
-        ),
-        (
-            "Friday, 20-Nov-76 12:00:60 GMT",
-            "2026-11-20T12:00:59+00:00",
-            "1976-11-20T12:01:00+00:00",
-        ),
-    ],
-)
-def test_a_two_digit_year_is_the_last_that_is_not_over_fifty_years_ahead(value, now, expected):
-    instant = parse_http_date(value, now=datetime.fromisoformat(now).timestamp())
-    assert instant == datetime.fromisoformat(expected).timestamp()
+        ("Friday, 20-Nov-76 11:59:60 GMT", "2026-11-20T12:00:00", "2076-11-20T12:00:00"),
+        ("Friday, 20-Nov-76 12:00:60 GMT", "2026-11-20T12:00:59", "1976-11-20T12:01:00"),
+    ]  # fmt: skip
+    for value, now, expected in cases:
+        instant = parse_http_date(value, now=datetime.fromisoformat(f"{now}Z").timestamp())
+        assert instant == datetime.fromisoformat(f"{expected}Z").timestamp()
 
 
 def test_a_two_digit_year_is_near_the_servers_clock_and_its_own_near_ours():
@@ -435,47 +350,26 @@ AT_12_02 = ("Retry-After", "Fri, 20 Nov 2026 12:02:00 GMT")
 DATE = ("Date", "Fri, 20 Nov 2026 12:00:00 GMT")
 
 
-@pytest.mark.parametrize(
-    ("lines", "now", "delay"),
-    [
-        pytest.param([DATE, DATE], NOW + 999, 120, id="same Date twice"),
-        pytest.param(
-            [DATE, ("date", "\tFri, 20 Nov 2026 12:00:00 GMT ")],
-            NOW + 999,
-            120,
-            id="same but for OWS",
-        ),
-        pytest.param(
-            [DATE, ("Date", "Fri, 20 Nov 2026 12:00:01 GMT")], NOW + 20, 100, id="Dates differ"
-        ),
-        pytest.param([DATE, ("Date", "yesterday")], NOW + 20, 100, id="one Date is bad"),
-        pytest.param([("Date", "")], NOW + 20, 100, id="empty Date"),
-        pytest.param([("Date", "1795176000")], NOW + 20, 100, id="epoch Date"),
-        pytest.param([("Date", "Fri Nov 20 12:00:00 2026")], NOW + 999, 120, id="asctime Date"),
-        pytest.param(
-            [("Date", "Fri, 20 Nov 2026 14:00:00 +0200")], NOW + 999, 120, id="Date with offset"
-        ),
-        pytest.param(
-            [("Date", "Fri, 20 Nov 2026 11:59:60 GMT")], NOW + 999, 120, id="Date with second 60"
-        ),
-        pytest.param([("Date", "yesterday"), ("Age", "60")], NOW, 120, id="bad Date: Age not used"),
-        pytest.param([DATE, ("Age", "60, 100")], NOW, 60, id="first Age of a list"),
-        pytest.param([DATE, ("Age", "60"), ("Age", "100")], NOW, 60, id="first Age of two lines"),
-        pytest.param([DATE, ("Age", "x, 60")], NOW, 120, id="first Age is bad"),
-        pytest.param(
-            [DATE, ("Age", ", 60")], NOW, 60, id="RFC 9110 §5.6.1.2: empty members do not count"
-        ),
-        pytest.param([DATE, ("Age", "60.0")], NOW, 120, id="Age is no decimal"),
-        pytest.param([DATE, ("Age", "+60")], NOW, 120, id="Age has no sign"),
-        pytest.param([DATE, ("Age", "٦٠")], NOW, 120, id="Age is ASCII"),
-        pytest.param([DATE, ("Age", "")], NOW, 120, id="empty Age"),
-        pytest.param([DATE, ("Age", "0060")], NOW, 60, id="leading zeros in Age"),
-        pytest.param([DATE, ("Age", "9" * 5000)], NOW, 0, id="endless Age"),
-    ],
-)
-def test_dates_are_compared_with_the_servers_clock(lines, now, delay):
-    assert delay_of(503, *lines, AT_12_02, now=now) == close(delay)
-    assert delay_of(307, AT_12_02, *lines, now=now) == close(delay)
+def test_dates_are_compared_with_the_servers_clock():
+    cases = [
+        ([DATE, DATE], NOW + 999, 120),
+        ([DATE, ("date", "\tFri, 20 Nov 2026 12:00:00 GMT ")], NOW + 999, 120),
+        ([DATE, ("Date", "Fri, 20 Nov 2026 12:00:01 GMT")], NOW + 20, 100),
+        ([DATE, ("Date", "yesterday")], NOW + 20, 100), ([("Date", "")], NOW + 20, 100),
+        ([("Date", "1795176000")], NOW + 20, 100),
+        ([("Date", "Fri Nov 20 12:00:00 2026")], NOW + 999, 120),
+        ([("Date", "Fri, 20 Nov 2026 14:00:00 +0200")], NOW + 999, 120),
+        ([("Date", "Fri, 20 Nov 2026 11:59:60 GMT")], NOW + 999, 120),
+        ([("Date", "yesterday"), ("Age", "60")], NOW, 120), ([DATE, ("Age", "60, 100")], NOW, 60),
+        ([DATE, ("Age", "60"), ("Age", "100")], NOW, 60), ([DATE, ("Age", "x, 60")], NOW, 120),
+        ([DATE, ("Age", ", 60")], NOW, 60), ([DATE, ("Age", "60.0")], NOW, 120),
+        ([DATE, ("Age", "+60")], NOW, 120), ([DATE, ("Age", "٦٠")], NOW, 120),
+        ([DATE, ("Age", "")], NOW, 120), ([DATE, ("Age", "0060")], NOW, 60),
+        ([DATE, ("Age", "9" * 5000)], NOW, 0),
+    ]  # fmt: skip
+    for lines, now, delay in cases:
+        assert delay_of(503, *lines, AT_12_02, now=now) == close(delay)
+        assert delay_of(307, AT_12_02, *lines, now=now) == close(delay)
 
 
 def test_age_saturates():
@@ -487,48 +381,29 @@ def test_age_saturates():
     assert delay_of(503, *lines) == 2
 
 
-@pytest.mark.parametrize(
-    "now", [float("inf"), float("-inf"), float("nan"), 1e308, -1e308, 10**400, 0, -1]
-)
-def test_no_clock_is_too_strange(now):
-    values = ["Friday, 20-Nov-26 12:00:00 GMT", "Fri, 20 Nov 2026 12:00:00 GMT", "5"]
-    for value in values:
-        delay = delay_of(503, ("Retry-After", value), now=now)
-        assert delay is None or 0 <= delay <= FOREVER
+def test_no_clock_is_too_strange():
+    for now in [float("inf"), float("-inf"), float("nan"), 1e308, -1e308, 10**400, 0, -1]:
+        values = ["Friday, 20-Nov-26 12:00:00 GMT", "Fri, 20 Nov 2026 12:00:00 GMT", "5"]
+        for value in values:
+            delay = delay_of(503, ("Retry-After", value), now=now)
+            assert delay is None or 0 <= delay <= FOREVER
 
 
 # --- several values: H7 ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "delay"),
-    [
-        (["1, 2", "x, 9", "3"], 9),
-        (["-5, 4"], 4),
-        (["", "8", ""], 8),
-        ([",,,"], None),
-        (["5", "Fri, 20 Nov 2026 12:00:04 GMT"], 5),
-        (["5,Fri, 20 Nov 2026 12:00:09 GMT,7"], 9),
-        (
-            [
-                "Fri, 20 Nov 2026 12:00:04 GMT, Friday, 20-Nov-26 12:00:08 GMT, Fri Nov 20 12:00:06 2026"
-            ],
-            8,
-        ),
+def test_the_longest_of_several_retry_afters():
+    cases = [
+        (["1, 2", "x, 9", "3"], 9), (["-5, 4"], 4), (["", "8", ""], 8), ([",,,"], None),
+        (["5", "Fri, 20 Nov 2026 12:00:04 GMT"], 5), (["5,Fri, 20 Nov 2026 12:00:09 GMT,7"], 9),
+        (["Fri, 20 Nov 2026 12:00:04 GMT, Friday, 20-Nov-26 12:00:08 GMT, Fri Nov 20 12:00:06 2026" ], 8),
         (["Fri, 20 Nov 2026 12:00:04 GMT,Fri, 20 Nov 2026 12:00:09 GMT"], 9),
-        (["Fri, Fri, 20 Nov 2026 12:00:09 GMT"], 9),
-        (["Fri, 30 Feb 2026 12:00:00 GMT, 6"], 6),
+        (["Fri, Fri, 20 Nov 2026 12:00:09 GMT"], 9), (["Fri, 30 Feb 2026 12:00:00 GMT, 6"], 6),
         (["Fri, 30"], 30),  # not inside an HTTP-date, so this comma does split
-        (
-            ["Fri", "20 Nov 2026 12:00:09 GMT"],
-            9,
-        ),  # the joined lines are an HTTP-date (RFC 9110 §5.3)
-        (["1.5, 1.25"], 1.5),
-        (["9" * 500, "3"], FOREVER),
-    ],
-)
-def test_the_longest_of_several_retry_afters(values, delay):
-    assert delay_of(503, *(("Retry-After", value) for value in values)) == close(delay)
+        (["Fri", "20 Nov 2026 12:00:09 GMT"], 9), (["1.5, 1.25"], 1.5), (["9" * 500, "3"], FOREVER),
+    ]  # fmt: skip
+    for values, delay in cases:
+        assert delay_of(503, *(("Retry-After", value) for value in values)) == close(delay)
 
 
 @pytest.mark.parametrize("name", ["retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after"])
@@ -540,52 +415,35 @@ def test_the_longest_of_several_milliseconds(name):
 # --- advice: H8 -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("lines", "should_retry"),
-    [
+def test_advice():
+    cases = [
         ([("x-should-retry", "true, false")], False),
         ([("x-should-retry", "false"), ("x-should-retry", "true")], False),
-        ([("x-should-retry", "\t TRUE ,,")], True),
-        ([("x-should-retry", "no, tRuE")], True),
+        ([("x-should-retry", "\t TRUE ,,")], True), ([("x-should-retry", "no, tRuE")], True),
         ([("x-should-retry", "false"), ("stripe-should-retry", "true")], False),
-        ([("x-should-retry", "1")], None),
-        ([("x-should-retry", '"true"')], None),
-        ([("x-should-retry", "?1")], None),
-        ([("x-should-retry", "\xa0true")], None),
+        ([("x-should-retry", "1")], None), ([("x-should-retry", '"true"')], None),
+        ([("x-should-retry", "?1")], None), ([("x-should-retry", "\xa0true")], None),
         ([("x-should-retry", "fal\N{LATIN SMALL LETTER LONG S}e")], None),
         ([("x-should-retry", "")], None),
         ([("stripe-should-retry", "maybe"), ("x-should-retry", "true")], True),
-    ],
-)
-def test_advice(lines, should_retry):
-    assert read_hint(409, lines, now=NOW) == Hint(None, should_retry, None)
+    ]  # fmt: skip
+    for lines, should_retry in cases:
+        assert read_hint(409, lines, now=NOW) == Hint(None, should_retry, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "delay", "should_retry"),
-    [
+def test_pushback():
+    cases = [
         # gRPC A6: a signed 32-bit integer without unnecessary leading zeros; else, or negative: do
         # not retry
-        ("0", 0.0, None),
-        ("-0", 0.0, None),
-        (" 10\t", 0.01, None),
-        ("2147483647", 2147483.647, None),
-        ("2147483648", None, False),
-        ("-2147483648", None, False),
-        ("00", None, False),
-        ("007", None, False),
-        ("+5", None, False),
-        ("5.0", None, False),
-        ("1e3", None, False),
-        ("", None, False),
-        ("-", None, False),
-        ("٥", None, False),
-        ("250, 250", None, False),
+        ("0", 0.0, None), ("-0", 0.0, None), (" 10\t", 0.01, None),
+        ("2147483647", 2147483.647, None), ("2147483648", None, False),
+        ("-2147483648", None, False), ("00", None, False), ("007", None, False),
+        ("+5", None, False), ("5.0", None, False), ("1e3", None, False), ("", None, False),
+        ("-", None, False), ("٥", None, False), ("250, 250", None, False),
         ("9" * 5000, None, False),
-    ],
-)
-def test_pushback(value, delay, should_retry):
-    expect(read_hint(503, [("grpc-retry-pushback-ms", value)], now=NOW), delay, should_retry)
+    ]  # fmt: skip
+    for value, delay, should_retry in cases:
+        expect(read_hint(503, [("grpc-retry-pushback-ms", value)], now=NOW), delay, should_retry)
 
 
 def test_a_refusing_pushback_leaves_the_delay_to_others_and_beats_a_yes():
@@ -603,245 +461,129 @@ def test_two_pushbacks_are_one_that_cannot_be_parsed():
 
 # --- quotas: H9, H11 ------------------------------------------------------------------------------
 
-RESETS = [  # name, value that means 40 s, name of its remaining header
+RESETS = [
     ("RateLimit-Reset", "40", "RateLimit-Remaining"),
     ("X-RateLimit-Reset-After", "40", "X-RateLimit-Remaining"),
     ("X-RateLimit-Reset", "1795176040", "X-RateLimit-Remaining"),
     ("X-Rate-Limit-Reset", "2026-11-20T12:00:40Z", "X-Rate-Limit-Remaining"),
     ("x-ratelimit-reset-requests", "40s", "x-ratelimit-remaining-requests"),
     ("x-ratelimit-reset-tokens", "40", "x-ratelimit-remaining-tokens"),
-    (
-        "anthropic-ratelimit-requests-reset",
-        "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-requests-remaining",
-    ),
-    (
-        "anthropic-ratelimit-tokens-reset",
-        "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-tokens-remaining",
-    ),
-    (
-        "anthropic-ratelimit-input-tokens-reset",
-        "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-input-tokens-remaining",
-    ),
-    (
-        "anthropic-ratelimit-output-tokens-reset",
-        "2026-11-20T12:00:40Z",
-        "anthropic-ratelimit-output-tokens-remaining",
-    ),
-]
+    ("anthropic-ratelimit-requests-reset", "2026-11-20T12:00:40Z",
+        "anthropic-ratelimit-requests-remaining"),
+    ("anthropic-ratelimit-tokens-reset", "2026-11-20T12:00:40Z",
+        "anthropic-ratelimit-tokens-remaining"),
+    ("anthropic-ratelimit-input-tokens-reset", "2026-11-20T12:00:40Z",
+        "anthropic-ratelimit-input-tokens-remaining"),
+    ("anthropic-ratelimit-output-tokens-reset", "2026-11-20T12:00:40Z",
+        "anthropic-ratelimit-output-tokens-remaining"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "remaining"), RESETS, ids=[name for name, _, _ in RESETS]
-)
-@pytest.mark.parametrize("status", [400, 403, 408, 413, 429, 500, 502, 503, 504, 529])
-def test_a_reset_counts_by_status_and_its_own_remaining(status, name, value, remaining):
-    def delay(*lines):
-        return delay_of(status, (name, value), *lines)
-
-    exhausted = 40 if status in {403, 429, 503} else None
-    unknown = 40 if status == 429 else None
-    for zero in ("0", "000", "0.0", " 0\t"):
-        assert delay((remaining, zero)) == close(exhausted)
-    for malformed in ("", "none", "-0", "0;w=1", "0, 0"):
-        assert delay((remaining, malformed)) == close(unknown)
-    assert delay() == close(unknown)
-    assert delay((remaining, "0"), (remaining, "0")) == close(
-        unknown
-    )  # one line "0, 0" (RFC 9110 §5.3)
-    for positive in ("1", "595", "0.5", "9" * 5000):
-        assert delay((remaining, positive)) is None
+def test_a_reset_counts_by_status_and_its_own_remaining():
+    for status in (400, 403, 408, 413, 429, 500, 502, 503, 504, 529):
+        exhausted = 40 if status in {403, 429, 503} else None
+        unknown = 40 if status == 429 else None
+        # Two zeros are one line "0, 0" (RFC 9110 §5.3).
+        lefts = {"0": exhausted, "000": exhausted, "0.0": exhausted, " 0\t": exhausted}
+        lefts |= dict.fromkeys(("", "none", "-0", "0;w=1", "0, 0"), unknown)
+        lefts |= dict.fromkeys(("1", "595", "0.5", "9" * 5000))
+        for name, value, remaining in RESETS:
+            assert delay_of(status, (name, value)) == close(unknown)
+            for left, delay in lefts.items():
+                assert delay_of(status, (name, value), (remaining, left)) == close(delay)
+            twice = [(remaining, "0")] * 2
+            assert delay_of(status, (name, value), *twice) == close(unknown)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "remaining"), RESETS, ids=[name for name, _, _ in RESETS]
-)
-def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait(name, value, remaining):
-    lines = [(name, value), (remaining, "0")]
-    assert delay_of(429, *lines, ("Age", "0")) == 40
-    assert delay_of(429, *lines, ("Age", "x")) == 40
-    assert delay_of(429, *lines, ("Age", "1")) is None
-    assert delay_of(429, *lines, ("Age", "1"), DATE) is None
-    assert delay_of(429, *lines, ("Retry-After", "0")) == 0
-    assert delay_of(429, *lines, ("Retry-After", "soon")) == 40
+def test_a_reset_does_not_count_from_a_cache_or_behind_a_request_to_wait():
+    for name, value, remaining in RESETS:
+        lines = [(name, value), (remaining, "0")]
+        assert delay_of(429, *lines, ("Age", "0")) == 40
+        assert delay_of(429, *lines, ("Age", "x")) == 40
+        assert delay_of(429, *lines, ("Age", "1")) is None
+        assert delay_of(429, *lines, ("Age", "1"), DATE) is None
+        assert delay_of(429, *lines, ("Retry-After", "0")) == 0
+        assert delay_of(429, *lines, ("Retry-After", "soon")) == 40
 
 
-@pytest.mark.parametrize(
-    ("lines", "hint"),
-    [
-        pytest.param(
-            [("X-RateLimit-Reset", "9"), ("X-Rate-Limit-Remaining", "0")],
-            Hint(9.0, None, "x-ratelimit-reset"),
-            id="remaining in the other spelling",
-        ),
-        pytest.param(
-            [("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "0")],
-            Hint(9.0, None, "x-rate-limit-reset"),
-            id="and the other way round",
-        ),
-        pytest.param(
-            [("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "3")],
-            NO_HINT,
-            id="positive in the other spelling",
-        ),
-        pytest.param(
-            [
-                ("X-RateLimit-Reset", "9"),
-                ("X-RateLimit-Remaining", "3"),
-                ("X-Rate-Limit-Reset", "8"),
-                ("X-Rate-Limit-Remaining", "0"),
-            ],
-            Hint(8.0, None, "x-rate-limit-reset"),
-            id="own spelling first",
-        ),
-        pytest.param(
-            [("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining-Requests", "0")],
-            NO_HINT,
-            id="remaining of another family",
-        ),
-        pytest.param(
-            [
-                ("x-ratelimit-remaining-requests", "0"),
-                ("x-ratelimit-reset-requests", "1s"),
-                ("x-ratelimit-remaining-tokens", "7"),
-                ("x-ratelimit-reset-tokens", "6m0s"),
-            ],
-            Hint(1.0, None, "x-ratelimit-reset-requests"),
-            id="each kind by its own remaining",
-        ),
-        pytest.param(
-            [
-                ("anthropic-ratelimit-tokens-remaining", "0"),
-                ("anthropic-ratelimit-tokens-reset", "2026-11-20T12:00:30Z"),
-                ("anthropic-ratelimit-output-tokens-remaining", "0"),
-                ("anthropic-ratelimit-output-tokens-reset", "2026-11-20T12:00:50Z"),
-                ("anthropic-ratelimit-input-tokens-remaining", "0"),
-                ("anthropic-ratelimit-input-tokens-reset", "2026-11-20T12:00:20Z"),
-                ("anthropic-ratelimit-requests-remaining", "1"),
-                ("anthropic-ratelimit-requests-reset", "2026-11-20T13:00:00Z"),
-            ],
-            Hint(50.0, None, "anthropic-ratelimit-output-tokens-reset"),
-            id="the longest kind that counts",
-        ),
-        pytest.param(
-            [
-                ("x-ratelimit-remaining-requests", "0"),
-                ("x-ratelimit-reset-requests", "soon"),
-                ("x-ratelimit-remaining-tokens", "0"),
-                ("x-ratelimit-reset-tokens", "2s"),
-            ],
-            Hint(2.0, None, "x-ratelimit-reset-tokens"),
-            id="a malformed kind",
-        ),
-        pytest.param(
-            [
-                ("RateLimit-Remaining", "3"),
-                ("RateLimit-Reset", "9"),
-                ("X-RateLimit-Remaining", "0"),
-                ("X-RateLimit-Reset", "8"),
-            ],
-            Hint(8.0, None, "x-ratelimit-reset"),
-            id="a family that does not count leaves it to the next",
-        ),
-        pytest.param(
-            [("RateLimit-Reset", "9"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")],
-            NO_HINT,
-            id="two resets",
-        ),
-    ],
-)
-def test_which_reset_counts(lines, hint):
-    assert read_hint(503, lines, now=NOW) == hint
+def test_which_reset_counts():
+    cases = [
+        ([("X-RateLimit-Reset", "9"), ("X-Rate-Limit-Remaining", "0")], Hint(9.0, None,
+            "x-ratelimit-reset")),
+        ([("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "0")], Hint(9.0, None,
+            "x-rate-limit-reset")),
+        ([("X-Rate-Limit-Reset", "9"), ("X-RateLimit-Remaining", "3")], NO_HINT),
+        ([("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining", "3"), ("X-Rate-Limit-Reset", "8"),
+            ("X-Rate-Limit-Remaining", "0")], Hint(8.0, None, "x-rate-limit-reset")),
+        ([("X-RateLimit-Reset", "9"), ("X-RateLimit-Remaining-Requests", "0")], NO_HINT),
+        ([("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "1s"),
+            ("x-ratelimit-remaining-tokens", "7"), ("x-ratelimit-reset-tokens", "6m0s")], Hint(1.0,
+            None, "x-ratelimit-reset-requests")),
+        ([("anthropic-ratelimit-tokens-remaining", "0"), ("anthropic-ratelimit-tokens-reset",
+            "2026-11-20T12:00:30Z"), ("anthropic-ratelimit-output-tokens-remaining", "0"),
+            ("anthropic-ratelimit-output-tokens-reset", "2026-11-20T12:00:50Z"),
+            ("anthropic-ratelimit-input-tokens-remaining", "0"),
+            ("anthropic-ratelimit-input-tokens-reset", "2026-11-20T12:00:20Z"),
+            ("anthropic-ratelimit-requests-remaining", "1"), ("anthropic-ratelimit-requests-reset",
+            "2026-11-20T13:00:00Z")], Hint(50.0, None, "anthropic-ratelimit-output-tokens-reset")),
+        ([("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "soon"),
+            ("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "2s")], Hint(2.0,
+            None, "x-ratelimit-reset-tokens")),
+        ([("RateLimit-Remaining", "3"), ("RateLimit-Reset", "9"), ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "8")], Hint(8.0, None, "x-ratelimit-reset")),
+        ([("RateLimit-Reset", "9"), ("RateLimit-Reset", "9"), ("RateLimit-Remaining", "0")],
+            NO_HINT),
+    ]  # fmt: skip
+    for lines, hint in cases:
+        assert read_hint(503, lines, now=NOW) == hint
 
 
 # --- reset values: H10 ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["RateLimit-Reset", "X-RateLimit-Reset", "X-Rate-Limit-Reset"])
-@pytest.mark.parametrize(
-    ("value", "now", "delay"),
-    [
-        ("0", NOW, 0),
-        ("1.5", NOW, 1.5),
-        ("999999999", NOW, 999999999),
+def test_a_reset_number_is_told_by_its_size():
+    values = [
+        ("0", NOW, 0), ("1.5", NOW, 1.5), ("999999999", NOW, 999999999),
         ("999999999.99999999999", NOW, 1e9),  # below 1e9 however near: a delay
-        ("1000000000", 999999990.0, 10),
-        ("0001000000000", 999999990.0, 10),
-        ("1795176030.25", NOW, 30.25),
-        ("1795175999", NOW, 0),
-        ("99999999999", 99999999989.0, 10),
-        ("99999999999.99999999999", 99999999989.0, 11),
-        ("100000000000", 99999990.0, 10),
-        ("1795176045500", NOW, 45.5),
-        ("99999999999999", 99999999990.0, 9.999),
-        ("100000000000000", NOW, None),
-        ("9" * 5000, NOW, None),
-        ("-1", NOW, None),
-        ("1795176030s", NOW, None),
-        ("", NOW, None),
-    ],
-)
-def test_a_reset_number_is_told_by_its_size(name, value, now, delay):
-    assert delay_of(429, (name, value), now=now) == close(delay)
+        ("1000000000", 999999990.0, 10), ("0001000000000", 999999990.0, 10),
+        ("1795176030.25", NOW, 30.25), ("1795175999", NOW, 0), ("99999999999", 99999999989.0, 10),
+        ("99999999999.99999999999", 99999999989.0, 11), ("100000000000", 99999990.0, 10),
+        ("1795176045500", NOW, 45.5), ("99999999999999", 99999999990.0, 9.999),
+        ("100000000000000", NOW, None), ("9" * 5000, NOW, None), ("-1", NOW, None),
+        ("1795176030s", NOW, None), ("", NOW, None),
+    ]  # fmt: skip
+    for value, now, delay in values:
+        for name in ["RateLimit-Reset", "X-RateLimit-Reset", "X-Rate-Limit-Reset"]:
+            assert delay_of(429, (name, value), now=now) == close(delay)
 
 
-@pytest.mark.parametrize(
-    "name", ["X-RateLimit-Reset", "X-Rate-Limit-Reset", "anthropic-ratelimit-tokens-reset"]
-)
-@pytest.mark.parametrize(
-    ("value", "delay"),
-    [
+def test_reset_timestamps():
+    values = [
         # RFC 3339 §5.6 and the one leniency of H10
-        ("2026-11-20T12:00:30Z", 30),
-        ("2026-11-20t12:00:30z", 30),
-        ("2026-11-20T12:00:30.75Z", 30.75),
-        ("2026-11-20T12:00:30." + "5" * 5000 + "Z", 30.5555),
-        ("2026-11-20T14:00:30+02:00", 30),
-        ("2026-11-20T06:30:30-05:30", 30),
-        ("2026-11-20T12:00:30-00:00", 30),
-        ("2026-11-20T12:01Z", 60),
-        ("2026-11-20T13:01+01:00", 60),
-        ("2026-11-20T11:59:00Z", 0),
-        ("2026-11-20T12:00:60Z", 60),
-        ("2026-11-20T12:00:60.5Z", 60.5),
-        ("9999-12-31T23:59:59Z", FOREVER),
-        ("0000-01-01T00:00:00Z", 0),
-        (" 2026-11-20T12:00:30Z\t", 30),
-        ("2026-11-20 12:00:30Z", None),
-        ("2026-11-20T12:00:30", None),
-        ("2026-11-20T12:00:30 Z", None),
-        ("2026-11-20T12:00:30.Z", None),
-        ("2026-11-20T12:00.5Z", None),
-        ("2026-11-20T12:00:30,5Z", None),
-        ("2026-11-20T12Z", None),
-        ("2026-11-20T12:00:30+0200", None),
-        ("2026-11-20T12:00:30+02", None),
-        ("2026-11-20T12:00:30+24:00", None),
-        ("2026-11-20T12:00:30+02:60", None),
-        ("2026-11-20T12:00:30Z+02:00", None),
-        ("2026-11-20T12:00:61Z", None),
-        ("2026-11-20T12:60:00Z", None),
-        ("2026-11-20T24:00:00Z", None),
-        ("2026-02-29T12:00:00Z", None),
-        ("2026-13-01T12:00:00Z", None),
-        ("2026-00-01T12:00:00Z", None),
-        ("2026-11-00T12:00:00Z", None),
-        ("26-11-20T12:00:30Z", None),
-        ("02026-11-20T12:00:30Z", None),
-        ("2026-1-20T12:00:30Z", None),
-        ("20261120T120030Z", None),
-        ("2026-11-20", None),
-        ("2026-11-20TZ", None),
-        ("T", None),
-        ("Z", None),
-        ("２０２６-11-20T12:00:30Z", None),
+        ("2026-11-20T12:00:30Z", 30), ("2026-11-20t12:00:30z", 30),
+        ("2026-11-20T12:00:30.75Z", 30.75), ("2026-11-20T12:00:30." + "5" * 5000 + "Z", 30.5555),
+        ("2026-11-20T14:00:30+02:00", 30), ("2026-11-20T06:30:30-05:30", 30),
+        ("2026-11-20T12:00:30-00:00", 30), ("2026-11-20T12:01Z", 60),
+        ("2026-11-20T13:01+01:00", 60), ("2026-11-20T11:59:00Z", 0), ("2026-11-20T12:00:60Z", 60),
+        ("2026-11-20T12:00:60.5Z", 60.5), ("9999-12-31T23:59:59Z", FOREVER),
+        ("0000-01-01T00:00:00Z", 0), (" 2026-11-20T12:00:30Z\t", 30),
+        ("2026-11-20 12:00:30Z", None), ("2026-11-20T12:00:30", None),
+        ("2026-11-20T12:00:30 Z", None), ("2026-11-20T12:00:30.Z", None),
+        ("2026-11-20T12:00.5Z", None), ("2026-11-20T12:00:30,5Z", None), ("2026-11-20T12Z", None),
+        ("2026-11-20T12:00:30+0200", None), ("2026-11-20T12:00:30+02", None),
+        ("2026-11-20T12:00:30+24:00", None), ("2026-11-20T12:00:30+02:60", None),
+        ("2026-11-20T12:00:30Z+02:00", None), ("2026-11-20T12:00:61Z", None),
+        ("2026-11-20T12:60:00Z", None), ("2026-11-20T24:00:00Z", None),
+        ("2026-02-29T12:00:00Z", None), ("2026-13-01T12:00:00Z", None),
+        ("2026-00-01T12:00:00Z", None), ("2026-11-00T12:00:00Z", None),
+        ("26-11-20T12:00:30Z", None), ("02026-11-20T12:00:30Z", None),
+        ("2026-1-20T12:00:30Z", None), ("20261120T120030Z", None), ("2026-11-20", None),
+        ("2026-11-20TZ", None), ("T", None), ("Z", None), ("２０２６-11-20T12:00:30Z", None),
         ("Fri, 20 Nov 2026 12:00:30 GMT", None),
-    ],
-)
-def test_reset_timestamps(name, value, delay):
-    assert delay_of(429, (name, value)) == close(delay)
+    ]  # fmt: skip
+    for value, delay in values:
+        for name in ["X-RateLimit-Reset", "X-Rate-Limit-Reset", "anthropic-ratelimit-tokens-reset"]:
+            assert delay_of(429, (name, value)) == close(delay)
 
 
 def test_timestamps_are_read_by_the_servers_clock_and_only_where_they_belong():
@@ -858,140 +600,66 @@ def test_a_number_in_reset_after_is_always_seconds():
     assert delay_of(429, ("X-RateLimit-Reset-After", "64s")) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "delay"),
-    [
-        ("1h2m3s", 3723),
-        ("1.5h", 5400),
-        ("1m30.5s", 90.5),
-        ("250ms", 0.25),
-        ("1500000us", 1.5),
-        ("1500000\N{MICRO SIGN}s", 1.5),
-        ("1500000Âµs", 1.5),  # µ in UTF-8, decoded as latin-1
-        ("2500000000ns", 2.5),
-        ("1234567890123456789ns", 1234567890.123),
-        ("1s1s", 2),
-        ("3s1h", 3603),
-        ("00m007s", 7),
-        ("0s", 0),
-        ("7", 7),
-        ("7.5", 7.5),
-        (" 7s\t", 7),
-        ("9" * 5000 + "ns", FOREVER),
-        ("9" * 5000 + "h", FOREVER),
-        ("1s" * 5000, 5000),
-        ("", None),
-        ("s", None),
-        ("1s2", None),
-        ("1 s", None),
-        ("1S", None),
-        ("-1s", None),
-        ("+1s", None),
-        (".5s", None),
-        ("1.s", None),
-        ("1.2.3s", None),
-        ("1d", None),
-        ("1sm", None),
-        ("1s,2s", None),
-        ("1500000\N{GREEK SMALL LETTER MU}s", None),
-        ("١s", None),
-    ],
-)
-def test_go_durations(value, delay):
-    assert delay_of(429, ("x-ratelimit-reset-requests", value)) == close(delay)
+def test_go_durations():
+    cases = [
+        ("1h2m3s", 3723), ("1.5h", 5400), ("1m30.5s", 90.5), ("250ms", 0.25), ("1500000us", 1.5),
+        ("1500000\N{MICRO SIGN}s", 1.5), ("1500000Âµs", 1.5), ("2500000000ns", 2.5),
+        ("1234567890123456789ns", 1234567890.123), ("1s1s", 2), ("3s1h", 3603), ("00m007s", 7),
+        ("0s", 0), ("7", 7), ("7.5", 7.5), (" 7s\t", 7), ("9" * 5000 + "ns", FOREVER),
+        ("9" * 5000 + "h", FOREVER), ("1s" * 5000, 5000), ("", None), ("s", None), ("1s2", None),
+        ("1 s", None), ("1S", None), ("-1s", None), ("+1s", None), (".5s", None), ("1.s", None),
+        ("1.2.3s", None), ("1d", None), ("1sm", None), ("1s,2s", None),
+        ("1500000\N{GREEK SMALL LETTER MU}s", None), ("١s", None),
+    ]  # fmt: skip
+    for value, delay in cases:
+        assert delay_of(429, ("x-ratelimit-reset-requests", value)) == close(delay)
 
 
 # --- RateLimit: H9 Q1 and Q2 ----------------------------------------------------------------------
 
-LISTS = [  # field value, delay on 429 and on 503
-    ('"a";r=0;t=5', 5),
-    ('"a";t=5;r=0', 5),
-    ('"";r=0;t=5', 5),
-    (r'"a\"\\;r=9,";r=0;t=5', 5),
-    ('"a";r=0;t=5,"b";r=0;t=7', 7),
-    ('"a";r=0;t=5\t ,\t "b";r=1;t=7', 5),
-    ('"a";r=0, "b";r=0;t=7', 7),
-    ('"a";r=0', None),
-    ('"a";r=0;t=0', 0),
-    ('"a";r=-0;t=-0', 0),
-    ('"a";r=000;t=007', 7),
-    ('"a";r=0;t=999999999999999', FOREVER),
-    ('"a"; r=0;   t=5', 5),
+LISTS = [
+    ('"a";r=0;t=5', 5), ('"a";t=5;r=0', 5), ('"";r=0;t=5', 5), (r'"a\"\\;r=9,";r=0;t=5', 5),
+    ('"a";r=0;t=5,"b";r=0;t=7', 7), ('"a";r=0;t=5\t ,\t "b";r=1;t=7', 5),
+    ('"a";r=0, "b";r=0;t=7', 7), ('"a";r=0', None), ('"a";r=0;t=0', 0), ('"a";r=-0;t=-0', 0),
+    ('"a";r=000;t=007', 7), ('"a";r=0;t=999999999999999', FOREVER), ('"a"; r=0;   t=5', 5),
     ('"a";r=9;r=0;t=1;t=5', 5),  # RFC 9651 §4.2.3.2: the last one counts
-    ('"a";r=0;r=9;t=5', None),
-    ('"a";r=0;t=5;pk=:aGVsbG8=:', 5),
+    ('"a";r=0;r=9;t=5', None), ('"a";r=0;t=5;pk=:aGVsbG8=:', 5),
     ('"a";r=0;t=5;pk=:aGVsbG8:;x=::', 5),
     ('"a";r=0;t=5;q;w=?0;x=?1;y=1.5;z=-12.125;d=@1795176000;tok=a/b:c;*k.-_9=*x', 5),
-    ('"a";r=0;t=5;s=%"f%c3%bc%20\x7e";u="r=9;t=9"', 5),
-    ('"a"', None),
-    ('"a";t=5', None),
-    ('"a";r=0;t', None),
-    ('"a";r;t=5', None),
-    ('"a";r=0;t=5.0', None),
-    ('"a";r=0.0;t=5', None),
-    ('"a";r="0";t=5', None),
-    ('"a";r=?0;t=5', None),
-    ('"a";r=0;t=@5', None),
-    ('"a";r=-1;t=5', None),
-    ('"a";r=0;t=-1', None),
-    ('"a";r=0;t=5, "b";r=-1', None),
-    ('"a";r=0;t=1234567890123456', None),
-    ('"a";r=0;t=5, "b"', None),
-    ('"a";r=0;t=5, "b";r=x', None),
-    ('"a";r=0;t=5, b;r=0;t=7', None),
-    ('"a";r=0;t=5, ("b");r=0;t=7', None),
-    ('"a";r=0;t=5, 7;r=0;t=7', None),
-    ("a;r=0;t=5", None),
-    ("'a';r=0;t=5", None),
-    ('"a";r=0;t=5,', None),
-    (',"a";r=0;t=5', None),
-    ('"a";r=0;t=5,,"b";r=0;t=5', None),
-    ('"a";r=0;t=5 "b";r=0;t=5', None),
-    ('"a" ;r=0;t=5', None),
-    ('"a";\tr=0;t=5', None),
-    ('"a";r =0;t=5', None),
-    ('"a";r= 0;t=5', None),
-    ('"a";R=0;t=5', None),
-    ('"a";r=0;t=5;', None),
-    ('"a";r=0;t=5;x=', None),
-    ('"a";r=0;t=5;X=1', None),
-    ('"a";r=0;t=5;x=:a:', None),
-    ('"a";r=0;t=5;x=:aGVsbG8', None),
-    ('"a";r=0;t=5;x=:aGVs bG8:', None),
-    ('"a";r=0;t=5;x=?2', None),
-    ('"a";r=0;t=5;x=1.', None),
-    ('"a";r=0;t=5;x=1.2345', None),
-    ('"a";r=0;t=5;x=1234567890123.1', None),
-    ('"a";r=0;t=5;x=--1', None),
-    ('"a";r=0;t=5;x=@1.5', None),
-    ('"a";r=0;t=5;x=%"%C3%BC"', None),
-    ('"a";r=0;t=5;x=%"%ff"', None),
-    ('"a";r=0;t=5;x=%"%c3', None),
-    ('"a";r=0;t=5;x=(1)', None),
-    ('"a;r=0;t=5', None),
-    (r'"\a";r=0;t=5', None),
-    ('"a\\', None),
-    ('"ä";r=0;t=5', None),
-    ('"a\tb";r=0;t=5', None),
-    ('"a";r=٠;t=5', None),
-    ("", None),
-]
+    ('"a";r=0;t=5;s=%"f%c3%bc%20\x7e";u="r=9;t=9"', 5), ('"a"', None), ('"a";t=5', None),
+    ('"a";r=0;t', None), ('"a";r;t=5', None), ('"a";r=0;t=5.0', None), ('"a";r=0.0;t=5', None),
+    ('"a";r="0";t=5', None), ('"a";r=?0;t=5', None), ('"a";r=0;t=@5', None), ('"a";r=-1;t=5', None),
+    ('"a";r=0;t=-1', None), ('"a";r=0;t=5, "b";r=-1', None), ('"a";r=0;t=1234567890123456', None),
+    ('"a";r=0;t=5, "b"', None), ('"a";r=0;t=5, "b";r=x', None), ('"a";r=0;t=5, b;r=0;t=7', None),
+    ('"a";r=0;t=5, ("b");r=0;t=7', None), ('"a";r=0;t=5, 7;r=0;t=7', None), ("a;r=0;t=5", None),
+    ("'a';r=0;t=5", None), ('"a";r=0;t=5,', None), (',"a";r=0;t=5', None),
+    ('"a";r=0;t=5,,"b";r=0;t=5', None), ('"a";r=0;t=5 "b";r=0;t=5', None), ('"a" ;r=0;t=5', None),
+    ('"a";\tr=0;t=5', None), ('"a";r =0;t=5', None), ('"a";r= 0;t=5', None), ('"a";R=0;t=5', None),
+    ('"a";r=0;t=5;', None), ('"a";r=0;t=5;x=', None), ('"a";r=0;t=5;X=1', None),
+    ('"a";r=0;t=5;x=:a:', None), ('"a";r=0;t=5;x=:aGVsbG8', None),
+    ('"a";r=0;t=5;x=:aGVs bG8:', None), ('"a";r=0;t=5;x=?2', None), ('"a";r=0;t=5;x=1.', None),
+    ('"a";r=0;t=5;x=1.2345', None), ('"a";r=0;t=5;x=1234567890123.1', None),
+    ('"a";r=0;t=5;x=--1', None), ('"a";r=0;t=5;x=@1.5', None), ('"a";r=0;t=5;x=%"%C3%BC"', None),
+    ('"a";r=0;t=5;x=%"%ff"', None), ('"a";r=0;t=5;x=%"%c3', None), ('"a";r=0;t=5;x=(1)', None),
+    ('"a;r=0;t=5', None), (r'"\a";r=0;t=5', None), ('"a\\', None), ('"ä";r=0;t=5', None),
+    ('"a\tb";r=0;t=5', None), ('"a";r=٠;t=5', None), ("", None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "delay"), LISTS)
-def test_rate_limit_lists(value, delay):
-    for status in (403, 429, 503):
-        assert delay_of(status, ("RateLimit", value)) == close(delay)
-    assert delay_of(500, ("RateLimit", value)) is None
+def test_rate_limit_lists():
+    for value, delay in LISTS:
+        for status in (403, 429, 503):
+            assert delay_of(status, ("RateLimit", value)) == close(delay)
+        assert delay_of(500, ("RateLimit", value)) is None
 
 
-@pytest.mark.parametrize("value", [value for value, _ in LISTS if value])
-def test_the_table_of_lists_agrees_with_http_sf(value):
+def test_the_table_of_lists_agrees_with_http_sf():
     """The oracle that the table above is held to: malformed there means no delay here."""
-    try:
-        http_sf.parse(value.encode("utf-8"), tltype="list")
-    except http_sf.StructuredFieldError:
-        assert delay_of(429, ("RateLimit", value)) is None
+    for value in [value for value, _ in LISTS if value]:
+        try:
+            http_sf.parse(value.encode("utf-8"), tltype="list")
+        except http_sf.StructuredFieldError:
+            assert delay_of(429, ("RateLimit", value)) is None
 
 
 def test_rate_limit_lines_are_one_list():
@@ -1002,59 +670,41 @@ def test_rate_limit_lines_are_one_list():
     assert delay_of(429, ("RateLimit", '"a";r=0;t=5'), ("ratelimit", "")) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "on_429", "on_503"),
-    [
+def test_rate_limit_dictionaries():
+    cases = [
         ("limit=100, remaining=0, reset=50", 50, 50),
         ("limit=100,remaining=0\t,\treset=50", 50, 50),
         ('reset=50, limit=100;w=60;burst=1000;policy="a", remaining=0;x', 50, 50),
-        ("remaining=0, reset=50", 50, 50),
-        ("limit=100, remaining=1, reset=50", None, None),
+        ("remaining=0, reset=50", 50, 50), ("limit=100, remaining=1, reset=50", None, None),
         ("limit=100, remaining=0.5, reset=50", None, None),
-        ("limit=100, remaining=0.0, reset=50", 50, 50),
-        ("limit=100, reset=50", 50, None),
+        ("limit=100, remaining=0.0, reset=50", 50, 50), ("limit=100, reset=50", 50, None),
         ("limit=100, remaining, reset=50", 50, None),
         ("limit=100, remaining=none, reset=50", 50, None),
         ("limit=100, remaining=-1, reset=50", 50, None),
         ('limit=100, remaining="0", reset=50', 50, None),
         ("limit=100, remaining=(0), reset=50", 50, None),
         ("limit=100, remaining=?0, reset=50", 50, None),
-        (
-            "remaining=3, remaining=0, reset=9, reset=50",
-            50,
-            50,
-        ),  # RFC 9651 §4.2.2: the last one counts
+        ("remaining=3, remaining=0, reset=9, reset=50", 50, 50),
         ("remaining=0, remaining=3, reset=50", None, None),
-        (
-            "remaining=0, reset=1795176030",
-            1795176030,
-            1795176030,
-        ),  # seconds in the draft, never an epoch
-        ("remaining=0, reset=0", 0, 0),
-        ("remaining=0", None, None),
-        ("remaining=0, reset", None, None),
-        ("remaining=0, reset=-5", None, None),
-        ("remaining=0, reset=5.0", None, None),
-        ('remaining=0, reset="5"', None, None),
+        ("remaining=0, reset=1795176030", 1795176030, 1795176030),
+            # seconds in the draft, never an epoch
+        ("remaining=0, reset=0", 0, 0), ("remaining=0", None, None),
+        ("remaining=0, reset", None, None), ("remaining=0, reset=-5", None, None),
+        ("remaining=0, reset=5.0", None, None), ('remaining=0, reset="5"', None, None),
         ("remaining=0, reset=(5)", None, None),
         ('remaining=0, x=(), y=(1 "b";q  c );p=1, z=:aGk=:, reset=50', 50, 50),
         ("remaining=0, x=(1 2, reset=50", None, None),
         ("remaining=0, x=(1,2), reset=50", None, None),
         ("remaining=0, x=(1\t2), reset=50", None, None),
         ("remaining=0, x=((1)), reset=50", None, None),
-        ("remaining=0, x=(1)2, reset=50", None, None),
-        ("remaining=0, x=(", None, None),
-        ("remaining=0, reset=50,", None, None),
-        ("remaining=0,, reset=50", None, None),
-        ("remaining=0 reset=50", None, None),
-        ("remaining=0; reset=50", None, None),
-        ("Remaining=0, Reset=50", None, None),
-        ("remaining = 0, reset = 50", None, None),
-    ],
-)
-def test_rate_limit_dictionaries(value, on_429, on_503):
-    assert delay_of(429, ("RateLimit", value)) == close(on_429)
-    assert delay_of(503, ("RateLimit", value)) == close(on_503)
+        ("remaining=0, x=(1)2, reset=50", None, None), ("remaining=0, x=(", None, None),
+        ("remaining=0, reset=50,", None, None), ("remaining=0,, reset=50", None, None),
+        ("remaining=0 reset=50", None, None), ("remaining=0; reset=50", None, None),
+        ("Remaining=0, Reset=50", None, None), ("remaining = 0, reset = 50", None, None),
+    ]  # fmt: skip
+    for value, on_429, on_503 in cases:
+        assert delay_of(429, ("RateLimit", value)) == close(on_429)
+        assert delay_of(503, ("RateLimit", value)) == close(on_503)
 
 
 def test_a_malformed_rate_limit_leaves_it_to_the_next_family():

@@ -10,7 +10,7 @@ import pytest
 
 from forbear import Failure, FailureKind, Fault, Hint, Phase
 from forbear.core.outcome import NO_HINT, RETRYABLE_KINDS, RetrySafety
-from forbear.core.request import Request
+from forbear.core.request import Request, origin_of
 
 K = FailureKind
 
@@ -19,82 +19,58 @@ def answer(status: int, delay: float | None = None, source: str | None = None) -
     return Failure(K.STATUS, Phase.ANSWERED, status=status, hint=Hint(delay, None, source))
 
 
-@pytest.mark.parametrize(
-    ("failure", "safety"),
-    [
+def test_retry_safety() -> None:
+    """YES: nothing was sent. NO: another attempt cannot succeed. MAYBE: the request decides."""
+    cases = [
         (Failure(K.REFUSED, Phase.UNSENT), "yes"),
         (Failure(K.CONNECT_TIMEOUT, Phase.UNSENT), "yes"),
-        (Failure(K.UNPROCESSED, Phase.UNSENT), "yes"),
-        (Failure(K.REFUSED, Phase.SENT), "maybe"),
-        (Failure(K.READ_TIMEOUT, Phase.SENT), "maybe"),
-        (Failure(K.RESET, Phase.SENT), "maybe"),
-        (answer(503), "maybe"),
-        (answer(400), "maybe"),
-        (Failure(K.POOL, Phase.UNSENT), "no"),
-        (Failure(K.CERTIFICATE, Phase.UNSENT), "no"),
-        (Failure(K.DECODING, Phase.ANSWERED), "no"),
-        (Failure(K.PERMANENT, Phase.UNSENT), "no"),
-        (Failure(K.UNKNOWN, Phase.SENT), "no"),
-    ],
-)
-def test_retry_safety(failure: Failure, safety: str) -> None:
-    """YES: nothing was sent. NO: another attempt cannot succeed. MAYBE: the request decides."""
-    assert failure.retry_safety is RetrySafety(safety)
+        (Failure(K.UNPROCESSED, Phase.UNSENT), "yes"), (Failure(K.REFUSED, Phase.SENT), "maybe"),
+        (Failure(K.READ_TIMEOUT, Phase.SENT), "maybe"), (Failure(K.RESET, Phase.SENT), "maybe"),
+        (answer(503), "maybe"), (answer(400), "maybe"), (Failure(K.POOL, Phase.UNSENT), "no"),
+        (Failure(K.CERTIFICATE, Phase.UNSENT), "no"), (Failure(K.DECODING, Phase.ANSWERED), "no"),
+        (Failure(K.PERMANENT, Phase.UNSENT), "no"), (Failure(K.UNKNOWN, Phase.SENT), "no"),
+    ]  # fmt: skip
+    for failure, safety in cases:
+        assert failure.retry_safety is RetrySafety(safety)
 
 
-@pytest.mark.parametrize("kind", sorted(K))
-def test_every_kind_of_failure_has_a_retry_safety(kind: FailureKind) -> None:
-    never = kind is not K.STATUS and kind not in RETRYABLE_KINDS
-    assert (Failure(kind, Phase.SENT).retry_safety is RetrySafety.NO) is never
+def test_every_kind_of_failure_has_a_retry_safety() -> None:
+    for kind in sorted(K):
+        never = kind is not K.STATUS and kind not in RETRYABLE_KINDS
+        assert (Failure(kind, Phase.SENT).retry_safety is RetrySafety.NO) is never
 
 
-@pytest.mark.parametrize(
-    ("failure", "throttle"),
-    [
-        (answer(429), True),
-        (answer(429, 2.0, "retry-after"), True),
-        (answer(503, 2.0, "retry-after"), True),
-        (answer(503), False),
-        (answer(403, 2.0, "x-ratelimit-reset"), True),
-        (answer(403, 2.0, "x-rate-limit-reset"), True),
-        (answer(403, 2.0, "ratelimit"), True),
-        (answer(403, 2.0, "anthropic-ratelimit-tokens-reset"), True),
-        (answer(403, 2.0, "retry-after"), False),
-        (answer(500), False),
-        (answer(500, 2.0, "retry-after"), False),
-        (Failure(K.RESET, Phase.SENT), False),
-    ],
-    ids=lambda value: f"{value!r} {value.hint.source}" if isinstance(value, Failure) else "",
-)
-def test_is_throttle(failure: Failure, throttle: bool) -> None:
+def test_is_throttle() -> None:
     """429, a 503 that names a time, an exhausted quota."""
-    assert failure.is_throttle is throttle
+    cases = [
+        (answer(429), True), (answer(429, 2.0, "retry-after"), True),
+        (answer(503, 2.0, "retry-after"), True), (answer(503), False),
+        (answer(403, 2.0, "x-ratelimit-reset"), True),
+        (answer(403, 2.0, "x-rate-limit-reset"), True), (answer(403, 2.0, "ratelimit"), True),
+        (answer(403, 2.0, "anthropic-ratelimit-tokens-reset"), True),
+        (answer(403, 2.0, "retry-after"), False), (answer(500), False),
+        (answer(500, 2.0, "retry-after"), False), (Failure(K.RESET, Phase.SENT), False),
+    ]  # fmt: skip
+    for failure, throttle in cases:
+        assert failure.is_throttle is throttle
 
 
-@pytest.mark.parametrize("kind", sorted(K))
-def test_is_timeout(kind: FailureKind) -> None:
-    timeouts = {"connect-timeout", "read-timeout", "write-timeout", "timeout", "pool"}
-    assert Failure(kind, Phase.SENT).is_timeout is (kind.value in timeouts)
+def test_is_timeout() -> None:
+    for kind in sorted(K):
+        timeouts = {"connect-timeout", "read-timeout", "write-timeout", "timeout", "pool"}
+        assert Failure(kind, Phase.SENT).is_timeout is (kind.value in timeouts)
 
 
-@pytest.mark.parametrize(
-    ("failure", "fault"),
-    [
-        (answer(400), "client"),
-        (answer(429), "client"),
-        (answer(499), "client"),
-        (answer(500), "server"),
-        (answer(599), "server"),
-        (Failure(K.RESET, Phase.SENT), "other"),
-        (Failure(K.REFUSED, Phase.UNSENT), "other"),
-        (Failure(K.PERMANENT, Phase.UNSENT), "client"),
-        (Failure(K.POOL, Phase.UNSENT), "client"),
-    ],
-    ids=lambda value: repr(value) if isinstance(value, Failure) else "",
-)
-def test_fault(failure: Failure, fault: str) -> None:
+def test_fault() -> None:
     """4xx and local mistakes are the client's, 5xx the server's, the network is nobody's."""
-    assert failure.fault is Fault(fault)
+    cases = [
+        (answer(400), "client"), (answer(429), "client"), (answer(499), "client"),
+        (answer(500), "server"), (answer(599), "server"), (Failure(K.RESET, Phase.SENT), "other"),
+        (Failure(K.REFUSED, Phase.UNSENT), "other"), (Failure(K.PERMANENT, Phase.UNSENT), "client"),
+        (Failure(K.POOL, Phase.UNSENT), "client"),
+    ]  # fmt: skip
+    for failure, fault in cases:
+        assert failure.fault is Fault(fault)
 
 
 def test_retry_after_is_the_servers_word() -> None:
@@ -103,6 +79,11 @@ def test_retry_after_is_the_servers_word() -> None:
     assert answer(503).retry_after is None
     assert Failure(K.RESET, Phase.SENT).retry_after is None
     assert Failure(K.RESET, Phase.SENT).hint == NO_HINT
+
+
+def test_a_failure_tells_a_stored_answer() -> None:
+    assert answer(409).replayed is False
+    assert Failure(K.STATUS, Phase.ANSWERED, 409, replayed=True).replayed is True
 
 
 def test_repr_is_one_line_of_state() -> None:
@@ -120,20 +101,13 @@ def test_a_failure_holds_no_exception() -> None:
     assert not hasattr(failure, "__dict__")
 
 
-@pytest.mark.parametrize(
-    ("members", "values"),
-    [
+def test_the_values_of_enums_are_stable_strings() -> None:
+    for members, values in (
         (Phase, {"unsent", "sent", "answered"}),
         (Fault, {"client", "server", "other"}),
         (RetrySafety, {"yes", "no", "maybe"}),
-    ],
-    ids=["Phase", "Fault", "RetrySafety"],
-)
-def test_the_values_of_enums_are_stable_strings(
-    members: type[Phase | Fault | RetrySafety], values: set[str]
-) -> None:
-    assert {member.value for member in members} == values
-    assert all(str(member) == member.value for member in members)
+    ):
+        assert {str(member) for member in members} == values
 
 
 # --- facts of the request ---------------------------------------------------------------------
@@ -155,20 +129,16 @@ def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
     assert looked == [1]
 
 
-@pytest.mark.parametrize(
-    ("headers", "names", "keyed"),
-    [
+def test_keyed() -> None:
+    cases = [
         ([("Idempotency-Key", "abc")], frozenset(), True),
         ([(b"Idempotency-Key", b"abc")], frozenset(), True),
         ([("X-Order-Id", "abc")], frozenset({"x-order-id"}), True),
         ([("X-Order-Id", "abc")], frozenset(), False),
-        ([("X-Order-Id", "")], frozenset({"x-order-id"}), False),
-        ((), frozenset(), False),
-    ],
-    ids=["text", "octets", "recognised by configuration", "not recognised", "empty", "no headers"],
-)
-def test_keyed(headers: list[tuple[str, str]], names: frozenset[str], keyed: bool) -> None:
-    assert Request("POST", "http://a:80", headers, names).keyed is keyed
+        ([("X-Order-Id", "")], frozenset({"x-order-id"}), False), ((), frozenset(), False),
+    ]  # fmt: skip
+    for headers, names, keyed in cases:
+        assert Request("POST", "http://a:80", headers, names).keyed is keyed
 
 
 @pytest.mark.parametrize(
@@ -187,6 +157,18 @@ def test_the_url_is_origin_path_and_query() -> None:
     """Without userinfo and fragment, so that it is equal where the requests are."""
     assert Request("GET", "http://a:80", target="/b?c=d").url == "http://a:80/b?c=d"
     assert Request("GET", "http://a:80").url == "http://a:80"
+
+
+def test_an_origin_has_its_port_and_its_host_in_lower_case() -> None:
+    cases = [
+        ("https", "API.example.com", None, "https://api.example.com:443"),
+        ("http", "a", None, "http://a:80"), ("http", "a", 443, "http://a:443"),
+        ("https", "::1", 8443, "https://[::1]:8443"), ("http", "[2001:DB8::A]", None,
+            "http://[2001:db8::a]:80"),
+        ("wss", "a", None, "wss://a:443"), ("gopher", "a", None, "gopher://a:0"),
+    ]  # fmt: skip
+    for scheme, host, port, origin in cases:
+        assert origin_of(scheme, host, port) == origin
 
 
 def test_what_is_told_of_a_request_is_method_and_origin() -> None:

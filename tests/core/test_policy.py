@@ -39,10 +39,10 @@ DEFAULTS: dict[str, Any] = {
 # --- defaults ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", sorted(DEFAULTS))
-def test_default(field: str) -> None:
+def test_default() -> None:
     """What is retried and how long without any setting is part of the promise."""
-    assert getattr(RetryPolicy(), field) == DEFAULTS[field]
+    for field in sorted(DEFAULTS):
+        assert getattr(RetryPolicy(), field) == DEFAULTS[field]
 
 
 def test_every_field_has_its_default_checked() -> None:
@@ -56,143 +56,77 @@ def test_the_default_schedule_does_not_skip_its_first_wait() -> None:
 # --- what is refused --------------------------------------------------------------------------
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    (
-        {"max_attempts": 0},
-        ValueError,
-        "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry",
-    ),
+    ({"max_attempts": 0}, ValueError,
+        "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry"),
     ({"max_attempts": -3}, ValueError, "max_attempts must be at least 1, got -3"),
     ({"max_attempts": 2.0}, TypeError, "max_attempts must be a whole number, got 2.0"),
     ({"max_attempts": True}, TypeError, "max_attempts must be a whole number, got True"),
     ({"max_attempts": None}, TypeError, "max_attempts must be a whole number, got None"),
     ({"max_attempts": "3"}, TypeError, "max_attempts must be a whole number, got '3'"),
-    (
-        {"backoff": 0.5},
-        TypeError,
-        "backoff must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random), got 0.5",
-    ),
+    ({"backoff": 0.5}, TypeError,
+        "backoff must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random), got 0.5"),
     ({"backoff": None}, TypeError, "backoff must be Exponential(…)"),
     ({"throttle_backoff": 5}, TypeError, "throttle_backoff must be Exponential(…), Fixed(…)"),
     ({"statuses": 503}, TypeError, "statuses must be a set such as {429, 503}, got 503"),
     ({"statuses": None}, TypeError, "statuses must be a set such as {429, 503}, got None"),
     ({"statuses": "503"}, TypeError, "statuses must be a set such as {429, 503}, got '503'"),
-    (
-        {"statuses": {"503"}},
-        ValueError,
-        "statuses must hold whole numbers from 400 to 599, got '503'",
-    ),
+    ({"statuses": {"503"}}, ValueError,
+        "statuses must hold whole numbers from 400 to 599, got '503'"),
     ({"statuses": {200}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 200"),
     ({"statuses": {600}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 600"),
-    (
-        {"statuses": {True}},
-        ValueError,
-        "statuses must hold whole numbers from 400 to 599, got True",
-    ),
-    (
-        {"hinted_statuses": {302}},
-        ValueError,
-        "hinted_statuses must hold whole numbers from 400 to 599, got 302",
-    ),
+    ({"statuses": {True}}, ValueError,
+        "statuses must hold whole numbers from 400 to 599, got True"),
+    ({"hinted_statuses": {302}}, ValueError,
+        "hinted_statuses must hold whole numbers from 400 to 599, got 302"),
     ({"conflict_with_key": 1}, TypeError, "conflict_with_key must be True or False, got 1"),
     ({"conflict_with_key": None}, TypeError, "conflict_with_key must be True or False, got None"),
-    (
-        {"failures": "reset"},
-        TypeError,
-        "failures must be a set such as {FailureKind.REFUSED}, got 'reset'",
-    ),
-    (
-        {"failures": {FailureKind.CERTIFICATE}},
-        ValueError,
-        "failures must hold retryable FailureKind members",
-    ),
+    ({"failures": "reset"}, TypeError,
+        "failures must be a set such as {FailureKind.REFUSED}, got 'reset'"),
+    ({"failures": {FailureKind.CERTIFICATE}}, ValueError,
+        "failures must hold retryable FailureKind members"),
     ({"failures": {FailureKind.POOL}}, ValueError, "got <FailureKind.POOL: 'pool'>"),
     ({"failures": {FailureKind.STATUS}}, ValueError, "got <FailureKind.STATUS: 'status'>"),
     ({"failures": {ConnectionError}}, ValueError, "got <class 'ConnectionError'>"),
     ({"methods": "GET"}, TypeError, "methods must be a set such as {'GET', 'PUT'}, got 'GET'"),
-    (
-        {"methods": {"get"}},
-        ValueError,
-        "methods must hold upper-case names such as 'GET', got 'get'",
-    ),
+    ({"methods": {"get"}}, ValueError,
+        "methods must hold upper-case names such as 'GET', got 'get'"),
     ({"methods": {""}}, ValueError, "methods must hold upper-case names such as 'GET', got ''"),
-    (
-        {"methods": {b"GET"}},
-        ValueError,
-        "methods must hold upper-case names such as 'GET', got b'GET'",
-    ),
-    (
-        {"attempt_timeout": 0},
-        ValueError,
-        "attempt_timeout must be more than 0 seconds, got 0; use None for the client's own timeouts",
-    ),
+    ({"methods": {b"GET"}}, ValueError,
+        "methods must hold upper-case names such as 'GET', got b'GET'"),
+    ({"attempt_timeout": 0}, ValueError,
+        "attempt_timeout must be more than 0 seconds, got 0; use None for the client's own timeouts"),
     ({"attempt_timeout": -1}, ValueError, "attempt_timeout must be at least 0 and finite, got -1"),
     ({"attempt_timeout": "5"}, TypeError, "attempt_timeout must be a number of seconds, got '5'"),
-    (
-        {"total_timeout": float("inf")},
-        ValueError,
-        "total_timeout must be at least 0 and finite, got inf; use None for no limit",
-    ),
-    (
-        {"total_timeout": float("nan")},
-        ValueError,
-        "total_timeout must be at least 0 and finite, got nan",
-    ),
+    ({"total_timeout": float("inf")}, ValueError,
+        "total_timeout must be at least 0 and finite, got inf; use None for no limit"),
+    ({"total_timeout": float("nan")}, ValueError,
+        "total_timeout must be at least 0 and finite, got nan"),
     ({"total_timeout": -0.1}, ValueError, "total_timeout must be at least 0 and finite, got -0.1"),
     ({"total_timeout": True}, TypeError, "total_timeout must be a number of seconds, got True"),
     ({"max_retry_after": None}, TypeError, "max_retry_after must be a number of seconds, got None"),
     ({"max_retry_after": -1}, ValueError, "max_retry_after must be at least 0 and finite, got -1"),
-    (
-        {"max_retry_after": float("inf")},
-        ValueError,
-        "max_retry_after must be at least 0 and finite, got inf",
-    ),
+    ({"max_retry_after": float("inf")}, ValueError,
+        "max_retry_after must be at least 0 and finite, got inf"),
     ({"hints": "respect"}, ValueError, "hints must be one of 'obey', 'ignore', got 'respect'"),
     ({"hints": False}, ValueError, "hints must be one of 'obey', 'ignore', got False"),
-    (
-        {"hint_spread": -0.1},
-        ValueError,
-        "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %",
-    ),
+    ({"hint_spread": -0.1}, ValueError,
+        "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %"),
     ({"hint_spread": float("nan")}, ValueError, "hint_spread must be finite, got nan"),
     ({"hint_spread": None}, TypeError, "hint_spread must be a number, got None"),
-    (
-        {"on_exhausted": "throw"},
-        ValueError,
-        "on_exhausted must be one of 'return', 'raise', got 'throw'",
-    ),
-    (
-        {"retry_on": 503},
-        TypeError,
-        "RetryPolicy has no field 'retry_on'; its fields are max_attempts, backoff,",
-    ),
-]
+    ({"on_exhausted": "throw"}, ValueError,
+        "on_exhausted must be one of 'return', 'raise', got 'throw'"),
+    ({"retry_on": 503}, TypeError,
+        "RetryPolicy has no field 'retry_on'; its fields are max_attempts, backoff,"),
+]  # fmt: skip
 
 
-def shown(case: Any) -> str:
-    return (
-        "".join(f"{name}={value!r}" for name, value in case.items())
-        if isinstance(case, dict)
-        else ""
-    )
-
-
-@pytest.mark.parametrize(("fields", "error", "message"), BAD, ids=shown)
-def test_a_wrong_field_is_told_what_was_given_and_what_to_write(
-    fields: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_a_wrong_field_is_told_what_was_given_and_what_to_write() -> None:
     """A policy that makes no sense fails where it is written, not at the first outage."""
-    with pytest.raises(error) as caught:
-        RetryPolicy(**fields)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(("fields", "error", "message"), BAD, ids=shown)
-def test_replace_checks_like_the_constructor(
-    fields: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error) as caught:
-        RetryPolicy().replace(**fields)
-    assert message in str(caught.value)
+    for fields, error, message in BAD:
+        for make in (RetryPolicy, RetryPolicy().replace):
+            with pytest.raises(error) as caught:
+                make(**fields)
+            assert message in str(caught.value)
 
 
 def test_every_field_has_a_value_that_is_refused() -> None:
@@ -200,15 +134,13 @@ def test_every_field_has_a_value_that_is_refused() -> None:
     assert set(DEFAULTS) <= refused
 
 
-@pytest.mark.parametrize(
-    "name", ["retries", "max_retries", "total", "num_retries", "max_tries", "attempts"]
-)
-def test_a_count_of_retries_is_refused_with_the_sum_to_do(name: str) -> None:
+def test_a_count_of_retries_is_refused_with_the_sum_to_do() -> None:
     """Other libraries count retries; being off by one in silence would be worse than an error."""
-    with pytest.raises(TypeError, match=rf"there is no {name}=;.*max_attempts = retries \+ 1"):
-        RetryPolicy(**{name: 3})
-    with pytest.raises(TypeError, match=r"max_attempts = retries \+ 1"):
-        RetryPolicy().replace(**{name: 3})
+    for name in ["retries", "max_retries", "total", "num_retries", "max_tries", "attempts"]:
+        with pytest.raises(TypeError, match=rf"there is no {name}=;.*max_attempts = retries \+ 1"):
+            RetryPolicy(**{name: 3})
+        with pytest.raises(TypeError, match=r"max_attempts = retries \+ 1"):
+            RetryPolicy().replace(**{name: 3})
 
 
 def test_fields_are_keyword_only() -> None:
@@ -225,13 +157,11 @@ def test_a_long_value_does_not_drown_the_message() -> None:
 # --- what is taken ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", ["statuses", "hinted_statuses", "failures", "methods"])
-@pytest.mark.parametrize(
-    "empty", [(), [], set(), frozenset()], ids=["()", "[]", "set()", "frozenset()"]
-)
-def test_an_empty_set_means_none_not_the_default(field: str, empty: Any) -> None:
+def test_an_empty_set_means_none_not_the_default() -> None:
     """``statuses=[]`` must mean none (pitfall 9)."""
-    assert getattr(RetryPolicy(**{field: empty}), field) == frozenset()
+    for empty in [(), [], set(), frozenset()]:
+        for field in ["statuses", "hinted_statuses", "failures", "methods"]:
+            assert getattr(RetryPolicy(**{field: empty}), field) == frozenset()
 
 
 def test_lists_and_tuples_become_sets() -> None:
@@ -288,33 +218,22 @@ def test_a_policy_is_frozen() -> None:
     assert policy == RetryPolicy()
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        RetryPolicy(),
-        RetryPolicy.gateway(),
-        RetryPolicy(statuses=(), throttle_backoff=Fixed(5.0), total_timeout=1),
-    ],
-    ids=["default", "gateway", "own"],
-)
-@pytest.mark.parametrize(
-    "twin_of",
-    [
-        copy.copy,
-        copy.deepcopy,
-        *(
-            lambda policy, n=n: pickle.loads(pickle.dumps(policy, n))
-            for n in range(2, pickle.HIGHEST_PROTOCOL + 1)
-        ),
-    ],
-    ids=["copy", "deepcopy", *(f"pickle{n}" for n in range(2, pickle.HIGHEST_PROTOCOL + 1))],
-)
-def test_copies_are_equal(policy: RetryPolicy, twin_of: Any) -> None:
+def test_copies_are_equal() -> None:
     """Policies travel to worker processes in configuration objects."""
-    twin = twin_of(policy)
-    assert twin == policy
-    assert hash(twin) == hash(policy)
-    assert twin.statuses == policy.statuses
+    twin_ofs = [
+        copy.copy, copy.deepcopy,
+        *(lambda policy, n=n: pickle.loads(pickle.dumps(policy, n)) for n in range(2, pickle.HIGHEST_PROTOCOL + 1) ),
+    ]  # fmt: skip
+    for twin_of in twin_ofs:
+        policys = [
+            RetryPolicy(), RetryPolicy.gateway(),
+            RetryPolicy(statuses=(), throttle_backoff=Fixed(5.0), total_timeout=1),
+        ]  # fmt: skip
+        for policy in policys:
+            twin = twin_of(policy)
+            assert twin == policy
+            assert hash(twin) == hash(policy)
+            assert twin.statuses == policy.statuses
 
 
 def test_equality_is_by_value() -> None:

@@ -6,11 +6,8 @@ import pickle
 from typing import Any
 
 import httpx
-import httpx2
 import pytest
 
-import forbear.httpx
-import forbear.httpx2
 from forbear import (
     AttemptRecord,
     CallRecord,
@@ -21,165 +18,156 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear.core.events import AttemptFailed, GaveUp, RetryScheduled, SucceededAfterRetry
+from forbear.core.call import Attempt
+from forbear.core.events import AttemptFailed, Event
 from forbear.core.outcome import Failure
-from forbear.core.trail import Trail
+from forbear.core.record import Story
+from forbear.core.verdict import GiveUp
+from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
 
-FAMILIES = [
-    pytest.param(httpx, forbear.httpx, id="httpx"),
-    pytest.param(httpx2, forbear.httpx2, id="httpx2"),
-]
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0), hint_spread=0.0)
 SECRETS = ("hunter2", "s3cret", "/private", "token=", "key-of-mine", "user:", "Bearer", "scripted")
 URL = "https://user:hunter2@api.example:8443/private/path?token=s3cret#part"
+TIMED_OUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
+THROTTLED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429)
 
 
-def a_client(module: Any, adapter: Any, *steps: Any, **options: Any) -> Any:
-    transport = adapter.RetryTransport(
-        ScriptedTransport(steps), policy=POLICY, clock=FakeClock(), random=lambda: 0.5, **options
-    )
-    return module.Client(transport=transport)
+def a_client(*steps: Any, **options: Any) -> httpx.Client:
+    inner = ScriptedTransport(steps)
+    options = {"clock": FakeClock(), "random": lambda: 0.5, **options}
+    return httpx.Client(transport=RetryTransport(inner, policy=POLICY, **options))
 
 
 def an_attempt(number: int, **fields: Any) -> AttemptRecord:
-    values: dict[str, Any] = {
-        "origin": "http://a:80",
-        "status": None,
-        "failure": None,
-        "phase": None,
-        "error": None,
-        "elapsed": 0.0,
-        "delay": None,
-        "delay_source": None,
-    }
-    return AttemptRecord(number, **{**values, **fields})
+    names = ("status", "failure", "phase", "error", "delay", "delay_source")
+    return AttemptRecord(
+        number, **{**dict.fromkeys(names), "origin": "http://a:80", "elapsed": 0.0, **fields}
+    )
 
 
 # --- where it is found ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-def test_of_a_response_after_retries(module: Any, adapter: Any) -> None:
-    with a_client(module, adapter, (503, {"Retry-After": "2"}), "read_error", 200) as client:
-        record = record_of(client.get(URL))
+def test_of_a_response_after_retries() -> None:
+    record = record_of(a_client((503, {"Retry-After": "2"}), "read_error", 200).get(URL))
     assert record.origin == "https://api.example:8443"
-    assert record.method == "GET"
-    assert record.reason is None
-    assert record.waits == (2.0, 1.0)
-    assert record.reasons == ("503", "ReadError")
-    assert record.retries == 2
-    assert record.elapsed == 3.0
+    assert (record.method, record.reason, record.elapsed) == ("GET", None, 3.0)
+    assert (record.waits, record.reasons, record.retries) == ((2.0, 1.0), ("503", "ReadError"), 2)
     assert [attempt.number for attempt in record.attempts] == [1, 2, 3]
-    assert record.attempts[2].status == 200
-    assert record.attempts[2].failure is None
+    assert (record.attempts[2].status, record.attempts[2].failure) == (200, None)
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-def test_of_a_plain_success(module: Any, adapter: Any) -> None:
+def test_of_a_plain_success() -> None:
     """No notes were taken: one attempt, made up on demand."""
-    with a_client(module, adapter, 200) as client:
-        record = record_of(client.get(URL))
+    record = record_of(a_client(200).get(URL))
     assert (record.method, record.retries, record.reason, record.waits) == ("GET", 0, None, ())
     assert [attempt.status for attempt in record.attempts] == [200]
     assert str(record) == "1 attempt, GET: no failure"
 
 
-def test_of_what_no_transport_has_seen() -> None:
-    """Its text names nothing that is not known."""
-    assert str(record_of(ValueError("mine"))) == "0 attempts: no failure"
+def test_of_a_response_that_no_client_made() -> None:
+    """httpx's response knows no request and no elapsed time yet, and says so by RuntimeError."""
+    record = record_of(httpx.Response(404))
+    assert (record.method, record.attempts) == ("", (an_attempt(1, status=404, origin=""),))
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-def test_of_the_last_response(module: Any, adapter: Any) -> None:
-    with a_client(module, adapter, 503) as client:
-        record = record_of(client.get(URL))
-    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
-    assert len(record.attempts) == 3
+def test_of_the_last_response() -> None:
+    record = record_of(a_client(503).get(URL))
+    assert (record.reason, len(record.attempts)) == (Reason.ATTEMPTS_EXHAUSTED, 3)
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-def test_of_the_librarys_own_exception(module: Any, adapter: Any) -> None:
+def test_of_the_librarys_own_exception() -> None:
     """The exception is the library's, with the story attached and as a note (PEP 678)."""
-    with (
-        a_client(module, adapter, "connect_error") as client,
-        pytest.raises(module.ConnectError) as caught,
-    ):
-        client.get(URL)
+    with pytest.raises(httpx.ConnectError) as caught:
+        a_client("connect_error").get(URL)
     record = record_of(caught.value)
     assert record.reasons == ("ConnectError",) * 3
     assert [attempt.phase for attempt in record.attempts] == [Phase.UNSENT] * 3
     assert caught.value.__notes__ == [
-        "forbear: 3 attempts in 2 s, GET https://api.example:8443: ConnectError, ConnectError, ConnectError;"
-        " gave up: attempts-exhausted"
+        "forbear: 3 attempts in 2 s, GET https://api.example:8443: ConnectError, ConnectError,"
+        " ConnectError; gave up: attempts-exhausted"
     ]
+    twin = pickle.loads(pickle.dumps(caught.value))  # in another process
+    assert record_of(twin) == record
 
 
 class SdkError(Exception):
     """As SDKs wrap what their HTTP client raises."""
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-@pytest.mark.parametrize(
-    "way", ["from", "while handling", "from None", "twice", "raise_for_status", "as .response"]
-)
-def test_of_what_an_sdk_makes_of_it(module: Any, adapter: Any, way: str) -> None:
-    """The story is found through the SDK's exception, however it was made."""
-    steps = [503] if way in ("raise_for_status", "as .response") else ["connect_error"]
-    with (
-        a_client(module, adapter, *steps) as client,
-        pytest.raises((SdkError, module.HTTPError)) as caught,
-    ):
-        try:
-            response = client.get(URL)
-            if way == "as .response":
-                failed: Any = SdkError("status 503")
-                failed.response = response
-                raise failed
-            response.raise_for_status()
-        except module.HTTPError as error:
-            if way == "from":
-                raise SdkError("connection") from error
-            if way == "twice":
-                raise SdkError("outer") from chained(error)
-            if way == "while handling":
-                raise SdkError("connection")  # noqa: B904
-            if way == "from None":
-                raise SdkError("connection") from None
-            raise
-    record = record_of(caught.value)
-    assert len(record.attempts) == 3
-    assert record.reason is Reason.ATTEMPTS_EXHAUSTED
+def raised_from(error: Exception) -> None:
+    raise SdkError("connection") from error
 
 
-def chained(error: Exception) -> Exception:
+def raised_twice(error: Exception) -> None:
     middle = SdkError("middle")
     middle.__cause__ = error
-    return middle
+    raise SdkError("outer") from middle
+
+
+def raised_while_handling(error: Exception) -> None:
+    raise SdkError("connection")
+
+
+def raised_from_none(error: Exception) -> None:
+    raise SdkError("connection") from None
+
+
+@pytest.mark.parametrize(
+    "wrap", [raised_from, raised_twice, raised_while_handling, raised_from_none]
+)
+def test_of_what_an_sdk_makes_of_an_error(wrap: Any) -> None:
+    """The story is found through the SDK's exception, however it was made."""
+    with pytest.raises(SdkError) as caught:
+        try:
+            a_client("connect_error").get(URL)
+        except httpx.ConnectError as error:
+            wrap(error)
+    assert len(record_of(caught.value).attempts) == 3
+
+
+def test_of_what_an_sdk_makes_of_an_answer() -> None:
+    """The library's status error, or an exception of its own with the response on it."""
+    response = a_client(503).get(URL)
+    with pytest.raises(httpx.HTTPStatusError) as caught:
+        response.raise_for_status()
+    own: Any = SdkError("status 503")
+    own.response = response
+    for error in (caught.value, own):
+        assert record_of(error).reason is Reason.ATTEMPTS_EXHAUSTED
 
 
 def test_of_an_exception_that_never_went_through_forbear() -> None:
-    assert record_of(ValueError("theirs")) == CallRecord("", "", (), None, None, None)
-
-
-def test_a_circle_of_causes_ends() -> None:
+    """A circle of causes ends; the text names nothing that is not known."""
     one, two = ValueError(), ValueError()
     one.__cause__, two.__cause__ = two, one
-    assert record_of(one).attempts == ()
+    for error in (ValueError("theirs"), one):
+        record = record_of(error)
+        assert record == CallRecord("", "", (), None, None, None)
+        assert (str(record), record.retries) == ("0 attempts: no failure", 0)
 
 
-@pytest.mark.parametrize("thing", [3, "response", object()], ids=["int", "str", "object"])
+@pytest.mark.parametrize("thing", [3, "response", object(), None])
 def test_of_neither_is_a_type_error(thing: Any) -> None:
-    with pytest.raises(TypeError, match="record_of takes a response or an exception, got "):
+    message = f"record_of takes a response or an exception, got {type(thing).__name__}"
+    with pytest.raises(TypeError, match=message):
         record_of(thing)
 
 
-def test_none_is_no_response() -> None:
-    with pytest.raises(TypeError, match="got NoneType"):
-        record_of(None)
-
-
 # --- what it is -------------------------------------------------------------------------------
+
+GAVE_UP = CallRecord(
+    "POST",
+    "http://a:80",
+    (
+        an_attempt(1, error="ReadTimeout", failure=FailureKind.READ_TIMEOUT, delay=1.0),
+        an_attempt(2, status=429, failure=FailureKind.STATUS),
+    ),
+    12.3456,
+    Reason.RETRY_AFTER_TOO_LONG,
+    3600.0,
+)
 
 
 @pytest.mark.parametrize(
@@ -190,110 +178,107 @@ def test_none_is_no_response() -> None:
             "1 attempt in 0.25 s, GET http://a:80: no failure",
         ),
         (
-            CallRecord(
-                "POST",
-                "http://a:80",
-                (
-                    an_attempt(1, error="ReadTimeout", failure=FailureKind.READ_TIMEOUT, delay=1.0),
-                    an_attempt(2, status=429, failure=FailureKind.STATUS),
-                ),
-                12.3456,
-                Reason.RETRY_AFTER_TOO_LONG,
-                3600.0,
-            ),
-            "2 attempts in 12.3 s, POST http://a:80: ReadTimeout, 429; gave up: retry-after-too-long (3.6e+03 s)",
+            GAVE_UP,
+            "2 attempts in 12.3 s, POST http://a:80: ReadTimeout, 429;"
+            " gave up: retry-after-too-long (3.6e+03 s)",
         ),
         (
             CallRecord("GET", "http://a:80", (), 0.0, Reason.CIRCUIT_OPEN, None),
             "0 attempts in 0 s, GET http://a:80: no failure; gave up: circuit-open",
         ),
+        (
+            CallRecord("GET", "http://a:80", (), 1.0, None, None, (7, 9)),
+            "0 attempts in 1 s, GET http://a:80: no failure; resumed at 7, 9",
+        ),
     ],
-    ids=["success", "gave up", "nothing sent"],
+    ids=["success", "gave up", "nothing sent", "resumed"],
 )
 def test_a_record_reads_as_a_sentence(record: CallRecord, text: str) -> None:
     assert str(record) == text
 
 
-def test_a_call_of_which_nothing_was_sent_has_no_retries() -> None:
-    assert CallRecord("GET", "", (), None, None, None).retries == 0
-
-
 def test_records_are_values() -> None:
-    record = CallRecord(
-        "GET",
-        "http://a:80",
-        (an_attempt(1, status=503, failure=FailureKind.STATUS),),
-        0.5,
-        None,
-        None,
-    )
-    assert pickle.loads(pickle.dumps(record)) == record
+    assert pickle.loads(pickle.dumps(GAVE_UP)) == GAVE_UP
     with pytest.raises(AttributeError):
-        record.elapsed = 1.0  # type: ignore[misc]
+        GAVE_UP.elapsed = 1.0  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
-def test_an_exception_keeps_its_story_across_processes(module: Any, adapter: Any) -> None:
-    with (
-        a_client(module, adapter, "connect_error") as client,
-        pytest.raises(module.ConnectError) as caught,
-    ):
-        client.post(URL)
-    twin = pickle.loads(pickle.dumps(caught.value))
-    assert record_of(twin) == record_of(caught.value)
+def test_notes_make_a_record() -> None:
+    """Attempts go on counting after the retries of earlier hops of a redirected call."""
+    history = [
+        Attempt(None, TIMED_OUT, 0.5, 1.0, "backoff", "http://a:80"),
+        Attempt(429, THROTTLED, 0.25, None, None, "http://b:80"),
+    ]
+    stop = GiveUp(Reason.RETRY_AFTER_TOO_LONG, 3600.0)
+    story = Story("POST", "http://a:80", history, 1, 12.3456, stop, (7,))
+    assert story.record() == GAVE_UP._replace(
+        attempts=(
+            an_attempt(
+                2,
+                failure=FailureKind.READ_TIMEOUT,
+                phase=Phase.SENT,
+                error="ReadTimeout",
+                elapsed=0.5,
+                delay=1.0,
+                delay_source="backoff",
+            ),
+            an_attempt(
+                3,
+                origin="http://b:80",
+                status=429,
+                failure=FailureKind.STATUS,
+                phase=Phase.ANSWERED,
+                elapsed=0.25,
+            ),
+        ),
+        resumed=(7,),
+    )
+    assert repr(story) == f"<Story {story.record()}>"
 
 
-@pytest.mark.parametrize(("module", "adapter"), FAMILIES)
+ENDED = Attempt(429, THROTTLED, 0.1, None, None, "http://a:80")
+
+
 @pytest.mark.parametrize(
-    "steps", [(503, 200), (503,), ("connect_error",), ((429, {"Retry-After": "999"}),)]
+    ("attempts", "reason", "is_final"),
+    [
+        (2, Reason.ATTEMPTS_EXHAUSTED, True),  # it has retried
+        (2, None, True),
+        (1, Reason.ATTEMPTS_EXHAUSTED, False),  # max_attempts=1 is no loop
+        (1, Reason.BUDGET_EXHAUSTED, True),  # nobody should
+        (1, None, False),
+    ],
 )
-def test_nothing_secret_is_recorded_or_told(
-    module: Any, adapter: Any, steps: tuple[Any, ...]
+def test_a_loop_above_adds_nothing_to_a_final_story(
+    attempts: int, reason: Reason | None, is_final: bool
 ) -> None:
-    """Method, origin, status, class names and seconds: no path, query, userinfo, header, body or
-    text (P10).
-    """
+    stop = None if reason is None else GiveUp(reason)
+    story = Story("GET", "http://a:80", [ENDED] * attempts, 0, 1.0, stop, ())
+    assert story.is_final is is_final
+
+
+@pytest.mark.parametrize("steps", [(503, 200), (503,), ((429, {"Retry-After": "999"}),)])
+def test_nothing_secret_is_recorded_or_told(steps: tuple[Any, ...]) -> None:
+    """Method, origin, status, class names and seconds, no more (P10)."""
     events: list[Any] = []
-    with a_client(module, adapter, *steps, on_event=[events.append]) as client:
-        try:
-            ended: Any = client.put(
-                URL,
-                content=b"s3cret body",
-                headers={"Authorization": "Bearer hunter2", "Idempotency-Key": "key-of-mine"},
-            )
-        except module.HTTPError as error:
-            ended = error
-    record = record_of(ended)
+    headers = {"Authorization": "Bearer hunter2", "Idempotency-Key": "key-of-mine"}
+    client = a_client(*steps, on_event=[events.append])
+    record = record_of(client.put(URL, content=b"s3cret body", headers=headers))
     assert record.attempts
     assert events
-    told = [repr(record), str(record), *map(repr, events), *getattr(ended, "__notes__", ())]
-    for text in told:
+    for text in (repr(record), str(record), *map(repr, events)):
         assert not [secret for secret in SECRETS if secret in text], text
 
 
 # --- events -----------------------------------------------------------------------------------
 
-MAKERS: list[Any] = [
-    (AttemptFailed, "attempt_failed"),
-    (RetryScheduled, "retry_scheduled"),
-    (GaveUp, "gave_up"),
-    (SucceededAfterRetry, "succeeded_after_retry"),
-]
 
-
-@pytest.mark.parametrize(("event", "name"), MAKERS, ids=[name for _, name in MAKERS])
-def test_events_are_immutable_and_named(event: Any, name: str) -> None:
+def test_events_are_immutable_and_named() -> None:
     """``event.name`` is the stable word; a listener cannot change what the next one is told."""
-    made = event(*range(len(event._fields) - 1))
-    assert made.name == name
-    with pytest.raises(AttributeError):
-        made.client = "other"
-    assert pickle.loads(pickle.dumps(made)) == made
-
-
-def test_a_trail_tells_its_story_in_a_debugger():
-    """The status or the class of each attempt's failure, and the status that ended it."""
-    failed = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
-    trail = Trail("GET", "http://a:80")
-    trail.entries = [(None, failed, 0.0, 0.25, None), (200, None, 0.3, None, None)]
-    assert repr(trail) == "<Trail GET http://a:80 ['ReadTimeout', 200]>"
+    for kind in Event.__args__:
+        made = kind(*range(len(kind._fields) - 1))
+        assert made.name == kind._field_defaults["name"]
+        assert pickle.loads(pickle.dumps(made)) == made
+        with pytest.raises(AttributeError):
+            made.client = "other"
+    assert AttemptFailed._field_defaults["name"] == "attempt_failed"

@@ -31,15 +31,10 @@ class TwoRetriesPerMinute:
         if latest < 1.0:
             raise RetryRefused(Reason.DEADLINE, retry_after=1.0)
         with self._lock:
-            self._bought = [at for at in self._bought if at > now - 60.0]
-            if len(self._bought) == 2:
+            if len(self._bought) == 2 and self._bought[0] > now - 60.0:
                 raise RetryRefused(Reason.BUDGET_EXHAUSTED)
-            self._bought.append(now)
-        token.delay, token.state = (
-            1.0,
-            token.attempts,
-        )  # the delay is lifted to what the server asked for
-        return token
+            self._bought = [*self._bought[-1:], now]
+        return RetryToken(1.0, state=token.attempts)  # lifted to what the server asked for
 
     def record_success(self, token: RetryToken, now: float) -> None: ...
 

@@ -7,8 +7,14 @@ from math import inf, isnan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.core.headers.nesting import COUNTERS, outer_loop, retries_above
-from forbear.core.headers.timeouts import TIMEOUTS, seconds_for, shrunk
+from forbear.core.headers.nesting import (
+    COUNTERS,
+    TIMEOUTS,
+    outer_loop,
+    retries_above,
+    seconds_for,
+    shrunk,
+)
 
 NAMES = st.sampled_from([*COUNTERS, *TIMEOUTS]) | st.text(max_size=30)
 VALUES = st.text() | st.from_regex(r"\A[ \t]*(attempt=)?[0-9]{1,20}[HMSmun]?[;, \t]*\Z")

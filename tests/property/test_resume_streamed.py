@@ -8,8 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forbear.adapters.urllib3_framing import Framing
-
 from ..adapters.origin import Answer, Origin
 from ..adapters.test_resume_streamed import CLIENTS, POLICY, read
 
@@ -17,7 +15,7 @@ CONTENT = bytes(number * number % 251 for number in range(3_000))
 CODED = zlib.compress(CONTENT)  # of random-looking bytes: not much shorter
 
 cuts = st.one_of(st.none(), st.integers(0, 3_000), st.sampled_from([0, 1, -1, -2, -5, -6]))
-honest = st.builds(Answer, cuts, rst=st.booleans(), chunked=st.booleans())
+honest = st.builds(Answer, cuts, rst=st.booleans())
 cut_heads = st.builds(lambda at: Answer(head_cut=at), st.integers(0, 60))
 liars = st.sampled_from(
     [
@@ -25,9 +23,7 @@ liars = st.sampled_from(
         Answer(content=CONTENT[::-1], lines={"ETag": '"v2"'}),
         Answer(content=CONTENT[::-1], lines={"ETag": 'W/"v1"'}),
         Answer(content=CONTENT[::-1], ranges=False),
-        Answer(
-            content=CONTENT[:1_000]
-        ),  # of another content nobody could tell it: the strong validator is the same
+        Answer(content=CONTENT[:1_000]),  # a shorter one under the same strong validator
         Answer(content=CONTENT[:1_000][::-1], lines={"ETag": None}),
         Answer(shift=1, lines={"Content-Range": "bytes 1-2999/3000"}),
         Answer(lines={"Content-Range": "bytes */3000"}),
@@ -39,6 +35,7 @@ liars = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS, ids=[client.name for client in CLIENTS])
 @given(
     first=honest,
@@ -46,7 +43,7 @@ liars = st.sampled_from(
     way=st.integers(0, 7),
     coded=st.booleans(),
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_exact_content_or_an_error(client, first, others, way, coded):
     """Any sequence of cuts and answers, whichever way it is read."""
     way = list(client.ways)[way]
@@ -61,43 +58,4 @@ def test_the_exact_content_or_an_error(client, first, others, way, coded):
         got, error = read(client, ours.get(origin.url), way)
         ours.close()
     assert CONTENT.startswith(got)
-    if (
-        error is None and got != CONTENT
-    ):  # a chunked body, of whose length nobody has told before, was said to be all
-        assert first.chunked
-        assert got == CONTENT[:1_000]
-
-
-@given(st.lists(st.binary(max_size=40), max_size=8), st.data())
-def test_framing_counts_the_content_however_it_is_cut(chunks, data):
-    """Fed in any pieces, what is counted is what the chunks hold; what it would make next completes
-    the body.
-    """
-    whole = (
-        b"".join(b"%X;x=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks if chunk)
-        + b"0\r\n\r\n"
-    )
-    content = b"".join(chunks)
-    at = data.draw(st.integers(0, len(whole)))
-    framing, counted, place = Framing(), 0, 0
-    while place < at:
-        size = data.draw(st.integers(1, at - place))
-        counted += framing.content_of(whole[place : place + size])
-        place += size
-    assert not framing.is_broken
-    if framing.left or framing.is_over or not (framing.is_at_size or framing._is_after):
-        return
-    if framing._line and not framing._is_after:
-        return  # half a size line: a reader is never given one
-    rest = content[counted:]
-    made = framing.made(rest) if framing.is_at_size else framing.made(b"") + Framing().made(rest)
-    again = Framing()
-    assert again.content_of(whole[:at] + made) == len(content)
-    assert not again.is_broken
-
-
-@given(st.binary(max_size=60))
-def test_framing_takes_any_bytes(found):
-    framing = Framing()
-    assert 0 <= framing.content_of(found) <= len(found)
-    assert framing.left >= 0
+    assert error is not None or got == CONTENT

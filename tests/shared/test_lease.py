@@ -28,7 +28,7 @@ def a_budget(scope: str = "origin", **fallback: float) -> LeasedBudget:
 
 
 def borrow(budget: LeasedBudget, scope: str, now: float, wanted: int = 1) -> Report:
-    """As the driver and whoever fetches do it."""
+    """As the loop and whoever fetches do it."""
     assert budget.needs_renewal(scope, now)
     borrowed = budget.borrow(scope, wanted, pause=1.0)
     assert borrowed is not None
@@ -156,13 +156,8 @@ def test_a_report_says_what_was_called_and_what_was_left() -> None:
     assert budget.tokens(A, 102.0) == 4.5
     assert budget.spend(A, 4.25, 102.0)
     assert borrow(budget, A, 103.0) == (0, 1.0, 0.0, 112_000, 4)
-    assert borrow(budget, A, 112.0) == (
-        0,
-        9.0,
-        0.25,
-        0,
-        0,
-    )  # the one before got no answer; its lease is over
+    # The one before got no answer; its lease is over.
+    assert borrow(budget, A, 112.0) == (0, 9.0, 0.25, 0, 0)
     assert borrow(budget, B, 112.0) == (1, 11.0, 0.0, 0, 0)
 
 
@@ -180,18 +175,17 @@ def test_a_lease_that_runs_is_added_to() -> None:
 
 
 def test_calls_are_counted_while_nothing_is_wrong() -> None:
-    """The door reads ``quiet`` once a call; ``deposit``, for those that go the long way, adds
-    nothing to that.
-    """
+    """``count_call`` for those that succeed at once, ``deposit`` for any other."""
     budget = a_budget()
     lent(budget, A, 0.0, size=1)
     assert budget.spend(A, 1.0, 0.0)
     budget.deposit(A, 9.9)
     assert not budget.quiet
-    budget.deposit(A, 10.0)  # ten seconds without a retry: calm again
+    budget.deposit(A, 10.0)  # ten seconds without a retry: quiet again
     assert budget.quiet
     budget.deposit(A, 10.0)
-    assert all(budget.quiet for _ in range(4))
+    for _ in range(4):
+        budget.count_call()
     report = borrow(budget, A, 20.0)
     assert report.calls == 1 + 1 + 1 + 4
     assert report.elapsed == 20.0  # since the last report, though some of them are younger
@@ -202,26 +196,26 @@ def test_calls_are_counted_while_nothing_is_wrong() -> None:
 def test_the_first_report_does_not_know_since_when_it_counted() -> None:
     """Infinitely long: whoever keeps the bucket lets none of them count."""
     budget = a_budget()
-    assert budget.quiet
+    budget.count_call()
     assert borrow(budget, A, 5.0) == (1, inf, 0.0, 0, 0)
 
 
-def test_calls_counted_without_their_origin_are_as_old_as_the_calm() -> None:
+def test_calls_counted_without_their_origin_are_as_old_as_the_quiet() -> None:
     budget = a_budget()
     lent(budget, A, 0.0, size=1)
     budget.deposit(A, 10.0)
-    assert budget.quiet
+    budget.count_call()
     assert borrow(budget, B, 30.0) == (2, 20.0, 0.0, 0, 0)
 
 
 def test_threads_count_together() -> None:
     budget = a_budget()
 
-    def read() -> None:
+    def count() -> None:
         for _ in range(10_000):
-            assert budget.quiet
+            budget.count_call()
 
-    threads = [threading.Thread(target=read) for _ in range(4)]
+    threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -229,8 +223,13 @@ def test_threads_count_together() -> None:
     assert borrow(budget, A, 0.0).calls == 40_000
 
 
-def test_it_says_that_reading_quiet_counts() -> None:
-    assert a_budget().counts_calls is True
+def test_a_call_that_ends_after_the_quiet_is_counted_with_the_next_ones() -> None:
+    """It began while nothing was wrong; meanwhile another call has borrowed."""
+    budget = a_budget()
+    assert borrow(budget, A, 0.0).calls == 0
+    budget.count_call()
+    budget.deposit(A, 10.0)
+    assert borrow(budget, A, 20.0).calls == 2
 
 
 # --- lost and found ---------------------------------------------------------------------------
@@ -296,7 +295,7 @@ def test_a_lease_asked_for_before_the_loss_is_not_borrowed_after_it() -> None:
     assert budget.needs_renewal(A, 1.0)
 
 
-def test_a_calm_process_is_calm_without_its_keeper_too() -> None:
+def test_a_process_is_quiet_without_its_keeper_too() -> None:
     """Only once the fallback is full, since until then it needs each deposit."""
     budget = a_budget()
     borrow(budget, A, 0.0)
@@ -327,7 +326,7 @@ def test_a_child_has_borrowed_nothing() -> None:
     if child == 0:
         try:
             assert budget.tokens(A, 0.0) == 0
-            assert budget.quiet
+            budget.count_call()
             assert borrow(budget, A, 1.0).calls == 1
             os._exit(0)
         finally:
@@ -365,7 +364,9 @@ def test_what_is_spent_was_lent_and_every_call_is_reported_once(
             now += value
         elif what == "call":
             calls += 1
-            if not budget.quiet or value:  # through the door, or the long way
+            if budget.quiet and not value:  # it succeeded at once
+                budget.count_call()
+            else:
                 budget.deposit(A, now)
         elif budget.needs_renewal(A, now):
             report = borrow(budget, A, now)

@@ -2,22 +2,92 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import subprocess
+import sys
+import weakref
 from typing import Any
 
 import pytest
 
-from forbear import RetryBudget, TokenBucket
-from forbear.shared.locks import _renew
+from forbear import CircuitBreaker, Origins, RetryBudget, TokenBucket
+from forbear.shared.cooldown import Cooldown
+from forbear.shared.lease import LeasedBudget
+from forbear.shared.locks import renew
+
+MAKERS: list[Any] = [
+    RetryBudget,
+    TokenBucket,
+    CircuitBreaker,
+    lambda: Cooldown("all", lambda: 0.0),
+    lambda: Origins(["http://a", "http://b"]),
+    lambda: LeasedBudget(hinted_cost=0.25, scope="origin", fallback=RetryBudget()),
+]
 
 
-@pytest.mark.parametrize("make", [RetryBudget, TokenBucket])
-def test_every_lock_is_made_anew(make: Any) -> None:
-    """What runs in a forked child; test_budget.py forks in earnest."""
-    held, free = make(), make()
-    lock = held._lock
-    with lock:
-        _renew()
-        assert held._lock is not lock
-        for shared in (held, free):
-            assert shared._lock.acquire(blocking=False)
-            shared._lock.release()
+def test_every_lock_is_made_anew() -> None:
+    """What runs in a forked child."""
+    for make in MAKERS:
+        held, free = make(), make()
+        lock = held._lock
+        with lock:
+            renew()
+            assert held._lock is not lock
+            for shared in (held, free):
+                assert shared._lock.acquire(blocking=False)
+                shared._lock.release()
+
+
+def test_what_nobody_holds_is_freed() -> None:
+    """Forks renew the locks of all shared things, which must not keep them alive."""
+    for make in MAKERS:
+        gone = weakref.ref(make())
+        gc.collect()
+        assert gone() is None
+
+
+FORK_WITH_THE_LOCK_HELD = """
+import os, threading
+from forbear import RetryBudget
+
+budget = RetryBudget(burst=5)
+budget.spend("a", 1.0, 0.0)
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with budget._lock:
+        held.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    # In the child nobody is left who could let go of the parent's lock.
+    assert budget.spend("a", 1.0, 0.0)
+    os._exit(0)
+for _ in range(200):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    done.wait(0.05)
+else:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    status = "the child hung on the lock"
+done.set()
+thread.join()
+assert status == 0, status
+assert budget.tokens("a", 0.0) == 4  # what the child spends is the child's
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() -> None:
+    """gunicorn and multiprocessing fork whenever they like."""
+    # Python warns of every fork beside threads, which is what this test is about.
+    command = [sys.executable, "-W", "ignore", "-c", FORK_WITH_THE_LOCK_HELD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

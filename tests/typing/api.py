@@ -201,7 +201,7 @@ def strategies() -> None:
     assert_type(AwsStandard.smithy_example().bucket.tokens, float)
     AwsStandard(3)  # type: ignore[call-arg]
     guarded = StandardStrategy(policy, breaker=CircuitBreaker(), cooldown="retries")
-    assert_type(guarded.breaker, CircuitBreaker | None)
+    assert_type(guarded.quiet, bool)
     StandardStrategy(policy, cooldown="on")  # type: ignore[arg-type]
     wrong: RetryStrategy = NoStrategy()  # type: ignore[assignment]
     forbear.httpx.RetryTransport(strategy=wrong)

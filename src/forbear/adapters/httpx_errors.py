@@ -10,14 +10,17 @@ tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ..core.outcome import Failure, FailureKind, Phase
 from ..errors import ForbearError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
-__all__ = ["classify"]
+__all__ = ["classify", "consumed_error", "free_lost_slots", "is_inside", "status_error"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
@@ -199,3 +202,68 @@ def is_disconnect(error: BaseException) -> bool:
     return bool(core.args) and isinstance(
         core.args[0], str
     )  # not an event of h2: ENHANCE_YOUR_CALM, CANCEL …
+
+
+def free_lost_slots(inner: Any) -> None:
+    """Let a pool of httpcore 1.0.9 drop the connections that were never begun.
+
+    When a request gives up queueing in the moment in which the pool makes a connection for it, the
+    connection stays in the pool for good, neither idle nor closed: after a few rounds of calls that
+    end together, at a shared deadline, every slot is dead. httpcore2 drops such connections itself.
+    """
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        with pool._optional_thread_lock:
+            wanted = {id(request.connection) for request in pool._requests}
+            for connection in pool._connections:
+                if id(connection) not in wanted:
+                    innermost = connection  # of a tunnel through a proxy
+                    while getattr(innermost, "_connection", None) is not None:
+                        innermost = innermost._connection
+                    if getattr(innermost, "_connect_failed", None) is False:
+                        innermost._connect_failed = True
+    except AttributeError:
+        return
+
+
+def is_inside(error: BaseException, wanted: BaseException) -> bool:
+    """Is the wanted error this one, or a cause of it?"""
+    return any(found is wanted for found in (error, *chain(error)))
+
+
+def status_error(module: Any, request: Any, response: Any, body: bytes | None) -> Exception:
+    """The library's own error for a status, with a response that can still be looked at.
+
+    Args:
+        module: ``httpx`` or ``httpx2``.
+        request: As the client made it.
+        response: The answer.
+        body: The raw body, if all of it came.
+    """
+    if body is not None:
+        extensions = dict(response.extensions)
+        extensions.pop("network_stream", None)
+        response = module.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=module.ByteStream(body),
+            extensions=extensions,
+        )
+        with suppress(module.DecodingError):  # the status is the failure
+            response.read()
+    response.request = request
+    try:
+        response.raise_for_status()
+    except module.HTTPStatusError as error:
+        error.__traceback__ = error.__context__ = None
+        return error  # type: ignore[no-any-return]
+    # ``retry_if`` flagged a status that the library does not take for an error.
+    message = f"'{response.status_code}' was refused by retry_if"
+    return module.HTTPStatusError(message, request=request, response=response)  # type: ignore[no-any-return]
+
+
+def consumed_error(module: Any, error: Exception, *, by_hop: bool) -> Exception:
+    """The library's own error for a body that cannot be sent again, or was sent ``by_hop``."""
+    if by_hop:  # an earlier hop of a redirect: the error that the client raises without us
+        return module.StreamConsumed()  # type: ignore[no-any-return]
+    return module.RemoteProtocolError(f"The request cannot be sent again: {error}.")  # type: ignore[no-any-return]

@@ -1,55 +1,51 @@
-"""Resuming: a body that breaks after it was handed over is gone on with by further requests. Floor:
-acts.
+"""Resume: a body that breaks after it was handed over goes on where it broke. Floor: acts.
 
-Sits at the level of raw octets, below the library's decoder, and looks at no header until something
-breaks. What may be resumed and what fits is core/resume.py's to say; whether, when and under which
-limits is the call's, which goes on being driven as before: budget, breaker, deadline, hints, events
-and hooks apply. What does not come surfaces as the error that broke the body.
+At the level of raw octets, below the library's decoder. core/headers/ranges.py says what may be
+resumed and what fits; the loop goes on as before, under budget, breaker, deadline, hints and
+events. What does not come surfaces as the error that broke the body.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from ..core.headers.ranges import download_of
 from ..core.outcome import RETRYABLE_KINDS
 from ..core.record import SETTING
+from ..sending import resumption
+from ..sending.loop import arun, run
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from typing import Self
 
-    from .httpx_exchange import Exchange
+    from ..core.call import Call
 
-__all__ = ["AsyncResuming", "Resuming", "answer_of"]
-
-
-def answer_of(response: Any) -> tuple[int, Any, dict[str, Any]]:
-    return response.status_code, response.headers, response.extensions
+__all__ = ["AsyncResuming", "Resuming"]
 
 
-class Body:
+class Resumable:
     """What both colours share.
 
     Args:
-        stream: The live one; no other is held, nor its connection.
-        answer: Status, headers and extensions of the response whose body it is; not that itself,
-            which holds this.
-        source: The exchange that got the response; or what to make one of for a response that went
-            through the door: transport, request, scope and the instant at which the call began.
+        port: Of the transport.
+        response: Whose body this is; not held, since it holds the body.
+        source: The call that got the response; or the request, the context and the instant at which
+            the call began, for a response that went through the fast path.
     """
 
     # Most bodies never break; what they do not need stands here once.
     _chunks: Any = ()
-    _exchange: Exchange | None = None
-    _error: Exception | None = None  # what broke it last
+    _call: Any = None
+    _error: Exception | None = None  # what broke the body last
     _resumed_at = 0
-    _ends_at: int | None = None  # raw octets in all, to be held to once a part was asked for
+    _ends_at: int | None = None  # raw octets in all, once a part was asked for
     _closed = False
 
-    def __init__(self, stream: Any, answer: tuple[int, Any, dict[str, Any]], source: Any) -> None:
-        self._stream = stream
-        self._answer = answer
+    def __init__(self, port: Any, response: Any, source: Any) -> None:
+        self._stream = response.stream
+        self._answer = response.status_code, response.headers, response.extensions
+        self._port = port
         self._source = source
         self._received = 0
 
@@ -58,65 +54,63 @@ class Body:
         self._received += len(chunk)
         if self._ends_at is not None and self._received > self._ends_at:
             # More than there is: nothing of this part can be trusted.
-            assert self._exchange is not None
+            assert self._call is not None
             assert self._error is not None
-            self._exchange.distrust()
-            self._exchange.fail_to_resume(self._error)
+            resumption.distrust(self._call)
+            resumption.fail(self._port, self._call, self._error)
             raise self._what_broke_it()
         return chunk
 
     def _is_short(self) -> bool:
         return self._ends_at is not None and self._received < self._ends_at
 
-    def _exchange_for(self, error: Exception) -> Exchange | None:
-        """What to drive to get the rest; None: it cannot be asked for."""
-        exchange = self._exchange or self._made()
-        transport, body = exchange.transport, exchange.body
-        if self._closed or transport._library.classify(error).kind not in RETRYABLE_KINDS:
-            return None
-        if body is not None and not body.ready:
-            return None
-        if exchange.download is None:
-            asked, (status, headers, _) = exchange.pristine, self._answer
-            exchange.download = download_of(asked.method, asked.headers.raw, status, headers.raw)
-            if exchange.download is None:
-                return None
-        self._exchange, self._error = exchange, error
-        return exchange
-
-    def _made(self) -> Exchange:
-        if type(self._source) is not tuple:
-            return self._source  # type: ignore[no-any-return]
-        transport, request, scope, started_at = self._source
-        exchange: Exchange = transport._exchange(transport, request, started_at)
-        exchange.scope = scope  # the call's, not that of whoever reads
-        exchange.call.sent(None)
-        return exchange
-
-    def _begin(self, exchange: Exchange, error: Exception) -> bool:
-        """Let go of what broke; is anything missing at all?"""
-        download = exchange.download
-        assert download is not None
-        self._chunks = ()
-        self._stream = exchange.transport._byte_stream(b"")
-        if download.missing(self._received) == 0:
-            self._ends_at = None
+    def _begin(self, error: Exception) -> bool:
+        """Can the rest be asked for?"""
+        call = self._call or self._made()
+        if self._closed or self._port.library.classify(error).kind not in RETRYABLE_KINDS:
             return False
-        exchange.resume(
-            download, error, self._received, progressed=self._received > self._resumed_at
-        )
-        self._resumed_at = self._received
+        if call.guard is not None and not call.guard.ready:
+            return False
+        if call.resumption is None:
+            asked, (status, headers, _) = self._port.sent_request(call), self._answer
+            download = download_of(asked.method, asked.headers.raw, status, headers.raw)
+            if download is None:
+                return False
+            call.begin_resuming(download)
+        else:
+            call.begin_resuming(call.resumption.download)
+        self._call, self._error = call, error
         return True
 
-    def _go_on_with(self, exchange: Exchange, response: Any) -> None:
-        """The rest has begun to come; or there is none, and None came."""
-        extensions = self._answer[2]
-        extensions[SETTING] = exchange.call.close_trail(exchange.transport._now())
+    def _made(self) -> Call:
+        if type(self._source) is not tuple:
+            return self._source  # type: ignore[no-any-return]
+        call: Call = self._port.call_of(*self._source)
+        return self._port.first_failed(call)  # type: ignore[no-any-return]
+
+    def _is_whole(self) -> bool:
+        """Let go of what broke; is nothing missing but the end?"""
+        assert self._call is not None
+        assert self._call.resumption is not None
+        self._chunks = ()
+        self._stream = self._port.byte_stream(b"")
         self._ends_at = None
+        return bool(self._call.resumption.download.missing(self._received) == 0)
+
+    def _ask(self, error: Exception) -> None:
+        progressed = self._received > self._resumed_at
+        self._resumed_at = self._received
+        self._port.resume(self._call, error, self._received, progressed=progressed)
+
+    def _go_on_with(self, response: Any) -> None:
+        """The rest has begun to come; or there is none, and None came."""
+        call, extensions = self._call, self._answer[2]
+        assert call is not None
+        extensions[SETTING] = call.story(self._port.clock.monotonic())
         if response is None:
             return
-        assert exchange.download is not None
-        missing = exchange.download.missing(self._received)
+        assert call.resumption is not None
+        missing = call.resumption.download.missing(self._received)
         assert missing is not None
         self._ends_at = self._received + missing
         self._stream = response.stream
@@ -129,8 +123,8 @@ class Body:
         return error
 
 
-class Resuming(Body):
-    """Of a synchronous response."""
+class Resuming(Resumable):
+    """The body of a synchronous response."""
 
     def __iter__(self) -> Self:
         self._chunks = iter(self._stream)
@@ -153,20 +147,20 @@ class Resuming(Body):
 
     def _resume(self, error: Any) -> bool:
         """Go on with the rest; False if it does not come."""
-        exchange = self._exchange_for(error)
-        if exchange is None:
+        if not self._begin(error):
             return False
         with suppress(Exception):
             self._stream.close()
-        if self._begin(exchange, error):
+        if not self._is_whole():
+            self._ask(error)
             try:
-                response = exchange.run()
-            except exchange.transport._library.deadline_exceeded:
+                response = run(self._call, self._port, first=[error])
+            except self._port.deadline_exceeded:
                 raise
             except Exception:
-                exchange.fail_to_resume(error)
+                resumption.fail(self._port, self._call, error)
                 return False
-            self._go_on_with(exchange, response)
+            self._go_on_with(response)
             if self._closed:
                 self._stream.close()
                 return False
@@ -178,10 +172,8 @@ class Resuming(Body):
         self._stream.close()
 
 
-class AsyncResuming(Body):
-    """Of an asynchronous response. No generator: trio complains of those that are left in the
-    middle.
-    """
+class AsyncResuming(Resumable):
+    """The body of an asynchronous response. No generator: trio complains of unfinished ones."""
 
     def __aiter__(self) -> Self:
         self._chunks = self._stream.__aiter__()
@@ -204,20 +196,20 @@ class AsyncResuming(Body):
 
     async def _resume(self, error: Any) -> bool:
         """Go on with the rest; False if it does not come."""
-        exchange = self._exchange_for(error)
-        if exchange is None:
+        if not self._begin(error):
             return False
         with suppress(Exception):
             await self._stream.aclose()
-        if self._begin(exchange, error):
+        if not self._is_whole():
+            self._ask(error)
             try:
-                response = await exchange.run()
-            except exchange.transport._library.deadline_exceeded:
+                response = await arun(self._call, self._port, first=[error])
+            except self._port.deadline_exceeded:
                 raise
             except Exception:
-                exchange.fail_to_resume(error)
+                resumption.fail(self._port, self._call, error)
                 return False
-            self._go_on_with(exchange, response)
+            self._go_on_with(response)
             if self._closed:
                 await self._stream.aclose()
                 return False

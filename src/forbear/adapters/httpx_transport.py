@@ -1,380 +1,209 @@
-"""Transports: the door. Floor: acts.
+"""Transports of the httpx family: the fast path. Floor: acts.
 
 ``SyncRetrying`` and ``AsyncRetrying`` are the bodies of ``RetryTransport`` and
-``AsyncRetryTransport``. A first attempt that succeeds goes through the door at the top of
-``handle_request`` and leaves no trace; everything else becomes an exchange.
+``AsyncRetryTransport``. A first attempt that succeeds leaves no trace; everything else becomes a
+``Call`` and goes through the loop.
 """
 
 from __future__ import annotations
 
-from .._retrying import DEFAULT_POLICY, OWN_BUDGET, Dialect, Retrying
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
-from .httpx_prefetch import WHOLE, Places, aprefetch, prefetch, unread
-from .httpx_resume import answer_of
+from ..sending.loop import arun, run
+from ..sending.settings import DEFAULT_POLICY, PREFETCH, Settings
+from .httpx_io import AsyncHttpxPort, SyncHttpxPort
+from .httpx_streams import WHOLE, aread_ahead, read_ahead
+from .httpx_wrap import check_inner, take_over_retries, warn_of_lost_proxy
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any, Literal
+    from typing import Unpack
 
-    from ..core.events import Event
-    from ..core.key_options import IdempotencyKeys
-    from ..core.outcome import Failure
     from ..core.policy import RetryPolicy
-    from ..core.strategy import Budget, RetryStrategy, RetryToken
-    from ..sending.clock import Clock
-    from ..shared.breaker import CircuitBreaker
-    from ..shared.origins import Origins
+    from ..sending.settings import FamilyOptions
+    from .httpx_library import Library
+    from .httpx_port import HttpxPort
 
-__all__ = ["AsyncRetrying", "Library", "SyncRetrying"]
+__all__ = ["AsyncRetrying", "SyncRetrying"]
 
 current = CURRENT.get
 
 
-class Library(Dialect):
-    """One library of the family: its classes, which are not shared with the other."""
-
-    def __init__(
-        self, module: Any, *, circuit_open_error: type[Any], deadline_exceeded: type[Any]
-    ) -> None:
-        self.name = module.HTTPError.__module__.partition(".")[
-            0
-        ]  # sees through an alias of one for the other
-        self.module = module
-        self.roots = (self.name, self.name.replace("httpx", "httpcore"))
-        self.byte_stream: type[Any] = module.ByteStream
-        self.circuit_open_error = circuit_open_error
-        self.deadline_exceeded = deadline_exceeded
-        self.guard: Any = None
-
-    def load(self) -> None:
-        """Combine our streams with the library's own base classes, on which it insists.
-        Idempotent.
-        """
-        if self.guard is None:
-            from .httpx_bodies import AsyncBodyGuard, BodyGuard
-            from .httpx_prefetch import AsyncPrefetched, Prefetched
-            from .httpx_resume import AsyncResuming, Resuming
-            from .httpx_timeouts import AsyncBounded, Bounded
-
-            sync, asynchronous = self.module.SyncByteStream, self.module.AsyncByteStream
-            self.async_guard: Any = type("AsyncGuardedBody", (AsyncBodyGuard, asynchronous), {})
-            self.bounded: Any = type("BoundedStream", (Bounded, sync), {})
-            self.async_bounded: Any = type("AsyncBoundedStream", (AsyncBounded, asynchronous), {})
-            self.prefetched: Any = type("PrefetchedStream", (Prefetched, sync), {})
-            self.async_prefetched: Any = type(
-                "AsyncPrefetchedStream", (AsyncPrefetched, asynchronous), {}
-            )
-            self.resuming: Any = type("ResumingStream", (Resuming, sync), {})
-            self.async_resuming: Any = type(
-                "AsyncResumingStream", (AsyncResuming, asynchronous), {}
-            )
-            # Streams that are left as they are: read, or looked after by a forbear below.
-            self.ready = frozenset(
-                (
-                    self.byte_stream,
-                    self.prefetched,
-                    self.async_prefetched,
-                    self.resuming,
-                    self.async_resuming,
-                )
-            )
-            self.guard = type("GuardedBody", (BodyGuard, sync), {})
-
-    def classify(self, error: BaseException) -> Failure:
-        from .httpx_errors import classify
-
-        return classify(error, self.roots)
-
-
-class FamilyRetrying(Retrying):
+class Retrying:
     """What both colours of transport share."""
 
-    _library: Library
-    _base: str  # the library's class of transports of this colour
-    _default: str  # and the one that is made if none is given
-    _method: str
+    library: Library
+    port_class: type[HttpxPort]
+    base: str  # the library's class of transports of this colour
+    default: str  # and the one that is made if none is given
+    method: str
 
     def __init__(
         self,
         inner: Any = None,
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
-        budget: Budget | None = OWN_BUDGET,
-        breaker: CircuitBreaker | None = None,
-        cooldown: Literal["off", "retries", "all"] = "off",
-        origins: Origins | None = None,
-        strategy: RetryStrategy | None = None,
-        idempotency: IdempotencyKeys | None = None,
-        retry_if: Callable[[Any], bool | None] | None = None,
-        before_attempt: Callable[[Any, int], Any] | None = None,
-        on_event: Iterable[Callable[[Event], object]] = (),
-        body_buffer: int = 0,
-        prefetch: int = 65_536,
-        resume: bool = True,
-        contact: str | None = None,
-        announce_attempts: bool = False,
-        stop_outer_retries: bool = False,
-        name: str = "default",
-        clock: Clock | None = None,
-        random: Callable[[], float] | None = None,
+        **options: Unpack[FamilyOptions],
     ) -> None:
-        from ..core.strategy import RetryToken
-        from .httpx_exchange import AsyncExchange, SyncExchange, origin_of
-        from .httpx_wrap import check_inner, take_over_retries, warn_of_lost_proxy
-
-        library = self._library
+        library, who = self.library, type(self).__name__
         if inner is None:
-            warn_of_lost_proxy(type(self).__name__, library.name)
-            inner = getattr(library.module, self._default)()
-        check_inner(inner, library, self._base, self._method, type(self).__name__)
-        self._equip(
-            policy,
-            budget=budget,
-            breaker=breaker,
-            cooldown=cooldown,
-            origins=origins,
-            strategy=strategy,
-            idempotency=idempotency,
-            retry_if=retry_if,
-            before_attempt=before_attempt,
-            on_event=on_event,
-            body_buffer=body_buffer,
-            prefetch=prefetch,
-            resume=resume,
-            contact=contact,
-            announce_attempts=announce_attempts,
-            stop_outer_retries=stop_outer_retries,
-            name=name,
-            clock=clock,
-            random=random,
+            warn_of_lost_proxy(who, library.name)
+            inner = getattr(library.module, self.default)()
+        check_inner(inner, library.name, self.base, self.method, who)
+        settings = Settings(who, policy, {"prefetch": PREFETCH, **options})
+        self.port: Any = self.port_class(settings, library, inner)
+        self.inner = inner
+        self.inner_retries = take_over_retries(inner, who)
+        self.looks_at_bodies = settings.prefetch > 0 or settings.resume
+        self.special = settings.special
+        self.shared: Any = settings.limits.shared
+        # A success at once needs nothing more than to be returned.
+        self.is_plain = not (
+            settings.retry_if is not None
+            or settings.limits.counts_calls
+            or settings.tell.hears_calls
         )
-        library.load()
-        self._inner = inner
-        self._inner_retries = take_over_retries(inner, type(self).__name__)
-        self._byte_stream = library.byte_stream
-        self._ready = library.ready
-        self._places = Places()
-        self._exchange: Any = SyncExchange if self._method == "handle_request" else AsyncExchange
-        self._origin_of = origin_of
-        self._token_class = RetryToken
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self._strategy!r} over {type(self._inner).__name__}>"
-
-    def _token(self, request: Any, now: float) -> RetryToken | None:
-        """Begin a call that only the strategy concerns: some origin is unwell. None: it is for an
-        exchange.
-        """
-        if (
-            self._special
-            or ((scope := current()) is not None and not scope.asks_nothing)
-            or "forbear" in request.extensions
-            or type(request.stream) is not self._byte_stream
-        ):
-            return None
-        strategy = self._strategy
-        try:
-            # An exchange has the facts. Who watches attempts wants them, unless it says otherwise.
-            if getattr(strategy, "needs_facts", getattr(strategy, "watches", False)):
-                return None
-            if getattr(strategy, "scope_of", None) is not None:
-                return None
-            token = strategy.acquire_initial_token(self._origin_of(request.url), now)
-            if isinstance(token, self._token_class) and token.delay == 0:
-                return token
-            strategy.release(token, now)
-        except Exception:  # whatever it is, the exchange meets it again and knows what to do
-            return None
-        return None
-
-    def _passed(self, token: RetryToken, request: Any, status: int, started_at: float) -> None:
-        """End a call that went through the door with a token, and well."""
-        self._settle(token, self._strategy.record_success)
-        if self._notices.hears_calls:
-            self._notices.plain(
-                request.method, self._origin_of(request.url), status, self._now() - started_at
-            )
-
-    def _dropped(self, token: RetryToken, request: Any, started_at: float) -> None:
-        """End one that was cancelled in the door."""
-        self._settle(token, self._strategy.release)
-        if self._notices.hears_calls:
-            self._notices.plain(
-                request.method, self._origin_of(request.url), None, self._now() - started_at
-            )
-
-    def _settle(self, token: RetryToken, ask: Callable[[RetryToken, float], None]) -> None:
-        """End a token; what a strategy raises here must not cost the response."""
-        try:
-            ask(token, self._now())
-        except Exception as error:
-            self._notices.hook_failed(f"strategy {type(self._strategy).__name__}", error)
+        name = f"{type(self).__module__}.{type(self).__name__}"
+        return f"<{name} {self.port.limits!r} over {type(self.inner).__name__}>"
 
 
-class SyncRetrying(FamilyRetrying):
+class SyncRetrying(Retrying):
     """The body of ``RetryTransport``."""
 
-    _base, _default, _method = "BaseTransport", "HTTPTransport", "handle_request"
+    base, default, method = "BaseTransport", "HTTPTransport", "handle_request"
+    port_class = SyncHttpxPort
 
     def handle_request(self, request: Any) -> Any:
-        started_at = self._now()
-        token = None
+        """Send a request, again where that is allowed and useful."""
+        port = self.port
+        started_at = port.clock.monotonic()
         scope = current()
-        if not (
-            self._signal.gauge.quiet
-            and (scope is None or scope.asks_nothing)
-            and "forbear" not in request.extensions
-            and type(request.stream) is self._byte_stream
+        outgoing = None
+        if (
+            self.special
+            or (scope is not None and not scope.asks_nothing)
+            or "forbear" in request.extensions
+            or type(request.stream) is not port.byte_stream
         ):
-            token = self._token(request, started_at)
-            if token is None:
-                exchange = self._exchange(self, request, started_at)
-                exchange.prepare()
-                return exchange.run()
+            outgoing = port.prepare(request, started_at, scope)
+        if not self.shared.quiet:
+            call = port.call_of(request, outgoing, started_at, scope)
+            return run(call, port, port.enter(call))
+        trouble = None
         try:
-            response = self._inner.handle_request(request)
-            broke = None
-            if (
-                self._looks_at_bodies
-                and response.status_code < 300
-                and type(response.stream) not in self._ready
-            ):
-                missing = unread(self, request, response) if self._prefetch else -1
-                if missing != 0:
-                    broke = self._receive(
-                        request, response, missing, (self, request, scope, started_at)
-                    )
+            outcome = self.inner.handle_request(request if outgoing is None else outgoing.request)
+            if outcome.status_code < 300:
+                ahead = WHOLE
+                if self.looks_at_bodies and type(outcome.stream) not in port.ready:
+                    ahead = read_ahead(port, outcome, outgoing)
+                if ahead is WHOLE and self.is_plain:
+                    if outgoing is not None:
+                        port.reopen(outgoing, outcome, scope)
+                    return outcome
+                trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
+                if trouble is None:
+                    return outcome
+            elif port.reads_ahead(outcome, port.policy if outgoing is None else outgoing.policy):
+                ahead = read_ahead(port, outcome, outgoing)
+                trouble = ahead if isinstance(ahead, Exception) else None
+        except ConsumedBody as error:
+            outcome = port.consumed(outgoing, error, first=True)
         except Exception as error:
-            exchange = self._exchange(self, request, started_at)
-            exchange.first_error = error
+            outcome = error
         except BaseException:
-            if token is not None:
-                self._dropped(token, request, started_at)
+            port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        else:
-            if response.status_code < 300 and broke is None:
-                if token is not None:
-                    self._passed(token, request, response.status_code, started_at)
-                return response
-            exchange = self._exchange(self, request, started_at)
-            exchange.first_response = response
-            if broke is not None:
-                exchange.note_ahead(broke)
-                del broke
-            del response  # the drive lets go of it before it waits
-        exchange.call.sent(token)
-        return exchange.run()
-
-    def _receive(self, request: Any, response: Any, missing: int, call: Any) -> Exception | None:
-        """Wait for the rest of a small body, let any other resume; return what broke it
-        meanwhile.
-        """
-        if missing > 0:
-            outcome = prefetch(self, request, response, missing)
-            if outcome is WHOLE:
-                return None
-            if isinstance(outcome, Exception):
-                return outcome
-        if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            response.stream = self._library.resuming(response.stream, answer_of(response), call)
-        return None
+        call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
+        first = [outcome]
+        del outcome, trouble
+        return run(call, port, 0.0, first)
 
     def close(self) -> None:
         """Close the inner transport and wake calls that wait; they end with what they have."""
-        self._sleeper.close()
-        self._inner.close()
+        self.port.sleeper.close()
+        self.inner.close()
 
     def __enter__(self) -> Any:
-        self._inner.__enter__()
+        self.inner.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._sleeper.close()
-        self._inner.__exit__(*exception)
+        self.port.sleeper.close()
+        self.inner.__exit__(*exception)
 
 
-class AsyncRetrying(FamilyRetrying):
+class AsyncRetrying(Retrying):
     """The body of ``AsyncRetryTransport``."""
 
-    _base, _default, _method = "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request"
+    base, default, method = "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request"
+    port_class = AsyncHttpxPort
 
     async def handle_async_request(self, request: Any) -> Any:
-        started_at = self._now()
-        token = None
+        """Send a request, again where that is allowed and useful."""
+        port = self.port
+        started_at = port.clock.monotonic()
         scope = current()
-        if not (
-            self._signal.gauge.quiet
-            and (scope is None or scope.asks_nothing)
-            and "forbear" not in request.extensions
-            and type(request.stream) is self._byte_stream
+        outgoing = None
+        if (
+            self.special
+            or (scope is not None and not scope.asks_nothing)
+            or "forbear" in request.extensions
+            or type(request.stream) is not port.byte_stream
         ):
-            token = self._token(request, started_at)
-            if token is None:
-                exchange = self._exchange(self, request, started_at)
-                exchange.prepare()
-                return await exchange.run()
+            outgoing = port.prepare(request, started_at, scope)
+        if not self.shared.quiet:
+            call = port.call_of(request, outgoing, started_at, scope)
+            return await arun(call, port, port.enter(call))
+        trouble = None
         try:
-            response = await self._inner.handle_async_request(request)
-            broke = None
-            if (
-                self._looks_at_bodies
-                and response.status_code < 300
-                and type(response.stream) not in self._ready
-            ):
-                missing = unread(self, request, response) if self._prefetch else -1
-                if missing != 0:
-                    broke = await self._receive(
-                        request, response, missing, (self, request, scope, started_at)
-                    )
+            if outgoing is not None and outgoing.deadline_at != inf:
+                outcome, ahead = await port.send_first(outgoing, started_at)
+            else:
+                sent = request if outgoing is None else outgoing.request
+                outcome = await self.inner.handle_async_request(sent)
+                ahead = WHOLE
+                if outcome.status_code < 300:
+                    if self.looks_at_bodies and type(outcome.stream) not in port.ready:
+                        ahead = await aread_ahead(port, outcome, outgoing)
+                elif port.reads_ahead(
+                    outcome, port.policy if outgoing is None else outgoing.policy
+                ):
+                    ahead = await aread_ahead(port, outcome, outgoing)
+            if outcome.status_code < 300:
+                if ahead is WHOLE and self.is_plain:
+                    if outgoing is not None:
+                        port.reopen(outgoing, outcome, scope)
+                    return outcome
+                trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
+                if trouble is None:
+                    return outcome
+            elif isinstance(ahead, Exception):
+                trouble = ahead
+        except ConsumedBody as error:
+            outcome = port.consumed(outgoing, error, first=True)
         except Exception as error:
-            exchange = self._exchange(self, request, started_at)
-            exchange.first_error = error
+            outcome = error
         except BaseException:
-            if token is not None:
-                self._dropped(token, request, started_at)
+            port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        else:
-            if response.status_code < 300 and broke is None:
-                if token is not None:
-                    self._passed(token, request, response.status_code, started_at)
-                return response
-            exchange = self._exchange(self, request, started_at)
-            exchange.first_response = response
-            if broke is not None:
-                exchange.note_ahead(broke)
-                del broke
-            del response  # the drive lets go of it before it waits
-        exchange.call.sent(token)
-        return await exchange.run()
-
-    async def _receive(
-        self, request: Any, response: Any, missing: int, call: Any
-    ) -> Exception | None:
-        """Wait for the rest of a small body, let any other resume; return what broke it
-        meanwhile.
-        """
-        if missing > 0:
-            outcome = await aprefetch(self, request, response, missing)
-            if outcome is WHOLE:
-                return None
-            if isinstance(outcome, Exception):
-                return outcome
-        if self._resume and request.method == "GET" and response.status_code in (200, 206):
-            response.stream = self._library.async_resuming(
-                response.stream, answer_of(response), call
-            )
-        return None
+        call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
+        first = [outcome]
+        del outcome, trouble
+        return await arun(call, port, 0.0, first)
 
     async def aclose(self) -> None:
         """Close the inner transport and wake calls that wait; they end with what they have."""
-        self._sleeper.close()
-        await self._inner.aclose()
+        self.port.sleeper.close()
+        await self.inner.aclose()
 
     async def __aenter__(self) -> Any:
-        await self._inner.__aenter__()
+        await self.inner.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        self._sleeper.close()
-        await self._inner.__aexit__(*exception)
+        self.port.sleeper.close()
+        await self.inner.__aexit__(*exception)

@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.policy import RetryPolicy
-    from .httpx_transport import Library
+    from .httpx_library import Library
 
 __all__ = ["check_inner", "take_over_retries", "unwrap_client", "warn_of_lost_proxy", "wrap_client"]
 
 
-def check_inner(inner: Any, library: Library, base: str, method: str, wrapper: str) -> None:
+def check_inner(inner: Any, name: str, base: str, method: str, wrapper: str) -> None:
     roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
-    other = "httpx2" if library.name == "httpx" else "httpx"
-    if other in roots and library.name not in roots:
+    other = "httpx2" if name == "httpx" else "httpx"
+    if other in roots and name not in roots:
         raise TypeError(
-            f"{wrapper} of forbear.{library.name} takes a transport of {library.name}, got {type(inner).__name__}"
+            f"{wrapper} of forbear.{name} takes a transport of {name}, got {type(inner).__name__}"
             f" of {other}; use forbear.{other}.{wrapper}"
         )
     if not callable(getattr(inner, method, None)):
         hint = ""
         if callable(getattr(inner, "handle_request", None)):
-            hint = f"; it is a synchronous one: use forbear.{library.name}.RetryTransport"
+            hint = f"; it is a synchronous one: use forbear.{name}.RetryTransport"
         elif callable(getattr(inner, "handle_async_request", None)):
-            hint = f"; it is an asynchronous one: use forbear.{library.name}.AsyncRetryTransport"
+            hint = f"; it is an asynchronous one: use forbear.{name}.AsyncRetryTransport"
         elif hasattr(inner, "_transport"):
-            hint = f"; to keep a client's own settings use forbear.{library.name}.wrap(client)"
-        raise TypeError(f"{wrapper} takes an {library.name}.{base}, got {shown(inner)}{hint}")
+            hint = f"; to keep a client's own settings use forbear.{name}.wrap(client)"
+        raise TypeError(f"{wrapper} takes an {name}.{base}, got {shown(inner)}{hint}")
 
 
 def take_over_retries(inner: Any, wrapper: str) -> int:
@@ -44,8 +44,9 @@ def take_over_retries(inner: Any, wrapper: str) -> int:
         return 0
     pool._retries = 0  # type: ignore[union-attr]
     warnings.warn(
-        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts would multiply."
-        " forbear retries failed connections by itself, with a wait and under its limits.",
+        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts"
+        " would multiply. forbear retries failed connections by itself, with a wait and under its"
+        " limits.",
         UserWarning,
         stacklevel=3,
     )
@@ -56,18 +57,12 @@ def warn_of_lost_proxy(wrapper: str, library: str) -> None:
     """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
     import os
 
-    for name in (
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "all_proxy",
-    ):
+    lower = ("http_proxy", "https_proxy", "all_proxy")
+    for name in (*lower, *map(str.upper, lower)):
         if os.environ.get(name):
             warnings.warn(
-                f"{name} is set, but {library} ignores it when transport= is given; to keep proxies, TLS and limits use"
-                f" forbear.{library}.wrap({library}.Client())",
+                f"{name} is set, but {library} ignores it when transport= is given; to keep"
+                f" proxies, TLS and limits use forbear.{library}.wrap({library}.Client())",
                 UserWarning,
                 stacklevel=3,
             )
@@ -120,18 +115,18 @@ def unwrap_client(library: Library, client: Any) -> None:
     if not found:
         raise ValueError("this client is not wrapped; wrap(client) does that")
     for transport in found:
-        if transport._inner_retries:
-            transport._inner._pool._retries = transport._inner_retries
+        if transport.inner_retries:
+            transport.inner._pool._retries = transport.inner_retries
 
     def bare_of(transport: Any) -> Any:
-        return transport._inner if is_ours(transport) else transport
+        return transport.inner if is_ours(transport) else transport
 
     client._transport = bare_of(client._transport)
     client._mounts = {pattern: bare_of(transport) for pattern, transport in client._mounts.items()}
 
 
 def is_ours(transport: Any) -> bool:
-    return hasattr(transport, "_inner_retries")
+    return hasattr(transport, "inner_retries")
 
 
 def transports_of(client: Any) -> list[Any]:
@@ -139,8 +134,8 @@ def transports_of(client: Any) -> list[Any]:
         return [client._transport, *client._mounts.values()]
     except AttributeError as error:
         raise TypeError(
-            f"this version of {type(client).__module__} keeps its transports elsewhere ({error}); pass"
-            " transport=RetryTransport(…) when the client is made instead"
+            f"this version of {type(client).__module__} keeps its transports elsewhere ({error});"
+            " pass transport=RetryTransport(…) when the client is made instead"
         ) from None
 
 
@@ -148,17 +143,12 @@ def wrong_client(library: Library, client: Any) -> str:
     other = "httpx2" if library.name == "httpx" else "httpx"
     if any(cls.__module__.partition(".")[0] == other for cls in type(client).__mro__):
         return f"this is a client of {other}: use forbear.{other}.wrap"
-    inside = getattr(
-        client, "_client", None
-    )  # of openai, anthropic and other SDKs made by Stainless
-    if any(cls.__name__ in ("Client", "AsyncClient") for cls in type(inside).__mro__):
-        name = next(
-            cls.__module__.partition(".")[0]
-            for cls in type(inside).__mro__
-            if cls.__name__ in ("Client", "AsyncClient")
-        )
-        return (
-            f"wrap takes an HTTP client, got {type(client).__name__};"
-            f" pass the one inside: forbear.{name}.wrap(client._client)"
-        )
+    # openai, anthropic and other SDKs made by Stainless keep theirs there.
+    for cls in type(getattr(client, "_client", None)).__mro__:
+        if cls.__name__ in ("Client", "AsyncClient"):
+            name = cls.__module__.partition(".")[0]
+            return (
+                f"wrap takes an HTTP client, got {type(client).__name__};"
+                f" pass the one inside: forbear.{name}.wrap(client._client)"
+            )
     return f"wrap takes an {library.name}.Client or AsyncClient, got {shown(client)}"

@@ -1,34 +1,57 @@
-"""Bodies of the urllib3 family: which can be sent again, and a guard around those that cannot.
-Floor: acts.
+"""Bodies of requests and urllib3: which can be sent again, and how. Floor: acts.
 
-requests hands its body to urllib3 as it is, so one set of rules serves both: bytes and text repeat,
-a file is put back to where it stood, what iterates anew is iterated again, and anything else is
-read once; from then on only what ``body_buffer`` kept is sent again.
+requests hands its body to urllib3 as it is, so one set of rules serves both. Bytes and text repeat;
+a file is put back to where it stood; what iterates anew is iterated again; anything else is read
+once, and after that only what ``body_buffer`` kept is sent again.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Body", "ConsumedBody", "is_plain"]
+__all__ = ["PLAIN", "Body", "guard_of", "keep_for_redirect", "position_of"]
+
+PLAIN = frozenset({type(None), bytes, str, bytearray, memoryview})  # can be sent again as they are
+# The caller follows a redirect by another call, with the same body: its guard knows what of it can
+# still be read. The redirect's response holds the guard.
+LAST_REDIRECTED: ContextVar[ref[Body] | None] = ContextVar("forbear_last_redirected", default=None)
 
 
-def is_plain(body: Any) -> bool:
-    """Nothing needs to be done to send it again."""
-    return body is None or isinstance(body, (bytes, str, bytearray, memoryview))
+def guard_of(body: Any, start: Any, buffer_limit: int) -> Body:
+    """Return a guard for a body that is not plain, the one of the hop before if there was one.
+
+    Args:
+        body: The caller's.
+        start: Where a file stood when the request was made, if that is an int.
+        buffer_limit: Bytes of a one-shot body to keep.
+    """
+    before = LAST_REDIRECTED.get()
+    known = None if before is None else before()
+    if known is None or known.source is not body or known.is_seekable:
+        return Body(body, start if isinstance(start, int) else None, buffer_limit)
+    LAST_REDIRECTED.set(None)
+    return known
+
+
+def keep_for_redirect(response: Any, guard: Body) -> None:
+    """Let the next hop of a redirected call find the guard, while its caller has the response."""
+    response.forbear_body = guard
+    LAST_REDIRECTED.set(ref(guard))
 
 
 class Body(Readings):
-    """One call's body that is no plain bytes.
+    """One call's body that is not plain.
 
     Attributes:
         outgoing: What is given to the library in its place.
+        is_sent: An attempt, or an earlier hop of a redirect, has had it.
 
     Args:
         body: The caller's.
@@ -38,6 +61,7 @@ class Body(Readings):
 
     def __init__(self, body: Any, start: int | None, buffer_limit: int) -> None:
         self.source = body
+        self.is_sent = False
         file = is_file(body)
         self._start = (position_of(body) if start is None else start) if file else None
         super().__init__(
@@ -59,21 +83,30 @@ class Body(Readings):
         """A file that says by itself where it stands."""
         return self._start is not None
 
-    def rewind(self) -> None:
-        """Make ready for the next attempt.
+    def begin_attempt(self) -> None:
+        """Make ready for an attempt: now, and not after the head has gone out.
 
         Raises:
-            ConsumedBody: It cannot be sent again.
+            ConsumedBody: The body cannot be sent again.
         """
-        if self._start is not None:
-            try:
-                self.source.seek(self._start)
-            except (OSError, ValueError) as error:  # closed, or it lied about being seekable
-                raise ConsumedBody(
-                    f"its file cannot be put back ({type(error).__name__})"
-                ) from None
-        elif isinstance(self.outgoing, Reader):
-            self.outgoing.restart()
+        if not self.ready:
+            raise ConsumedBody("its body was used up before")
+        if self.is_sent:
+            if self._start is not None:
+                try:
+                    self.source.seek(self._start)
+                except (OSError, ValueError) as error:  # closed, or it lied about being seekable
+                    raise ConsumedBody(
+                        f"its file cannot be put back ({type(error).__name__})"
+                    ) from None
+            elif isinstance(self.outgoing, Reader):
+                self.outgoing.restart()
+        self.is_sent = True
+
+    def take_chunk(self, chunk: Any) -> Any:
+        """Look at a chunk before it goes out."""
+        self.note(chunk.encode() if isinstance(chunk, str) else chunk)
+        return chunk
 
 
 class Reader:
@@ -81,33 +114,29 @@ class Reader:
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        self._kept: list[bytes] | None = None  # of this reading; None: it has not begun
-        self._is_over = False
+        self.restart()
 
     def restart(self) -> None:
-        self._kept = None
+        self._kept: list[bytes] | None = None  # of this reading; None: it has not begun
         self._is_over = False
 
     def read(self, size: int = -1) -> Any:
         body = self._body
-        if self._is_over:
-            raise ConsumedBody(
-                "it was read to its end"
-            )  # another pass, by an authentication handler for instance
+        if self._is_over:  # another pass, by an authentication handler for instance
+            raise ConsumedBody("it was read to its end")
         if self._kept is None:
-            self._kept = body._begin()[::-1]
+            self._kept = body.begin()[::-1]
         if self._kept:
             return self._kept.pop()
         try:
             chunk = body.source.read(size)
         except BaseException as error:
-            body._broke(error)
+            body.broke(error)
             raise
-        if chunk:
-            body._note(chunk.encode() if isinstance(chunk, str) else chunk)
-        else:
+        if not chunk:
             self._is_over = True
-        return chunk
+            return chunk
+        return body.take_chunk(chunk)
 
 
 class Chunks:
@@ -118,23 +147,22 @@ class Chunks:
 
     def __iter__(self) -> Iterator[Any]:
         body = self._body
-        yield from body._begin()
+        yield from body.begin()
         try:
-            if body._buffer is not None:
-                if body._rest is None:
-                    body._rest = iter(body.source)
-                chunks = body._rest
-            else:
+            if body.buffer is None:
                 chunks = iter(body.source)
+            else:
+                if body.rest is None:
+                    body.rest = iter(body.source)
+                chunks = body.rest
             for chunk in chunks:
-                body._note(chunk.encode() if isinstance(chunk, str) else chunk)
-                yield chunk
+                yield body.take_chunk(chunk)
         except (ConsumedBody, GeneratorExit):  # GeneratorExit: the library stops reading
             raise
         except BaseException as error:
-            body._broke(error)
+            body.broke(error)
             raise
-        body._finish()
+        body.finish()
 
 
 def position_of(body: Any) -> int | None:

@@ -26,89 +26,72 @@ __all__ = ["classify", "tree"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
+
+def rows(kind: FailureKind, phase: Phase, names: str) -> dict[str, Meaning]:
+    return dict.fromkeys(names.split(), (kind, phase))
+
+
 # Class name -> what it means by itself. Looked up along the MRO, so a base stands for subclasses
-# not named.
+# not named. Bare bases: something of the pool, anything may have been sent.
 URLLIB3: dict[str, Meaning] = {
-    "NewConnectionError": (K.REFUSED, UNSENT),
-    "NameResolutionError": (K.DNS, UNSENT),
-    "ConnectTimeoutError": (K.CONNECT_TIMEOUT, UNSENT),
-    "EmptyPoolError": (K.POOL, UNSENT),
-    "ReadTimeoutError": (K.READ_TIMEOUT, SENT),  # or a TLS handshake or CONNECT that stalled
-    "ProtocolError": (K.PROTOCOL, SENT),
-    "SSLError": (
-        K.TLS,
-        SENT,
-    ),  # a TLS 1.3 server refuses a client's certificate after it read the request
-    "ProxyError": (K.PROXY, SENT),  # also raised after a forward proxy had read the request
-    "InvalidHeader": (K.PROTOCOL, ANSWERED),
-    "IncompleteRead": (K.PROTOCOL, ANSWERED),
-    "InvalidChunkLength": (K.PROTOCOL, ANSWERED),
-    # Bare bases: something of the pool, anything may have been sent.
-    "MaxRetryError": (K.PROTOCOL, SENT),
-    "TimeoutError": (K.TIMEOUT, SENT),
-    "RequestError": (K.PROTOCOL, SENT),
-    "PoolError": (K.PROTOCOL, SENT),
-    "HTTPError": (K.PROTOCOL, SENT),
-    # Never.
-    "DecodeError": (K.DECODING, ANSWERED),
-    "ResponseError": (K.PERMANENT, ANSWERED),  # an inner loop gave up
-    "FullPoolError": (K.PERMANENT, UNSENT),
-    "ClosedPoolError": (K.PERMANENT, UNSENT),
-    "HostChangedError": (K.PERMANENT, UNSENT),
-    "LocationValueError": (K.PERMANENT, UNSENT),
-    "LocationParseError": (K.PERMANENT, UNSENT),
-    "URLSchemeUnknown": (K.PERMANENT, UNSENT),
-    "ProxySchemeUnknown": (K.PERMANENT, UNSENT),
-    "ProxySchemeUnsupported": (K.PERMANENT, UNSENT),
-    "TimeoutStateError": (K.PERMANENT, UNSENT),
-    "UnrewindableBodyError": (K.PERMANENT, SENT),
-    "ResponseNotChunked": (K.PERMANENT, ANSWERED),
-    "BodyNotHttplibCompatible": (K.PERMANENT, ANSWERED),
-    "HeaderParsingError": (K.UNKNOWN, SENT),  # urllib3 logs it and goes on
+    **rows(K.REFUSED, UNSENT, "NewConnectionError"),
+    **rows(K.DNS, UNSENT, "NameResolutionError"),
+    **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeoutError"),
+    **rows(K.POOL, UNSENT, "EmptyPoolError"),
+    **rows(
+        K.READ_TIMEOUT, SENT, "ReadTimeoutError"
+    ),  # also a TLS handshake or CONNECT that stalled
+    # A TLS 1.3 server refuses a client's certificate after it read the request.
+    **rows(K.TLS, SENT, "SSLError"),
+    **rows(K.PROXY, SENT, "ProxyError"),  # also raised after a forward proxy had read the request
+    **rows(K.PROTOCOL, SENT, "ProtocolError MaxRetryError RequestError PoolError HTTPError"),
+    **rows(K.PROTOCOL, ANSWERED, "InvalidHeader IncompleteRead InvalidChunkLength"),
+    **rows(K.TIMEOUT, SENT, "TimeoutError"),
+    # Never. ResponseError: an inner loop gave up.
+    **rows(K.DECODING, ANSWERED, "DecodeError"),
+    **rows(K.PERMANENT, ANSWERED, "ResponseError ResponseNotChunked BodyNotHttplibCompatible"),
+    **rows(
+        K.PERMANENT,
+        UNSENT,
+        "FullPoolError ClosedPoolError HostChangedError LocationValueError LocationParseError"
+        " URLSchemeUnknown ProxySchemeUnknown ProxySchemeUnsupported TimeoutStateError",
+    ),
+    **rows(K.PERMANENT, SENT, "UnrewindableBodyError"),
+    **rows(K.UNKNOWN, SENT, "HeaderParsingError"),  # urllib3 logs it and goes on
 }
 REQUESTS: dict[str, Meaning] = {
-    "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
-    "ReadTimeout": (K.READ_TIMEOUT, SENT),
-    "ConnectionError": (K.RESET, SENT),
-    "SSLError": (K.TLS, SENT),
-    "ProxyError": (K.PROXY, SENT),
-    "ChunkedEncodingError": (K.PROTOCOL, ANSWERED),
-    # Bare bases.
-    "Timeout": (K.TIMEOUT, SENT),
-    "RequestException": (K.PROTOCOL, SENT),
-    # Never.
-    "ContentDecodingError": (K.DECODING, ANSWERED),
-    "RetryError": (K.PERMANENT, ANSWERED),  # an inner loop gave up
-    "HTTPError": (K.PERMANENT, ANSWERED),
-    "TooManyRedirects": (K.PERMANENT, ANSWERED),
-    "StreamConsumedError": (K.PERMANENT, ANSWERED),
-    "JSONDecodeError": (K.PERMANENT, ANSWERED),
-    "InvalidJSONError": (K.PERMANENT, UNSENT),
-    "InvalidURL": (K.PERMANENT, UNSENT),
-    "InvalidProxyURL": (K.PERMANENT, UNSENT),
-    "MissingSchema": (K.PERMANENT, UNSENT),
-    "InvalidSchema": (K.PERMANENT, UNSENT),
-    "InvalidHeader": (K.PERMANENT, SENT),
-    "URLRequired": (K.PERMANENT, UNSENT),
-    "UnrewindableBodyError": (K.PERMANENT, SENT),
+    **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeout"),
+    **rows(K.READ_TIMEOUT, SENT, "ReadTimeout"),
+    **rows(K.RESET, SENT, "ConnectionError"),
+    **rows(K.TLS, SENT, "SSLError"),
+    **rows(K.PROXY, SENT, "ProxyError"),
+    **rows(K.PROTOCOL, ANSWERED, "ChunkedEncodingError"),
+    **rows(K.TIMEOUT, SENT, "Timeout"),
+    **rows(K.PROTOCOL, SENT, "RequestException"),
+    # Never. RetryError: an inner loop gave up.
+    **rows(K.DECODING, ANSWERED, "ContentDecodingError"),
+    **rows(
+        K.PERMANENT,
+        ANSWERED,
+        "RetryError HTTPError TooManyRedirects StreamConsumedError JSONDecodeError",
+    ),
+    **rows(
+        K.PERMANENT,
+        UNSENT,
+        "InvalidJSONError InvalidURL InvalidProxyURL MissingSchema InvalidSchema URLRequired",
+    ),
+    **rows(K.PERMANENT, SENT, "InvalidHeader UnrewindableBodyError"),
 }
 LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS}
-VENDORS = (
-    "_vendor",
-    "_vendored",
-    "vendor",
-    "vendored",
-    "packages",
-)  # pip._vendor.urllib3.exceptions
-
+# Of pip._vendor.urllib3.exceptions and the like.
+VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")
 # Classes that only pass on what the error inside them means.
 WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
-
 # Modules whose OSErrors come from the socket layer itself; socks: PySocks under urllib3's SOCKS
 # proxies.
 SOCKET_LAYER = ("builtins", "socket", "ssl", "socks")
 TUNNEL_REFUSED = (
-    "Tunnel connection failed: "  # http.client: a proxy answered CONNECT, and not with 200
+    "Tunnel connection failed: "  # http.client: a proxy did not answer CONNECT with 200
 )
 DEEPEST, MOST = 8, 16  # levels and errors looked at; a cause may be set to anything
 
@@ -126,9 +109,8 @@ def classify(error: BaseException) -> Failure:
 
 
 def meaning(error: BaseException, depth: int = 0) -> Meaning:
-    if isinstance(
-        error, (ForbearError, UnicodeError)
-    ):  # our own refusals; a host name that IDNA refuses
+    # Our own refusals; a host name that IDNA refuses.
+    if isinstance(error, (ForbearError, UnicodeError)):
         return K.PERMANENT, UNSENT
     found = named(error)
     if found is None or depth > DEEPEST:
@@ -174,10 +156,8 @@ def passed_on(name: str, own: Meaning, inner: BaseException, depth: int) -> Mean
         return kind, ANSWERED
     if name == "ConnectionError":
         found = named(inner)
-        if (
-            found is not None and found[0] == "ReadTimeoutError"
-        ):  # without a MaxRetryError: while the body was read
-            return kind, ANSWERED
+        if found is not None and found[0] == "ReadTimeoutError":
+            return kind, ANSWERED  # without a MaxRetryError: while the body was read
     return kind, phase
 
 
@@ -242,9 +222,7 @@ def socket_meaning(error: BaseException) -> Meaning | None:
     if isinstance(error, http.client.InvalidURL):  # found before the first byte
         return K.PERMANENT, UNSENT
     if isinstance(error, OSError):
-        if isinstance(
-            error, TimeoutError
-        ):  # the other side stopped reading; reading has a class of its own
+        if isinstance(error, TimeoutError):  # of writing; reading has a class of its own
             return K.WRITE_TIMEOUT, SENT
         if isinstance(error, ConnectionRefusedError):
             return K.REFUSED, SENT

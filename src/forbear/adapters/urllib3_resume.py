@@ -1,395 +1,350 @@
-"""Splicing: a streamed body that goes on on another connection when its own breaks. Floor: acts.
+"""Resume: an answer's body that goes on on another connection when its own breaks. Floor: acts.
 
-It happens below http.client, whose response reads from a file, ``fp``. That file becomes a
-``Splice``: bytes pass through it as they come, and when they break off it asks for the rest and
-goes on with that. Everything above (how much is left, chunked framing, the decoder, what urllib3
-and requests keep) sees one body without a seam; where it cannot go on, the end or the error that it
-would have seen without us.
+Two cases. A body that the caller streams has begun to be handed over: ``ResumedResponse`` stands in
+for the library's response, and asks for the rest itself. A large body that is read inside the loop
+is kept as far as it came (``Begun``), and the next attempt asks for the rest. Both count raw
+octets, below the decoder, and read the library's response through its public methods;
+core/headers/ranges.py says what may be resumed and what fits. Chunked bodies are not resumed.
 
-Private attributes relied on, each checked by tests/adapters/test_private_attributes.py:
-
-| of | attributes | without them |
-| --- | --- | --- |
-| urllib3's HTTPResponse | ``_fp``, ``_original_response``, ``_connection``, ``_pool`` | nothing is resumed |
-| | ``_error_catcher`` | the error of a body carries no record |
-| | ``_sock_shutdown`` (2.3 and later) | nothing is lost: there is no ``shutdown()`` |
-| urllib3's pools | ``_put_conn`` | nothing is resumed |
-| http.client's HTTPResponse | ``fp``, ``length`` | nothing is resumed |
+Private attribute that is read, checked by tests/adapters/test_private_attributes.py:
+``_original_response`` of urllib3's HTTPResponse, from which requests takes cookies.
 """
 
 from __future__ import annotations
 
-import http.client
-import io
-import ssl
+from collections import deque
 from contextlib import suppress
-from typing import Any
-from weakref import ref
+from typing import TYPE_CHECKING, Any
 
+import urllib3
 from urllib3 import exceptions
 
-from .urllib3_framing import Framing
+from ..core.headers.ranges import Part, download_of
+from ..core.outcome import RETRYABLE_KINDS
+from ..sending import resumption
+from ..sending.loop import run
+from .urllib3_errors import classify
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
+    from ..core.call import Call
+    from ..core.headers.ranges import Download
+    from ..core.record import Story
 
-__all__ = ["END", "Splice", "is_known", "is_promising", "splice"]
+__all__ = [
+    "BEGUN", "LARGE", "Begun", "ResumedResponse", "is_cut_off", "is_large", "is_resumable",
+]  # fmt: skip
 
-MOST_PIECE = 65_536  # bytes; room for so many is made for one receive, and what it does not bring is given back
-# More than that at once is read in blocks, which costs no more than without us. What a block has in
-# part is lost with an error, and asked for again; that happens to the first answer only, since all
-# others are read in pieces.
-MOST_BLOCK = 1_048_576
-END = object()  # in place of an answer with the rest: nothing was missing but the end
-
-
-def is_promising(response: Any) -> bool:
-    """May this urllib3 response be one that can be resumed? Few looks, since every streamed answer
-    gets them.
-
-    Whether it can is looked into when it breaks (core/resume.py).
-    """
-    if response.status not in (200, 206):
-        return False
-    headers = response.headers
-    return "etag" in headers or "last-modified" in headers
+PIECE = 65_536  # octets asked for at once
+LARGE = 65_536  # octets; a smaller body is begun again
+HEAD = (
+    "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
+    "enforce_content_length", "auto_close",
+)  # fmt: skip
+BEGUN = "_forbear_begun"  # attribute of the error of a body that was read inside the loop
 
 
-def is_known(response: Any) -> bool:
-    """Is this urllib3 response made as those are that we have seen, and its body still to come?"""
-    below = getattr(response, "_original_response", None)
+def is_resumable(raw: Any) -> bool:
+    """May this urllib3 response be one that can be resumed? That is seen when it breaks."""
     return (
-        isinstance(below, http.client.HTTPResponse)
-        and getattr(response, "_fp", None) is below
-        and isinstance(getattr(below, "fp", None), io.BufferedReader)
-        and hasattr(below, "length")
-        and hasattr(response, "_connection")
-        and hasattr(getattr(response, "_pool", None), "_put_conn")
+        isinstance(raw, urllib3.HTTPResponse)
+        and raw.status in (200, 206)
+        and ("etag" in raw.headers or "last-modified" in raw.headers)
+        and not raw.chunked
+        and type(raw) is not ResumedResponse
+        and not raw.closed
     )
 
 
-def splice(response: Any, exchange: Any) -> None:
-    """Let the body of a urllib3 response go on when it breaks, if the response is one that we know.
-
-    Args:
-        response: Nobody has read from it.
-        exchange: The call's exchange, which is asked for the rest; or its class and arguments, for
-            a call that went through the door.
-    """
-    if is_known(response):
-        below: Any = response._original_response
-        below.fp = made = Splice(response, below.fp, exchange)
-        if hasattr(response, "_error_catcher"):
-            response._error_catcher = made.catching
-        if getattr(response, "_sock_shutdown", None) is not None:
-            response._sock_shutdown = made.shut_down
-        response.drain_conn = made.drain
+def is_large(raw: Any) -> bool:
+    """Is it worth keeping the beginning, should the body break?"""
+    length = getattr(raw, "length_remaining", None)
+    return length is not None and length > LARGE and is_resumable(raw)
 
 
-class Splice:
-    """What http.client reads a body from. For one thread at a time, as the response is.
+def read_piece(raw: Any, size: int) -> bytes:
+    """Read what one receive brings, up to so many octets; with old urllib3 all of them."""
+    read = getattr(raw, "read1", None) or raw.read
+    piece: bytes = read(size, decode_content=False)
+    return piece
+
+
+def same_head(raw: Any, body: Any) -> dict[str, Any]:
+    """Arguments for a response with another body under the same head."""
+    head = {name: getattr(raw, name) for name in HEAD if hasattr(raw, name)}
+    return {
+        **head,
+        "body": body,
+        "preload_content": False,
+        "original_response": getattr(raw, "_original_response", None),
+        "request_url": raw.url,
+    }
+
+
+def is_cut_off(raw: Any) -> bool:
+    """Is this a 206 without its place? http.client takes half a head for a shorter one."""
+    headers = raw.headers
+    return raw.status == 206 and not (
+        "content-range" in headers and (raw.chunked or "content-length" in headers)
+    )
+
+
+class Begun:
+    """A large body that is read inside the loop, as far as it has come.
 
     Attributes:
-        received: Raw bytes of the body that were given.
-        missing: Those still to come, None as long as nobody has told.
+        response: The library's, whose head counts.
+        raw: The urllib3 response in it.
+        download: What can be resumed, once the body has broken; None: nothing.
     """
 
-    __slots__ = (
-        "_connection", "_exchange", "_framing", "_is_first", "_is_open_ended", "_is_over", "_live", "_outer",
-        "_pending", "_shut_down", "_started_at", "missing", "received",
-    )  # fmt: skip
+    def __init__(self, response: Any, raw: Any) -> None:
+        self.response = response
+        self.raw = raw
+        self.download: Download | None = None
+        self._pieces: deque[bytes] = deque()
+        self._received = self._asked_at = 0
 
-    def __init__(self, response: Any, live: io.BufferedReader, exchange: Any) -> None:
-        self._outer = ref(response)  # which has this: nothing shall wait for the garbage collector
-        self._exchange = exchange
-        # The file of the first answer; from the first resumption on http.client's response that
-        # brings the rest.
-        self._live: Any = live
-        self._is_first = True
-        self._connection: Any = None  # on which the rest comes
-        self._framing = Framing() if response.chunked else None
-        self._pending: io.BytesIO | None = None  # of framing that is made here
-        self._is_over = False  # closed, or given up on: nothing is asked for any more
-        self._shut_down: Any = getattr(response, "_sock_shutdown", None)
-        self._started_at = 0  # what was received before the live part
-        self.received = 0
-        self.missing: int | None = response.length_remaining
-        # Whoever reads this takes any end for that of the body. A rest tells the length, and then
-        # it may be none.
-        self._is_open_ended = self.missing is None and self._framing is None
+    def read_on(self, raw: Any) -> Exception | None:
+        """Read the body, or the rest of it, to its end; return what broke it."""
+        try:
+            while piece := read_piece(raw, PIECE):
+                self._pieces.append(piece)
+                self._received += len(piece)
+        except Exception as error:
+            return error
+        if self.download is None or self.download.missing(self._received) == 0:
+            return None
+        self.download = None  # nothing of this can be trusted
+        return exceptions.ProtocolError("Connection broken: the rest has another length")
 
-    # For http.client.
+    def has_progressed(self, request: Any) -> bool:
+        """Can the rest be asked for, and did some of the body come since that was done last?"""
+        if not self._asked_at:
+            lines = list(self.raw.headers.items())
+            asked = request.header_lines()
+            self.download = download_of(request.method, asked, self.raw.status, lines)
+        progressed, self._asked_at = self._received > self._asked_at, self._received
+        return progressed and self.download is not None
 
-    def read(self, size: int | None = -1) -> bytes:
-        wanted = -1 if size is None else size
-        piece = self._some(wanted, MOST_BLOCK)
-        got = len(piece)
-        if not got or got == wanted:
-            return piece
-        pieces = [piece]
-        while got != wanted:
-            piece = self._some(wanted - got if wanted > 0 else -1, MOST_BLOCK)
+    def fields(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The header lines that ask for the rest."""
+        return self.download.fields(self._received)  # type: ignore[union-attr]
+
+    def continues_in(self, raw: Any) -> int | None:
+        """Where in the representation this answer goes on; None: it is not the rest."""
+        assert self.download is not None
+        part = self.download.judge(self._received, raw.status, list(raw.headers.items()))
+        if part is not Part.CONTINUES or is_cut_off(raw):
+            return None
+        return self.download.first + self._received
+
+    def replayed(self, error: Exception | None) -> urllib3.HTTPResponse:
+        """Make a response that gives what was read, or raises the error that broke it."""
+        return urllib3.HTTPResponse(**same_head(self.raw, Replay(self._pieces, error)))
+
+
+class Replay:
+    """A file that gives what was read before, and keeps nothing of what it has given."""
+
+    def __init__(self, pieces: deque[bytes], error: Exception | None) -> None:
+        self._pieces = pieces
+        self._error = error
+        self.closed = False
+
+    def read(self, amt: int | None = None) -> bytes:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        pieces = self._pieces
+        if amt is None:
+            everything = b"".join(pieces)
+            pieces.clear()
+            return everything
+        if not pieces:
+            return b""
+        piece = pieces.popleft()
+        if len(piece) > amt:
+            pieces.appendleft(piece[amt:])
+        return piece[:amt]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+# A body that the caller streams.
+
+
+class ResumedResponse(urllib3.HTTPResponse):
+    """A streamed response whose body goes on when it breaks. For one thread, as urllib3's own."""
+
+    def __init__(self, port: Any, raw: Any, source: Any) -> None:
+        """Stand in for a response.
+
+        Args:
+            port: Of the adapter or the pool.
+            raw: The urllib3 response; nobody has read from it.
+            source: The call that got the response; or the request, the context and the instant at
+                which the call began, for a response that went through the fast path.
+        """
+        self.resumable = Resumable(port, raw, source)
+        super().__init__(**same_head(raw, self.resumable))
+
+    @property
+    def _forbear_record(self) -> Story | None:
+        return self.resumable.story
+
+    @_forbear_record.setter
+    def _forbear_record(self, story: Story) -> None:
+        self.resumable.story = story
+
+    @property
+    def connection(self) -> Any:
+        return self.resumable.live.connection
+
+    def release_conn(self) -> None:
+        resumable = self.resumable
+        if resumable.is_first or resumable.closed:  # else the rest is still to come on it
+            resumable.live.release_conn()
+
+    def drain_conn(self) -> None:
+        self.resumable.is_over = True  # these octets are wanted by nobody
+        super().drain_conn()
+
+    def shutdown(self) -> None:
+        self.resumable.is_over = True  # the caller ends the reading: that is no break
+        self.resumable.live.shutdown()
+
+
+class Resumable:
+    """The file that a ``ResumedResponse`` reads from.
+
+    Attributes:
+        live: The urllib3 response that brings the body now.
+        is_first: It is still the first one.
+        is_over: Closed, or given up on: nothing is asked for any more.
+        story: Of the call, once there is something to tell.
+    """
+
+    def __init__(self, port: Any, raw: Any, source: Any) -> None:
+        self.live = raw
+        self.is_first = True
+        self.is_over = False
+        self.story: Story | None = None
+        self._port = port
+        self._source = source
+        self._head = raw.status, raw.headers
+        self._call: Any = None
+        self._error: Exception | None = None  # what broke the body last
+        self._received = self._asked_at = 0
+        self._ends_at: int | None = None  # octets in all, once a part was asked for
+        self._ahead = b""  # received and not given yet
+
+    def read(self, amt: int | None = None) -> bytes:
+        pieces, wanted = [], -1 if amt is None else amt
+        while wanted:
+            piece = self.read1(wanted)
             if not piece:
                 break
             pieces.append(piece)
-            got += len(piece)
-        return b"".join(pieces)
+            if wanted > 0:
+                wanted -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def read1(self, size: int = -1) -> bytes:
-        return self._some(size)
+    def read1(self, amt: int | None = -1) -> bytes:
+        ahead = self._ahead or self._next_piece()
+        if amt is None or amt < 0 or len(ahead) <= amt:
+            self._ahead = b""
+            return ahead
+        self._ahead = ahead[amt:]
+        return ahead[:amt]
 
-    def readinto(self, buffer: Any) -> int:
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
-
-    def readline(self, limit: int = -1) -> bytes:
-        line = b""
-        if self._is_first:
-            line, error = self._first_line(limit)
-            if line.endswith(b"\n") or (limit >= 0 and len(line) >= limit):
-                return self._noted(line)
-            begun = b""
-            if self._framing is not None:
-                begun, line = line, b""  # it is made anew: half a chunk's size is another size
-            self._note(line)
-            if not self._is_broken() or not self._goes_on(error):
-                if error is not None:
+    def _next_piece(self) -> bytes:
+        while True:
+            error: Any = self._error
+            try:
+                piece = read_piece(self.live, PIECE)
+            except Exception as broke:
+                error = broke
+            else:
+                self._received += len(piece)
+                if piece and (self._ends_at is None or self._received <= self._ends_at):
+                    return piece
+                if piece:  # more than there is: nothing of this part can be trusted
+                    resumption.distrust(self._call)
+                    resumption.fail(self._port, self._call, error)
                     raise error
-                return line or self._noted(begun)
-        while not line.endswith(b"\n") and len(line) != limit:
-            byte = self._some(1)
-            if not byte:
-                break
-            line += byte
-        return line
+                if not self._is_short():
+                    return b""
+            if not self._goes_on(error):
+                self._error = None  # its traceback will lead here
+                raise error
 
-    def peek(self, size: int = 0) -> bytes:
-        found: bytes = self._live.peek(size) if self._is_first else b""
+    def _is_short(self) -> bool:
+        return self._ends_at is not None and self._received < self._ends_at and not self.is_over
+
+    def _goes_on(self, error: Exception) -> bool:
+        """Ask for the rest; False if it does not come."""
+        port = self._port
+        if self.is_over or classify(error).kind not in RETRYABLE_KINDS:
+            return False
+        call = self._call or self._call_of_source()
+        if call.guard is not None and not call.guard.ready:
+            return False
+        if call.resumption is None:
+            request = call.request
+            status, headers = self._head
+            download = download_of(
+                request.method, request.header_lines(), status, list(headers.items())
+            )
+            if download is None:
+                return False
+        else:
+            download = call.resumption.download
+        self._call, self._error = call, error
+        call.begin_resuming(download)
+        with suppress(Exception):
+            self.live.close()
+            self.live.release_conn()
+        self.is_first = False
+        if download.missing(self._received) == 0:
+            self._ends_at = self._received
+            return True  # nothing was missing but the end
+        progressed, self._asked_at = self._received > self._asked_at, self._received
+        port.resume(call, error, self._received, progressed=progressed)
+        try:
+            rest = run(call, port, first=[error])
+        except Exception:  # the error that broke the body says more
+            resumption.fail(port, call, error)
+            return False
+        finally:
+            self.story = call.story(port.clock.monotonic())
+        missing = download.missing(self._received) or 0
+        self._ends_at = self._received + missing
+        if rest is not None:
+            self.live = rest
+        return True
+
+    def _call_of_source(self) -> Call:
+        if type(self._source) is not tuple:
+            return self._source  # type: ignore[no-any-return]
+        request, context, started_at = self._source
+        call: Call = self._port.new_call(self._port.request_of(request), started_at, context)
+        return self._port.first_failed(call)  # type: ignore[no-any-return]
+
+    @property
+    def closed(self) -> bool:
+        return not self._ahead and (
+            self.is_over or (bool(self.live.closed) and not self._is_short())
+        )
+
+    def close(self) -> None:
+        self.is_over = True
+        self._ahead = b""
+        self.live.close()
+
+    def fileno(self) -> int:
+        found: int = self.live.fileno()
         return found
 
     def flush(self) -> None:
         """Nothing is written."""
-
-    def fileno(self) -> int:
-        found: int = self._live.fileno()
-        return found
-
-    @property
-    def raw(self) -> Any:
-        """The SocketIO that is read from now, which draining.py and reading.py look for."""
-        file = self._live if self._is_first else getattr(self._live, "fp", None)
-        return getattr(file, "raw", None)
-
-    @property
-    def closed(self) -> bool:
-        return self._is_over
-
-    def close(self) -> None:
-        self._is_over = True
-        if self._connection is not None and self._live.length != 0:
-            self._connection.close()  # something is still to come on it: the end of a chunked body, at least
-        self._live.close()
-
-    # For urllib3, in place of what it has itself.
-
-    def catching(self) -> Any:
-        """In place of ``_error_catcher``: an error that ends a body after a resumption carries the
-        story.
-        """
-        response = self._outer()
-        return Catching(type(response)._error_catcher(response), self)  # type: ignore[union-attr]
-
-    def shut_down(self, how: int) -> None:
-        """The caller ends the reading, maybe from another thread: that is no break."""
-        self._is_over = True
-        self._shut_down(how)
-
-    def drain(self) -> None:
-        """In place of ``drain_conn``: these bytes are wanted by nobody."""
-        self._is_over = True
-        response: Any = self._outer()
-        type(response).drain_conn(response)
-
-    def tell(self, error: Exception) -> None:
-        """Attach the story to an error, if there is one."""
-        if type(self._exchange) is not tuple:
-            self._exchange.tell_of_rest(error)
-
-    # The parts.
-
-    def _some(self, size: int, most: int = MOST_PIECE) -> bytes:
-        """Up to so many bytes: what one receive brings, or a block of the first answer."""
-        size = most if size < 0 or size > most else size
-        while True:
-            try:
-                if self._is_first:
-                    found: bytes = (
-                        self._live.read1(size) if size <= MOST_PIECE else self._live.read(size)
-                    )
-                else:
-                    found = self._rest(min(size, MOST_PIECE))
-            except (OSError, http.client.HTTPException) as error:
-                if not self._goes_on(error):
-                    raise
-                continue
-            if found and self._framing is None:  # nearly always; the rest of this would do the same
-                self.received += len(found)
-                if self.missing is not None:
-                    self.missing -= len(found)
-                return found
-            if found or not size or not self._is_broken():
-                return self._noted(found)
-            missing, was_over = self.missing, self._is_over
-            if not self._goes_on(None):
-                if self._is_open_ended and not was_over:
-                    raise http.client.IncompleteRead(b"", missing)
-                return b""
-
-    def _first_line(self, limit: int) -> tuple[bytes, OSError | None]:
-        try:
-            return self._live.readline(limit), None
-        except OSError as error:
-            return b"", error
-
-    def _rest(self, size: int) -> bytes:
-        """Of the answer that brings the rest, framed as the first one was."""
-        framing = self._framing
-        if self._pending is None:
-            if framing is None or framing.left:
-                return self._part(size if framing is None else min(size, framing.left))
-            chunk = self._part(MOST_PIECE) if framing.is_at_size else b""
-            if framing.is_at_size and not chunk and self._is_broken():
-                return b""
-            self._pending = io.BytesIO(framing.made(chunk))
-        found = self._pending.read(size)
-        if self._pending.tell() == len(self._pending.getbuffer()):
-            self._pending = None
-        return found
-
-    def _part(self, size: int) -> bytes:
-        missing = self.missing or 0
-        found: bytes = self._live.read1(min(size, missing)) if missing else b""
-        return found
-
-    def _note(self, found: bytes) -> None:
-        content = len(found) if self._framing is None else self._framing.content_of(found)
-        self.received += content
-        if self.missing is not None:
-            self.missing -= content
-
-    def _noted(self, found: bytes) -> bytes:
-        self._note(found)
-        return found
-
-    def _is_broken(self) -> bool:
-        """Does this end come too early? Of a body whose end is that of its connection nobody can
-        say.
-        """
-        if self._framing is not None and self._is_first:
-            return not (self._framing.is_over or self._framing.is_broken)
-        return bool(self.missing)
-
-    def _goes_on(self, error: Exception | None) -> bool:
-        """Ask for the rest; False: the error, or the early end, stands."""
-        response, framing = self._outer(), self._framing
-        if (
-            self._is_over
-            or response is None
-            or (framing is not None and (framing.is_over or framing.is_broken))
-        ):
-            return False
-        if type(self._exchange) is tuple:
-            made, *arguments = self._exchange
-            self._exchange = made(*arguments)
-            self._exchange.call.sent(None)
-        self._let_go(response)
-        broken = as_urllib3_says(error, response._pool, self.received, self.missing)
-        answer = None
-        try:
-            answer = self._exchange.ask_for_rest(
-                response,
-                broken,
-                self.received,
-                progressed=self.received > self._started_at,
-                least=0 if framing is None else framing.left,
-            )
-        finally:
-            if answer is None:  # or whatever has ended the waiting: all that is left is the end
-                self._is_over = True
-                self._framing = self.missing = None
-        if answer is None:
-            return False
-        self._started_at = self.received
-        if answer is END:
-            self.missing = 0
-        else:
-            self.missing = self._exchange.download.missing(self.received)
-            self._take_over(response, answer)
-        return True
-
-    def _let_go(self, response: Any) -> None:
-        """Close the broken connection, and leave its place in the pool to the next."""
-        connection = response._connection
-        response._connection = None
-        with suppress(OSError, ValueError):
-            self._live.close()
-        self._live, self._is_first, self._connection = io.BytesIO(), False, None
-        if connection is not None:
-            # Not connection.close(): that closes the response it has given, which is the one that
-            # is being read.
-            if connection.sock is not None:
-                with suppress(OSError):
-                    connection.sock.close()
-            with suppress(exceptions.HTTPError):
-                response._pool._put_conn(None)
-
-    def _take_over(self, response: Any, answer: Any) -> None:
-        self._live, self._connection = answer._fp, answer._connection
-        response._pool, response._connection = answer._pool, answer._connection
-        self._shut_down = getattr(answer, "_sock_shutdown", None)
-        answer._fp = answer._original_response = answer._connection = (
-            None  # else it closes them when it is collected
-        )
-
-
-class Catching:
-    """What catches the errors of a body, and one look more."""
-
-    __slots__ = ("_catching", "_splice")
-
-    def __init__(self, catching: Any, splice: Splice) -> None:
-        self._catching = catching
-        self._splice = splice
-
-    def __enter__(self) -> None:
-        self._catching.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> Any:
-        try:
-            is_caught = self._catching.__exit__(kind, error, trace)
-        except Exception as raised:
-            self._splice.tell(raised)
-            raise
-        if isinstance(error, Exception) and not is_caught:
-            self._splice.tell(error)
-        return is_caught
-
-
-def as_urllib3_says(
-    error: Exception | None, pool: Any, received: int, missing: int | None
-) -> Exception:
-    """What urllib3 makes of this in the end; None: of a body that ended too early."""
-    if isinstance(error, TimeoutError):
-        return exceptions.ReadTimeoutError(pool, "", "Read timed out.")
-    if isinstance(error, ssl.SSLError):
-        return exceptions.SSLError(error)
-    if error is None:
-        error = exceptions.IncompleteRead(received, missing or 0)
-    return exceptions.ProtocolError("Connection broken", error)

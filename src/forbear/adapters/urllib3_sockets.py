@@ -1,135 +1,167 @@
-"""Draining: a failed answer is read to its end if that is little and quick, else closed. Floor:
-acts.
+"""Sockets: how long an answer of urllib3 is read, and how a failed one is let go of. Floor: acts.
 
-urllib3's own ``drain_conn`` reads for as long as the peer goes on sending: its read timeout bounds
-each byte, not their sum. Here one instant bounds every receive, also those that http.client makes
-while it looks for the end of a chunk's size line.
+urllib3's read timeout bounds each receive. Here one instant bounds all of them, also those that
+http.client makes while it looks for the end of a chunk's size line: else a peer that sends a byte
+now and then could hold a call for ever.
 
-Relies on ``_fp`` of urllib3's HTTPResponse, ``fp`` of http.client's and ``_sock`` of
-socket.SocketIO; where they are not found the response is closed unread. An answer that urllib3
-refuses while it makes a response of it is known to the frames of that error alone.
+Private attributes that are read, checked by tests/adapters/test_private_attributes.py: ``_fp`` of
+urllib3's HTTPResponse, ``_get_conn`` of its pools, ``fp`` of http.client's HTTPResponse. The only
+one that is written is ``_sock`` of socket.SocketIO. Where one is missing, the library's own
+timeouts are all there is, and a failed answer is closed unread.
 """
 
 from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import Any
 
-from urllib3.exceptions import InvalidHeader
-from urllib3.response import BaseHTTPResponse as Answer
+from urllib3 import poolmanager
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
-from .urllib3_errors import tree
 
-if TYPE_CHECKING:
-    from urllib3.response import BaseHTTPResponse
+__all__ = ["DRAIN_SECONDS", "SECONDS_LEFT", "bound_queues", "discard", "read_freely", "read_within"]
 
-__all__ = ["close_refused", "discard"]
-
-# Draining lets the connection be used again, which saves a round trip or three; a body of more
-# bytes or seconds than these costs more than that.
+# A body of more bytes or seconds than these costs more than the new connection that draining it
+# saves.
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.25
+# Seconds that the call has left while it waits for a connection of a full pool. requests cannot say
+# how long a pool with ``pool_block=True`` may let a request wait: that would be for ever.
+SECONDS_LEFT: ContextVar[float | None] = ContextVar("forbear_seconds_left", default=None)
 
 
-def discard(response: BaseHTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
-    """Let go of a failed answer: its connection is back in its pool, ready or closed. Never raises.
-
-    Args:
-        response: One that nobody has read from, or that was read to its end.
-        seconds: Longest time for it, if less than a quarter of a second.
-    """
-    if is_over(response):
-        with suppress(Exception):
-            response.release_conn()  # read, but kept: release_conn=False
-        return
-    raw = raw_below(response)
-    sock = None if raw is None else raw._sock
-    if (
-        raw is not None
-        and is_worth_draining(response)
-        and drain(response, raw, min(seconds, DRAIN_SECONDS))
-    ):
-        return
-    with suppress(Exception):  # it failed before: how its body ends no longer matters
-        if sock is not None and response.connection is None:
-            # With release_conn=True the pool has the connection back already: with the rest of this
-            # answer still to come, it must not serve another request.
-            sock.shutdown(socket.SHUT_RDWR)
-        response.close()
-        response.release_conn()  # a closed one too: a pool with block=True counts them
-
-
-def close_refused(error: BaseException) -> None:
-    """Close an answer whose headers urllib3 refused: with two lengths, for instance. Never raises.
-
-    With ``Connection: close`` http.client has given the socket to that answer, and nobody else
-    closes it.
-    """
-    for each in tree(error):
-        if isinstance(each, InvalidHeader):
-            trace = each.__traceback__
-            while trace is not None:
-                refused = trace.tb_frame.f_locals.get("self")
-                if isinstance(refused, Answer):
-                    with suppress(Exception):
-                        refused.close()
-                trace = trace.tb_next
-
-
-def is_over(response: Any) -> bool:
-    return getattr(response, "_fp", None) is None or bool(getattr(response, "closed", True))
-
-
-def raw_below(response: Any) -> Any:
-    """The SocketIO that the answer is read from, None where it is not what we know."""
-    raw = getattr(getattr(response._fp, "fp", None), "raw", None)
-    return (
-        raw
-        if isinstance(raw, socket.SocketIO) and getattr(raw, "_sock", None) is not None
-        else None
-    )
-
-
-def is_worth_draining(response: Any) -> bool:
-    if getattr(response._fp, "will_close", True):
-        return False  # nothing comes after it on this connection
-    length = response.length_remaining
-    return length is None or length <= DRAIN_BYTES
-
-
-def drain(response: BaseHTTPResponse, raw: Any, seconds: float) -> bool:
-    """Read to the end, and say whether it was reached."""
-    sock = raw._sock
-    configured = sock.gettimeout()
-    hurried = raw._sock = Hurried(sock, SYSTEM_CLOCK.monotonic() + seconds)
-    try:
-        response.read(DRAIN_BYTES + 1, decode_content=False)
-        return is_over(response)
-    except Exception:
-        return False
-    finally:
-        if raw._sock is hurried:  # else it was closed at the end of the body
-            raw._sock = sock
-        with suppress(OSError):  # closed
-            sock.settimeout(configured)
-
-
-class Hurried:
+class TimedSocket:
     """A socket whose receives all end by one instant, and each within the socket's own timeout."""
 
     def __init__(self, sock: Any, until: float) -> None:
         self._sock = sock
         self._until = until
-        self._configured = sock.gettimeout()
+        self.configured = sock.gettimeout()
 
     def recv_into(self, buffer: Any) -> int:
-        left = self._until - SYSTEM_CLOCK.monotonic()
+        left = self._until - SYSTEM_CLOCK.true_monotonic()
         if left <= 0:
-            raise TimeoutError("the time for draining is over")
-        self._sock.settimeout(left if self._configured is None else min(left, self._configured))
+            raise TimeoutError("the time for reading is over")
+        configured = self.configured
+        self._sock.settimeout(left if configured is None or left < configured else configured)
         return int(self._sock.recv_into(buffer))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
+
+
+def read_within(raw: Any, seconds: float) -> None:
+    """Let whatever is read from this urllib3 response end that many seconds from now."""
+    file = file_of(raw)
+    if file is not None and not isinstance(file._sock, TimedSocket):
+        file._sock = TimedSocket(file._sock, SYSTEM_CLOCK.true_monotonic() + seconds)
+
+
+def read_freely(raw: Any, configured: Any) -> None:
+    """Let the caller read this response with the client's own Timeout, not the last attempt's."""
+    file = file_of(raw)
+    if file is not None:
+        fresh = configured.clone()
+        fresh.start_connect()  # before that it does not tell
+        with suppress(OSError):
+            file._sock.settimeout(fresh.read_timeout)
+
+
+def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
+    """Let go of a failed answer: its connection is back in its pool, ready or closed. Never raises.
+
+    Args:
+        raw: A urllib3 response that nobody has read from, or that was read to its end.
+        seconds: Longest time for it, if less than a quarter of a second.
+    """
+    if is_over(raw):
+        with suppress(Exception):
+            raw.release_conn()  # it was read, but its connection kept: release_conn=False
+        return
+    file = file_of(raw)
+    sock = None if file is None else file._sock
+    if (
+        file is not None
+        and is_worth_draining(raw)
+        and drain(raw, file, min(seconds, DRAIN_SECONDS))
+    ):
+        return
+    with suppress(Exception):  # the answer failed before: how its body ends no longer matters
+        if sock is not None and raw.connection is None:
+            # With release_conn=True the pool has the connection back already: with the rest of this
+            # answer still to come, it must not serve another request.
+            sock.shutdown(socket.SHUT_RDWR)
+        raw.close()
+        raw.release_conn()  # a closed one too: a pool with block=True counts them
+
+
+def is_over(raw: Any) -> bool:
+    """Was the answer read to its end, or closed?"""
+    return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
+
+
+def file_of(raw: Any) -> Any:
+    """The SocketIO that the answer is read from; None if it is over, or of an unknown kind."""
+    below = getattr(raw, "_fp", None)
+    file = getattr(getattr(below, "fp", None), "raw", None)
+    if isinstance(file, socket.SocketIO) and getattr(file, "_sock", None) is not None:
+        return file
+    return None
+
+
+def is_worth_draining(raw: Any) -> bool:
+    if getattr(raw._fp, "will_close", True):
+        return False  # nothing comes after it on this connection
+    length = raw.length_remaining
+    return length is None or length <= DRAIN_BYTES
+
+
+def drain(raw: Any, file: Any, seconds: float) -> bool:
+    """Read to the end, and say whether it was reached."""
+    sock = file._sock
+    timed = file._sock = TimedSocket(sock, SYSTEM_CLOCK.true_monotonic() + seconds)
+    try:
+        raw.read(DRAIN_BYTES + 1, decode_content=False)
+        return is_over(raw)
+    except Exception:
+        return False
+    finally:
+        if file._sock is timed:  # else it was closed at the end of the body
+            file._sock = sock
+        with suppress(OSError):  # closed
+            sock.settimeout(timed.configured)
+
+
+# Waiting for a connection.
+
+
+class BoundedQueue:
+    """The part of a pool that bounds how long a request waits for a connection."""
+
+    def _get_conn(self, timeout: float | None = None) -> Any:
+        left = SECONDS_LEFT.get()
+        if timeout is None or (left is not None and left < timeout):
+            timeout = left
+        return super()._get_conn(timeout)  # type: ignore[misc]
+
+
+class BoundedHTTPPool(BoundedQueue, HTTPConnectionPool):
+    """Of one http host."""
+
+
+class BoundedHTTPSPool(BoundedQueue, HTTPSConnectionPool):
+    """Of one https host."""
+
+
+BOUNDED = {"http": BoundedHTTPPool, "https": BoundedHTTPSPool}
+
+
+def bound_queues(manager: Any) -> None:
+    """Let requests wait in pools that a manager makes from now on no longer than their call has."""
+    if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme and (
+        manager.connection_pool_kw.get("block")
+    ):
+        manager.pool_classes_by_scheme = BOUNDED

@@ -1,15 +1,15 @@
 """Backoff: how long the client itself would wait before attempt n + 1. Floor: decides.
 
-Pure arithmetic; knows nothing of hints, deadlines or budgets (see shared/standard.py, which
-combines them). Full, equal and decorrelated jitter follow Brooker, "Exponential Backoff And Jitter"
-(AWS Architecture Blog, 2015). All durations are seconds.
+Pure arithmetic; knows nothing of hints, deadlines or budgets (see decide.py). Full, equal and
+decorrelated jitter follow Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
+All durations are seconds.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from .checks import a_duration, a_number, shown
+from .checks import a_duration, a_number, a_switch, shown
 from .frozen import Frozen
 
 TYPE_CHECKING = False
@@ -30,18 +30,15 @@ class Backoff(Protocol):
 
         Args:
             attempt: The attempt that failed; 1 is the first one.
-            previous: Seconds that this call's schedule answered last, whatever a server then made
-                of them; 0.0 before the first.
+            previous: Seconds that this call's schedule answered last; 0.0 before the first.
             random: Like ``random.random``; the only randomness a schedule may use.
         """
         ...
 
 
 class Exponential(Frozen):
-    """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by
-    ``jitter``.
+    """``base × factor**(n - 1)`` seconds after attempt n, at most ``cap``, made random by jitter.
 
-    "full" and "decorrelated" are those of Brooker, "Exponential Backoff and Jitter" (AWS, 2015).
     Immutable, so safe to share between threads.
 
     Args:
@@ -83,19 +80,16 @@ class Exponential(Frozen):
             raise ValueError(
                 f"factor must be at least 1, got {shown(factor)}; use 1 for waits that do not grow"
             )
-        if isinstance(jitter, str):
-            if jitter not in JITTERS:
-                raise ValueError(
-                    f"jitter must be one of {', '.join(JITTERS)} or a float, got {jitter!r}"
-                )
-        else:
+        if not isinstance(jitter, str):
             a_number("jitter", jitter)
             if not 0 <= jitter <= 1:
                 raise ValueError(
                     f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %"
                 )
-        if not isinstance(immediate_first, bool):
-            raise TypeError(f"immediate_first must be True or False, got {shown(immediate_first)}")
+        elif jitter not in JITTERS:
+            names = ", ".join(JITTERS)
+            raise ValueError(f"jitter must be one of {names} or a float, got {jitter!r}")
+        a_switch("immediate_first", immediate_first)
         self._set(base=base, cap=cap, factor=factor, jitter=jitter, immediate_first=immediate_first)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
@@ -124,8 +118,8 @@ class Fixed(Frozen):
     """The same wait every time. Immutable, so safe to share between threads.
 
     Args:
-        seconds: How long; at least 0. Without jitter many callers come back in step: prefer
-            ``Exponential`` for anything that more than one process calls.
+        seconds: At least 0. Without jitter many callers come back in step: prefer ``Exponential``
+            for anything that more than one process calls.
 
     Raises:
         ValueError: ``seconds`` is out of its range.

@@ -1,6 +1,4 @@
-"""Checks of what a user wrote: each says what was given and what to write instead. Floor:
-decides.
-"""
+"""Checks: a clear error for bad input, with a word on the right one. Floor: decides."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ if TYPE_CHECKING:
 
 
 def shown(value: object) -> str:
-    """A short repr: a message must stay readable whatever was passed, and must not repeat the
-    password in a URL.
-    """
+    """A short repr, so that a message stays readable, without the password of a URL."""
     text = repr(value)
     scheme, is_url, rest = text.partition("://")
     if is_url and "@" in rest:
@@ -28,6 +24,13 @@ def a_number(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     if not -inf < value < inf:
         raise ValueError(f"{name} must be finite, got {shown(value)}")
+
+
+def a_count(name: str, value: object, advice: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {shown(value)}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}{advice}")
 
 
 def a_duration(name: str, value: object, *, none: str | None = None, zero: bool = True) -> None:
@@ -56,24 +59,18 @@ def a_set(name: str, value: Any, example: str) -> frozenset[Any]:
 
 
 def texts(name: str, given: Iterable[str], example: str) -> tuple[str, ...]:
-    """Several str. Other values are named by their type only: octets of a URL may hold a
-    password.
-    """
+    """Several str; others are named by their type only: the octets of a URL may hold a password."""
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        raise TypeError(
-            f"{name} must be an iterable of str, got a single {type(given).__name__}; write {example}"
-        )
+        kind = type(given).__name__
+        raise TypeError(f"{name} must be an iterable of str, got a single {kind}; write {example}")
     strings = tuple(given)
-    for string in strings:
-        if not isinstance(string, str):
-            raise TypeError(
-                f"{name} must hold only str, got one {type(string).__name__}; write {example}"
-            )
+    wrong = [type(string).__name__ for string in strings if not isinstance(string, str)]
+    if wrong:
+        raise TypeError(f"{name} must hold only str, got one {wrong[0]}; write {example}")
     return strings
 
 
 def a_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}"
-        )
+        names = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {names}, got {shown(value)}")

@@ -1,8 +1,8 @@
-"""Events: what listeners are told. Floor: decides.
+"""Events: the records that listeners get. Floor: decides.
 
-Immutable, and free of secrets like records: method, origin, status, class names, durations.
-``name`` is the stable word for logs; ``client`` is the transport's ``name=``; ``request_id`` is the
-number of the call in this process, the same in all its events.
+Events cannot be changed and hold no secrets: method, origin, status, class names, durations.
+``name`` is the stable word for logs. ``client`` is the transport's ``name=``. ``request_id`` is the
+number of the call in this process, the same in all events of the call. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class AttemptFailed(NamedTuple):
     status: int | None
     error: str | None
     elapsed: float  # seconds of this attempt
-    # "first", "retry", "failover" to another origin than the one before, or "resume" of a broken
-    # body. None: its answer had been accepted, and then the body of that broke.
+    # "first", "retry", "failover" (to another origin than the attempt before) or "resume" (asked
+    # for the rest of a body). None: the answer was accepted before its body broke.
     kind: str | None
     request_id: int = 0
     name: str = "attempt_failed"
@@ -74,19 +74,17 @@ class FailedOver(NamedTuple):
 
     client: str
     method: str
-    origin: str  # that failed; or was planned next, when its circuit opened during the wait
+    origin: str  # that failed, or whose circuit opened during the wait for it
     to_origin: str
     attempt: int  # that failed
-    status: int | None  # None, as the error, if it was only planned
+    status: int | None  # None, like the error, if nothing was sent to ``origin``
     error: str | None
     request_id: int = 0
     name: str = "failover"
 
 
 class GaveUp(NamedTuple):
-    """There will be no further attempt; the caller gets what came last, or a refusal if nothing was
-    sent.
-    """
+    """There will be no further attempt: the caller gets what came last, or a refusal."""
 
     client: str
     method: str
@@ -117,9 +115,7 @@ class SucceededAfterRetry(NamedTuple):
 
 
 class CircuitTransition(NamedTuple):
-    """A circuit breaker passed from one state to another, seen by the client whose call caused
-    it.
-    """
+    """A circuit changed its state; told by the client whose call caused that."""
 
     client: str
     origin: str
@@ -132,9 +128,7 @@ class CircuitTransition(NamedTuple):
 
 
 class BudgetExhausted(NamedTuple):
-    """The budget refused a retry to an origin, where it had allowed the one before. At most once a
-    minute.
-    """
+    """The budget refused a retry where it had allowed the one before; told once a minute."""
 
     client: str
     origin: str
@@ -154,29 +148,22 @@ class RetryAfterIgnored(NamedTuple):
 
 
 class Resumption(NamedTuple):
-    """A body broke off after it was handed over, and the rest of it was asked for."""
+    """A body broke after it was handed over, and the rest of the body was asked for."""
 
     client: str
     method: str
     origin: str
     offset: int  # position of the first octet that was missing
-    total: int | None  # length of the whole, as far as the server has told
-    result: str  # "resumed"; or "failed": the rest did not come, or what came was something else
+    total: int | None  # octets of the whole body, None if the server has not said
+    result: str  # "resumed", or "failed": nothing came, or something other than the rest
     request_id: int = 0
     name: str = "resume"
 
 
 Event = (
-    AttemptFailed
-    | RetryScheduled
-    | FailedOver
-    | GaveUp
-    | SucceededAfterRetry
-    | CircuitTransition
-    | BudgetExhausted
-    | RetryAfterIgnored
-    | Resumption
-)
+    AttemptFailed | RetryScheduled | FailedOver | GaveUp | SucceededAfterRetry
+    | CircuitTransition | BudgetExhausted | RetryAfterIgnored | Resumption
+)  # fmt: skip
 
 
 class CallOutcome(StrEnum):
@@ -191,26 +178,23 @@ class CallOutcome(StrEnum):
 
 
 class CallEnded(NamedTuple):
-    """A call is over, also one that succeeded at once. Only for listeners that have ``hears_calls =
-    True``.
+    """A call is over. Told to listeners that have ``hears_calls = True``.
 
-    Those with ``needs_ends = True`` hear of calls that did not succeed at once. Told again, with
-    the same ``request_id`` and without an outcome, whenever the resuming of its body is over.
-
-    Every call pays for being told of, some 2 µs in the httpx family; where nobody listens so, none
-    pays anything.
+    Listeners that have ``needs_ends = True`` hear of calls that did not succeed at once. Told a
+    second time, with the same ``request_id`` and without an outcome, when the resuming of the
+    call's body is over.
     """
 
     client: str
     method: str
-    origin: str  # to which its last attempt went
+    origin: str  # of the last attempt
     outcome: CallOutcome | None
     attempts: int
     status: int | None  # of the last answer
     error: str | None
     elapsed: float  # seconds of the call
-    kind: str | None  # of its last attempt, as of ``AttemptFailed``; None if that has told of it
-    failure: FailureKind | None  # of that attempt
+    kind: str | None  # of the last attempt; None if an ``AttemptFailed`` has told of that
+    failure: FailureKind | None  # of the last attempt
     phase: Phase | None
     request_id: int = 0
     name: str = "call_ended"

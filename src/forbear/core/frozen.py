@@ -1,4 +1,4 @@
-"""Frozen: what a user configures once. Floor: decides.
+"""Frozen: the base of the objects that a user configures once. Floor: decides.
 
 Compared, hashed, shown and pickled by its fields. Written by hand because a frozen dataclass costs
 a millisecond at import, and importing a client is on everybody's start-up path.
@@ -36,13 +36,15 @@ class Frozen:
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"{type(self).__name__} cannot be changed, so {name!r} was not set; make a new one"
-        )
+        self._refuse(name, "set")
 
     def __delattr__(self, name: str) -> NoReturn:
+        self._refuse(name, "deleted")
+
+    def _refuse(self, name: str, change: str) -> NoReturn:
+        cls = type(self).__name__
         raise AttributeError(
-            f"{type(self).__name__} cannot be changed, so {name!r} was not deleted; make a new one"
+            f"{cls} cannot be changed, so {name!r} was not {change}; make a new one"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -54,7 +56,6 @@ class Frozen:
         return hash((type(self), *self._fields().values()))
 
     def __repr__(self) -> str:
-        # A set's own order changes from run to run.
         shown = (f"{name}={_in_order(value)}" for name, value in self._fields().items())
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -64,14 +65,11 @@ class Frozen:
 
 
 def _in_order(value: object) -> str:
-    if isinstance(value, frozenset):
-        members = ", ".join(sorted(map(_plain, value)))
-        return f"{{{members}}}" if members else "set()"
-    return repr(value)
-
-
-def _plain(member: object) -> str:
-    return repr(getattr(member, "value", member))
+    if not isinstance(value, frozenset):
+        return repr(value)
+    # A set's own order changes from run to run; an enum's member is shown by its value.
+    members = sorted(repr(getattr(member, "value", member)) for member in value)
+    return f"{{{', '.join(members)}}}" if members else "set()"
 
 
 def _rebuild(cls: type[Frozen], fields: dict[str, Any]) -> Frozen:

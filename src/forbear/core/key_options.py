@@ -1,16 +1,16 @@
 """Key options: where and how a transport invents idempotency keys. Floor: decides.
 
-What a user configures once; what a key may look like and where a request carries one is in keys.py.
+The form of a key and its place in a request are the business of headers/keys.py.
 
 Source: draft-ietf-httpapi-idempotency-key-header (§1, §2.5).
 """
 
 from __future__ import annotations
 
-from .checks import a_choice, shown, texts
+from .checks import a_choice, a_switch, shown, texts
 from .frozen import Frozen
 from .headers.keys import PROFILES, STYLES
-from .origin import origin_from
+from .request import origin_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IdempotencyKeys"]
 
-_TOKEN = frozenset(
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
-)  # RFC 9110 §5.6.2
+# A token of RFC 9110 §5.6.2.
+_TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
 
 class IdempotencyKeys(Frozen):
@@ -41,8 +40,8 @@ class IdempotencyKeys(Frozen):
         generate: False: invent none, only recognise.
         recognise: Names of further headers that hold a key on a single line; ``header`` is one
             anyway, besides those known to every transport (``RECOGNISED``).
-        lifetime: Seconds the server remembers a key, more than 0 and finite; a call is not retried
-            later than that after its first attempt. Documented values lie between 300 (Azure
+        lifetime: Seconds the server remembers a key, more than 0 and finite; no retry is sent later
+            than that after the first attempt. Documented values lie between 300 (Azure
             Communication Services) and 2,678,400 (Adyen); the default is Stripe's 24 hours.
         origins: Where keys are generated for: ``"https://api.example.com"``, with a port if it is
             not the scheme's own. None: everywhere; an empty set: nowhere. Kept with the port filled
@@ -80,8 +79,7 @@ class IdempotencyKeys(Frozen):
         _check_field_name("header", header)
         a_choice("style", style, STYLES)
         a_choice("profile", profile, PROFILES)
-        if not isinstance(generate, bool):
-            raise TypeError(f"generate must be True or False, got {shown(generate)}")
+        a_switch("generate", generate)
         names = texts("recognise", recognise, '("X-Order-Key",)')
         for name in names:
             _check_field_name("recognise", name)
@@ -103,9 +101,7 @@ class IdempotencyKeys(Frozen):
         )
 
     def covers(self, origin: str) -> bool:
-        """Return whether keys are generated for ``origin``, a ``scheme://host:port`` in lower
-        case.
-        """
+        """Return whether keys are generated for ``origin``, a ``scheme://host:port``."""
         return self.origins is None or origin in self.origins
 
 
@@ -120,8 +116,8 @@ def _check_field_name(what: str, name: str) -> None:
     at = next((i for i, character in enumerate(name) if character not in _TOKEN), None)
     fault = "an empty one" if at is None else f"{name[at]!a} after {shown(name[:at])}"
     raise ValueError(
-        f"{what} must be a header name of letters, digits and !#$%&'*+-.^_`|~ (RFC 9110 §5.1), got {fault};"
-        ' write the name alone, as in "Idempotency-Key"'
+        f"{what} must be a header name of letters, digits and !#$%&'*+-.^_`|~ (RFC 9110 §5.1),"
+        f' got {fault}; write the name alone, as in "Idempotency-Key"'
     )
 
 

@@ -1,4 +1,4 @@
-"""Outcome: the facts of one finished attempt, and of the request it was made for. Floor: decides.
+"""Outcome: the facts of one finished attempt. Floor: decides.
 
 Adapters state these facts; nothing here knows an HTTP library. A class a library raises becomes a
 ``FailureKind`` and a ``Phase``; an answer becomes a status and a hint.
@@ -11,24 +11,14 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 
-__all__ = [
-    "NO_HINT",
-    "Failure",
-    "FailureKind",
-    "Fault",
-    "Hint",
-    "Phase",
-    "RetrySafety",
-]
+__all__ = ["NO_HINT", "Failure", "FailureKind", "Fault", "Hint", "Phase", "RetrySafety"]
 
 # Safe to repeat by their meaning: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
 
 
 class FailureKind(StrEnum):
-    """Library-neutral class of a failure. ``RetryPolicy.failures`` chooses among the retryable
-    ones.
-    """
+    """Library-neutral class of a failure; ``RetryPolicy.failures`` chooses among those retried."""
 
     STATUS = "status"  # an answer with a failing status; chosen by RetryPolicy.statuses
     DNS = "dns"
@@ -50,21 +40,15 @@ class FailureKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-RETRYABLE_KINDS = frozenset(
-    {
-        FailureKind.DNS,
-        FailureKind.REFUSED,
-        FailureKind.CONNECT_TIMEOUT,
-        FailureKind.TLS,
-        FailureKind.PROXY,
-        FailureKind.READ_TIMEOUT,
-        FailureKind.WRITE_TIMEOUT,
-        FailureKind.TIMEOUT,
-        FailureKind.RESET,
-        FailureKind.PROTOCOL,
-        FailureKind.UNPROCESSED,
-    }
-)
+# All but STATUS, whose own list is RetryPolicy.statuses, and those that cannot succeed.
+RETRYABLE_KINDS = frozenset(FailureKind) - {
+    FailureKind.STATUS,
+    FailureKind.POOL,
+    FailureKind.CERTIFICATE,
+    FailureKind.DECODING,
+    FailureKind.PERMANENT,
+    FailureKind.UNKNOWN,
+}
 TIMEOUT_KINDS = frozenset(
     {
         FailureKind.CONNECT_TIMEOUT,
@@ -74,8 +58,7 @@ TIMEOUT_KINDS = frozenset(
         FailureKind.POOL,
     }
 )
-# Causes that a new connection usually removes: an idle connection closed under us, a stream turned
-# away.
+# A new connection usually removes these: an idle connection was closed, a stream turned away.
 MOMENTARY_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
 
 
@@ -88,7 +71,7 @@ class Phase(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose fault a failure is, as far as it tells."""
+    """Whose fault a failure is, as far as the failure tells."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -107,9 +90,7 @@ class Hint(NamedTuple):
     """What the server said about trying again."""
 
     delay: float | None
-    """Seconds from now to stay away for, 0 to 2147483648; None if the server gave no usable
-    time.
-    """
+    """Seconds from now to stay away for, 0 to 2147483648; None: the server gave no usable time."""
 
     should_retry: bool | None
     """The server's explicit yes or no; None if it gave neither."""
@@ -132,9 +113,11 @@ class Failure:
         error: Name of the exception's class, None for an answer. Never its text.
         progress: A part of the answer's body has come and is kept: only the rest would be asked for
             again.
+        flagged: ``retry_if``, the server or the policy's hinted statuses call the answer a failure.
+        replayed: The answer is a stored one, which the same idempotency key would bring again.
     """
 
-    __slots__ = ("error", "hint", "kind", "phase", "progress", "status")
+    __slots__ = ("error", "flagged", "hint", "kind", "phase", "progress", "replayed", "status")
 
     def __init__(
         self,
@@ -144,6 +127,8 @@ class Failure:
         hint: Hint = NO_HINT,
         error: str | None = None,
         progress: bool = False,
+        replayed: bool = False,
+        flagged: bool = False,
     ) -> None:
         self.kind = kind
         self.phase = phase
@@ -151,11 +136,13 @@ class Failure:
         self.hint = hint
         self.error = error
         self.progress = progress
+        self.replayed = replayed
+        self.flagged = flagged
 
     @property
     def retry_safety(self) -> RetrySafety:
-        """Does the failure by itself make a repetition safe? YES if nothing was sent, NO if none
-        can succeed.
+        """Whether the failure makes a repetition safe: YES if nothing was sent, NO if none can
+        succeed.
         """
         if self.kind is not FailureKind.STATUS and self.kind not in RETRYABLE_KINDS:
             return RetrySafety.NO
@@ -172,21 +159,17 @@ class Failure:
 
     @property
     def is_timeout(self) -> bool:
-        """A timeout of the client's own ended the attempt; a 504 is another's, and an answer."""
+        """A timeout of the client ended the attempt; a 504 is an answer, and not meant."""
         return self.kind in TIMEOUT_KINDS
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds from the answer until the server wants to be asked again; None when it did not
-        say.
-        """
+        """Seconds after which the server wants to be asked again; None when it did not say."""
         return self.hint.delay
 
     @property
     def fault(self) -> Fault:
-        """CLIENT: a 4xx, or a mistake made here. SERVER: a 5xx. OTHER: the network, which is
-        nobody's.
-        """
+        """CLIENT: a 4xx, or a mistake made here. SERVER: a 5xx. OTHER: the network's."""
         if self.status is not None:
             return Fault.SERVER if self.status >= 500 else Fault.CLIENT
         return Fault.CLIENT if self.retry_safety is RetrySafety.NO else Fault.OTHER

@@ -1,13 +1,13 @@
 """Policy: the frozen rules a user writes. Floor: decides.
 
-One attribute per decision, checked at construction; no state, no counting. What the rules mean in
-which order stands in call.py (steps 1-5) and shared/standard.py (steps 6-10).
+One attribute per decision, checked at construction; no state, no counting. The order in which the
+rules apply stands in decide.py.
 """
 
 from __future__ import annotations
 
 from .backoff import Backoff, Exponential
-from .checks import a_choice, a_duration, a_number, a_set, shown
+from .checks import a_choice, a_duration, a_number, a_set, a_switch, shown
 from .frozen import Frozen
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["RetryPolicy"]
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-# Decorrelated from a second: of the schedules simulated the one that, with the default budget, made
-# no overload worse than no retry (benchmarks/overload.py). Full jitter's first waits are so short
-# that they meet the same trouble again.
+# Decorrelated from a second: of the schedules simulated this one, with the default budget, made no
+# overload worse than no retry (benchmarks/overload.py). Full jitter's first waits are so short that
+# they meet the same trouble again.
 DEFAULT_BACKOFF = Exponential(base=1.0, jitter="decorrelated")
 # Other libraries' names that count retries, and would be off by one here.
-COUNTS_RETRIES = frozenset(
-    {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
-)
+COUNTS_RETRIES = {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
 
 
 class RetryPolicy(Frozen):
@@ -108,7 +106,7 @@ class RetryPolicy(Frozen):
         methods: Iterable[str] = IDEMPOTENT_METHODS,
         attempt_timeout: float | None = None,
         total_timeout: float | None = None,
-        max_retry_after: float = 60.0,  # about what a person or a queue worker is willing to sit through
+        max_retry_after: float = 60.0,  # about what a person or a queue worker sits through
         hints: Literal["obey", "ignore"] = "obey",
         hint_spread: float = 0.1,
         on_exhausted: Literal["return", "raise"] = "return",
@@ -117,15 +115,13 @@ class RetryPolicy(Frozen):
             raise TypeError(f"max_attempts must be a whole number, got {shown(max_attempts)}")
         if max_attempts < 1:
             raise ValueError(
-                f"max_attempts must be at least 1, got {max_attempts}; use max_attempts=1 to send once and never retry"
+                f"max_attempts must be at least 1, got {max_attempts};"
+                " use max_attempts=1 to send once and never retry"
             )
         a_backoff("backoff", backoff)
         if throttle_backoff is not None:
             a_backoff("throttle_backoff", throttle_backoff)
-        if not isinstance(conflict_with_key, bool):
-            raise TypeError(
-                f"conflict_with_key must be True or False, got {shown(conflict_with_key)}"
-            )
+        a_switch("conflict_with_key", conflict_with_key)
         a_duration("attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False)
         a_duration("total_timeout", total_timeout, none="no limit")
         a_duration("max_retry_after", max_retry_after)
@@ -180,17 +176,10 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known.
         """
-        from ..policy_tools.presets import VENDOR_STATUSES
-
-        statuses, hinted = self.statuses, self.hinted_statuses
-        for vendor in vendors:
-            if vendor not in VENDOR_STATUSES:
-                raise ValueError(
-                    f"vendor must be one of {', '.join(sorted(VENDOR_STATUSES))}, got {shown(vendor)}"
-                )
-            more, more_hinted = VENDOR_STATUSES[vendor]
-            statuses, hinted = statuses | more, hinted | more_hinted
-        return self.replace(statuses=statuses, hinted_statuses=hinted)
+        statuses, hinted = tool("presets").statuses_of(vendors)
+        return self.replace(
+            statuses=self.statuses | statuses, hinted_statuses=self.hinted_statuses | hinted
+        )
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:
@@ -203,8 +192,8 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def high_availability() -> RetryPolicy:
-        """For service-to-service calls that should survive a deployment: 4 attempts, 100 ms, ×2,
-        cap 30 s.
+        """For calls between services that should survive a deployment: 4 attempts, 100 ms, ×2, cap
+        30 s.
 
         Three retries at 100, 200 and 400 ms (mean of the sum 350 ms) bridge the gap between a
         replica that closes and the load balancer that notices.
@@ -224,8 +213,7 @@ class RetryPolicy(Frozen):
         """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %.
 
         Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far
-            apart, so
-        that a request moves to a healthy worker before its own client gives up.
+        apart, so that a request moves to a healthy worker before its own client gives up.
         """
         return preset("gateway")
 
@@ -241,121 +229,91 @@ class RetryPolicy(Frozen):
 
         It never sends more often than urllib3 would. ``max_attempts`` is 1 + the smallest of total,
         connect, read, status and other; one of these that is 0 takes its kind of failure out of
-        ``failures`` or ``statuses`` instead. Redirects are left to the client. Different are:
-
-        - The first wait is ``backoff_factor``, where urllib3 has none, except once after a lost
-          connection. From the second on it is urllib3's; without a ``backoff_factor`` there is no
-          wait.
-        - A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than
-          asked.
-        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing
-          was sent; urllib3 repeats it after TLS and proxy errors too.
-        - ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may
-          take effect twice, ``policy.replace(methods={..., "POST"})``.
-        - No limit at all becomes 11 attempts, urllib3's own default.
-        - ``raise_on_status`` raises the library's error for the status, not ``MaxRetryError``.
-        - Left out are statuses below 400 (see ``retry_if``) and methods that a subclass overrides.
-
-        Fields that urllib3 has no word for keep their defaults. A ``forbear.urllib3.Retry`` gives
-        its own policy.
+        ``failures`` or ``statuses`` instead. Fields that urllib3 has no word for keep their
+        defaults. ``forbear.policy_tools.conversion`` tells the differences. A
+        ``forbear.urllib3.Retry`` gives its own policy.
 
         Raises:
             TypeError: It is neither a ``urllib3.Retry`` nor a whole number.
         """
-        from ..policy_tools.conversion import fields_of
-
         own = getattr(retry, "policy", None)
-        return own if isinstance(own, RetryPolicy) else RetryPolicy(**fields_of(retry))
+        if isinstance(own, RetryPolicy):
+            return own
+        return RetryPolicy(**tool("conversion").fields_of(retry))
 
     @staticmethod
     def from_httpx_retries(retry: object) -> RetryPolicy:
-        """Return the nearest policy to an ``httpx_retries.Retry``. It never sends more often than
-        that would.
+        """Return the nearest policy to an ``httpx_retries.Retry``.
 
-        Different are:
-
-        - ``total_timeout`` bounds waits and attempts, where theirs adds up waits only, and
-          ``max_attempts`` is what fits into it with waits at their longest.
-        - A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs comes back too
-          soon.
-        - Once the waits reach ``max_backoff_wait``, they are drawn from below it; theirs are cut to
-          it.
-        - A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing
-          was sent.
-        - The server's own ``x-should-retry`` is obeyed.
-        - A kind of failure stays in ``failures`` if all exceptions that mean it are in
-          ``retry_on_exceptions``.
-        - Left out are statuses below 400, ``validate_response`` (see ``retry_if``), and methods
-          that a subclass overrides.
-
-        Fields that it has no word for keep their defaults.
+        It never sends more often than httpx-retries would. Fields that httpx-retries has no word
+        for keep their defaults. ``forbear.policy_tools.conversion`` tells the differences.
 
         Raises:
             TypeError: It is no ``httpx_retries.Retry``.
             ValueError: A number in it is out of range.
         """
-        from ..policy_tools.conversion import fields_of_httpx_retries
-
-        return RetryPolicy(**fields_of_httpx_retries(retry))
+        return RetryPolicy(**tool("conversion").fields_of_httpx_retries(retry))
 
     def worst_case(self, *, attempt_timeout: float | None = None) -> float:
-        """Return the seconds that a call can take.
+        """Return the seconds that a call can take: all attempts, each wait at its longest, never
+        more than ``total_timeout``.
 
-        They are ``max_attempts`` attempts; before each retry the longest wait, be it the schedule's
-        own, after throttling too, or the longest that a server may ask for, ``max_retry_after`` and
-        ``hint_spread`` on top of it; and never more than ``total_timeout``. To know it without
-        hints: ``policy.replace(hints="ignore")``. Of a schedule of your own only the ends of its
-            randomness are looked at. Not in it are waits for what
-        others were told (``cooldown``), and a body that is streamed after the call.
+        The longest wait is the schedule's own, after throttling too, or the longest that a server
+        may ask for, ``max_retry_after`` with ``hint_spread`` on top; without hints:
+        ``policy.replace(hints="ignore")``. A schedule of your own is asked with the ends of its
+        randomness only. Not counted are waits for what others were told (``cooldown``), and a body
+        that is streamed after the call.
 
         Args:
             attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to
                 the end of the answer. None: four times the policy's ``attempt_timeout``, which
-                bounds each of pool, connect, write and read; without one it is not known, and only
-                a ``total_timeout`` makes the answer finite.
+                bounds each of pool, connect, write and read; without one only a ``total_timeout``
+                makes the answer finite.
 
         Raises:
-            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers what is
-                no time.
+            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers no time.
         """
-        from ..policy_tools.worst_case import worst_case
-
-        return worst_case(self, attempt_timeout)
+        seconds: float = tool("worst_case").worst_case(self, attempt_timeout)
+        return seconds
 
     def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
-        """Return what is likely to hurt, a text for each, which begins with the name of the field
-        to change.
+        """Return texts about what is likely to hurt, each beginning with the field to change.
 
-        Looked for are waits without jitter, no waits, methods that may take effect twice, hints
+        They are about waits without jitter, no waits, methods that may take effect twice, hints
         that are ignored or obeyed by all in step; and with an SLO, whether all retries together, at
         their longest, stay within a third of it, the call within the whole, and what a server may
-        ask for within the third. An empty list is no proof: how much load the retries of all calls
+        ask for within the third. An empty list is no proof: the load that the retries of all calls
         make is a matter of the budget.
 
         Args:
             slo: Seconds within which a call has to be answered; None: none.
-            attempt_timeout: As of ``worst_case``; where neither of the two is known, attempts are
+            attempt_timeout: As for ``worst_case``; where neither of the two is known, attempts are
                 not counted.
 
         Raises:
             ValueError: A number is out of its range.
         """
-        from ..policy_tools.check import advice
+        texts: list[str] = tool("check").advice(self, slo, attempt_timeout)
+        return texts
 
-        return advice(self, slo, attempt_timeout)
+
+def tool(name: str) -> Any:
+    """A module of policy_tools, which stands above this one and is loaded when asked for."""
+    from importlib import import_module
+
+    return import_module(f"forbear.policy_tools.{name}")
 
 
 def preset(name: str) -> RetryPolicy:
-    from ..policy_tools.presets import PRESETS
-
-    return RetryPolicy(**PRESETS[name])
+    return RetryPolicy(**tool("presets").PRESETS[name])
 
 
 def check_names(fields: dict[str, Any]) -> None:
     for name in fields:
         if name in COUNTS_RETRIES:
             raise TypeError(
-                f"there is no {name}=; forbear counts attempts, the first one included: max_attempts = retries + 1"
+                f"there is no {name}=; forbear counts attempts, the first one included:"
+                " max_attempts = retries + 1"
             )
         if name not in RetryPolicy.FIELDS:
             raise TypeError(
@@ -366,8 +324,8 @@ def check_names(fields: dict[str, Any]) -> None:
 def a_backoff(name: str, value: object) -> None:
     if not callable(getattr(value, "delay", None)):
         raise TypeError(
-            f"{name} must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random),"
-            f" got {shown(value)}"
+            f"{name} must be Exponential(…), Fixed(…) or an object with"
+            f" delay(attempt, previous, random), got {shown(value)}"
         )
 
 
@@ -393,12 +351,8 @@ def kind_set(value: object) -> frozenset[FailureKind]:
 def method_set(value: object) -> frozenset[str]:
     methods = a_set("methods", value, "{'GET', 'PUT'}")
     for method in methods:
-        if (
-            not isinstance(method, str)
-            or not method.isascii()
-            or method != method.upper()
-            or not method
-        ):
+        is_upper = isinstance(method, str) and method.isascii() and method == method.upper()
+        if not method or not is_upper:
             raise ValueError(
                 f"methods must hold upper-case names such as 'GET', got {shown(method)}"
             )

@@ -1,7 +1,7 @@
 """Record: the story of one call, for its caller. Floor: decides.
 
-Holds method, origin, status, class names and durations only: never a path, query, header value,
-body or exception text.
+Holds method, origin, status, class names and durations: never a path, query, header value, body or
+exception text.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .outcome import FailureKind, Phase
-from .trail import Trail
 from .verdict import Reason
 
-__all__ = ["AttemptRecord", "CallRecord", "record_from", "record_of"]
+__all__ = ["AttemptRecord", "CallRecord", "Story", "record_of"]
 
-RECORD = "_forbear_record"  # attribute of exceptions
+RECORD = "_forbear_record"  # attribute of exceptions, and of responses without extensions
 SETTING = "forbear"  # key in a response's extensions
+CHAIN = 16  # exceptions that are looked through: causes can be set to anything, also to a circle
 
 
 class AttemptRecord(NamedTuple):
@@ -30,8 +30,8 @@ class AttemptRecord(NamedTuple):
         error: Name of the exception's class; None for an answer.
         elapsed: Seconds from sending to the answer's header section or the error.
         delay: Seconds waited after it, None after the last one.
-        delay_source: "backoff", the header that asked for the delay, "cooldown": what another call
-            was told, or "failover": the next origin was free at once, or after this delay.
+        delay_source: "backoff", the header that asked for the delay, "cooldown" (another call was
+            told to wait), or "failover" (the next origin was free at once, or after this delay).
     """
 
     number: int
@@ -49,16 +49,15 @@ class CallRecord(NamedTuple):
     """One call: all its attempts, and why there was no further one.
 
     Attributes:
-        method: Of the request.
+        method: The request's method.
         origin: ``scheme://host:port``; empty for a plain success, of which no notes are taken.
         attempts: In the order sent. A plain success shows one.
         elapsed: Seconds from the call to its end, None for a plain success.
         reason: Why it gave up; None when what came was accepted.
         refused_delay: The uncut wait in seconds that was refused (a Retry-After that is too long, a
             deadline), None when none was.
-        resumed: Where the body broke off and was gone on with: for each time the position of the
-            first octet that was missing in the representation as it is sent, a Content-Encoding
-            included.
+        resumed: Where the body broke and was resumed: each time the position of the first missing
+            octet in the representation as it is sent, a Content-Encoding included.
     """
 
     method: str
@@ -81,7 +80,7 @@ class CallRecord(NamedTuple):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What each failed attempt failed with: its status or the name of its exception's class."""
+        """The status or the name of the exception's class of each failed attempt."""
         return tuple(
             str(attempt.status or attempt.error)
             for attempt in self.attempts
@@ -97,39 +96,47 @@ class CallRecord(NamedTuple):
         ending = f"; gave up: {self.reason.value}" if self.reason is not None else ""
         if self.refused_delay is not None:
             ending += f" ({self.refused_delay:.3g} s)"
-        subject = f", {self.method} {self.origin}".rstrip(
-            ", "
-        )  # a success through the door may know neither
+        subject = f", {self.method} {self.origin}".rstrip(", ")  # a plain success may know neither
         return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}{ending}"
 
 
-def record_from(trail: Trail) -> CallRecord:
-    """Make the record of the notes that a call took."""
-    attempts = tuple(
-        AttemptRecord(
-            number,
-            origin or trail.origin,
-            status,
-            failure.kind if failure is not None else None,
-            failure.phase if failure is not None else None,
-            failure.error if failure is not None else None,
-            elapsed,
-            delay,
-            source,
+class Story(NamedTuple):
+    """The notes of one call, from which its record is made when someone asks.
+
+    Taking notes costs a tenth of making the record, and hardly anyone asks.
+    """
+
+    method: str
+    origin: str
+    history: list[Any]  # of call.py's Attempt
+    sent_before: int  # retries that earlier hops of a redirected call used
+    elapsed: float
+    stop: Any  # a GiveUp, or None
+    resumed: tuple[int, ...]
+
+    @property
+    def is_final(self) -> bool:
+        """No other loop may add attempts: this call was retried, or nobody should retry it."""
+        if len(self.history) > 1:
+            return True
+        return self.stop is not None and self.stop.reason is not Reason.ATTEMPTS_EXHAUSTED
+
+    def record(self) -> CallRecord:
+        """Make the record."""
+        attempts = []
+        for number, attempt in enumerate(self.history, self.sent_before + 1):
+            failure, why = attempt.failure, (None, None, None)
+            if failure is not None:
+                why = failure.kind, failure.phase, failure.error
+            after = attempt.elapsed, attempt.delay, attempt.source
+            attempts.append(AttemptRecord(number, attempt.origin, attempt.status, *why, *after))
+        reason, refused = (None, None) if self.stop is None else self.stop
+        return CallRecord(
+            self.method, self.origin, tuple(attempts), self.elapsed, reason, refused, self.resumed
         )
-        for number, (status, failure, elapsed, delay, source, origin) in enumerate(
-            trail.entries, trail.sent_before + 1
-        )
-    )
-    return CallRecord(
-        trail.method,
-        trail.origin,
-        attempts,
-        trail.elapsed,
-        trail.reason,
-        trail.refused_delay,
-        trail.resumed,
-    )
+
+    def __repr__(self) -> str:
+        return f"<Story {self.record()}>"
 
 
 def record_of(outcome: Any) -> CallRecord:
@@ -143,32 +150,34 @@ def record_of(outcome: Any) -> CallRecord:
     Raises:
         TypeError: It is neither.
     """
-    seen = outcome
-    for _ in range(16):  # causes can be set to anything, also to a circle
-        if seen is None and outcome is not None:
+    found = outcome
+    for _ in range(CHAIN):
+        if found is None and outcome is not None:
             break
-        record = getattr(seen, RECORD, None)
-        if record is None:
-            extensions = getattr(seen, "extensions", None)
-            record = extensions.get(SETTING) if isinstance(extensions, dict) else None
-        if (
-            record is None
-        ):  # with a Retry inside urllib3: on its response, which requests has as raw
-            raw = getattr(seen, "raw", seen)
-            record = getattr(raw, RECORD, None) or getattr(
-                getattr(raw, "retries", None), RECORD, None
-            )
-        if isinstance(record, Trail):
-            return record_from(record)
-        if not isinstance(seen, BaseException):
-            return _plain(seen)
-        response = getattr(seen, "response", None)
-        seen = response if response is not None else (seen.__cause__ or seen.__context__)
+        story = story_on(found)
+        if story is not None:
+            return story.record()
+        if not isinstance(found, BaseException):
+            return plain_record(found)
+        response = getattr(found, "response", None)
+        found = response if response is not None else (found.__cause__ or found.__context__)
     return CallRecord("", "", (), None, None, None)
 
 
-def _plain(response: Any) -> CallRecord:
-    """No notes are taken of a call whose first answer is accepted at once."""
+def story_on(thing: Any) -> Story | None:
+    """Find the story attached to a response or an exception."""
+    extensions = getattr(thing, "extensions", None)
+    attached = extensions.get(SETTING) if isinstance(extensions, dict) else None
+    raw = getattr(thing, "raw", thing)  # urllib3's response below one of requests
+    retries = getattr(raw, "retries", None)  # with forbear.urllib3.Retry inside urllib3
+    for found in (attached, *(getattr(one, RECORD, None) for one in (thing, raw, retries))):
+        if isinstance(found, Story):
+            return found
+    return None
+
+
+def plain_record(response: Any) -> CallRecord:
+    """Make the record of a first answer that was accepted at once: no notes are taken of it."""
     status = getattr(response, "status_code", None)
     if status is None:
         status = getattr(response, "status", None)  # urllib3
@@ -176,12 +185,16 @@ def _plain(response: Any) -> CallRecord:
         raise TypeError(
             f"record_of takes a response or an exception, got {type(response).__name__}"
         )
-    # httpx's property raises when there is none, as on a response made by hand.
-    request = (
-        response._request if hasattr(response, "_request") else getattr(response, "request", None)
-    )
-    method = getattr(request, "method", None) or ""
-    elapsed = getattr(response, "_elapsed", None)
-    seconds = elapsed.total_seconds() if elapsed is not None else 0.0
+    method = getattr(known(response, "request"), "method", None) or ""
+    elapsed = known(response, "elapsed")
+    seconds = 0.0 if elapsed is None else elapsed.total_seconds()
     attempt = AttemptRecord(1, "", status, None, None, None, seconds, None, None)
     return CallRecord(method, "", (attempt,), None, None, None)
+
+
+def known(response: Any, name: str) -> Any:
+    """Return an attribute, None if it is not set yet: properties of httpx raise RuntimeError."""
+    try:
+        return getattr(response, name, None)
+    except RuntimeError:
+        return None

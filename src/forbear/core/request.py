@@ -1,24 +1,29 @@
-"""Request: what a decision may ask of a request. Floor: decides.
+"""Request: the facts about a request that a decision reads, and its origin. Floor: decides.
 
-Adapters state these facts; nothing here knows an HTTP library.
+Adapters state these facts; nothing here knows an HTTP library. The form of an origin is that of
+RFC 6454 §4, with the port always there.
 """
 
 from __future__ import annotations
+
+from .checks import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["Request"]
+__all__ = ["DEFAULT_PORTS", "Request", "origin_from", "origin_of"]
+
+DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_HOST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class Request:
-    """What a decision may ask of the request, the same for every library; looked up only when asked
-    for.
+    """The facts about a request that a decision reads, the same for every library.
 
-    Made only for a call that does not simply succeed at once. Its URL and header values are secret:
-    a scope or a strategy compares them, nobody tells them, and the repr shows neither.
+    Made only for a call that does not succeed at once. URL and header values are secret: a scope or
+    a strategy compares them, nothing tells them, and the repr shows neither.
 
     An adapter whose library keeps headers or URLs in another form overrides ``header_lines`` and
     ``path_and_query``.
@@ -28,10 +33,11 @@ class Request:
         origin: ``scheme://host:port``, the port always there.
         headers: The request's headers, in the library's own form; ``header`` is the same for all.
         key_names: Lower-case names of further headers that carry an idempotency key.
+        original: The request as the library made it, for the adapter.
         target: Where on the origin it goes, in the library's own form; ``url`` is the same for all.
     """
 
-    __slots__ = ("_keyed", "headers", "key_names", "method", "origin", "target")
+    __slots__ = ("_keyed", "headers", "key_names", "method", "origin", "original", "target")
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class Request:
         self.headers = headers
         self.key_names = key_names
         self.target = target
+        self.original: Any = None
         self._keyed: bool | None = None
 
     def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:
@@ -58,15 +65,11 @@ class Request:
 
     @property
     def url(self) -> str:
-        """``scheme://host:port/path?query``, without userinfo and fragment: equal where the
-        requests' are.
-        """
+        """``scheme://host:port/path?query``, without userinfo and fragment."""
         return f"{self.origin}{self.path_and_query()}"
 
     def header(self, name: str) -> str | None:
-        """Return the first value of a header, without regard to case; None if the request has
-        none.
-        """
+        """Return the first value of a header, without regard to case; None if there is none."""
         wanted = name.lower()
         for found, value in self.header_lines():
             if (found.decode("latin-1") if isinstance(found, bytes) else found).lower() == wanted:
@@ -78,12 +81,77 @@ class Request:
         """The request carries exactly one usable idempotency key (rule S1)."""
         keyed = self._keyed
         if keyed is None:
-            from .headers.keys import (
-                carries_key,
-            )  # loaded with the failure path, not with the first import
+            from .headers.keys import carries_key  # loaded with the first failure
 
             keyed = self._keyed = carries_key(self.header_lines(), self.key_names)
         return keyed
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.method} {self.origin}>"
+
+
+def origin_of(scheme: str, host: str, port: int | None) -> str:
+    """Return ``scheme://host:port`` of a URL that a library has taken apart.
+
+    Args:
+        scheme: In lower case.
+        host: IPv6 with or without brackets.
+        port: None: the scheme's own; 0 for a scheme that has none.
+    """
+    if port is None:
+        port = DEFAULT_PORTS.get(scheme, 0)
+    host = host.lower()
+    if ":" in host and host[0] != "[":
+        host = f"[{host}]"
+    return f"{scheme}://{host}:{port}"
+
+
+def origin_from(given: str) -> str:
+    """Return ``scheme://host:port`` of an origin that a user wrote.
+
+    Raises:
+        ValueError: It is no origin; the message does not repeat it, since a URL may hold a password
+            or a token.
+    """
+    scheme, _, authority = given.partition("://")
+    scheme = scheme.lower()
+    if authority.startswith("["):
+        host, bracket, port = authority.partition("]")
+        host += bracket
+        is_host = bool(bracket) and _is_ipv6(host[1:-1])
+    else:
+        host, colon, port = authority.partition(":")
+        port = colon + port
+        is_host = bool(host) and _HOST.issuperset(host)
+
+    digits = port[1:].lstrip("0")
+    if scheme not in {"http", "https"}:
+        fault = "another scheme, or none"
+    elif "@" in authority:
+        fault = "a user name"
+    elif any(mark in authority for mark in "/?#"):
+        fault = "a path, a query or a fragment (a last slash, too)"
+    elif not is_host:
+        fault = f"{shown(host)} for a host (no patterns; IPv6 in brackets; other scripts as xn--)"
+    elif not port:
+        return origin_of(scheme, host, None)
+    elif port[0] == ":" and digits.isascii() and digits.isdigit() and int(digits[:6]) <= 65535:
+        return origin_of(scheme, host, int(digits))
+    else:
+        fault = "something after the host that is no port (: and 1 to 65535)"
+    raise ValueError(
+        f"origins must be http or https, a host and perhaps a port, got one with {fault};"
+        ' write "https://api.example.com" or "http://localhost:8080"'
+    )
+
+
+def _is_ipv6(host: str) -> bool:
+    if "%" in host:  # a zone (RFC 6874) names an interface of this machine, not an origin
+        return False
+    from ipaddress import IPv6Address  # only here: importing it takes 2 ms
+
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,6 +1,6 @@
-"""Strategy: what a call asks of shared things. Floor: decides.
+"""Strategy: the interfaces of what users may plug in for retries. Floor: decides.
 
-The interface that Smithy's reference guide describes for retry strategies: a call acquires a token,
+``RetryStrategy`` is the interface that Smithy's reference guide describes: a call acquires a token,
 refreshes it after each failure, and ends it with exactly one of ``record_success`` and ``release``.
 """
 
@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .outcome import Failure
-    from .request import Request
 
-__all__ = ["AttemptWatcher", "Budget", "Renewable", "RetryStrategy", "RetryToken"]
+__all__ = ["Budget", "Renewable", "RetryStrategy", "RetryToken"]
 
 
 class RetryToken:
@@ -23,11 +20,9 @@ class RetryToken:
     A strategy may subclass it or keep what it needs in ``state``.
 
     Attributes:
-        delay: Seconds before the next attempt, from 0; a strategy sets it, also on initial tokens.
-        attempts: Attempts sent so far, redirects' earlier retries included; kept by the call, read
-            by strategies.
-        source: Who chose the delay: "backoff", the name of the header that did, or "cooldown". It
-            is logged.
+        delay: Seconds before the next attempt, from 0. A strategy sets it, also on initial tokens.
+        attempts: Attempts sent so far, with those of earlier redirects. The call sets it.
+        source: Who chose the delay, for the log: "backoff" or the name of the header that did.
         state: Whatever the strategy needs.
     """
 
@@ -44,51 +39,43 @@ class RetryToken:
 
 
 class RetryStrategy(Protocol):
-    """When to try again, or why not: what ``strategy=`` of every transport, adapter and manager
-    takes.
+    """When to try again, or why not: what ``strategy=`` of every transport and adapter takes.
 
-    One object serves all calls, at once and from any thread, so what it shares between calls is
-    under a lock of its own. Its methods return at once: no I/O, no sleeping, no clock; ``now`` is
+    One object serves all calls, at once and from any thread: what it shares between calls is under
+    a lock of its own. Its methods return at once: no I/O, no sleeping, no clock. ``now`` is
     monotonic seconds.
 
-    A call asks in this order: ``acquire_initial_token`` (put off until the first failure while
-        ``quiet``),
-    ``refresh_token`` after each failure that may be repeated, then exactly one of
-    ``record_success`` and ``release``, also when it is cancelled or the client is closed meanwhile.
-    What is no failure, what must not be repeated and whose body is gone is decided before a
-    strategy is asked, and its delay is held to the server's word and the deadline afterwards: no
-    strategy can make a POST unsafe. ``policy=`` gives statuses, methods, hints and time limits
-    beside it; the number of attempts is the strategy's, unless the request or ``forbear.override``
+    A call asks ``acquire_initial_token`` first (while the strategy is ``quiet``: not before the
+    first failure), ``refresh_token`` after each failure that may be repeated, and at the end
+    exactly one of ``record_success`` and ``release``, also when it is cancelled.
+
+    A strategy cannot make a POST unsafe: what is no failure, what must not be repeated and whose
+    body is gone is decided before it is asked. Its delay is lifted to the time that the server
+    named and held to the deadline afterwards. ``policy=`` gives statuses, methods, hints and time
+    limits. The number of attempts is the strategy's, unless the request or ``forbear.override``
     allows fewer.
 
-    A strategy that fails loses nothing. What it raises other than ``RetryRefused``, what is no
-    token, and a delay that is negative, not finite or no number end the call with what it has
-    (``strategy-failed``), and are logged once, by class name.
+    A strategy that fails loses nothing. If it raises anything but ``RetryRefused``, answers
+    something that is no token, or a delay that is negative, not finite or no number, the call ends
+    with what it has (``strategy-failed``). Such a fault is logged once, by class name.
 
-    It may have one method more, ``scope_of(facts) -> str``, to see more of a request than its
-    origin (``forbear.core.outcome.Request``): what it answers is passed as ``scope``. Calls
-    are on their origin where it fails.
-
-    One that must hear of every attempt is an ``AttemptWatcher``; for others that is nothing to care
-    about.
+    A strategy may also have ``scope_of(request) -> str``, which is given a
+    ``forbear.core.request.Request``. Its answer is passed as ``scope``; where it fails, the origin
+    is.
     """
 
     @property
     def quiet(self) -> bool:
         """True: acquiring and recording success may be skipped now; a plain attribute will do.
 
-        The first attempt asks only this, and a call that succeeds at once nothing else. A strategy
-        without anything to remember of successes is always quiet; one that gates first attempts
-        never is.
+        A first attempt asks only this, and a call that succeeds at once nothing else. A strategy
+        that remembers nothing of successes is always quiet; one that holds up first attempts never
+        is.
         """
         ...
 
     def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
         """Begin a call to ``scope`` (``scheme://host:port``).
-
-        It may be asked twice for one call, if it refuses or its token wants a delay: such a token
-            is released
-        at once.
 
         Raises:
             RetryRefused: ``send=True``: send once without retries; ``send=False``: do not send.
@@ -98,13 +85,12 @@ class RetryStrategy(Protocol):
     def refresh_token(
         self, token: RetryToken, failure: Failure, now: float, *, latest: float
     ) -> RetryToken:
-        """Buy another attempt after ``failure``; the token returned says after which delay.
+        """Buy another attempt after ``failure``; return a token that says after which delay.
 
         Args:
-            token: What ``acquire_initial_token`` or the last refresh returned.
-            failure: What happened; ``failure.retry_after`` is the server's word in seconds. It
-                tells ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` too, and
-                nothing of httpx or requests.
+            token: The one that ``acquire_initial_token`` or the last refresh returned.
+            failure: What happened. ``failure.retry_after`` is the time that the server named, in
+                seconds; ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` tell more.
             now: Monotonic seconds.
             latest: The longest delay the deadline allows, infinite if there is none.
 
@@ -126,101 +112,38 @@ class RetryStrategy(Protocol):
         ...
 
 
-class AttemptWatcher(RetryStrategy, Protocol):
-    """A strategy that follows attempts, not only retries; known by ``watches``, which others need
-    not have.
-
-    Its tokens may have ``origin``, where the next attempt goes; else that is where the request
-    says.
-    """
-
-    @property
-    def watches(self) -> bool:
-        """True, and never changed: call the methods below."""
-        ...
-
-    def begin(self, facts: Request, scope: str, now: float) -> RetryToken:
-        """In place of ``acquire_initial_token``, for one that looks at more of a request than its
-        scope.
-        """
-        ...
-
-    def admit(self, token: RetryToken, now: float) -> float:
-        """The delay is over and the attempt about to be sent: take what only a sending may take.
-
-        Returns:
-            Seconds to wait first, after which this is asked again; 0: send.
-
-        Raises:
-            RetryRefused: With ``send=False``: it must not be sent any more. The call ends with
-                that.
-        """
-        ...
-
-    def observe(
-        self,
-        token: RetryToken | None,
-        failure: Failure | None,
-        now: float,
-        *,
-        facts: Request,
-        scope: Callable[[], str],
-        attempts: int,
-        sent_at: float,
-    ) -> RetryToken | None:
-        """An attempt ended. Told before the strategy is asked anything about it, also if nobody
-        will ask.
-
-        Args:
-            token: None if the first attempt went through the door while the strategy was quiet.
-            failure: What happened, also for an answer of 400 and above that is accepted; None: a
-                good answer.
-            now: Monotonic seconds.
-            facts: Of the request.
-            scope: Answers what ``begin`` is given.
-            attempts: Sent so far, this one included.
-            sent_at: When it was sent.
-
-        Returns:
-            The token, or one for a call that had none; None for none.
-        """
-        ...
-
-
 class Renewable(Protocol):
-    """What a strategy has besides when it decides from something borrowed over the network.
+    """The further methods of a strategy or budget that decides from something borrowed.
 
-    A decision never waits for I/O: the driver renews, on the failure path only, at most once per
-    failure that may lead to a retry, after all else allows that retry and before ``refresh_token``.
-
-    Another method, ``plan_retry``, with arguments as of ``refresh_token``, may raise
-    ``RetryRefused`` for what else stands against that retry; then nothing is borrowed for it. It
-    takes nothing.
+    A decision never waits for I/O. The loop renews instead: only after a failure, at most once per
+    failure, and only when everything else allows the retry.
     """
 
     def needs_renewal(self, scope: str, now: float) -> bool:
-        """Has what was borrowed for ``scope`` run out? Asked often; returns at once."""
+        """Has what was borrowed for ``scope`` run out? Returns at once."""
         ...
 
     def renew(self, scope: str) -> None:
-        """Borrow more. May block for a tenth of a second, in whatever thread; whoever raises is
-        logged once.
+        """Borrow more. May block for a tenth of a second, in whatever thread.
+
+        An exception is logged once.
         """
         ...
 
 
 class Budget(Protocol):
-    """What ``budget=`` takes: ``RetryBudget``, ``forbear.redis.RedisBudget``. It may be
-    ``Renewable`` too.
+    """What ``budget=`` takes: ``RetryBudget`` or ``forbear.redis.RedisBudget``.
 
-    Thread-safe and never blocking; ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
+    Thread-safe and never blocking. ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
+    A budget may be ``Renewable`` too. With ``counts_calls = True`` it has a method ``count_call()``
+    that is called for each call whose deposit is skipped.
     """
 
     hinted_cost: float  # tokens for a retry that the server scheduled; any other costs 1
 
     @property
     def quiet(self) -> bool:
-        """True: deposits may be skipped now. Read once for each call."""
+        """True: the deposit of a call that succeeds at once may be skipped now."""
         ...
 
     def deposit(self, scope: str, now: float) -> None:

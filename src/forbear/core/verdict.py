@@ -1,7 +1,7 @@
 """Verdict: what to do after an outcome. Floor: decides.
 
-A verdict is ``RetryAfter``, ``GiveUp``, or None, which means "accept what came". ``Renew`` puts it
-off: what the strategy works from has run out, and only a driver may go and fetch more.
+A verdict is ``Retry``, ``GiveUp``, or None, which means "accept what came". ``RENEW`` puts the
+verdict off: the budget has spent what it had borrowed, and only the loop may fetch more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["GiveUp", "Reason", "Renew", "RetryAfter", "Verdict"]
+__all__ = ["RENEW", "GiveUp", "Reason", "Retry", "Verdict"]
 
 
 class Reason(StrEnum):
@@ -33,9 +33,10 @@ class Reason(StrEnum):
     STRATEGY_FAILED = "strategy-failed"
 
 
-class RetryAfter(NamedTuple):
-    """Send again ``delay`` seconds from now; ``source`` says who chose it: "backoff", a header's
-    name, "cooldown".
+class Retry(NamedTuple):
+    """Send again ``delay`` seconds from now.
+
+    ``source`` says who chose the delay: "backoff", the name of a header, "cooldown" or "failover".
     """
 
     delay: float
@@ -43,18 +44,20 @@ class RetryAfter(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """Hand over what came, because ``reason``; ``delay`` is the uncut wait that was refused, if one
-    was.
+    """Hand over what came, because of ``reason``.
+
+    ``delay`` is the uncut wait in seconds that was refused, None if no wait was.
     """
 
     reason: Reason
     delay: float | None = None
 
 
-class Renew(NamedTuple):
-    """Call the strategy's ``renew(scope)``, then ask again (``Call.after_renewal``)."""
+class Renewal:
+    """The type of ``RENEW``."""
 
-    scope: str
+    __slots__ = ()
 
 
-Verdict = RetryAfter | GiveUp | Renew | None
+RENEW = Renewal()
+Verdict = Retry | GiveUp | Renewal | None

@@ -1,1 +1,1 @@
-"""Policy tools: what a policy may cost, and where it comes from. Loaded when asked for. Floor: acts."""
+"""Policy tools: the cost and the sources of a policy, loaded when asked for. Floor: decides."""

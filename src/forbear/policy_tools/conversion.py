@@ -1,9 +1,32 @@
 """Conversion: the nearest policy to another library's retry settings. Floor: decides.
 
-Reads attributes and imports nothing: what they mean was read in urllib3 2.0.7 and 2.8.0,
+Reads attributes and imports nothing: their meaning was read in urllib3 2.0.7 and 2.8.0,
 ``util/retry.py``, and in httpx-retries 0.6.0, ``retry.py`` and ``transport.py``. The nearest policy
-never sends more often than theirs would, for any kind of failure; what has no counterpart is left
-out (``RetryPolicy.from_urllib3`` and ``from_httpx_retries`` say what).
+never sends more often than theirs would, for any kind of failure.
+
+``RetryPolicy.from_urllib3`` differs from urllib3 so:
+
+- The first wait is ``backoff_factor``, where urllib3 has none, except once after a lost connection.
+  From the second on it is urllib3's; without a ``backoff_factor`` there is no wait.
+- A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than asked.
+- A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent;
+  urllib3 repeats it after TLS and proxy errors too.
+- ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may take
+  effect twice, ``policy.replace(methods={..., "POST"})``.
+- No limit at all becomes 11 attempts, urllib3's own default. Redirects are left to the client.
+- ``raise_on_status`` raises the library's error for the status, not ``MaxRetryError``.
+- Left out are statuses below 400 (see ``retry_if``) and methods that a subclass overrides.
+
+``RetryPolicy.from_httpx_retries`` differs from httpx-retries so:
+
+- ``total_timeout`` bounds waits and attempts, where theirs adds up waits only, and ``max_attempts``
+  is what fits into it with waits at their longest.
+- A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs comes back too soon.
+- Waits that reach ``max_backoff_wait`` are drawn from below it; theirs are cut to it.
+- A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent.
+- The server's own ``x-should-retry`` is obeyed.
+- A kind of failure stays in ``failures`` if ``retry_on_exceptions`` has all its exceptions.
+- Left out are statuses below 400, ``validate_response`` (see ``retry_if``), and overridden methods.
 """
 
 from __future__ import annotations
@@ -16,13 +39,14 @@ from ..core.outcome import RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 __all__ = ["fields_of", "fields_of_httpx_retries"]
 
 K = FailureKind
 
-# What ``Retry(n)`` has beside its total; the last four are absent from older versions.
+# The settings of ``Retry(n)`` beside its total; the last four are absent from older versions.
 DEFAULTS: dict[str, Any] = {
     "connect": None,
     "read": None,
@@ -41,39 +65,36 @@ DEFAULTS: dict[str, Any] = {
 }
 MUST_HAVE = ("total", *tuple(DEFAULTS)[:-4])
 
-# urllib3's counts per kind of failure: which kinds each of them counts. A ProxyError may be of
-# either.
-COUNTED: dict[str, frozenset[FailureKind]] = {
-    "connect": frozenset({K.DNS, K.REFUSED, K.CONNECT_TIMEOUT, K.UNPROCESSED, K.PROXY}),
-    "read": frozenset({K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.RESET, K.PROTOCOL}),
-    "other": frozenset({K.TLS, K.PROXY}),
+# Which kinds of failure each of urllib3's counts counts. A ProxyError may be of two.
+COUNTED = {
+    "connect": {K.DNS, K.REFUSED, K.CONNECT_TIMEOUT, K.UNPROCESSED, K.PROXY},
+    "read": {K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.RESET, K.PROTOCOL},
+    "other": {K.TLS, K.PROXY},
 }
 WITHOUT_END = 11  # attempts where urllib3 would go on for ever: its own default of 10 retries
 LONGEST = 2.0**31  # seconds; an unlimited wait as a number, where hints saturate too
 
 
-def fields_of(retry: object) -> dict[str, Any]:
-    """The fields of the policy nearest to a ``urllib3.Retry`` or a number of retries; others keep
-    their defaults.
-    """
-    settings = settings_of(retry)
+def fields_of(retry: Any) -> dict[str, Any]:
+    """Return the fields of the policy nearest to a ``urllib3.Retry`` or a number of retries."""
+    if isinstance(retry, int):  # bool too: urllib3 counts True as 1 and False as no retries
+        settings = {**DEFAULTS, "total": retry}
+    elif all(hasattr(retry, name) for name in MUST_HAVE):
+        settings = {name: getattr(retry, name, default) for name, default in DEFAULTS.items()}
+        settings["total"] = retry.total
+    else:
+        takes = "a urllib3.Retry or a whole number of retries"
+        raise TypeError(f"from_urllib3 takes {takes}, got {shown(retry)}")
     attempts, failures, by_status = counts_of(settings)
-    statuses = (
-        frozenset(filter(is_error, settings["status_forcelist"] or ()))
-        if by_status
-        else frozenset()
-    )
+    statuses = errors(settings["status_forcelist"] or ()) if by_status else frozenset()
     obeys = bool(settings["respect_retry_after_header"])
-    hinted = (
-        obeys and by_status and bool(settings["total"])
-    )  # with total=None urllib3 does not look at it
+    # With total=None urllib3 does not look at Retry-After to choose statuses.
+    is_hinted = obeys and by_status and settings["total"]
     fields = {
         "max_attempts": attempts,
         "backoff": backoff_of(settings),
         "statuses": statuses,
-        "hinted_statuses": frozenset(
-            filter(is_error, settings["RETRY_AFTER_STATUS_CODES"]) if hinted else ()
-        ),
+        "hinted_statuses": errors(settings["RETRY_AFTER_STATUS_CODES"] if is_hinted else ()),
         "failures": failures,
         "max_retry_after": seconds(settings["retry_after_max"]),
         "hints": "obey" if obeys else "ignore",
@@ -83,39 +104,21 @@ def fields_of(retry: object) -> dict[str, Any]:
     if allowed:  # None, False, empty: any method, which a policy cannot say
         names = [allowed] if isinstance(allowed, str) else allowed
         # urllib3 looks for the upper-case name: others never match.
-        fields["methods"] = frozenset(
-            name for name in names if name and name.isascii() and name == name.upper()
-        )
+        fields["methods"] = {n for n in names if n and n.isascii() and n == n.upper()}
     return fields
-
-
-def settings_of(retry: Any) -> dict[str, Any]:
-    if isinstance(retry, int):  # bool too: urllib3 counts True as 1 and False as no retries
-        return {**DEFAULTS, "total": retry}
-    for name in MUST_HAVE:
-        if not hasattr(retry, name):
-            raise TypeError(
-                f"from_urllib3 takes a urllib3.Retry or a whole number of retries, got {shown(retry)}"
-            )
-    return {
-        "total": retry.total,
-        **{name: getattr(retry, name, DEFAULTS[name]) for name in DEFAULTS},
-    }
 
 
 def counts_of(settings: dict[str, Any]) -> tuple[int, frozenset[FailureKind], bool]:
     """Attempts in all, the kinds of failure that may use them, and whether statuses may."""
-    counts = {
-        name: count(name, settings[name])
-        for name in ("total", "connect", "read", "status", "other", "redirect")
-    }
+    names = ("total", "connect", "read", "status", "other", "redirect")
+    counts = {name: count(name, settings[name]) for name in names}
     failures = RETRYABLE_KINDS
     for name, kinds in COUNTED.items():
         if counts[name] == 0:
             failures -= kinds
     by_status = counts["status"] != 0
-    given = [limit for limit in counts.values() if limit is not None]
-    if counts["total"] == 0 or min(given, default=0) < 0:  # urllib3 gives up at any count below 0
+    # urllib3 gives up at any count below 0.
+    if counts["total"] == 0 or any(limit is not None and limit < 0 for limit in counts.values()):
         return 1, failures, by_status
     del counts["redirect"]  # redirects are the client's
     limits = [limit for limit in counts.values() if limit]
@@ -124,30 +127,26 @@ def counts_of(settings: dict[str, Any]) -> tuple[int, frozenset[FailureKind], bo
 
 def count(name: str, value: Any) -> int | None:
     """Retries of one kind; None: not limited."""
-    if value is None:
+    if value is None or value == inf:
         return None
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} of a Retry must be a number or None, got {shown(value)}")
-    if -inf < value < inf:
-        return floor(value)
-    return -1 if value == -inf else None
+    return floor(value) if value > -inf else -1
 
 
-def is_error(status: object) -> bool:
-    return isinstance(status, int) and 400 <= status <= 599
+def errors(statuses: Iterable[Any]) -> frozenset[int]:
+    return frozenset(int(s) for s in statuses if isinstance(s, int) and 400 <= s <= 599)
 
 
 def backoff_of(settings: dict[str, Any]) -> Exponential:
-    """The schedule whose second wait is urllib3's, which waits 0, then 2f, 4f … plus 0 to j
-    seconds.
+    """The schedule whose second wait is urllib3's: 0, then 2f, 4f … plus 0 to j seconds.
 
     Exponential's random part is a share of the wait, urllib3's a number of seconds j: with these
     numbers the second wait is drawn from [2f, 2f + j] in both, and none is shorter than f × 2**(n -
     1), but for the cap.
     """
-    f, j, cap = (
-        seconds(settings[name]) for name in ("backoff_factor", "backoff_jitter", "backoff_max")
-    )
+    names = ("backoff_factor", "backoff_jitter", "backoff_max")
+    f, j, cap = (seconds(settings[name]) for name in names)
     if not j:
         return Exponential(min(f, cap), cap, jitter="none", immediate_first=True)
     if not f:
@@ -159,31 +158,23 @@ def seconds(value: float) -> float:
     return min(max(0.0, value), LONGEST)
 
 
-# httpx's exceptions that mean a kind of failure (_httpx_family/errors.py), each with the bases it
-# can be named by.
-TIMEOUT = frozenset({"TimeoutException"})
-NETWORK = frozenset({"NetworkError"})
-EVERY = frozenset({"TransportError", "RequestError", "HTTPError", "Exception", "BaseException"})
-DISCONNECTED = frozenset({"RemoteProtocolError", "ProtocolError"}) | EVERY
-REFUSED = (frozenset({"ConnectError"}) | NETWORK | EVERY,)
-RAISED: dict[FailureKind, tuple[frozenset[str], ...]] = {
-    K.DNS: REFUSED,
-    K.REFUSED: REFUSED,
-    K.TLS: REFUSED,
-    K.CONNECT_TIMEOUT: (frozenset({"ConnectTimeout"}) | TIMEOUT | EVERY,),
-    K.READ_TIMEOUT: (frozenset({"ReadTimeout"}) | TIMEOUT | EVERY,),
-    K.WRITE_TIMEOUT: (frozenset({"WriteTimeout"}) | TIMEOUT | EVERY,),
-    K.TIMEOUT: (TIMEOUT | EVERY,),
-    K.PROXY: (frozenset({"ProxyError"}) | EVERY,),
-    K.RESET: (
-        *(
-            frozenset({name}) | NETWORK | EVERY
-            for name in ("ReadError", "WriteError", "CloseError")
-        ),
-        DISCONNECTED,
-    ),
-    K.PROTOCOL: (DISCONNECTED,),
-    K.UNPROCESSED: (DISCONNECTED,),
+# httpx's exceptions that mean a kind of failure (adapters/httpx_errors.py).
+RAISED: dict[FailureKind, tuple[str, ...]] = {
+    **dict.fromkeys((K.DNS, K.REFUSED, K.TLS), ("ConnectError",)),
+    K.CONNECT_TIMEOUT: ("ConnectTimeout",),
+    K.READ_TIMEOUT: ("ReadTimeout",),
+    K.WRITE_TIMEOUT: ("WriteTimeout",),
+    K.TIMEOUT: ("TimeoutException",),
+    K.PROXY: ("ProxyError",),
+    K.RESET: ("ReadError", "WriteError", "CloseError", "RemoteProtocolError"),
+    **dict.fromkeys((K.PROTOCOL, K.UNPROCESSED), ("RemoteProtocolError",)),
+}
+# The bases by which they can be named: of every one, and of some.
+EVERY = {"TransportError", "RequestError", "HTTPError", "Exception", "BaseException"}
+BASE = {
+    "RemoteProtocolError": "ProtocolError",
+    **dict.fromkeys(("ConnectError", "ReadError", "WriteError", "CloseError"), "NetworkError"),
+    **dict.fromkeys(("ConnectTimeout", "ReadTimeout", "WriteTimeout"), "TimeoutException"),
 }
 HTTPX_RETRIES = (
     "total", "allowed_methods", "status_forcelist", "retryable_exceptions", "backoff_factor",
@@ -192,26 +183,22 @@ HTTPX_RETRIES = (
 
 
 def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
-    """The fields of the policy nearest to an ``httpx_retries.Retry``; others keep their
-    defaults.
-    """
-    for name in HTTPX_RETRIES:
-        if not hasattr(retry, name):
-            raise TypeError(f"from_httpx_retries takes an httpx_retries.Retry, got {shown(retry)}")
+    """Return the fields of the policy nearest to an ``httpx_retries.Retry``."""
+    if not all(hasattr(retry, name) for name in HTTPX_RETRIES):
+        raise TypeError(f"from_httpx_retries takes an httpx_retries.Retry, got {shown(retry)}")
     for name in ("total", "attempts_made"):
         value = getattr(retry, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueError(
-                f"{name} of a Retry must be a whole number, at least 0, got {shown(value)}"
-            )
+            fault = f"must be a whole number, at least 0, got {shown(value)}"
+            raise ValueError(f"{name} of a Retry {fault}")
     a_duration("max_backoff_wait", retry.max_backoff_wait)
-    left, spent = getattr(retry, "total_timeout", None), getattr(retry, "elapsed_sleep", 0.0)
+    left = getattr(retry, "total_timeout", None)
     a_duration("total_timeout", left, none="no limit")
     backoff = backoff_of_httpx_retries(retry)
     attempts = max(1, retry.total - retry.attempts_made + 1)
     if left is not None:
-        left -= spent
-        if left <= 0:  # it has slept all it may: it sends once, and so long that may take
+        left -= getattr(retry, "elapsed_sleep", 0.0)
+        if left <= 0:  # it has slept all it may: it sends once, and that may take any time
             attempts, left = 1, None
         else:
             attempts = min(attempts, 1 + slept_out(retry, left))
@@ -219,11 +206,9 @@ def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
     return {
         "max_attempts": attempts,
         "backoff": backoff,
-        "statuses": frozenset(int(status) for status in retry.status_forcelist if is_error(status)),
+        "statuses": errors(retry.status_forcelist),
         "conflict_with_key": False,
-        "failures": frozenset(
-            kind for kind, raised in RAISED.items() if all(bases & named for bases in raised)
-        ),
+        "failures": {kind for kind, raised in RAISED.items() if all_named(raised, named)},
         "methods": frozenset(name for name in retry.allowed_methods if name and name.isascii()),
         "total_timeout": left,
         "max_retry_after": seconds(retry.max_backoff_wait),
@@ -231,10 +216,13 @@ def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
     }
 
 
+def all_named(raised: tuple[str, ...], named: set[str]) -> bool:
+    """Is each of these exceptions in ``named``, itself or by a base?"""
+    return all(not named.isdisjoint({name, BASE.get(name, name), *EVERY}) for name in raised)
+
+
 def slept_out(retry: Any, limit: float) -> float:
-    """Retries after which its waits, at their longest, have reached the limit: then it sends no
-    more.
-    """
+    """Retries after which its waits, at their longest, have reached the limit and it ends."""
     wait, cap, retries = longest_of_httpx_retries(retry), seconds(retry.max_backoff_wait), 0
     if not wait:
         return inf
@@ -253,8 +241,7 @@ def longest_of_httpx_retries(retry: Any) -> float:
 
 
 def backoff_of_httpx_retries(retry: Any) -> Exponential:
-    """Its waits: before retry n, f × 2**n times a number drawn from [1 - j, 1], at most
-    ``max_backoff_wait``.
+    """Its waits: before retry n, f × 2**n times a draw from [1 - j, 1], at most the cap.
 
     From [1 - j, 1] of a wait is ± j / (2 - j) around 1 - j / 2 of it.
     """

@@ -35,9 +35,9 @@ class Readings:
         self._replayable = replayable
         # The first reading of a one-shot body, as far as it went; None: not kept, or it did not
         # fit.
-        self._buffer: list[bytes] | None = [] if buffer_limit and not replayable else None
+        self.buffer: list[bytes] | None = [] if buffer_limit and not replayable else None
         self._room = buffer_limit
-        self._rest: Any = None  # where that reading goes on
+        self.rest: Any = None  # where that reading goes on
         # A body may look replayable and still drain one source. So each reading is compared with
         # the longest one before, in bytes and, where it comes from code of the user's, by checksum.
         self._doubted = doubted
@@ -53,9 +53,9 @@ class Readings:
     @property
     def ready(self) -> bool:
         """The body can be produced, from its first byte."""
-        return self._replayable or self._readings == 0 or self._buffer is not None
+        return self._replayable or self._readings == 0 or self.buffer is not None
 
-    def _begin(self) -> list[bytes]:
+    def begin(self) -> list[bytes]:
         """Count the reading; return what an earlier one has left in the buffer."""
         if not self.ready:
             raise ConsumedBody("this body was read before and cannot be produced again")
@@ -63,20 +63,20 @@ class Readings:
         if self._length > self._known_length:
             self._known_length, self._known_sum = self._length, self._sum
         self._length = self._sum = 0
-        return [] if self._buffer is None else self._buffer.copy()
+        return [] if self.buffer is None else self.buffer.copy()
 
-    def _note(self, chunk: bytes) -> None:
+    def note(self, chunk: bytes) -> None:
         """Look at a chunk before it goes out.
 
         Raises:
             ConsumedBody: The body differs from what was sent of it before.
         """
-        if self._buffer is not None:
+        if self.buffer is not None:
             self._room -= len(chunk)
             if self._room < 0:
-                self._buffer = None
+                self.buffer = None
             else:
-                self._buffer.append(bytes(chunk))
+                self.buffer.append(bytes(chunk))
         elif self._replayable:
             end = self._length + len(chunk)
             if self._doubted:
@@ -89,7 +89,7 @@ class Readings:
                 self._sum = crc32(chunk, self._sum)
             self._length = end
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """A whole body has been produced; raised here, the server does not see its end."""
         if self._replayable:
             self._check(
@@ -102,10 +102,10 @@ class Readings:
             self._replayable = False
             raise ConsumedBody("its body is another one when it is produced again")
 
-    def _broke(self, error: BaseException) -> None:
+    def broke(self, error: BaseException) -> None:
         """The source itself failed: what it gave so far is no body."""
         self.error = error
-        self._buffer = None
+        self.buffer = None
 
 
 def is_file(source: Any) -> bool:

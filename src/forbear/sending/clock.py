@@ -1,36 +1,36 @@
 """Clock: the only place that reads time and sleeps. Floor: acts.
 
-A clock has ``monotonic()``, ``time()``, ``sleep(seconds)`` and ``async asleep(seconds)``; tests
-pass ``forbear.testing.FakeClock``. Functions of ``time`` are looked up when they are called, so
-that gevent's replacements take effect.
+Tests pass ``forbear.testing.FakeClock``. Functions of ``time`` and ``threading`` are looked up when
+they are called, so that gevent's replacements take effect.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from contextvars import ContextVar
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..shared.locks import Locked
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
-__all__ = ["SKIPPED", "SKIPPING", "SYSTEM_CLOCK", "Clock", "Sleeper"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "Sleeper", "SystemClock"]
 
-LONGEST = threading.TIMEOUT_MAX  # seconds, 292 years; what is asked to wait longer raises
+LONGEST = threading.TIMEOUT_MAX  # seconds, 292 years; a longer wait would raise
 
 
 class Clock(Protocol):
     """Time as a transport sees it. All durations are seconds."""
 
-    def monotonic(self) -> float:
-        """Return an instant that never goes back."""
-        ...
+    # An instant that never goes back.
+    def monotonic(self) -> float: ...
 
-    def time(self) -> float:
-        """Return Unix seconds; compared only with dates that a server sends."""
-        ...
+    # Unix seconds; compared only with dates that a server sends.
+    def time(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -38,176 +38,156 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the operating system."""
+    """The clock of the operating system, or the stand-in that a test has put in its place.
 
-    monotonic = staticmethod(time.monotonic)
+    Attributes:
+        monotonic: Read it at each call and never keep it: ``replace_by`` sets another function.
+        stand_in: The clock of a test that holds for the whole process; None outside of tests.
+    """
+
+    # Kept by the class, where libraries that freeze time do not look for functions to replace.
+    true_monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.replace_by(None)
+
+    def replace_by(self, clock: Clock | None) -> None:
+        """Let ``clock`` stand in for the system's, in the whole process; None ends that."""
+        self.stand_in = clock
+        now: Callable[[], float] = self.true_monotonic if clock is None else clock.monotonic
+        self.monotonic = now
 
     def time(self) -> float:
-        return time.time()
+        return time.time() if self.stand_in is None else self.stand_in.time()
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, LONGEST))
+        if self.stand_in is None:
+            time.sleep(min(seconds, LONGEST))
+        else:
+            self.stand_in.sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        import anyio
+        if self.stand_in is None:
+            import anyio
 
-        await anyio.sleep(seconds)
+            await anyio.sleep(seconds)
+        else:
+            await self.stand_in.asleep(seconds)
 
     def __repr__(self) -> str:
         return "<SystemClock>"
 
 
-SYSTEM_CLOCK: Clock = SystemClock()
+SYSTEM_CLOCK = SystemClock()
 
 
-class SkippingClock:
-    """The system's clock, plus what the code that asks has skipped: a wait takes no time, and yet
-    it is over.
+class Sleeper(Locked):
+    """Sleeps on a clock until the time is over or ``close`` is called. Thread-safe.
 
-    Each task and thread skips by itself, as each would have waited by itself: ten calls at once
-        that wait a second
-    each leave all of them one second later.
+    ``close`` ends the sleeps of calls that had begun by then, whether they sleep already or not;
+    later calls are not concerned. The clock of a test is not woken, and may be slept on to the end.
     """
 
-    def monotonic(self) -> float:
-        return SYSTEM_CLOCK.monotonic() + SKIPPED.get()
-
-    def time(self) -> float:
-        return (
-            SYSTEM_CLOCK.time()
-        )  # a server's dates are compared with it, and the server skips nothing
-
-    def sleep(self, seconds: float) -> None:
-        SKIPPED.set(SKIPPED.get() + seconds)
-
-    async def asleep(self, seconds: float) -> None:
-        import anyio.lowlevel
-
-        self.sleep(seconds)
-        await (
-            anyio.lowlevel.checkpoint()
-        )  # others run, and a cancellation arrives, as in a real sleep
-
-    def __repr__(self) -> str:
-        return "<SkippingClock>"
-
-
-SKIPPING: Clock = SkippingClock()
-SKIPPED: ContextVar[float] = ContextVar(
-    "forbear_skipped", default=0.0
-)  # for tests, see _rehearsal.py
-
-
-class Sleeper:
-    """Sleeps on a clock until the time is over or ``close`` is called, from any thread.
-
-    ``close`` ends the waits of calls that had begun by then, whether they sleep already or not;
-    later calls are not concerned. A clock that a user injected sleeps by itself and is not woken:
-    it is a test's.
-    """
-
-    __slots__ = ("_asleep", "_clock", "_closed_at", "_event", "_naps")
+    __slots__ = ("_clock", "_closed_at", "_tasks", "_threads")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._closed_at = -inf
-        self._event = threading.Event()
-        self._asleep: set[int] = set()  # threads that sleep
-        self._naps: dict[Any, Any] = {}  # what asynchronous callers await -> what ends it
+        super().__init__()
+        self._begin()
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without sleeps; in a forked child those of the parent are not its own."""
+        self._threads: set[Any] = set()  # the lock that each sleeping thread waits for
+        self._tasks: dict[Any, Any] = {}  # what each sleeping task awaits -> what ends that
 
     def sleep(self, seconds: float, *, since: float) -> bool:
-        """Sleep; False if ``close`` was called after the instant ``since``, at which the call
-        began.
-        """
-        event = self._event
-        if self._closed_at > since:
-            return False
-        thread = threading.get_ident()
-        self._asleep.add(thread)
+        """Sleep; False if ``close`` was called after ``since``, the instant the call began at."""
+        if not self._is_real():
+            if self._closed_at > since:
+                return False
+            self._clock.sleep(seconds)
+            return self._closed_at <= since
+        held = threading.Lock()  # of this sleep: half the CPU time of an Event
+        held.acquire()
+        with self._lock:
+            if self._closed_at > since:
+                return False
+            self._threads.add(held)
         try:
-            if self._clock is not SYSTEM_CLOCK:
-                self._clock.sleep(seconds)
-            else:
-                event.wait(min(seconds, LONGEST))
+            held.acquire(timeout=min(seconds, LONGEST))
         finally:
-            self._asleep.discard(thread)
+            self._threads.discard(held)
         return self._closed_at <= since
 
-    def waiting(self) -> int:
-        """How many sleep now; without asynchronous callers on an injected clock."""
-        return len(self._asleep) + len(self._naps)
+    def begin_sleep(self, seconds: float, *, since: float) -> Awaitable[bool]:
+        """Begin an asynchronous sleep and return what to await; its result is that of ``sleep``."""
+        # No coroutine function, and on asyncio a bare future: a sleeping call holds 250 bytes less.
+        if not self._is_real() or (loop := asyncio_loop()) is None:
+            return self._sleep_elsewhere(seconds, since)
+        sleep: Awaitable[bool] = loop.create_future()
+        self._tasks[sleep] = loop.call_later(seconds, wake, sleep, True)
+        if self._closed_at > since:
+            wake(sleep, False)
+        return sleep
 
-    def lie_down(self, seconds: float, *, since: float) -> Awaitable[bool]:
-        """Begin a sleep of asynchronous code and return what to await; its result is as of
-        ``sleep``.
-
-        Not a coroutine function, and on asyncio a bare future: a waiting call holds 250 bytes less
-            than
-        with one more frame, and a third of the memory and time of a cancel scope.
-        """
-        if self._clock is SYSTEM_CLOCK and (loop := asyncio_loop()) is not None:
-            nap: Awaitable[bool] = loop.create_future()
-            self._naps[nap] = loop.call_later(seconds, wake, nap, True)
-            if self._closed_at > since:
-                wake(nap, False)
-            return nap
-        return self._sleep_elsewhere(seconds, since)
-
-    def get_up(self, nap: Awaitable[bool]) -> None:
-        """End what ``lie_down`` began, also when it was cancelled."""
-        timer = self._naps.pop(nap, None)
+    def end_sleep(self, sleep: Awaitable[bool]) -> None:
+        """Clear up after ``begin_sleep``, also when the sleep was cancelled."""
+        timer = self._tasks.pop(sleep, None)
         if timer is not None:
             timer.cancel()
 
     async def _sleep_elsewhere(self, seconds: float, since: float) -> bool:
-        if self._clock is not SYSTEM_CLOCK:
+        if not self._is_real():
             if self._closed_at <= since:
                 await self._clock.asleep(seconds)
             return self._closed_at <= since
-        import sys
-
         import anyio
 
         event = anyio.Event()
-        self._naps[event] = sys.modules[
-            "trio"
-        ].lowlevel.current_trio_token()  # close may come from another thread
+        # A token, since close may come from another thread.
+        self._tasks[event] = sys.modules["trio"].lowlevel.current_trio_token()
         try:
             if self._closed_at <= since:
                 with anyio.move_on_after(seconds):
                     await event.wait()
         finally:
-            del self._naps[event]
+            self._tasks.pop(event, None)
         return self._closed_at <= since
 
-    def was_closed(self, *, since: float) -> bool:
-        """Was ``close`` called after this instant of the clock?"""
-        return self._closed_at > since
+    def _is_real(self) -> bool:
+        return self._clock is SYSTEM_CLOCK and SYSTEM_CLOCK.stand_in is None
+
+    def waiting(self) -> int:
+        """Count the calls that sleep now; without those on a test's clock."""
+        return len(self._threads) + len(self._tasks)
 
     def close(self) -> None:
-        """End the waits of all calls that have begun."""
-        self._closed_at = self._clock.monotonic()
-        event, self._event = self._event, threading.Event()
-        event.set()
-        for nap, ending in list(self._naps.items()):
-            try:
-                if hasattr(nap, "get_loop"):
-                    nap.get_loop().call_soon_threadsafe(wake, nap, False)
+        """End the sleeps of all calls that have begun."""
+        with self._lock:
+            self._closed_at = self._clock.monotonic()
+            threads, self._threads = self._threads, set()
+        for held in list(threads):
+            held.release()
+        for sleep, ending in list(self._tasks.items()):
+            with suppress(RuntimeError):  # its event loop is gone, and the call with it
+                if hasattr(sleep, "get_loop"):
+                    sleep.get_loop().call_soon_threadsafe(wake, sleep, False)
                 else:
-                    ending.run_sync_soon(nap.set)
-            except RuntimeError:  # its event loop is gone, and the call with it
-                pass
+                    ending.run_sync_soon(sleep.set)
 
 
-def wake(nap: Any, slept: bool) -> None:
-    if not nap.done():
-        nap.set_result(slept)
+def wake(sleep: Any, slept: bool) -> None:
+    if not sleep.done():
+        sleep.set_result(slept)
 
 
 def asyncio_loop() -> Any:
     """The running asyncio loop, None under trio (also where trio is a guest on an asyncio loop)."""
-    import sys
-
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_run():
         return None

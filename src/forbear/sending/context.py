@@ -1,101 +1,74 @@
-"""Context: what holds for every call made inside a block: deadline, overridden fields, listeners,
-and the request that is being answered. Floor: acts.
+"""Context: what holds for every call made inside a block. Floor: acts.
 
-All of it lives in one ContextVar, which follows tasks, ``asyncio.to_thread`` and anyio's threads,
-but not a bare ``ThreadPoolExecutor``: enter the block inside the function you submit.
+One ContextVar keeps the deadline, overridden fields, listeners and the request that is being
+answered. It follows tasks, ``asyncio.to_thread`` and anyio's threads, but not a bare
+``ThreadPoolExecutor``: enter the block inside the function you submit. Beside it stands what a test
+sets for the whole process.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import lru_cache, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._rehearsal import clock_here, in_force
 from ..core.checks import a_duration
 from ..core.policy import RetryPolicy
 from .clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Self
 
     from ..core.events import Event
+    from .incoming import Incoming
 
-__all__ = ["CURRENT", "Answering", "Incoming", "Scope", "deadline", "override"]
+__all__ = ["CURRENT", "Answering", "Listening", "Scope", "deadline", "override", "scope_of_call"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class Incoming:
-    """The request that this program is answering: what it asks of the calls made for it, and what
-    came of them.
-
-    One object for all contexts that descend from the request's, on any thread: each attribute is
-    only ever assigned.
+class Scope:
+    """The rules of all enclosing blocks together. Not changed once it is in use.
 
     Attributes:
-        retries: How often it was sent before. Unless 0, the calls made for it are sent once only:
-            whoever sent it repeats it as a whole.
-        deadline_at: Until when its sender waits, on ``clock``; infinite once it is answered.
-        announces_deadline: Calls made for it tell their server how much time is left.
-        gave_up: A call made for it was given up on in a way that should stop those above too.
+        fields: Overridden fields of the policy.
+        deadline_at: That of the blocks, on ``clock``; the incoming request has one of its own.
+        listeners: They hear of the calls inside that fail.
+        incoming: The request that is being answered.
+        most_attempts: No call sends more often, whatever its policy says; set by tests.
+        random: Draws in place of the system's random numbers; set by tests.
+        asks_nothing: Nothing here concerns a first attempt that succeeds.
+        outer: The scope to return to when the block ends.
     """
-
-    __slots__ = ("announces_deadline", "clock", "deadline_at", "gave_up", "retries")
-
-    def __init__(
-        self, retries: int, deadline_at: float, clock: Clock, announces_deadline: bool
-    ) -> None:
-        self.retries = retries
-        self.deadline_at = deadline_at
-        self.clock = clock
-        self.announces_deadline = announces_deadline
-        self.gave_up = False
-
-
-class Scope:
-    """What the enclosing blocks say together. Never changed after it was made."""
-
-    __slots__ = (
-        "_merged",
-        "asks_nothing",
-        "clock",
-        "deadline_at",
-        "fields",
-        "incoming",
-        "listeners",
-        "outer",
-    )
 
     def __init__(
         self,
-        fields: dict[str, Any],
-        deadline_at: float,
-        clock: Clock,
-        listeners: tuple[Callable[[Event], object], ...],
+        fields: Mapping[str, Any],
+        deadline_at: float = inf,
+        clock: Clock = SYSTEM_CLOCK,
+        listeners: tuple[Callable[[Event], object], ...] = (),
         incoming: Incoming | None = None,
     ) -> None:
         self.fields = fields
-        self.deadline_at = (
-            deadline_at  # on ``clock``; of the blocks, the incoming request has its own
-        )
+        self.deadline_at = deadline_at
         self.clock = clock
         self.listeners = listeners
         self.incoming = incoming
-        # Nothing concerns a first attempt: a request is being answered that is no retry and has no
-        # deadline. Listeners hear of failures only.
-        self.asks_nothing = not (fields or self.has_deadline() or self.sends_once())
-        self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
+        self.most_attempts: float = inf
+        self.random: Callable[[], float] | None = None
+        self.asks_nothing = not (self.fields or self.has_deadline() or self.sends_once())
         self.outer: Scope | None = None
+        self._merged: tuple[RetryPolicy, RetryPolicy] | None = None
 
     def merged(self, policy: RetryPolicy) -> RetryPolicy:
-        """Return the policy with the overridden fields; checked once per block and policy."""
+        """Return the policy with the overridden fields; made once per block and policy."""
         if not self.fields:
             return policy
         merged = self._merged
         if merged is None or merged[0] is not policy:
-            merged = self._merged = (policy, policy.replace(**self.fields))
+            merged = self._merged = (policy, replaced(policy, self.fields))
         return merged[1]
 
     def deadline_on(self, clock: Clock, now: float) -> float:
@@ -112,7 +85,7 @@ class Scope:
         )
 
     def sends_once(self) -> bool:
-        """Is what is being answered itself a retry?"""
+        """Is the request that is being answered itself a retry?"""
         return self.incoming is not None and self.incoming.retries > 0
 
 
@@ -123,46 +96,69 @@ def moved(instant: float, clock: Clock, onto: Clock, now: float) -> float:
     return now + instant - clock.monotonic()
 
 
+def replaced(policy: RetryPolicy, fields: Mapping[str, Any]) -> RetryPolicy:
+    """Return the policy with these fields; a microsecond if that was asked before, else 17."""
+    try:
+        return _replaced(policy, **fields)
+    except TypeError:  # a value without a hash, such as a list, or a wrong one
+        return policy.replace(**fields)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _replaced(policy: RetryPolicy, /, **fields: Any) -> RetryPolicy:
+    return policy.replace(**fields)
+
+
 CURRENT: ContextVar[Scope | None] = ContextVar("forbear", default=None)
+# What tests set for every call of the process; see forbear.testing.everywhere.
+everywhere: Scope | None = None
+NOTHING = Scope({})
+CHECKED = RetryPolicy()  # fields are checked by putting them into a policy
 
 
-def listeners_here() -> tuple[Callable[[Event], object], ...]:
-    """Who is told of what happens here beside the transport's own: those of blocks, and of
-    tests.
+def scope_of_call() -> Scope | None:
+    """Return what the blocks around a call say, and what a test says for the whole process.
+
+    Asked for calls that fail or that something special concerns; the fast path reads ``CURRENT``.
     """
-    scope, terms = CURRENT.get(), in_force()
-    listeners = () if scope is None else scope.listeners
-    return listeners if terms is None else listeners + terms.listeners
+    return with_everywhere(CURRENT.get())
+
+
+def with_everywhere(scope: Scope | None) -> Scope | None:
+    """Join what a test says for the whole process to the scope of a context."""
+    tests = everywhere
+    if tests is None or scope is None:
+        return scope or tests
+    listeners = scope.listeners + tests.listeners
+    joined = Scope(scope.fields, scope.deadline_at, scope.clock, listeners, scope.incoming)
+    joined.most_attempts, joined.random = tests.most_attempts, tests.random
+    return joined
 
 
 class Block:
-    """A ``with`` block, sync or async code, that is a decorator too. Any number of tasks may be in
-    one.
+    """A ``with`` block around sync or async code, and a decorator.
+
+    Any number of tasks and threads may be in one block at once, or in it several times.
     """
 
-    __slots__ = ()
-
-    def _inside(self, outer: Scope | None) -> Scope:
+    def inside(self, outer: Scope) -> Scope:
+        """Return a new scope: what ``outer`` says, and what this block adds."""
         raise AssertionError("each block says what it adds")
-
-    def _fresh(self) -> Block:
-        raise AssertionError("each block makes its like")
 
     def __enter__(self) -> Self:
         outer = CURRENT.get()
-        inside = self._inside(outer)
-        inside.outer = outer  # here, not on the block: tasks and threads may share that
-        CURRENT.set(inside)
+        scope = self.inside(NOTHING if outer is None else outer)
+        scope.outer = outer  # on the scope, since tasks and threads may share the block
+        CURRENT.set(scope)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        inside = CURRENT.get()
-        if inside is not None:  # else left in another context than it was entered in
-            CURRENT.set(inside.outer)
+        scope = CURRENT.get()
+        if scope is not None:  # else left in another context than it was entered in
+            CURRENT.set(scope.outer)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function or a coroutine function: each call of it gets a block of its own."""
-        from functools import wraps
+        """Decorate a function or a coroutine function: the block is entered at each call of it."""
         from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 
         if isgeneratorfunction(function) or isasyncgenfunction(function):
@@ -172,97 +168,67 @@ class Block:
         if iscoroutinefunction(function):
 
             @wraps(function)
-            async def ainside(*args: Any, **kwargs: Any) -> Any:
-                with self._fresh():
+            async def acalled(*args: Any, **kwargs: Any) -> Any:
+                with self:
                     return await function(*args, **kwargs)
 
-            return ainside  # type: ignore[return-value]
+            return acalled  # type: ignore[return-value]
 
         @wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with self._fresh():
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self:
                 return function(*args, **kwargs)
 
-        return inside  # type: ignore[return-value]
+        return called  # type: ignore[return-value]
 
 
 class Answering(Block):
-    """Around the work for one incoming request; the middlewares of asgi.py and wsgi.py are made of
-    it.
-    """
-
-    __slots__ = ("_incoming",)
+    """Around the work for one incoming request; the middlewares of asgi.py and wsgi.py enter it."""
 
     def __init__(self, incoming: Incoming) -> None:
         self._incoming = incoming
 
-    def _inside(self, outer: Scope | None) -> Scope:
-        incoming = self._incoming
-        if outer is None:
-            return Scope({}, inf, SYSTEM_CLOCK, (), incoming)
-        around = outer.incoming
+    def inside(self, outer: Scope) -> Scope:
+        incoming, around = self._incoming, outer.incoming
         if around is not None:  # one of our services called another one in this very context
-            now = incoming.clock.monotonic()
+            clock = incoming.clock
+            ends_at = moved(around.deadline_at, around.clock, clock, clock.monotonic())
             incoming.retries = max(incoming.retries, around.retries)
-            incoming.deadline_at = min(
-                incoming.deadline_at, moved(around.deadline_at, around.clock, incoming.clock, now)
-            )
+            incoming.deadline_at = min(incoming.deadline_at, ends_at)
         return Scope(outer.fields, outer.deadline_at, outer.clock, outer.listeners, incoming)
 
 
 class Override(Block):
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = fields
 
-    def _inside(self, outer: Scope | None) -> Scope:
-        if outer is None:
-            return Scope(self._fields, inf, SYSTEM_CLOCK, ())
+    def inside(self, outer: Scope) -> Scope:
         fields = {**outer.fields, **self._fields}
         return Scope(fields, outer.deadline_at, outer.clock, outer.listeners, outer.incoming)
 
-    def _fresh(self) -> Block:
-        return Override(self._fields)
-
 
 class Deadline(Block):
-    __slots__ = ("_clock", "_seconds")
-
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._seconds = seconds
         self._clock = clock
 
-    def _inside(self, outer: Scope | None) -> Scope:
-        clock = clock_here(self._clock)
+    def inside(self, outer: Scope) -> Scope:
+        clock = self._clock
         now = clock.monotonic()
-        ends_at = now + self._seconds
-        if outer is None:
-            return Scope({}, ends_at, clock, ())
         # Not with the incoming request's: that ends when it is answered, and this block may not.
-        ends_at = min(ends_at, moved(outer.deadline_at, outer.clock, clock, now))
+        ends_at = min(now + self._seconds, moved(outer.deadline_at, outer.clock, clock, now))
         return Scope(outer.fields, ends_at, clock, outer.listeners, outer.incoming)
-
-    def _fresh(self) -> Block:
-        return Deadline(self._seconds, self._clock)
 
 
 class Listening(Block):
     """Adds a listener for the calls inside; ``forbear.testing.record`` is one."""
 
-    __slots__ = ("_listener",)
-
     def __init__(self, listener: Callable[[Event], object]) -> None:
         self._listener = listener
 
-    def _inside(self, outer: Scope | None) -> Scope:
-        if outer is None:
-            return Scope({}, inf, SYSTEM_CLOCK, (self._listener,))
+    def inside(self, outer: Scope) -> Scope:
         listeners = (*outer.listeners, self._listener)
         return Scope(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
-
-    def _fresh(self) -> Block:
-        return Listening(self._listener)
 
 
 def override(**fields: Any) -> Override:
@@ -278,7 +244,7 @@ def override(**fields: Any) -> Override:
         TypeError: A name is not a field, or a value of the wrong type.
         ValueError: A value is out of its range.
     """
-    RetryPolicy(**fields)
+    replaced(CHECKED, fields)
     return Override(fields)
 
 
@@ -286,8 +252,7 @@ def deadline(seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
     """Let every call made inside the block share these seconds: attempts, waits, bodies.
 
     Nested blocks: the earlier deadline holds; it is never lengthened. A call that begins after it
-        sends
-    nothing and raises its library's ``DeadlineExceeded``.
+    sends nothing and raises its library's ``DeadlineExceeded``.
 
     Args:
         seconds: From entering the block; at least 0.

@@ -1,5 +1,4 @@
-"""Incoming: what a request to this program says of itself, and what its answer says to those above.
-Floor: acts.
+"""Incoming: what a request to this program says, and what its answer says upwards. Floor: acts.
 
 The part of RetryContextMiddleware that ASGI and WSGI share. What it reads can be written by anybody
 who sends a request; all it can do is to make the calls for that one request fewer and shorter.
@@ -7,18 +6,19 @@ who sends a request; all it can do is to make the calls for that one request few
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from ..core.checks import a_duration, a_switch, shown
-from ..core.headers.nesting import retries_above
-from ..core.headers.timeouts import seconds_for, shrunk
+from ..core.headers.nesting import retries_above, seconds_for, shrunk
 from .clock import SYSTEM_CLOCK
-from .context import Incoming
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .clock import Clock
 
-__all__ = ["MARGIN", "STOP", "RetryContext"]
+__all__ = ["STOP", "Incoming", "Middleware"]
 
+App = TypeVar("App")
 # Seconds kept for the way back: two round trips between data centres of a region and a handler's
 # rendering.
 MARGIN = 0.05
@@ -27,33 +27,62 @@ STOP = "x-should-retry"
 REPEATED = frozenset({408, 409, 425, 429})
 
 
-class RetryContext:
-    """How one application reads its requests and marks its answers."""
+class Incoming:
+    """The request that is being answered: what it asks of calls made for it, what came of them.
+
+    One object for all contexts that descend from the request's, on any thread: each attribute is
+    only ever assigned.
+
+    Attributes:
+        retries: How often it was sent before. Unless 0, the calls made for it are sent once only:
+            whoever sent it repeats it as a whole.
+        deadline_at: Until when its sender waits, on ``clock``; infinite once it is answered.
+        announces_deadline: Calls made for it tell their server how much time is left.
+        gave_up: A call made for it was given up on in a way that should stop those above too.
+    """
+
+    __slots__ = ("announces_deadline", "clock", "deadline_at", "gave_up", "retries")
+
+    def __init__(
+        self, retries: int, deadline_at: float, clock: Clock, announces_deadline: bool
+    ) -> None:
+        self.retries = retries
+        self.deadline_at = deadline_at
+        self.clock = clock
+        self.announces_deadline = announces_deadline
+        self.gave_up = False
+
+
+class Middleware(Generic[App]):
+    """The part of both RetryContextMiddleware: reads requests, says which answers are marked."""
 
     def __init__(
         self,
-        app: object,
-        margin: float,
-        announce_deadline: bool,
-        stop_outer_retries: bool,
-        clock: Clock | None,
+        app: App,
+        *,
+        margin: float = MARGIN,
+        announce_deadline: bool = False,
+        stop_outer_retries: bool = True,
+        clock: Clock | None = None,
     ) -> None:
         if not callable(app):
             raise TypeError(f"RetryContextMiddleware goes around an application, got {shown(app)}")
         a_duration("margin", margin)
         a_switch("announce_deadline", announce_deadline)
         a_switch("stop_outer_retries", stop_outer_retries)
+        self.app: App = app
         self._margin = margin
         self._announce_deadline = announce_deadline
         self._stop_outer_retries = stop_outer_retries
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
 
-    def _read(self, lines: list[tuple[bytes, bytes]] | list[tuple[str, str]]) -> Incoming:
+    def incoming(self, lines: list[tuple[bytes, bytes]] | list[tuple[str, str]]) -> Incoming:
+        """Read what a request says of itself."""
         ends_at = self._clock.monotonic() + shrunk(seconds_for(lines), self._margin)
         return Incoming(retries_above(lines), ends_at, self._clock, self._announce_deadline)
 
-    def _is_marked(self, incoming: Incoming, status: int) -> bool:
+    def marks(self, incoming: Incoming, status: int) -> bool:
         """Is this the failed answer to a request for which a call was given up on?"""
-        return (
-            self._stop_outer_retries and incoming.gave_up and (status >= 500 or status in REPEATED)
-        )
+        if not self._stop_outer_retries or not incoming.gave_up:
+            return False
+        return status >= 500 or status in REPEATED

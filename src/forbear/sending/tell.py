@@ -1,459 +1,341 @@
-"""Notices: tell listeners and the log what happens to calls. Floor: acts.
+"""Tell: tell listeners and the log what happens to calls. Floor: acts.
 
 On the failure path only, unless a listener asks to hear of every call. Nothing secret is told:
 method, origin, status, class names, durations. A listener that raises is logged once and never
-costs a response.
+costs a response. Events and levels follow the table in telemetry/__init__.py. core/events.py is
+imported with the first event that somebody hears: that takes 5 ms.
 """
 
 from __future__ import annotations
 
 import logging
 from itertools import count
+from logging import DEBUG, ERROR, INFO, WARNING
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.events import (
-    AttemptFailed,
-    BudgetExhausted,
-    CallEnded,
-    CallOutcome,
-    CircuitTransition,
-    Event,
-    FailedOver,
-    GaveUp,
-    Resumption,
-    RetryAfterIgnored,
-    RetryScheduled,
-    SucceededAfterRetry,
-)
-from ..core.verdict import GiveUp, Reason, RetryAfter
-from ..telemetry.gauges import Vitals, budget_in_force
-from ..telemetry.lines import fields, sentence
-from .context import listeners_here
+from ..core.headers.hints import why_unused
+from ..core.verdict import Reason, Retry
+from ..shared.budget import RetryBudget
+from ..shared.limits import Limits
+from .context import scope_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..core.call import Call
+    from ..core.call import Attempt, Call
+    from ..core.events import CallEnded, CallOutcome, Event
     from ..core.outcome import Failure
-    from ..core.policy import RetryPolicy
     from ..core.verdict import Verdict
     from ..shared.circuit import Transition
+    from ..shared.strategy_limits import StrategyLimits
+    from .clock import Clock, Sleeper
 
     Listener = Callable[[Event], object]
+    Listeners = tuple[Listener, ...]
+    Shared = Limits | StrategyLimits
 
-__all__ = ["Notices"]
+__all__ = ["Gauges", "Tell", "budget_of"]
 
 logger = logging.getLogger("forbear")
-LEVELS = {
-    "attempt_failed": logging.DEBUG,
-    "retry_scheduled": logging.INFO,
-    "succeeded_after_retry": logging.INFO,
-    "resume": logging.INFO,
-    "failover": logging.WARNING,
-    "gave_up": logging.WARNING,
-    "budget_exhausted": logging.WARNING,
-    "retry_after_ignored": logging.WARNING,
-}
 NUMBERS = count(1)  # of calls that are told of
-AGAIN_AFTER = (
-    60.0  # seconds until the same edge, or a header that is no use, is told of again for an origin
-)
-MOST_ORIGINS = 1024  # that edges are kept of; then all are forgotten
+# Seconds until an exhausted budget or an unusable header of the same origin is told of again.
+AGAIN_AFTER = 60.0
+MOST_ORIGINS = 1024  # for which that is remembered; then all are forgotten
 
 
-class Notices:
+class Gauges:
+    """What one transport shares, to be read at any moment by a listener that ``watch``es."""
+
+    __slots__ = ("__weakref__", "client", "clock", "limits", "sleeper")
+
+    def __init__(self, client: str, limits: Shared, sleeper: Sleeper | None, clock: Clock) -> None:
+        self.client = client
+        self.limits = limits
+        self.sleeper = sleeper
+        self.clock = clock
+
+    def waiting(self) -> int:
+        """Calls that are asleep before an attempt."""
+        return 0 if self.sleeper is None else self.sleeper.waiting()
+
+
+class Tell:
     """What one transport tells. Thread-safe as far as its listeners are.
 
     Attributes:
-        client: The transport's name.
-        hears_calls: A listener wants to hear of every call: those that succeed at once must be told
-            of too.
+        hears_calls: A listener wants to hear of every call, also of those that succeed at once.
         tells_ends: A listener wants to know when a call is over that it may have heard of.
     """
-
-    __slots__ = (
-        "_exhausted",
-        "_failed",
-        "_ignored",
-        "_listeners",
-        "_of_calls",
-        "_of_ends",
-        "client",
-        "hears_calls",
-        "tells_ends",
-    )
 
     def __init__(
         self, client: str, listeners: Iterable[Listener], *, knows_ends: bool = True
     ) -> None:
-        """Take the listeners, but those that ``need_ends`` only if the end of every call will be
-        told.
-        """
+        """``knows_ends``: ends of calls are told; else who has ``needs_ends`` is left out."""
+        taken: tuple[Any, ...] = tuple(listeners)
+        if not knows_ends:
+            taken = tuple(one for one in taken if not getattr(one, "needs_ends", False))
+        hearing = [one for one in taken if knows_ends and getattr(one, "hears_calls", False)]
+        needing = [one for one in taken if knows_ends and getattr(one, "needs_ends", False)]
         self.client = client
-        self._listeners = tuple(
-            found for found in listeners if knows_ends or not getattr(found, "needs_ends", False)
-        )
-        self._of_calls: tuple[Any, ...] = ()
-        self._of_ends: tuple[Any, ...] = ()
-        if knows_ends:
-            self._of_calls = tuple(
-                found for found in self._listeners if getattr(found, "hears_calls", False)
-            )
-            self._of_ends = tuple(
-                found
-                for found in self._listeners
-                if found in self._of_calls or getattr(found, "needs_ends", False)
-            )
-        self.hears_calls = bool(self._of_calls)
-        self.tells_ends = bool(self._of_ends)
-        self._failed: set[str] = set()
-        # By scope of a budget: when its end was last told of, and that nothing was allowed since.
-        self._exhausted: dict[str, tuple[float, bool]] = {}
-        self._ignored: dict[str, float] = {}  # origin: until when its header is not told of again
+        self._listeners = taken
+        self._ending = tuple(one for one in taken if one in hearing or one in needing)
+        self._counting = tuple(one for one in hearing if hasattr(one, "call_succeeded"))
+        self._hearing = tuple(one for one in hearing if not hasattr(one, "call_succeeded"))
+        self.hears_calls = bool(hearing)
+        self.tells_ends = bool(self._ending)
+        self._gauges: Gauges | None = None
+        self._logged: set[str] = set()  # hooks that raised and headers of loops above
+        self._again_at: dict[tuple[str, str], float] = {}  # what is not told of before then
+        self._refused: set[str] = set()  # scopes whose exhausted budget allowed nothing since
 
-    def show(self, vitals: Vitals) -> None:
-        """Let listeners that ``watch`` look at what can be read off the transport, which holds it;
-        they do weakly.
-        """
+    def show(self, limits: Shared, sleeper: Sleeper | None, clock: Clock) -> None:
+        """Let listeners that ``watch`` look at what the transport shares; they hold it weakly."""
+        self._gauges = Gauges(self.client, limits, sleeper, clock)
         for listener in self._listeners:
-            watch = getattr(listener, "watch", None)
-            if callable(watch):
-                watch(vitals)
+            if callable(getattr(listener, "watch", None)):
+                listener.watch(self._gauges)
 
     # A failed attempt, and what comes of it.
 
+    def is_heard(self, call: Call) -> bool:
+        """Is there anything to tell of a retry of this call?"""
+        if call.origin != call.sent_to or self._refused or call.lines:
+            return True
+        return bool(self._listeners or call.listeners) or logger.isEnabledFor(INFO)
+
     def failed(
-        self, call: Call, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()
+        self, call: Call, failure: Failure, verdict: Verdict, now: float, more: Listeners
     ) -> None:
-        """An attempt failed; tell that, and what comes of it."""
-        is_edge = self._is_newly_exhausted(call, verdict, now)
-        if not (self._listeners or more) and not logger.isEnabledFor(
-            logging.INFO
-            if type(verdict) is RetryAfter and call.origin == call.sent_to
-            else logging.WARNING
-        ):
+        """An attempt failed; tell that, and what follows."""
+        listeners, stop, exhausted = self._listeners + more, call.stop, False
+        if stop is None:
+            self._refused.discard(call.scope)
+        elif stop.reason is Reason.BUDGET_EXHAUSTED:
+            exhausted = self._is_edge(call.scope, now)
+        level = INFO if stop is None and call.origin == call.sent_to else WARNING
+        if listeners or logger.isEnabledFor(level):
+            self._tell_failure(call, failure, verdict, now, listeners)
+            if exhausted:
+                from ..core.events import BudgetExhausted
+
+                budget = budget_in_force(call, now)
+                event = BudgetExhausted(self.client, call.request.origin, *budget)
+                self._tell(event, listeners, WARNING)
+            if stop is not None:
+                self._tell_end(call, now, listeners, WARNING)
+        if call.lines:
+            self._tell_ignored(call, failure, now, listeners)
+
+    def _tell_failure(
+        self, call: Call, failure: Failure, verdict: Verdict, now: float, listeners: Listeners
+    ) -> None:
+        """Tell of the attempt, and of the retry that follows."""
+        from ..core.events import AttemptFailed, RetryScheduled
+
+        last = len(call.history) - 1
+        failed = AttemptFailed(
+            client=self.client, method=call.request.method, origin=call.sent_to,
+            attempt=call.attempts, failure=failure.kind, phase=failure.phase, status=failure.status,
+            error=failure.error, elapsed=call.history[last].elapsed,
+            kind=call.kind_of(last, call.sent_to), request_id=number_of(call),
+        )  # fmt: skip
+        self._tell(failed, listeners, DEBUG)
+        if not isinstance(verdict, Retry):
             return
-        listeners = self._listeners + more
+        scheduled = RetryScheduled(
+            client=self.client, method=call.request.method, origin=call.request.origin,
+            attempt=call.attempts,
+            max_attempts=int(min(call.most_attempts, call.policy.max_attempts)),
+            failure=failure.kind, status=failure.status, error=failure.error, delay=verdict.delay,
+            delay_source=verdict.source, phase=failure.phase, waited=call.waited() - verdict.delay,
+            elapsed=now - call.started_at,
+            deadline_left=None if call.deadline_at == inf else call.deadline_at - now,
+            request_id=number_of(call),
+        )  # fmt: skip
+        self._tell(scheduled, listeners, INFO)
+        if call.origin != call.sent_to:
+            self._tell_failover(call, call.sent_to, failure, listeners)
 
-        failure, facts, trail = call.last_failure, call.facts, call.trail
-        assert failure is not None
-        number = number_of(call)
-        told: list[Event] = [
-            AttemptFailed(
-                self.client,
-                facts.method,
-                call.sent_to,
-                call.attempts,
-                failure.kind,
-                failure.phase,
-                failure.status,
-                failure.error,
-                trail.entries[-1][2],
-                trail.kind_of_last(),
-                number,
-            )
-        ]
-        if isinstance(verdict, RetryAfter):
-            told.append(
-                RetryScheduled(
-                    self.client,
-                    facts.method,
-                    facts.origin,
-                    call.attempts,
-                    call.policy.max_attempts,
-                    failure.kind,
-                    failure.status,
-                    failure.error,
-                    verdict.delay,
-                    verdict.source,
-                    failure.phase,
-                    trail.waited() - verdict.delay,
-                    now - call.started_at,
-                    None if call.deadline_at == inf else call.deadline_at - now,
-                    number,
-                )
-            )
-            if call.origin != call.sent_to:
-                told.append(
-                    FailedOver(
-                        self.client,
-                        facts.method,
-                        call.sent_to,
-                        call.origin,
-                        call.attempts,
-                        failure.status,
-                        failure.error,
-                        number,
-                    )
-                )
-        elif isinstance(verdict, GiveUp):
-            if is_edge:
-                told.append(self._exhaustion(call, now))
-            told.append(
-                GaveUp(
-                    self.client,
-                    facts.method,
-                    facts.origin,
-                    call.attempts,
-                    verdict.reason,
-                    failure.status,
-                    failure.error,
-                    now - call.started_at,
-                    verdict.delay,
-                    trail.waited(),
-                    number,
-                )
-            )
-        for event in told:
-            self._tell(event, listeners)
+    def _tell_end(self, call: Call, now: float, listeners: Listeners, level: int) -> None:
+        """Tell that there is no further attempt."""
+        from ..core.events import GaveUp
 
-    def turned(self, call: Call, planned: str, more: tuple[Listener, ...] = ()) -> None:
-        """A retry goes to another origin than planned, which may not be sent to any more."""
-        listeners = self._listeners + more
-        if listeners or logger.isEnabledFor(logging.WARNING):
-            event = FailedOver(
-                self.client,
-                call.facts.method,
-                planned,
-                call.origin,
-                call.attempts,
-                None,
-                None,
-                number_of(call),
-            )
-            self._tell(event, listeners)
-
-    def refused(self, call: Call, now: float, more: tuple[Listener, ...] = ()) -> None:
-        """An attempt was not sent: the breaker or a cooldown is in the way."""
-        listeners, failure, refusal = self._listeners + more, call.last_failure, call.refusal
-        assert refusal is not None
-        # An open circuit was told of when it opened; that each call is refused then is no news for
-        # the log.
-        level = logging.WARNING if failure is not None else logging.DEBUG
-        if not listeners and not logger.isEnabledFor(level):
-            return
-
+        failure, stop = call.last_failure, call.stop
+        assert stop is not None
         event = GaveUp(
-            self.client,
-            call.facts.method,
-            call.facts.origin,
-            call.attempts,
-            refusal.reason,
-            None if failure is None else failure.status,
-            None if failure is None else failure.error,
-            now - call.started_at,
-            refusal.delay,
-            call.trail.waited(),
-            number_of(call),
-        )
+            client=self.client, method=call.request.method, origin=call.request.origin,
+            attempts=call.attempts, reason=stop.reason,
+            status=None if failure is None else failure.status,
+            error=None if failure is None else failure.error, elapsed=now - call.started_at,
+            refused_delay=stop.delay, waited=call.waited(), request_id=number_of(call),
+        )  # fmt: skip
         self._tell(event, listeners, level)
 
-    def ignored(
-        self, call: Call, lines: Any, verdict: Verdict, now: float, more: tuple[Listener, ...] = ()
+    def _tell_failover(
+        self, call: Call, planned: str, failure: Failure | None, listeners: Listeners
     ) -> None:
-        """A failed answer was judged; tell if it had a Retry-After that set no delay."""
-        failure = call.last_failure
-        why = None if failure is None else why_ignored(failure, lines, verdict, call.policy.hints)
-        if why is None or now < self._ignored.get(call.sent_to, -inf):
+        from ..core.events import FailedOver
+
+        event = FailedOver(
+            client=self.client, method=call.request.method, origin=planned, to_origin=call.origin,
+            attempt=call.attempts, status=None if failure is None else failure.status,
+            error=None if failure is None else failure.error, request_id=number_of(call),
+        )  # fmt: skip
+        self._tell(event, listeners, WARNING)
+
+    def _tell_ignored(self, call: Call, failure: Failure, now: float, listeners: Listeners) -> None:
+        """Tell if the failed answer had a Retry-After that set no delay."""
+        lines, call.lines = call.lines, ()
+        too_long = call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG
+        why = "over_cap" if too_long else why_unused(lines, failure.hint)
+        if why is None or call.policy.hints == "ignore":
             return
-        if len(self._ignored) >= MOST_ORIGINS:
-            self._ignored = {}
-        self._ignored[call.sent_to] = now + AGAIN_AFTER
+        if self._is_news("retry_after_ignored", call.sent_to, now):
+            from ..core.events import RetryAfterIgnored
 
-        self._tell(RetryAfterIgnored(self.client, call.sent_to, why), self._listeners + more)
+            self._tell(RetryAfterIgnored(self.client, call.sent_to, why), listeners, WARNING)
 
-    def _is_newly_exhausted(self, call: Call, verdict: Verdict, now: float) -> bool:
-        exhausted = self._exhausted
-        if type(verdict) is GiveUp and verdict.reason is Reason.BUDGET_EXHAUSTED:
-            scope = call.scope()
-            told_at, refused_last = exhausted.get(scope, (-inf, False))
-            if not refused_last and now - told_at >= AGAIN_AFTER:
-                if len(exhausted) >= MOST_ORIGINS:
-                    exhausted.clear()
-                exhausted[scope] = now, True
-                return True
-        elif exhausted and type(verdict) is RetryAfter and (scope := call.scope()) in exhausted:
-            exhausted[scope] = exhausted[scope][0], False
-        return False
+    def _is_edge(self, scope: str, now: float) -> bool:
+        """Did the budget of a scope allow a retry since its end was told of, a minute ago?"""
+        if scope in self._refused or not self._is_news("budget_exhausted", scope, now):
+            return False
+        self._refused.add(scope)
+        return True
 
-    def _exhaustion(self, call: Call, now: float) -> Event:
-        name, scope, tokens = budget_in_force(call.strategy, call.scope(), now)
-        return BudgetExhausted(self.client, call.facts.origin, name, scope, tokens)
+    def _is_news(self, name: str, origin: str, now: float) -> bool:
+        """Was this not told of in the last minute? It is told now."""
+        if now < self._again_at.get((name, origin), -inf):
+            return False
+        if len(self._again_at) >= MOST_ORIGINS:
+            self._again_at, self._refused = {}, set()
+        self._again_at[name, origin] = now + AGAIN_AFTER
+        return True
+
+    def failed_over(self, call: Call, planned: str, more: Listeners) -> None:
+        """A retry goes to another origin than planned, which may not be sent to any more."""
+        listeners = self._listeners + more
+        if listeners or logger.isEnabledFor(WARNING):
+            self._tell_failover(call, planned, None, listeners)
+
+    def refused(self, call: Call, now: float, more: Listeners) -> None:
+        """An attempt was not sent: the breaker or a cooldown is in the way."""
+        listeners = self._listeners + more
+        # An open circuit was told of when it opened: a first attempt that it refuses is no news.
+        level = DEBUG if call.last_failure is None else WARNING
+        if listeners or logger.isEnabledFor(level):
+            self._tell_end(call, now, listeners, level)
 
     # The end of a call.
 
-    def succeeded(
-        self, call: Call, status: int, now: float, more: tuple[Listener, ...] = ()
-    ) -> None:
+    def succeeded(self, call: Call, now: float, more: Listeners) -> None:
         """An answer was accepted that was not the first one."""
         listeners = self._listeners + more
-        if not listeners and not logger.isEnabledFor(logging.INFO):
-            return
+        if listeners or logger.isEnabledFor(INFO):
+            from ..core.events import SucceededAfterRetry
 
-        facts = call.facts
-        self._tell(
-            SucceededAfterRetry(
-                self.client,
-                facts.method,
-                facts.origin,
-                call.attempts,
-                status,
-                call.trail.waited(),
-                now - call.started_at,
-                number_of(call),
-            ),
-            listeners,
-        )
+            event = SucceededAfterRetry(
+                client=self.client, method=call.request.method, origin=call.request.origin,
+                attempts=call.attempts, status=call.status or 0, waited=call.waited(),
+                elapsed=now - call.started_at, request_id=number_of(call),
+            )  # fmt: skip
+            self._tell(event, listeners, INFO)
 
-    def plain(self, method: str, origin: str, status: int | None, elapsed: float) -> None:
-        """A call was sent once and accepted; without a status it was cancelled. Only if
-        ``hears_calls``.
-        """
-        outcome = CallOutcome.CANCELLED if status is None else CallOutcome.SUCCESS
-        number = next(NUMBERS)
-        self._tell_end(
-            CallEnded(
-                self.client,
-                method,
-                origin,
-                outcome,
-                1,
-                status,
-                None,
-                elapsed,
-                "first",
-                None,
-                None,
-                number,
-            ),
-            self._of_calls,
-        )
+    def succeeded_at_once(self, method: str, origin: str, status: int, elapsed: float) -> None:
+        """A call was sent once and accepted. Asked only if ``hears_calls``."""
+        for listener in self._counting:
+            try:
+                listener.call_succeeded(self.client, method, origin, status, elapsed)
+            except Exception as error:
+                self._listener_failed(listener, error)
+        if self._hearing:
+            from ..core.events import CallEnded, CallOutcome
+
+            ended = CallEnded(
+                client=self.client, method=method, origin=origin, outcome=CallOutcome.SUCCESS,
+                attempts=1, status=status, error=None, elapsed=elapsed, kind="first", failure=None,
+                phase=None, request_id=next(NUMBERS),
+            )  # fmt: skip
+            self._send(ended, self._hearing)
 
     def ended(self, call: Call, now: float) -> None:
-        """A call is over, however it ended, or the resuming of its body is. Only if
-        ``tells_ends``.
-        """
-        trail = call.trail
-        entries = trail.entries
-        status, failure, _, delay, *_ = entries[-1] if entries else (None, None, 0.0, None)
-        sent, kind, outcome = len(entries), None, None
-        if call.is_under_way:  # nobody has judged it
-            sent, kind, failure, status = sent + 1, trail.kind_of_next(call.sent_to), None, None
-        elif entries and (failure is None or is_off(call.policy)):
-            kind = trail.kind_of_last()
-        if trail.broke_at is None:
-            outcome = outcome_of(call, sent, status, failure, delay)
-        self._tell_end(
-            CallEnded(
-                self.client,
-                call.facts.method,
-                call.sent_to,
-                outcome,
-                sent,
-                status,
-                None if failure is None else failure.error,
-                now - call.started_at,
-                kind,
-                None if failure is None else failure.kind,
-                None if failure is None else failure.phase,
-                number_of(call),
-            ),
-            self._of_ends,
-        )
+        """A call is over, or the resuming of its body is. Asked only if ``tells_ends``."""
+        from ..core.events import CallEnded
+
+        sent, last = len(call.history), call.history[-1] if call.history else None
+        kind = None
+        if call.is_under_way:  # nobody has judged the attempt
+            kind, last = call.kind_of(sent, call.sent_to), None
+            sent += 1
+        elif last is not None and not was_told(call, last):
+            kind = call.kind_of(sent - 1, call.sent_to)
+        outcome = outcome_of(call, sent) if call.resumption is None else None
+        failure = None if last is None else last.failure
+        ended = CallEnded(
+            client=self.client, method=call.request.method, origin=call.sent_to, outcome=outcome,
+            attempts=sent, status=None if last is None else last.status,
+            error=None if failure is None else failure.error, elapsed=now - call.started_at,
+            kind=kind, failure=None if failure is None else failure.kind,
+            phase=None if failure is None else failure.phase, request_id=number_of(call),
+        )  # fmt: skip
+        self._send(ended, self._ending)
 
     def resumed(
-        self,
-        call: Call,
-        offset: int,
-        total: int | None,
-        result: str,
-        more: tuple[Listener, ...] = (),
+        self, call: Call, offset: int, total: int | None, result: str, more: Listeners
     ) -> None:
         """The rest of a body was asked for: "resumed" or "failed"."""
         listeners = self._listeners + more
-        if listeners or logger.isEnabledFor(logging.INFO):
-            facts = call.facts
+        if listeners or logger.isEnabledFor(INFO):
+            from ..core.events import Resumption
+
             event = Resumption(
-                self.client, facts.method, facts.origin, offset, total, result, number_of(call)
-            )
-            self._tell(event, listeners)
+                client=self.client, method=call.request.method, origin=call.request.origin,
+                offset=offset, total=total, result=result, request_id=number_of(call),
+            )  # fmt: skip
+            self._tell(event, listeners, INFO)
 
     # What is not of one call.
 
     def moved(self, edge: Transition) -> None:
         """The breaker passed from one state to another because of a call of this client."""
+        from ..core.events import CircuitTransition
+
+        context = scope_of_call()
+        more = () if context is None else context.listeners
         event = CircuitTransition(
-            self.client,
-            edge.origin,
-            edge.from_state.value,
-            edge.to_state.value,
-            edge.failures,
-            edge.failure_rate,
-            edge.open_for,
-        )
-        self._tell(
-            event,
-            self._listeners + listeners_here(),
-            logging.WARNING if event.to_state == "open" else logging.INFO,
-        )
+            client=self.client, origin=edge.origin, from_state=edge.from_state.value,
+            to_state=edge.to_state.value, failures=edge.failures, failure_rate=edge.failure_rate,
+            open_for=edge.open_for,
+        )  # fmt: skip
+        level = WARNING if event.to_state == "open" else INFO
+        self._tell(event, self._listeners + more, level)
 
     def nested(self, header: str, switch: str) -> None:
         """A loop above this one retries too. Logged once per client."""
-        if header not in self._failed:
-            self._failed.add(header)
-            logger.warning(
-                "an SDK above retries too (%s): attempts multiply; turn its retries off with %s",
-                header,
-                switch,
-                extra={
-                    "forbear.event": "nested_retry",
-                    "forbear.client": self.client,
-                    "forbear.header": header,
-                    "forbear.hint": switch,
-                },
-            )
+        text = "an SDK above retries too (%s): attempts multiply; turn its retries off with %s"
+        fields = {"event": "nested_retry", "header": header, "hint": switch}
+        self._log_once(WARNING, text, header, switch, fields)
 
     def hook_failed(self, hook: str, error: Exception) -> None:
-        """Something of the user's raised. Logged once per hook, by class name: its text may hold
-        secrets.
-        """
-        if hook not in self._failed:
-            self._failed.add(hook)
-            logger.error(
-                "%s raised %s; the call goes on without it (logged once)",
-                hook,
-                type(error).__name__,
-                extra={
-                    "forbear.event": "hook_failed",
-                    "forbear.client": self.client,
-                    "forbear.hook": hook,
-                },
-            )
+        """Log once per hook that a function of the user's raised; its text may hold secrets."""
+        text = "%s raised %s; the call goes on without it (logged once)"
+        fields = {"event": "hook_failed", "hook": hook}
+        self._log_once(ERROR, text, hook, type(error).__name__, fields)
 
-    def strategy_failed(self, call: Call) -> None:
-        """Take what the call's strategy raised, if it did."""
-        error, call.strategy_error = call.strategy_error, None
-        if error is not None:
-            self.hook_failed(f"strategy {type(call.strategy).__name__}", error)
-        error, call.scope_error = call.scope_error, None
-        if error is not None:
-            self.hook_failed(f"scope of {type(call.strategy).__name__}", error)
+    def _log_once(self, level: int, text: str, what: str, why: str, fields: dict[str, str]) -> None:
+        if what not in self._logged:
+            self._logged.add(what)
+            extra = {f"forbear.{name}": value for name, value in fields.items()}
+            logger.log(level, text, what, why, extra={"forbear.client": self.client, **extra})
 
-    def _tell(
-        self, event: Event, listeners: tuple[Listener, ...], level: int | None = None
-    ) -> None:
-        if level is None:
-            level = LEVELS[event.name]
+    def _tell(self, event: Event, listeners: Listeners, level: int) -> None:
         if logger.isEnabledFor(level):
-            logger.log(level, sentence(event), extra=fields(event))
-        for listener in listeners:
-            try:
-                listener(event)
-            except Exception as error:
-                self._listener_failed(listener, error)
+            from .lines import fields, sentence
 
-    def _tell_end(self, event: CallEnded, listeners: tuple[Any, ...]) -> None:
+            logger.log(level, sentence(event), extra=fields(event))
+        self._send(event, listeners)
+
+    def _send(self, event: Event | CallEnded, listeners: tuple[Any, ...]) -> None:
         for listener in listeners:
             try:
                 listener(event)
@@ -461,53 +343,58 @@ class Notices:
                 self._listener_failed(listener, error)
 
     def _listener_failed(self, listener: Any, error: Exception) -> None:
-        self.hook_failed(
-            f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}", error
-        )
+        name = getattr(listener, "__qualname__", type(listener).__name__)
+        self.hook_failed(f"on_event {name}", error)
 
 
 def number_of(call: Call) -> int:
     """The call's number, from when it is first told of."""
-    if not call.number:
-        call.number = next(NUMBERS)
+    call.number = call.number or next(NUMBERS)
     return call.number
 
 
-def outcome_of(
-    call: Call, sent: int, status: int | None, failure: Failure | None, delay: float | None
-) -> CallOutcome:
-    """How a call ended whose last attempt had this status or failure, and was to be followed after
-    ``delay``.
-    """
-    refusal = call.refusal
-    if call.is_under_way:
-        return CallOutcome.CANCELLED
-    if not sent:
-        if refusal is None:
-            return CallOutcome.CANCELLED
-        return CallOutcome.FAILED if refusal.reason is Reason.DEADLINE else CallOutcome.CIRCUIT_OPEN
-    if refusal is None and delay is not None:
-        return CallOutcome.CANCELLED  # while it waited
-    if refusal is not None or failure is not None or (status is not None and status >= 500):
+def was_told(call: Call, attempt: Attempt) -> bool:
+    """Did an AttemptFailed tell of the attempt? Not if it was accepted, or the call is off."""
+    judged = call.stop is not None or attempt.delay is not None
+    return attempt.failure is not None and judged and call.number > 0
+
+
+def outcome_of(call: Call, sent: int) -> CallOutcome:
+    """Say how a call ended for its caller, after so many sendings."""
+    from ..core.events import CallOutcome
+
+    stop, last = call.stop, call.history[-1] if call.history else None
+    if call.is_under_way or (stop is None and (last is None or last.delay is not None)):
+        return CallOutcome.CANCELLED  # while it was sent, before, or while it waited
+    if last is None:
+        assert stop is not None
+        return CallOutcome.FAILED if stop.reason is Reason.DEADLINE else CallOutcome.CIRCUIT_OPEN
+    if stop is not None or last.failure is not None or (last.status or 0) >= 500:
         return CallOutcome.FAILED if sent == 1 else CallOutcome.FAILED_AFTER_RETRY
     return CallOutcome.SUCCESS if sent == 1 else CallOutcome.SUCCESS_AFTER_RETRY
 
 
-def is_off(policy: RetryPolicy) -> bool:
-    """Is the call forwarded untouched? Its failures are told of to nobody."""
-    return policy.max_attempts == 1 and not (policy.statuses or policy.failures)
+def budget_of(limits: Shared) -> Any:
+    """Return the budget of a transport, or the bucket of an AwsStandard; None if not our own.
+
+    Whatever a budget or a strategy of the user's has beside what its interface names is its own.
+    """
+    if isinstance(limits, Limits):
+        from ..shared.lease import LeasedBudget
+
+        budget = limits.budget
+        return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
+    from ..shared.aws import AwsStandard
+
+    return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
 
 
-def why_ignored(failure: Failure, lines: Any, verdict: Verdict, hints: str) -> str | None:
-    """Why the Retry-After of a failed answer set no delay; None if it did, or there is none."""
-    if isinstance(verdict, GiveUp) and verdict.reason is Reason.RETRY_AFTER_TOO_LONG:
-        return "over_cap"
-    if failure.hint.delay or hints == "ignore":
-        return None
-    for name, value in lines:
-        if len(name) == len("retry-after") and name.lower() in (b"retry-after", "retry-after"):
-            if failure.hint.delay is None:
-                return "unparsable"
-            # A time that is over, and not the server's "at once".
-            return None if value.strip() in (b"0", "0") else "past"
-    return None
+def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
+    """The budget that decides for a call: its name, "local" or "shared", its tokens if it tells."""
+    budget = budget_of(call.limits)
+    if isinstance(budget, RetryBudget):
+        return "default", "local", budget.tokens(call.scope, now)
+    if hasattr(budget, "is_lost"):
+        scope = "local" if budget.is_lost else "shared"
+        return budget.name, scope, budget.tokens(call.scope, now)
+    return "default", "local", None if budget is None else budget.tokens

@@ -2,10 +2,8 @@
 
 One token bucket per scope. Each call deposits ``ratio`` tokens, time adds ``floor_per_second``, a
 retry spends one: retries ≤ ratio × calls + floor × seconds + burst. The idea is Finagle's
-RetryBudget; asked before the wait, so that a refused caller is told at once.
-
-Only buckets that are not full are kept. A full one needs no deposits, so while all is well nothing
-is computed, locked or stored.
+RetryBudget; asked before the wait, so that a refused caller is told at once. Only buckets that are
+not full are kept: a full one needs no deposits.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 from math import inf
 
 from ..core.checks import a_number, shown
-from .locks import lock_of
+from .locks import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,13 +22,13 @@ if TYPE_CHECKING:
 
     Scope = Literal["origin", "transport"] | Callable[[Request], str]
 
-__all__ = ["RetryBudget"]
+__all__ = ["RetryBudget", "check_rates"]
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
 TOKENS, SINCE = 0, 1  # of a bucket: tokens at the instant
 
 
-class RetryBudget:
+class RetryBudget(Locked):
     """An allowance for retries, shared by everything it is given to. Thread-safe.
 
     Args:
@@ -38,38 +36,24 @@ class RetryBudget:
         floor_per_second: Tokens per second that come whatever the traffic, so that a quiet client
             can retry too. At least 0.
         burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n
-            processes may send n bursts into the first second of an outage, so it is small; one
-            process with many threads may want more.
+            processes may send n bursts into the first second of an outage, so it is small.
         hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and
-            relatives): it knows what it can take. A server that always names a time is sent up to 1
-            / ``hinted_cost`` times as many. From 0 to 1; any other retry costs 1, and asking for
-            the rest of a body that broke off, after some of it came, a fifth of this.
+            relatives): a server that always names a time is sent up to 1 / ``hinted_cost`` times as
+            many. From 0 to 1; any other retry costs 1, and asking for the rest of a body that broke
+            off, after some of it came, a fifth of this.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or
-            a function that is given the request's facts (``forbear.core.outcome.Request``:
-            ``method``, ``origin``, ``url``, ``header(name)``) and answers any text, such as
-            ``lambda facts: facts.url``: requests for which it answers the same share a bucket. It
-            is called at most once per call, from any thread, and only while some bucket is not full
-            or once a call has failed. If it raises or answers no text, the call is on its origin's
-            bucket, which is logged once. What it answers is never shown. The 1,024 buckets used
-            last are kept. A budget pickles if its function does: a lambda does not.
+            a function of the request (``forbear.core.request.Request``: ``method``, ``origin``,
+            ``url``, ``header(name)``) that answers any text, such as ``lambda request:
+            request.url``: requests with the same answer share a bucket. The function is called at
+            most once per call, from any thread, but not for calls that succeed at once while all
+            buckets are full. If it raises or answers no text, the call is on its origin's bucket,
+            which is logged once. The answer is never shown. The 1,024 buckets used last are kept.
+            A budget pickles if its function does: a lambda does not.
 
     Raises:
         ValueError: A number is out of its range.
         TypeError: A value is of the wrong type.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_buckets",
-        "_full_at",
-        "_lock",
-        "burst",
-        "floor_per_second",
-        "hinted_cost",
-        "quiet",
-        "ratio",
-        "scope",
-    )
 
     def __init__(
         self,
@@ -79,41 +63,24 @@ class RetryBudget:
         hinted_cost: float = 0.25,
         scope: Scope = "origin",
     ) -> None:
-        for name, value, least in (
-            ("ratio", ratio, 0),
-            ("floor_per_second", floor_per_second, 0),
-            ("burst", burst, 1),
-            ("hinted_cost", hinted_cost, 0),
-        ):
-            a_number(name, value)
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
-        if hinted_cost > 1:
-            raise ValueError(
-                f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
-            )
+        check_rates(ratio, floor_per_second, burst, hinted_cost)
         if not callable(scope) and scope not in ("origin", "transport"):
-            raise ValueError(
-                f"scope must be 'origin', 'transport' or a function of the request, got {shown(scope)}"
-            )
+            allowed = "'origin', 'transport' or a function of the request"
+            raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst
         self.hinted_cost = hinted_cost
         self.scope = scope
-        self.quiet = True  # every bucket is full
+        self.quiet = True  # every bucket is full: ``deposit`` may be skipped
         self._buckets: dict[str, list[float]] = {}
         self._full_at = -inf  # from then on time alone has filled every bucket
-        self._lock = lock_of(self)
+        super().__init__()
 
-    def scope_of(self, facts: Request) -> str:
-        """Ask the function given as ``scope``.
-
-        Raises:
-            TypeError: It answers no text.
-        """
+    def scope_of(self, request: Request) -> str:
+        """Ask the function given as ``scope``. TypeError: it answers no text."""
         assert callable(self.scope)
-        scope = self.scope(facts)
+        scope = self.scope(request)
         if not isinstance(scope, str):
             raise TypeError(f"scope must answer text, got {type(scope).__name__}")
         return str.__str__(scope)  # a subclass may compare as it likes, and with the lock held
@@ -122,8 +89,8 @@ class RetryBudget:
         """Note a call."""
         if self.scope == "transport":
             scope = ""
-        buckets = self._buckets
         with self._lock:  # nothing is called in here: a call is where another thread may come in
+            buckets = self._buckets
             if now >= self._full_at:
                 self._buckets = {}
                 self.quiet = True
@@ -146,18 +113,19 @@ class RetryBudget:
         burst, floor = self.burst, self.floor_per_second
         with self._lock:
             buckets = self._buckets
-            tokens = burst
             if scope in buckets:
                 bucket = buckets[scope]
-                tokens = bucket[TOKENS]
-                if now > bucket[SINCE]:
-                    tokens += (now - bucket[SINCE]) * floor
+                tokens, since = bucket
+                if now > since:
+                    tokens += (now - since) * floor
                     if tokens > burst:
                         tokens = burst
                     bucket[SINCE] = now
                 del buckets[scope]  # and back at the end: the most recently used
             else:
-                bucket = [burst, now]
+                tokens, bucket = burst, [burst, now]
+                if len(buckets) >= MOST_SCOPES:
+                    del buckets[next(iter(buckets))]
             buckets[scope] = bucket
             enough = tokens >= cost
             if enough:
@@ -167,8 +135,6 @@ class RetryBudget:
             if full_at > self._full_at:
                 self._full_at = full_at
             self.quiet = False
-            if len(buckets) > MOST_SCOPES:
-                del buckets[next(iter(buckets))]
         return enough
 
     def refund(self, scope: str, cost: float) -> None:
@@ -179,8 +145,7 @@ class RetryBudget:
             buckets = self._buckets
             if scope in buckets:  # else it is full, or forgotten
                 bucket = buckets[scope]
-                bucket[TOKENS] += cost
-                bucket[TOKENS] = min(bucket[TOKENS], self.burst)
+                bucket[TOKENS] = min(bucket[TOKENS] + cost, self.burst)
 
     def tokens(self, scope: str, now: float) -> float:
         """Tokens there now, for metrics and tests; takes nothing."""
@@ -188,33 +153,43 @@ class RetryBudget:
             scope = ""
         with self._lock:
             bucket = self._buckets.get(scope)
-            if bucket is None:
-                return self.burst
-            grown = bucket[TOKENS] + max(0.0, now - bucket[SINCE]) * self.floor_per_second
-        return min(self.burst, grown)
+            return self.burst if bucket is None else self._grown(bucket, now)
 
     def lowest(self, now: float) -> float:
         """Tokens that the scope with the fewest has now, for metrics; takes nothing."""
         with self._lock:
-            lows = [
-                bucket[TOKENS] + max(0.0, now - bucket[SINCE]) * self.floor_per_second
-                for bucket in self._buckets.values()
-            ]
-        return min([self.burst, *lows])
+            grown = [self._grown(bucket, now) for bucket in self._buckets.values()]
+        return min(grown, default=self.burst)
+
+    def _grown(self, bucket: list[float], now: float) -> float:
+        grown = bucket[TOKENS] + max(0.0, now - bucket[SINCE]) * self.floor_per_second
+        return min(self.burst, grown)
 
     def __repr__(self) -> str:
         with self._lock:
-            lowest = min((bucket[TOKENS] for bucket in self._buckets.values()), default=self.burst)
-            count = len(self._buckets)
+            held = [bucket[TOKENS] for bucket in self._buckets.values()]
+        lowest, count = min(held, default=self.burst), len(held)
         below = f", {count} scope{'s' if count != 1 else ''} below full" if count else ""
         return f"<RetryBudget {lowest:.4g}/{self.burst:.4g}{below}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts full: what was spent here was spent here.
-        return RetryBudget, (
-            self.ratio,
-            self.floor_per_second,
-            self.burst,
-            self.hinted_cost,
-            self.scope,
+        rates = self.ratio, self.floor_per_second, self.burst, self.hinted_cost
+        return RetryBudget, (*rates, self.scope)
+
+
+def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost: float) -> None:
+    """Raise a ValueError or a TypeError if a number of a budget is out of its range."""
+    for name, value, least in (
+        ("ratio", ratio, 0),
+        ("floor_per_second", floor_per_second, 0),
+        ("burst", burst, 1),
+        ("hinted_cost", hinted_cost, 0),
+    ):
+        a_number(name, value)
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
+    if hinted_cost > 1:
+        raise ValueError(
+            f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
         )

@@ -6,10 +6,9 @@
     half-open  PROBE_FAILED       open       the holder of a permit; open for twice as long
     half-open  PROBES_SUCCEEDED   closed     the holder of the last of ``successes_to_close``
 
-TRANSITIONS is this table, and nothing else sets a state. What others report moves nothing: an
-attempt sent before the last transition says how the origin was, and one without a permit should not
-have been sent. Each transition begins a generation of permits: those of the one before are no
-longer in ``probes``, so whatever became of their holders, they hold nothing.
+TRANSITIONS is this table, and nothing else sets a state. Nobody else moves it: an attempt sent
+before the last transition says how the origin was, and one without a permit should not have been
+sent. Each transition begins a generation of permits: those of the one before hold nothing.
 
 No lock: breaker.py calls these methods inside its own. All instants are monotonic seconds.
 """
@@ -18,25 +17,19 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 from math import inf
-from typing import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .breaker import CircuitBreaker
+from typing import NamedTuple, Protocol
 
 __all__ = ["TRANSITIONS", "Cause", "Circuit", "CircuitState", "Transition"]
 
 SLICES = 10  # of the window; it moves on by one at a time
-LONGEST_HINT = (
-    3600.0  # seconds; a server that names a year must not switch itself off until the process ends
-)
-# Seconds a caller is told while all permits are out: nobody knows when a probe ends, most answers
-# take less.
+LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
+# Seconds a caller is told while all permits are out: most answers take less.
 PROBE_ESTIMATE = 1.0
+GROWTH = 2.0  # of the time open while probes fail: 30, 60, 120 s … up to max_open_for
 
 
 class CircuitState(StrEnum):
-    """Of one origin. The value is the stable string of events and metrics."""
+    """The state of one origin; the value is the stable string of events and metrics."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -65,16 +58,27 @@ class Transition(NamedTuple):
     origin: str
     from_state: CircuitState
     to_state: CircuitState
-    failures: int
-    """In a row, counted when it opened from closed; 0 otherwise."""
+    failures: int  # in a row, when it opened from closed; 0 otherwise
+    failure_rate: float | None  # of the calls in the window, when that opened it
+    open_for: float | None  # seconds until the first probe, when it opened
+
+
+class Numbers(Protocol):
+    """What a circuit asks of its breaker, which explains them."""
+
+    consecutive_failures: int | None
     failure_rate: float | None
-    """Share of the calls in the window that failed, when that opened it."""
-    open_for: float | None
-    """Seconds until the first probe, when it opened."""
+    window: float
+    minimum_calls: int
+    open_for: float
+    max_open_for: float
+    probes: int
+    successes_to_close: int
+    probe_timeout: float
 
 
 class Circuit:
-    """One origin. ``limits`` are the numbers of its breaker.
+    """One origin. The methods are given the numbers of its breaker as ``limits``.
 
     Attributes:
         since: Instant of the last transition.
@@ -97,9 +101,7 @@ class Circuit:
         self._successes = 0
         self._open_for = 0.0  # seconds it was open for the last time; 0 while that went well
         self._asked_until = -inf  # by hints of the failures in a row
-        self._slices: list[
-            list[int]
-        ] = []  # [number of the slice in time, calls, failed]; none: no window is open
+        self._slices: list[list[int]] = []  # number in time, calls, failed; empty: no window
         self._calls = self._failed = 0  # their sums
 
     @property
@@ -107,45 +109,41 @@ class Circuit:
         """Closed, and nothing to count: successes need not be recorded."""
         return self.state is CLOSED and not self.failures and not self._slices
 
-    def refused_for(self, limits: CircuitBreaker, now: float) -> float:
+    def refused_for(self, limits: Numbers, now: float) -> float:
         """Seconds until a call may be sent, 0 if now; changes nothing."""
         if self.state is OPEN:
             return max(0.0, self.until - now)
         if self.state is HALF_OPEN:
-            expiries = [expires_at for expires_at in self.probes.values() if expires_at > now]
+            expiries = [until for until in self.probes.values() if until > now]
             if len(expiries) >= limits.probes:
                 return min(PROBE_ESTIMATE, min(expiries) - now)
         return 0.0
 
     def admit(
-        self, limits: CircuitBreaker, permit: int, now: float
+        self, limits: Numbers, permit: int, now: float
     ) -> tuple[int, float, Transition | None]:
-        """Ask to send: the permit taken (0: none is needed), seconds refused for (0: send), the
-        edge passed.
-        """
+        """Return the permit taken (0: none is needed), seconds refused for, the edge passed."""
         edge = None
         if self.state is OPEN and now >= self.until:
             edge = self._move(Cause.TIME_IS_UP, now)
         if self.state is CLOSED:
             return 0, 0.0, edge
-        refused_for = self.refused_for(limits, now)
-        if refused_for:
+        if refused_for := self.refused_for(limits, now):
             return 0, refused_for, edge
-        self.probes = {
-            number: expires_at for number, expires_at in self.probes.items() if expires_at > now
-        }
+        self.probes = {number: until for number, until in self.probes.items() if until > now}
         self.probes[permit] = now + limits.probe_timeout
         return permit, 0.0, edge
 
     def succeed(
-        self, limits: CircuitBreaker, permit: int, sent_at: float, now: float
+        self, limits: Numbers, permit: int, sent_at: float, now: float
     ) -> Transition | None:
         """The origin answered as it should."""
         if self.state is CLOSED:
             if sent_at >= self.since:
                 self.failures = 0
                 self._asked_until = -inf
-                self._count(limits, now, failed=0)
+                if limits.failure_rate is not None:
+                    self._count(limits, now, failed=0)
         elif self.probes.pop(permit, None) is not None:
             self._successes += 1
             if self._successes >= limits.successes_to_close:
@@ -155,14 +153,13 @@ class Circuit:
         return None
 
     def fail(
-        self, limits: CircuitBreaker, permit: int, sent_at: float, hint: float | None, now: float
+        self, limits: Numbers, permit: int, sent_at: float, hint: float | None, now: float
     ) -> Transition | None:
-        """It did not; ``hint`` is for how long it asked to be left alone."""
-        counts = (
-            sent_at >= self.since
-            if self.state is CLOSED
-            else self.probes.pop(permit, None) is not None
-        )
+        """The origin did not; ``hint`` is for how long it asked to be left alone."""
+        if self.state is CLOSED:
+            counts = sent_at >= self.since
+        else:
+            counts = self.probes.pop(permit, None) is not None
         if hint is not None and (counts or self.state is OPEN):
             self._asked_until = max(self._asked_until, now + min(hint, LONGEST_HINT))
             self.until = max(self.until, self._asked_until)
@@ -170,21 +167,20 @@ class Circuit:
             return None
         if self.state is HALF_OPEN:
             return self._open(Cause.PROBE_FAILED, limits, 0, None, now)
-        if limits.consecutive_failures is not None:
+        most, rate = limits.consecutive_failures, None
+        if most is not None:
             self.failures += 1
-        self._count(limits, now, failed=1)
-        rate = self._failed / self._calls if self._calls >= limits.minimum_calls else 0.0
-        by_rate = limits.failure_rate is not None and rate >= limits.failure_rate
-        if by_rate or (
-            limits.consecutive_failures is not None and self.failures >= limits.consecutive_failures
-        ):
-            return self._open(
-                Cause.TOO_MANY_FAILURES, limits, self.failures, rate if by_rate else None, now
-            )
-        return None
+        if limits.failure_rate is not None:
+            self._count(limits, now, failed=1)
+            share = self._failed / self._calls
+            if self._calls >= limits.minimum_calls and share >= limits.failure_rate:
+                rate = share
+        if rate is None and (most is None or self.failures < most):
+            return None
+        return self._open(Cause.TOO_MANY_FAILURES, limits, self.failures, rate, now)
 
     def _open(
-        self, cause: Cause, limits: CircuitBreaker, failures: int, rate: float | None, now: float
+        self, cause: Cause, limits: Numbers, failures: int, rate: float | None, now: float
     ) -> Transition:
         self._open_for = min(self._open_for * GROWTH or limits.open_for, limits.max_open_for)
         self.until = max(now + self._open_for, self._asked_until)
@@ -200,12 +196,8 @@ class Circuit:
         self.probes = {}
         return Transition(self.origin, before, self.state, 0, None, None)
 
-    def _count(self, limits: CircuitBreaker, now: float, failed: int) -> None:
-        """Count a call in the window, which opens with a failure and closes when the last one has
-        left it.
-        """
-        if limits.failure_rate is None:
-            return
+    def _count(self, limits: Numbers, now: float, failed: int) -> None:
+        """Count a call in the window, which is open from a failure until the last one left it."""
         slices = self._slices
         number = int(now * SLICES / limits.window)
         while slices and slices[0][0] <= number - SLICES:
@@ -222,6 +214,3 @@ class Circuit:
         slices[-1][2] += failed
         self._calls += 1
         self._failed += failed
-
-
-GROWTH = 2.0  # of the time open while probes fail: 30, 60, 120 s … up to max_open_for

@@ -1,5 +1,4 @@
-"""Cooldown: until when this process leaves an origin alone because the origin asked. Floor:
-remembers.
+"""Cooldown: for how long an origin asked this process to leave it alone. Floor: remembers.
 
 A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls,
 only those that carry the same credential, so that one tenant does not hold up another. Credentials
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from math import inf
 
-from .watched import Watched
+from .locks import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,87 +23,73 @@ __all__ = ["Cooldown"]
 
 MOST_KEYS = 1024  # least recently begun first out
 PACE = 0.001  # seconds between two callers that are let go: a thousand take a second
-LONGEST = (
-    3600.0  # seconds; a server that names a year must not be left alone until the process ends
-)
+LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
 UNTIL, HELD = 0, 1  # of an entry: instant, callers that wait for it
 Key = tuple[str, bytes]  # origin, credential; b"": everybody
 
 
-class Cooldown(Watched):
-    """What origins asked for, of one strategy. Thread-safe.
+class Cooldown(Locked):
+    """What origins asked of one transport. Thread-safe.
 
     Args:
         mode: "retries": only retries are held; "all": first attempts too.
-        random: Like ``random.random``; drawn once for each caller that is held, and once for the
-            salt.
+        random: Like ``random.random``; drawn once for each held caller, and once for the salt.
 
     Attributes:
+        is_idle: Nobody is to be held.
         quiet: No first attempt is to be held.
     """
 
-    __slots__ = ("_entries", "_over_at", "_random", "_salt", "mode")
-
     def __init__(self, mode: str, random: Callable[[], float]) -> None:
-        super().__init__(quiet=True)
         self.mode = mode
+        self.is_idle = self.quiet = True
         self._random = random
         self._salt = b""
         self._entries: dict[Key, list[float]] = {}
         self._over_at = -inf  # from then on nobody is to be held
+        super().__init__()
 
     def begin(self, origin: str, credential: bytes, seconds: float, now: float) -> None:
-        """Note that the origin asked to be left alone; ``credential`` is b"" if it meant
-        everybody.
-        """
+        """Note that the origin asked to be left alone, by everybody if ``credential`` is b""."""
         until = now + min(seconds, LONGEST)
         key = (origin, credential)
         with self._lock:
             entry = self._entries.pop(key, None)
             if entry is None or entry[UNTIL] <= now:
                 entry = [until, 0]
-            elif entry[UNTIL] < until:
-                entry[UNTIL] = until
+            entry[UNTIL] = max(entry[UNTIL], until)
             self._entries[key] = entry
             if len(self._entries) > MOST_KEYS:
                 del self._entries[next(iter(self._entries))]
             self._over_at = max(self._over_at, until)
-            is_changed = self.quiet and self.mode == "all"
+            self.is_idle = False
             self.quiet = self.mode != "all"
-        if is_changed:
-            self._adjust()
 
     def left(self, origin: str, credential: bytes, now: float) -> float:
-        """Seconds until calls with this credential may go on, 0 if they may now. Changes nothing
-        else.
-        """
-        if not self._entries:
+        """Seconds until calls with this credential may go on, 0 if they may now."""
+        if self.is_idle:
             return 0.0
         with self._lock:
-            is_over = now >= self._over_at
-            if is_over:
+            if now >= self._over_at:
                 self._entries = {}
-            is_changed = is_over and not self.quiet
-            self.quiet = self.quiet or is_over
-            latest = now
-            for key in {(origin, b""), (origin, credential)}:
-                entry = self._entries.get(key)
-                if entry is not None and entry[UNTIL] > latest:
-                    latest = entry[UNTIL]
-        if is_changed:
-            self._adjust()
-        return latest - now
+                self.is_idle = self.quiet = True
+            entries = self._holding(origin, credential, now)
+            return max((entry[UNTIL] - now for entry in entries), default=0.0)
 
     def queue(self, origin: str, credential: bytes, now: float) -> float:
         """Seconds that a further caller waits behind those that are held already."""
         with self._lock:
-            place = 0.0
-            for key in {(origin, b""), (origin, credential)}:
-                entry = self._entries.get(key)
-                if entry is not None and entry[UNTIL] > now:
-                    place = max(place, entry[HELD])
-                    entry[HELD] += 1
+            entries = self._holding(origin, credential, now)
+            place = max((entry[HELD] for entry in entries), default=0.0)
+            for entry in entries:
+                entry[HELD] += 1
         return (place + self._random()) * PACE
+
+    def _holding(self, origin: str, credential: bytes, now: float) -> list[list[float]]:
+        """Return the entries that hold such a call. With the lock held."""
+        keys = {(origin, b""), (origin, credential)}
+        found = [self._entries[key] for key in keys if key in self._entries]
+        return [entry for entry in found if entry[UNTIL] > now]
 
     def credential_of(self, lines: Iterable[tuple[Any, Any]]) -> bytes:
         """A salted hash of what a request identifies itself by; never b""."""

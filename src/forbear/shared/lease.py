@@ -1,14 +1,13 @@
 """Lease: the block of tokens that a fleet budget lends one process. Floor: remembers.
 
-A fleet has one bucket per scope, kept elsewhere; whoever keeps it is not known here. A process
-spends from what it has borrowed. When a retry finds the lease used up or expired, the driver
-borrows again, and the same round trip reports the calls since the last one and what was left of the
-lease. A refusal is remembered for a moment, so that an outage does not fall upon the keeper too.
-While the keeper is lost, a budget of this process stands in.
+A fleet has one bucket per scope; its keeper is not known here. A process spends from what it has
+borrowed. When a retry finds the lease used up or expired, the loop borrows again; the same round
+trip reports the calls since the last one and what was left of the lease. A refusal is remembered
+for a moment, so that an outage does not fall upon the keeper too. While the keeper is lost, a
+budget of this process stands in.
 
-While nothing is wrong the only work is to count: a report of calls that were made long ago is cut
-by the keeper to those since its bucket was last full, so what a first attempt adds to the count may
-say nothing of its scope.
+While nothing is wrong the only work is to count. The keeper cuts a report of calls that were made
+long ago to those since its bucket was last full, so such calls are counted for all scopes together.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from .locks import lock_of
+from .locks import Locked
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LeasedBudget", "Report"]
 
 MOST_SCOPES = 1024  # least recently borrowed for, first out
-CALM_AFTER = 10.0  # seconds without a retry; until then every call asks for its origin
+QUIET_AFTER = 10.0  # seconds without a retry; until then every call asks for its origin
 
 
 class Report(NamedTuple):
@@ -35,9 +34,7 @@ class Report(NamedTuple):
 
     calls: int  # since the last report
     elapsed: float  # seconds since then, infinite if there was none
-    left: (
-        float  # tokens of a lease that is over; of one that runs on nothing is left, it is added to
-    )
+    left: float  # tokens of a lease that is over; 0 for one that runs on and is added to
     number: int  # of the last lease, as its keeper gave it; 0: there is none
     size: int  # of that lease
 
@@ -45,28 +42,14 @@ class Report(NamedTuple):
 class Lease:
     """What one scope has."""
 
-    __slots__ = (
-        "asked_at",
-        "calls",
-        "most",
-        "number",
-        "refused_until",
-        "reported_at",
-        "size",
-        "tokens",
-        "until",
-    )
-
     def __init__(self, reported_at: float) -> None:
-        self.asked_at = reported_at  # when it was last found used up
-        self.calls = 0
-        self.reported_at = reported_at
+        self.reported_at = self.asked_at = reported_at  # asked: when it was last found used up
         self.tokens = self.most = 0.0  # most: that there can be after a refund
-        self.size = self.number = 0
+        self.calls = self.size = self.number = 0
         self.until = self.refused_until = -inf
 
 
-class LeasedBudget:
+class LeasedBudget(Locked):
     """A budget that spends from leases. Thread-safe.
 
     Whoever fetches leases calls ``borrow`` before and ``lend``, ``refuse`` or ``lose`` after.
@@ -77,11 +60,10 @@ class LeasedBudget:
         fallback: The budget that stands in while the keeper is lost.
         is_lost: The keeper could not be reached the last time.
         errors: How often it could not be reached.
+        quiet: There was no retry for a while: a call that needs none is noted by ``count_call``.
     """
 
-    counts_calls = (
-        True  # whenever ``quiet`` is read: an exchange that is never quiet has to read it too
-    )
+    counts_calls = True  # ``count_call`` wants to be called
 
     def __init__(
         self, *, hinted_cost: float, scope: Literal["origin", "transport"], fallback: RetryBudget
@@ -91,35 +73,28 @@ class LeasedBudget:
         self.fallback = fallback
         self.is_lost = False
         self.errors = 0
-        self._lock = lock_of(self)
+        super().__init__()
         self._begin()
 
     def _begin(self) -> None:
-        """Owe nothing and have nothing: at first, and in a child, which has not borrowed what its
-        parent has.
-        """
+        """Owe nothing and have nothing: at first, and in a forked child."""
         self._leases: dict[str, Lease] = {}
-        self._is_calm = True
-        self._calm_at = -inf  # from then on, unless something goes wrong
+        self.quiet = True
+        self._quiet_at = -inf  # from then on, unless something goes wrong
         self._counted = count()
         self._counted_before = 0
         self._counted_since = -inf
         self._ask_at = -inf  # while lost: when to look for the keeper again
         self._losses = 0  # in a row
 
-    @property
-    def quiet(self) -> bool:
-        """True: no retry for a while. Reading it counts a call, so it is read once per call and
-        nowhere else.
-        """
-        if self._is_calm:
-            next(self._counted)  # one step of the interpreter: no lock
-            return True
-        return False
+    def count_call(self) -> None:
+        """Note a call that succeeded at once while ``quiet``."""
+        next(self._counted)  # one step of the interpreter: no lock
 
     def deposit(self, scope: str, now: float) -> None:
-        """Note a call, unless ``quiet`` has."""
-        if self._is_calm:
+        """Note any other call."""
+        if self.quiet:
+            next(self._counted)
             return
         if self.is_lost:
             self.fallback.deposit(scope, now)
@@ -127,8 +102,8 @@ class LeasedBudget:
                 return
         scope = self._scope_of(scope)
         with self._lock:
-            if now >= self._calm_at:
-                self._is_calm = True
+            if now >= self._quiet_at:
+                self.quiet = True
                 self._counted_since = now
                 next(self._counted)
             elif not self.is_lost:
@@ -139,15 +114,15 @@ class LeasedBudget:
         if self.is_lost:
             with self._lock:
                 self._counted_until_now()
-                self._calm_at = now + CALM_AFTER
+                self._quiet_at = now + QUIET_AFTER
             return self.fallback.spend(scope, cost, now)
         scope = self._scope_of(scope)
         with self._lock:
             lease = self._leases.get(scope)
-            enough = lease is not None and lease.tokens >= cost and now < lease.until
-            if enough and lease is not None:
-                lease.tokens -= cost
-        return enough
+            if lease is None or lease.tokens < cost or now >= lease.until:
+                return False
+            lease.tokens -= cost
+        return True
 
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
@@ -170,13 +145,10 @@ class LeasedBudget:
             return lease.tokens if lease is not None and now < lease.until else 0.0
 
     def lowest(self, now: float) -> float:
-        """Tokens borrowed and not yet spent by the scope with the fewest, 0 while none has any;
-        takes nothing.
-        """
+        """Tokens that the scope with the fewest has left, 0 while none has any; takes nothing."""
         with self._lock:
-            return min(
-                (lease.tokens for lease in self._leases.values() if now < lease.until), default=0.0
-            )
+            there = [lease.tokens for lease in self._leases.values() if now < lease.until]
+        return min(there, default=0.0)
 
     def needs_renewal(self, scope: str, now: float) -> bool:
         """Can the lease not pay for a retry, and is it worth asking for another?"""
@@ -194,11 +166,10 @@ class LeasedBudget:
         return needs
 
     def borrow(self, scope: str, wanted: int, pause: float) -> tuple[Report, float] | None:
-        """Return what to report, and the instant from which what is lent counts.
+        """Return what to report, and the instant at which a lease that is lent begins.
 
-        None if ``wanted`` tokens are there by now or were refused a moment ago, or while the keeper
-        is lost and was looked for less than ``pause`` seconds ago; twice that after each failure in
-        a row, at most eight times.
+        None if ``wanted`` tokens are there by now or were refused a moment ago; also for ``pause``
+        seconds after the keeper was looked for in vain, growing to eight times that.
         """
         scope = self._scope_of(scope)
         with self._lock:
@@ -212,11 +183,10 @@ class LeasedBudget:
                 if now < self._ask_at:
                     return None
                 self._ask_at = now + pause * 2 ** min(self._losses, 3)
-            counted = self._counted_until_now()
-            if counted:
+            if counted := self._counted_until_now():
                 lease.calls += counted
                 lease.reported_at = min(lease.reported_at, self._counted_since)
-            self._calm_at = now + CALM_AFTER
+            self._quiet_at = now + QUIET_AFTER
             left = 0.0
             if now >= lease.until:  # else others may be about to spend it
                 left, lease.tokens = lease.tokens, 0.0
@@ -226,22 +196,17 @@ class LeasedBudget:
         return report, now
 
     def lend(self, scope: str, size: int, number: int, now: float, until: float) -> bool:
-        """Begin a lease, or add to the one that runs; return whether the keeper had been lost
-        before.
-        """
+        """Begin a lease, or add to the one that runs; return whether the keeper had been lost."""
         scope = self._scope_of(scope)
         with self._lock:
             lease = self._lease(scope, now)
             lease.tokens += size
-            lease.most = lease.tokens
+            lease.most, lease.until = lease.tokens, until
             lease.size, lease.number = size, number
-            lease.until = until
         return self._found()
 
     def refuse(self, scope: str, now: float, until: float) -> bool:
-        """Remember that there is nothing to lend; return whether the keeper had been lost
-        before.
-        """
+        """Remember that there is nothing to lend; return whether the keeper had been lost."""
         scope = self._scope_of(scope)
         with self._lock:
             self._lease(scope, now).refused_until = until
@@ -267,10 +232,10 @@ class LeasedBudget:
         return was_lost
 
     def _counted_until_now(self) -> int:
-        """Stop counting in ``quiet``, and return what was counted. Called with the lock held."""
-        if not self._is_calm:
+        """Be quiet no longer; return the calls counted meanwhile. Called with the lock held."""
+        if not self.quiet:
             return 0
-        self._is_calm = False
+        self.quiet = False
         reading = next(self._counted)
         counted = reading - self._counted_before
         self._counted_before = reading + 1
@@ -290,7 +255,8 @@ class LeasedBudget:
         leases[scope] = lease
         return lease
 
-    def _forked(self) -> None:
+    def after_fork(self) -> None:
+        super().after_fork()
         self._begin()
 
     def _state(self) -> str:

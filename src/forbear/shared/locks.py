@@ -6,33 +6,33 @@ import os
 from _thread import allocate_lock
 from weakref import WeakSet
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from _thread import LockType
-    from typing import Any
-
-__all__ = ["lock_of"]
-
-_owners: WeakSet[Any] = WeakSet()
+__all__ = ["Locked"]
 
 
-def lock_of(owner: Any) -> LockType:
-    """Make the lock that ``owner`` keeps as ``_lock``.
+class Locked:
+    """Something that many calls share, under ``_lock``.
 
-    A child process gets a new one, since a lock that another thread held at the fork would stay
-    locked in it for ever; then ``owner._forked`` is called, if there is one.
+    A child gets a new lock: one that another thread held at the fork would stay locked there.
     """
-    _owners.add(owner)
-    return allocate_lock()
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """Begin anew in a child."""
+        self._lock = allocate_lock()
 
 
-def _renew() -> None:
-    for owner in list(_owners):
-        owner._lock = allocate_lock()
-        forked = getattr(owner, "_forked", None)
-        if forked is not None:
-            forked()
+_all: WeakSet[Locked] = WeakSet()
+
+
+def renew() -> None:
+    for one in list(_all):
+        one.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=renew)

@@ -1,5 +1,4 @@
-"""Dates: HTTP-dates and RFC 3339 timestamps as Unix seconds, and the clock they are read by. Floor:
-decides.
+"""Dates: HTTP-dates, RFC 3339 timestamps and the server's clock. Floor: decides.
 
 Stricter than ``email.utils``, which guesses at zones and layouts and pivots two-digit years at
 1969, and wider than ``datetime``, which rejects second 60.
@@ -11,11 +10,11 @@ Algorithms" (2013).
 
 from __future__ import annotations
 
-from .fields import Names, collect, is_digits, members
+from .fields import Names, collect, is_digits, members, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .fields import Line
 
@@ -31,22 +30,23 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 _IMF_DAY_NAMES = frozenset(f"{day[:3]}," for day in _WEEKDAYS)
 _RFC850_DAY_NAMES = frozenset(f"{day}," for day in _WEEKDAYS)
 _ASCTIME_DAY_NAMES = frozenset(day[:3] for day in _WEEKDAYS)
-_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH_NUMBERS = {name: month for month, name in enumerate(_MONTHS) if name}
+_SHORT_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = {name: month for month, name in enumerate(_SHORT_NAMES, 1)}
 _MONTH_LENGTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_BAD = -1  # what a part that is malformed becomes: outside every range it is then checked against
+_BAD = -1  # a malformed part: outside every range that the part is then checked against
 
 
 class Clock:
-    """What time the server had when its answer arrived, worked out when first asked for.
+    """The server's time when its answer arrived, worked out when first asked for.
 
-    The server's own Date plus the Age it spent in caches, so that a wrong clock on either side does
-    not stretch or void a wait; the client's ``now`` where there is no single good Date.
+    It is the server's own Date plus the Age that the answer spent in caches, so that a wrong clock
+    on either side does not stretch or void a wait; the client's ``now``, in Unix seconds or as a
+    function that returns them, where there is no single good Date.
     """
 
     __slots__ = ("_lines", "_now", "_times")
 
-    def __init__(self, lines: Sequence[Line], now: float) -> None:
+    def __init__(self, lines: Sequence[Line], now: float | Callable[[], float]) -> None:
         self._lines = lines
         self._now = now
         self._times: tuple[float, float] | None = None
@@ -62,7 +62,8 @@ class Clock:
     def _read(self) -> tuple[float, float]:
         fields = collect(self._lines, _CLOCK_FIELDS)
         age = _age(", ".join(fields.get("age", ())))
-        utc = max(-_FAR, min(_FAR, self._now))  # finite whatever came in
+        now = self._now() if callable(self._now) else self._now
+        utc = max(-_FAR, min(_FAR, now))  # finite whatever came in
         dates = set(fields.get("date", ()))
         if len(dates) == 1:
             sent_at = parse_http_date(dates.pop(), now=utc)
@@ -72,44 +73,41 @@ class Clock:
         return self._times
 
 
-def _age(
-    text: str,
-) -> float:  # delta-seconds; of a list the first member, as RFC 9111 §5.1 advises caches
+def _age(text: str) -> float:
+    """Delta-seconds; of a list the first member, as RFC 9111 §5.1 advises caches."""
     first = members(text)[:1]
-    if not first or not is_digits(first[0]):
-        return 0.0
-    digits = first[0].lstrip("0") or "0"
-    return FOREVER if len(digits) > 10 else min(float(digits), FOREVER)
+    return min(number(first[0]) or 0.0, FOREVER) if first and is_digits(first[0]) else 0.0
 
 
 def parse_http_date(text: str, *, now: float) -> float | None:
     """Unix seconds of an IMF-fixdate, rfc850-date or asctime-date; None for anything else.
 
     Lenient in four things that cannot change the meaning: case, a day name that is not the date's,
-        and
-    ``UTC`` or a numeric offset in place of ``GMT`` in an IMF-fixdate.
+    and ``UTC`` or a numeric offset in place of ``GMT`` in an IMF-fixdate.
 
     Args:
         text: The date without whitespace around it.
         now: Unix seconds that a two-digit year is near to.
     """
-    if (
-        not 24 <= len(text) <= 33 or not text.isascii()
-    ):  # the shortest is asctime, the longest a Wednesday
+    # The shortest is an asctime-date, the longest a Wednesday in the form of RFC 850.
+    if not 24 <= len(text) <= 33 or not text.isascii():
         return None
+    month_of = _MONTHS.get
     match text.lower().split(" "):
         case [name, day, month, year, time, zone] if name in _IMF_DAY_NAMES:
             offset = 0 if zone in {"gmt", "utc"} else _offset(zone[:1], zone[1:3], zone[3:])
-            return _instant(_digits(year, 4), _month(month), _digits(day, 2), _time(time), offset)
+            return _instant(
+                _digits(year, 4), month_of(month, _BAD), _digits(day, 2), _time(time), offset
+            )
         case [name, date, time, "gmt"] if name in _RFC850_DAY_NAMES:
             day, _, month_and_year = date.partition("-")
             month, _, year = month_and_year.partition("-")
-            when = _month(month), _digits(day, 2), _time(time)
+            when = month_of(month, _BAD), _digits(day, 2), _time(time)
             return _instant(_full_year(_digits(year, 2), when, now), *when)
         case [name, month, "", day, time, year] if name in _ASCTIME_DAY_NAMES:
-            return _instant(_digits(year, 4), _month(month), _digits(day, 1), _time(time))
+            return _instant(_digits(year, 4), month_of(month, _BAD), _digits(day, 1), _time(time))
         case [name, month, day, time, year] if name in _ASCTIME_DAY_NAMES:
-            return _instant(_digits(year, 4), _month(month), _digits(day, 2), _time(time))
+            return _instant(_digits(year, 4), month_of(month, _BAD), _digits(day, 2), _time(time))
     return None
 
 
@@ -129,25 +127,16 @@ def parse_timestamp(text: str) -> float | None:
         time += ":00"
     if date[4:5] + date[7:8] + zone[3:4] != "--:":
         return None
-    instant = _instant(
-        _digits(date[:4], 4),
-        _digits(date[5:7], 2),
-        _digits(date[8:], 2),
-        _time(time),
-        _offset(zone[:1], zone[1:3], zone[4:]),
-    )
+    day = _digits(date[:4], 4), _digits(date[5:7], 2), _digits(date[8:], 2)
+    instant = _instant(*day, _time(time), _offset(zone[:1], zone[1:3], zone[4:]))
     return instant if instant is None or not point else instant + float(f"0.{fraction[:9]}")
 
 
 def _instant(year: int, month: int, day: int, seconds: int, offset: int | None = 0) -> float | None:
     """Unix seconds, or None if a part is out of range or there is no such day."""
-    if (
-        year < 0
-        or not 1 <= month <= 12
-        or not 1 <= day <= _MONTH_LENGTHS[month]
-        or seconds < 0
-        or offset is None
-    ):
+    if year < 0 or seconds < 0 or offset is None:
+        return None
+    if not (1 <= month <= 12 and 1 <= day <= _MONTH_LENGTHS[month]):
         return None
     days = _days_from_civil(year, month, day)
     if (month, day) == (2, 29) and days == _days_from_civil(year, 3, 1):
@@ -171,10 +160,6 @@ def _offset(sign: str, hours: str, minutes: str) -> int | None:
     if sign not in {"+", "-"} or not (0 <= hour <= 23 and 0 <= minute <= 59):
         return None
     return (hour * 3600 + minute * 60) * (-1 if sign == "-" else 1)
-
-
-def _month(name: str) -> int:
-    return _MONTH_NUMBERS.get(name, _BAD)
 
 
 def _digits(text: str, width: int) -> int:
@@ -206,9 +191,8 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 def _civil_from_days(days: int) -> tuple[int, int, int]:
     """Year, month and day; the inverse of the above."""
     era, day_of_era = divmod(days + 719468, 146097)
-    year_of_era = (
-        day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096
-    ) // 365
+    leap_days = day_of_era // 1460 - day_of_era // 36524 + day_of_era // 146096
+    year_of_era = (day_of_era - leap_days) // 365
     since_march = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     shifted = (5 * since_march + 2) // 153
     month = shifted + 3 if shifted < 10 else shifted - 9

@@ -1,9 +1,9 @@
-"""Fields: the header lines of an answer that we read, and the grammar that they share. Floor:
-decides.
+"""Fields: the header lines of an answer, and the grammar that they share. Floor: decides.
 
-Knows lines, list members and numbers; what a field says belongs to hints.py, quota.py and dates.py.
-Python's own parsers accept more than the grammar (``int`` takes ``1_000`` and ``١٢٠``, ``float``
-``1e3`` and ``nan``, ``str.strip`` removes NBSP), so text is checked here before it is converted.
+Knows lines, list members and numbers; the meaning of a field belongs to hints.py, quota.py and
+dates.py. Python's own parsers accept more than the grammar (``int`` takes ``1_000`` and ``١٢٠``,
+``float`` ``1e3`` and ``nan``, ``str.strip`` removes NBSP), so text is checked here before it is
+converted.
 
 Sources: RFC 9110 §5.1 (names), §5.3 (several lines), §5.5 and §5.6.3 (OWS), §5.6.1.2 (empty
 members).
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Line: TypeAlias = tuple[str, str] | tuple[bytes, bytes]
+    Found: TypeAlias = dict[str, list[str]]
 
 __all__ = ["OWS", "Names", "collect", "is_digits", "members", "number"]
 
 OWS = " \t"  # optional whitespace is nothing else (RFC 9110 §5.6.3)
 
 _DIGITS = "0123456789"
-# Digits that can change what becomes of a number: 10**30 nanoseconds exceed every limit, and so
-# does anything longer; a fraction is cut after as many.
+# Digits that can matter: 10**30 nanoseconds exceed every limit; a fraction is cut after as many.
 _LONGEST = 30
 
 
@@ -42,51 +42,40 @@ class Names:
         self.lengths = frozenset(map(len, self.text))
 
 
-def collect(lines: Iterable[Line], names: Names) -> dict[str, list[str]]:
-    """The trimmed values of the lines called one of ``names``, in wire order, by lower-case
-    name.
-    """
+def collect(lines: Iterable[Line], names: Names) -> Found:
+    """Return the trimmed values of the lines called one of ``names``, in wire order, by name."""
     text, octets, lengths = names.text, names.octets, names.lengths
-    found: dict[str, list[str]] = {}
-    for (
-        name,
-        value,
-    ) in lines:  # every line of every failed answer, so little is done here for the others
-        if len(name) not in lengths:
+    found: Found = {}
+    for name, value in lines:
+        if len(name) not in lengths:  # most lines end here
             continue
         known = octets.get(name.lower()) if isinstance(name, bytes) else text.get(name.lower())
-        if known is None:
+        # The Kelvin sign lowers to "k", and is no letter of a header name.
+        if known is None or not name.isascii():
             continue
-        if isinstance(name, str) and not name.isascii():
-            continue  # the Kelvin sign lowers to "k", and is no letter of a header name
         shown = value.decode("latin-1") if isinstance(value, bytes) else value
         found.setdefault(known, []).append(shown.strip(OWS))
     return found
 
 
 def members(text: str) -> list[str]:
-    """The comma-separated members, trimmed, without empty ones."""
+    """Return the comma-separated members, trimmed, without empty ones."""
     return [member for part in text.split(",") if (member := part.strip(OWS))]
 
 
 def number(text: str) -> float | None:
-    """The value of ``1*DIGIT [ "." 1*DIGIT ]``, infinite if beyond all use; None for anything
-    else.
+    """Return the value of ``1*DIGIT [ "." 1*DIGIT ]``, infinite if beyond all use; None for any
+    other text.
     """
     if is_digits(text) and len(text) <= _LONGEST:
         return float(text)
     whole, point, fraction = text.partition(".")
     if not is_digits(whole) or (point and not is_digits(fraction)):
         return None
-    if len(text) > _LONGEST:
-        whole = whole.lstrip("0") or "0"
-        if len(whole) > _LONGEST:
-            return float("inf")
-    return float(f"{whole}.{fraction[:_LONGEST]}")
+    whole = whole.lstrip("0") or "0"
+    return float(f"{whole}.{fraction[:_LONGEST]}") if len(whole) <= _LONGEST else float("inf")
 
 
 def is_digits(text: str) -> bool:
-    """Whether ``text`` is one or more of 0-9; ``str.isdigit`` also accepts ``²`` and other
-    scripts.
-    """
+    """Whether ``text`` is one or more of 0-9; ``str.isdigit`` also accepts digits like ²."""
     return text != "" and not text.strip(_DIGITS)

@@ -1,14 +1,14 @@
 """Hints: when the server said to come back, and whether. Floor: decides.
 
-Extraction only. Whether the request may be sent again is safety.py's question, and how long the
-client is willing to wait is the policy's: a delay here is what the server asked for, uncut.
-Whatever the header lines hold, reading them raises nothing and takes time in proportion to their
-length.
+Extraction only. Whether the request may be sent again and how long the client is willing to wait
+are decided elsewhere: a delay here is the one that the server asked for, uncut. Whatever the header
+lines hold, reading them raises nothing and takes time in proportion to their length.
 
 Sources: RFC 9110 §10.2.3 (Retry-After) and §15.3.3 (a 202's is for the application); openai's and
 anthropic's Python clients (retry-after-ms, x-should-retry); azure-core (x-ms-retry-after-ms);
-botocore, retries/standard.py (x-amz-retry-after); stripe-python (stripe-should-retry); gRPC
-proposal A6 (pushback). Quota headers, which only count when nothing here does, are quota.py's.
+botocore, retries/standard.py (x-amz-retry-after); stripe-python (stripe-should-retry, and
+idempotent-replayed); gRPC proposal A6 (pushback). Quota headers, which only count when nothing here
+does, are quota.py's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .quota import QUOTA_FIELDS, read_quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
-    from .fields import Line
+    from .fields import Found, Line
 
-__all__ = ["NO_HINT", "Hint", "read_hint"]
+__all__ = ["READ_OCTETS", "READ_TEXT", "Hint", "read_answer", "read_hint", "why_unused"]
 
 
-def read_hint(status: int, headers: Iterable[Line], *, now: float) -> Hint:
+def read_hint(status: int, headers: Iterable[Line], *, now: float | Callable[[], float]) -> Hint:
     """Return what the header lines of a final response say about when, and whether, to send again.
 
     A status outside 100-599 is read like a 5xx (RFC 9110 §15), unless it is below 100.
@@ -36,33 +36,53 @@ def read_hint(status: int, headers: Iterable[Line], *, now: float) -> Hint:
         status: The status code. Below 300 nothing is a hint; of a redirect only Retry-After is
             read.
         headers: Names and values in wire order, as text or as octets.
-        now: Unix seconds when the header section arrived; dates are compared with it where the
-            server states no Date of its own.
+        now: Unix seconds when the header section arrived, or a function that returns them; dates
+            are compared with it where the server states no Date of its own.
     """
-    if status < 300:
-        return NO_HINT
-    lines = (
-        headers if isinstance(headers, (list, tuple)) else list(headers)
-    )  # Clock may go over them again
-    fields = collect(lines, _REDIRECT_FIELDS if status < 400 else _FIELDS)
+    return read_answer(status, headers, now=now)[0]
+
+
+def read_answer(
+    status: int, headers: Iterable[Line], *, now: float | Callable[[], float]
+) -> tuple[Hint, bool]:
+    """Return the hint of ``read_hint``, and whether the answer is a stored one, which the same key
+    would bring again (rule S6).
+
+    An answer without any of the names in ``READ_TEXT`` gives ``(NO_HINT, False)``.
+    """
+    lines = headers if isinstance(headers, (list, tuple)) else list(headers)  # Clock reads again
+    names = _FIELDS if status >= 400 else _REDIRECT_FIELDS if status >= 300 else _SUCCESS_FIELDS
+    fields = collect(lines, names)
     if not fields:
-        return NO_HINT
+        return NO_HINT, False
+    replayed = _REPLAYED in fields and "true" in map(str.lower, fields[_REPLAYED])
     clock = Clock(lines, now)
     found = _first_delay(fields, clock) or read_quota(status, fields, clock)
     should_retry = _advice(fields, clock)
     if found is None:
-        return NO_HINT if should_retry is None else Hint(None, should_retry, None)
+        return NO_HINT if should_retry is None else Hint(None, should_retry, None), replayed
     delay, source = found
     if not 0 <= delay <= FOREVER:
         delay = 0.0 if delay < 0 else FOREVER
-    return Hint(delay, should_retry, source)
+    return Hint(delay, should_retry, source), replayed
 
 
-def _first_delay(fields: Mapping[str, Sequence[str]], clock: Clock) -> tuple[float, str] | None:
+def why_unused(lines: Iterable[Line], hint: Hint) -> str | None:
+    """Return why the Retry-After of an answer with this hint sets no delay.
+
+    "unparsable", or "past" for a time that is over; None if the hint has a delay, if there is no
+    Retry-After, or if it is 0, the server's "at once".
+    """
+    values = None if hint.delay else collect(lines, _RETRY_AFTER).get("retry-after")
+    if not values or (hint.delay is not None and values[0] == "0"):
+        return None
+    return "unparsable" if hint.delay is None else "past"
+
+
+def _first_delay(fields: Found, clock: Clock) -> tuple[float, str] | None:
     for name, read in _SOURCES:
         if name in fields:
-            # Several lines mean what one line of their values with commas between means (RFC 9110
-            # §5.3).
+            # Several lines mean the same as one line with commas between (RFC 9110 §5.3).
             delay = read(", ".join(fields[name]), clock)
             if delay is not None:
                 return delay, name
@@ -75,28 +95,15 @@ def _milliseconds(text: str, _: Clock) -> float | None:
 
 
 def _whole_milliseconds(text: str, _: Clock) -> float | None:  # botocore reads it with int()
-    delays = [
-        delay
-        for member in members(text)
-        if is_digits(member) and (delay := number(member)) is not None
-    ]
-    return max(delays) / 1000 if delays else None
+    return _milliseconds(",".join(filter(is_digits, members(text))), _)
 
 
 def _pushback(text: str, _: Clock) -> float | None:
-    """A signed 32-bit integer without unnecessary leading zeros; None, if negative or malformed, is
-    a no.
-    """
-    if text == "-0":
+    """A signed 32-bit integer without leading zeros; None, if negative or malformed, is a no."""
+    if text in {"0", "-0"}:
         return 0.0
-    if (
-        not is_digits(text)
-        or len(text) > 10
-        or (text[0] == "0" and text != "0")
-        or int(text) >= 2**31
-    ):
-        return None
-    return int(text) / 1000
+    is_plain = is_digits(text) and len(text) <= 10 and text[0] != "0"
+    return int(text) / 1000 if is_plain and int(text) < 2**31 else None
 
 
 def _retry_after(text: str, clock: Clock) -> float | None:
@@ -121,27 +128,21 @@ def _retry_after(text: str, clock: Clock) -> float | None:
     return longest
 
 
-def _advice(fields: Mapping[str, Sequence[str]], clock: Clock) -> bool | None:
+def _advice(fields: Found, clock: Clock) -> bool | None:
     """The server's yes or no; any no beats any yes."""
     pushback = fields.get(_PUSHBACK)
     if pushback is not None and _pushback(", ".join(pushback), clock) is None:
         return False
-    answer = None
-    for name in _ADVICE:
-        for line in fields.get(name, ()):
-            said = {member.lower() for member in members(line)}
-            if "false" in said:
-                return False
-            if "true" in said:
-                answer = True
-    return answer
+    said = [fields[name] for name in _ADVICE if name in fields]
+    words = {word for lines in said for line in lines for word in members(line.lower())}
+    return False if "false" in words else True if "true" in words else None
 
 
 _PUSHBACK = "grpc-retry-pushback-ms"
 
-# In this order the first header with a valid value gives the delay: the more exact unit before the
-# general header, as the clients named at the top do. x-ms-retry-after (without -ms) is not among
-# them: nobody defines its unit, and samples disagree.
+# The first header with a valid value gives the delay: the more exact unit before the general
+# header, as in the clients named at the top. x-ms-retry-after (without -ms) is not among them:
+# nobody defines its unit, and samples disagree.
 _SOURCES: tuple[tuple[str, Callable[[str, Clock], float | None]], ...] = (
     ("retry-after-ms", _milliseconds),
     ("x-ms-retry-after-ms", _milliseconds),
@@ -151,5 +152,13 @@ _SOURCES: tuple[tuple[str, Callable[[str, Clock], float | None]], ...] = (
 )
 _ADVICE = ("x-should-retry", "stripe-should-retry")
 
-_FIELDS = Names((*(name for name, _ in _SOURCES), *_ADVICE, *QUOTA_FIELDS))
-_REDIRECT_FIELDS = Names(("retry-after",))
+_REPLAYED = "idempotent-replayed"
+
+# The lower-case names of all headers that a decision reads.
+READ_TEXT = frozenset({name for name, _ in _SOURCES}.union(_ADVICE, QUOTA_FIELDS, (_REPLAYED,)))
+READ_OCTETS = frozenset(name.encode() for name in READ_TEXT)
+
+_FIELDS = Names(READ_TEXT)
+_REDIRECT_FIELDS = Names(("retry-after", _REPLAYED))
+_SUCCESS_FIELDS = Names((_REPLAYED,))
+_RETRY_AFTER = Names(("retry-after",))

@@ -1,10 +1,9 @@
-"""Idempotency keys: which are acceptable, how they are written, where a request carries one. Floor:
-decides.
+"""Idempotency keys: acceptable ones, their form, their place in a request. Floor: decides.
 
-Knows nothing of methods, bodies or answers (see safety.py) and invents no key: that takes
-randomness (see forbear/idempotency.py). A key is never trimmed, cut, re-encoded or case-folded; one
-that cannot be sent as it is raises ValueError before anything is sent. Messages tell a key's length
-and the character at fault, never the key.
+Knows nothing of methods, bodies or answers and invents no key: that takes randomness (see
+forbear/idempotency.py). A key is never trimmed, cut, re-encoded or case-folded; one that cannot be
+sent as it is raises ValueError before anything is sent. Messages tell a key's length and the
+character at fault, never the key.
 
 Sources: draft-ietf-httpapi-idempotency-key-header (§2.1 syntax, §2.2 uniqueness), RFC 9651 §3.3.3
 and §4 (Strings and Items), RFC 9110 §5.5, OASIS Repeatable Requests 1.0, and the vendors'
@@ -13,60 +12,46 @@ documentation named beside each profile.
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..checks import a_choice
+from .fields import Names, collect
 from .structured import bare_item, parameters, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "GENERATED_FOR",
-    "PROFILES",
-    "RECOGNISED",
-    "STYLES",
-    "carries_key",
-    "check_profile",
-    "names_a_key",
-    "parse",
-    "parse_item",
-    "serialize",
-]
+    from .fields import Found, Line
 
-# The methods a key is invented for: the two that the draft names (§1). Nearly all others are
-# idempotent.
+__all__ = [
+    "GENERATED_FOR", "PROFILES", "RECOGNISED", "STYLES", "carries_key", "check_profile",
+    "names_a_key", "parse", "parse_item", "serialize",
+]  # fmt: skip
+
+# The methods a key is invented for, those that the draft names (§1). Most others are idempotent.
 GENERATED_FOR = frozenset({"POST", "PATCH"})
 
 # "raw" is what every deployed vendor documents, "sf-string" what the draft asks for (§2.1).
 STYLES = ("raw", "sf-string")
 
-PROFILES = (
-    "generic",
-    "stripe",
-    "adyen",
-    "amazon-pay",
-    "worldline-direct",
-    "aws-client-token",
-    "google-request-id",
-    "repeatability",
-)
-
 MAX_LENGTH = 255  # characters, before quoting: Stripe's documented maximum, used as the general one
-
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-_MAX_LENGTH_OF = {
+# Profile -> the most characters of a key.
+_MAX_LENGTHS = {
+    "generic": MAX_LENGTH,
+    "stripe": MAX_LENGTH,
     "adyen": 64,  # docs.adyen.com, API idempotency
     "amazon-pay": 32,  # developer.amazon.com, amazon-pay-api-v2/idempotency
     "worldline-direct": 40,  # docs.direct.worldline-solutions.com, idempotent requests
     "aws-client-token": 64,  # EC2 RunInstances, ClientToken
+    "google-request-id": MAX_LENGTH,  # AIP-155: a UUID; the Compute API refuses the one of zeros
+    "repeatability": MAX_LENGTH,  # OASIS, as Azure Communication Services implements it: a GUID
 }
-_UUID_ONLY = (
-    "google-request-id",  # AIP-155; the Compute API refuses the zero UUID
-    "repeatability",  # OASIS Repeatable Requests as Azure Communication Services implements it: a GUID
-)
+PROFILES = tuple(_MAX_LENGTHS)
+
 _ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 _HEX = frozenset("0123456789abcdefABCDEF")
-_AMAZON_PAY = frozenset(_ALPHABET + "-_")
+_AMAZON_PAY = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def serialize(key: str, *, style: str = "raw", profile: str = "generic") -> str:
@@ -105,14 +90,12 @@ def parse(field_value: str) -> str:
     """
     key = _string_item(field_value)
     if not key:
-        raise ValueError(
-            'field value is the empty String "", which parses but is no usable key; name one inside it'
-        )
+        raise ValueError('field value is the empty String "", which parses but is no usable key')
     return key
 
 
 def parse_item(field_value: str) -> str | None:
-    """Return the String of an Item field value, which may be empty, or None for a malformed one."""
+    """Return the String of an Item field value, which may be empty; None for a malformed one."""
     try:
         return _string_item(field_value)
     except ValueError:
@@ -122,49 +105,40 @@ def parse_item(field_value: str) -> str | None:
 def check_profile(key: str, profile: str) -> None:
     """Raise ValueError unless ``key`` is acceptable to the vendor of ``profile``.
 
-    Lengths are counted in characters, which are octets here: every profile asks for visible ASCII.
-    UUIDs may be of any version and case, in the 8-4-4-4-12 form.
+    Every profile asks for visible ASCII. UUIDs may be of any version and case.
     """
     a_choice("profile", profile, PROFILES)
     _check_characters(key, spaces=False)
-    if len(key) > (most := _MAX_LENGTH_OF.get(profile, MAX_LENGTH)):
+    advice = f"use forbear.idempotency.generate(profile={profile!r})"
+    if len(key) > (most := _MAX_LENGTHS[profile]):
         raise ValueError(
-            f"profile {profile!r} allows at most {most} characters, got {len(key)};"
-            f" use forbear.idempotency.generate(profile={profile!r})"
+            f"profile {profile!r} allows at most {most} characters, got {len(key)}; {advice}"
         )
     if profile == "amazon-pay":
         at = next((i for i, character in enumerate(key) if character not in _AMAZON_PAY), None)
         if at is not None:
+            fault = f"{key[at]!a} at position {at}"
             raise ValueError(
-                f"profile 'amazon-pay' allows A-Z a-z 0-9 - and _, got {key[at]!a} at position {at};"
-                " use forbear.idempotency.generate(profile='amazon-pay')"
+                f"profile {profile!r} allows A-Z a-z 0-9 - and _, got {fault}; {advice}"
             )
-    elif profile in _UUID_ONLY:
+    elif profile in {"google-request-id", "repeatability"}:
         groups = key.split("-")
-        if [len(group) for group in groups] != [8, 4, 4, 4, 12] or not _HEX.issuperset(
-            "".join(groups)
-        ):
+        is_hex = _HEX.issuperset("".join(groups))
+        if [len(group) for group in groups] != [8, 4, 4, 4, 12] or not is_hex:
             raise ValueError(
                 f"profile {profile!r} asks for a UUID in the 8-4-4-4-12 form,"
-                f" got {len(key)} characters of another form; use forbear.idempotency.generate()"
+                f" got {len(key)} characters of another form; {advice}"
             )
         if profile == "google-request-id" and key == _ZERO_UUID:
-            raise ValueError(
-                "profile 'google-request-id' refuses the UUID of zeros; use forbear.idempotency.generate()"
-            )
+            raise ValueError(f"profile {profile!r} refuses the UUID of zeros; {advice}")
 
 
 def _check_characters(key: str, *, spaces: bool) -> None:
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {type(key).__name__}; decode or format it first")
-    if not key:
-        raise ValueError(
-            "key must have at least 1 character, got none; use forbear.idempotency.generate()"
-        )
-    if len(key) > MAX_LENGTH:
-        raise ValueError(
-            f"key must have at most {MAX_LENGTH} characters, got {len(key)}; use a UUID or a digest instead"
-        )
+    if not 1 <= len(key) <= MAX_LENGTH:
+        bound = "at least 1 character" if not key else f"at most {MAX_LENGTH} characters"
+        raise ValueError(f"key must have {bound}, got {len(key)}; use a UUID or a digest instead")
     # In ASCII "printable" means exactly %x20-7E.
     if key.isascii() and key.isprintable() and (spaces or " " not in key):
         return
@@ -177,48 +151,33 @@ def _check_characters(key: str, *, spaces: bool) -> None:
 
 def _string_item(field_value: str) -> str:
     if not isinstance(field_value, str):
-        raise TypeError(
-            f"field value must be a str, got {type(field_value).__name__}; decode bytes as latin-1"
-        )
+        raise TypeError(f"field value must be a str, got {type(field_value).__name__}; decode it")
     try:
         kind, value, at = bare_item(field_value, skip_spaces(field_value, 0))
-        _, at = parameters(field_value, at)
+        at = skip_spaces(field_value, parameters(field_value, at)[1])
     except ValueError as error:
         raise ValueError(
-            f"field value is no structured-field Item: {error}; write the key as a quoted String"
+            f"field value is no structured-field Item: {error}; write the key in double quotes"
         ) from None
     if not isinstance(value, str) or kind != "String":
-        raise ValueError(
-            f"field value must be a String, got a {kind}; write the key in double quotes"
-        )
-    at = skip_spaces(field_value, at)
+        raise ValueError(f"field value must be a String, got a {kind}; write it in double quotes")
     if at < len(field_value):
         raise ValueError(
-            f"field value must be one Item, got more text at position {at}; send one key on one line"
+            f"field value must be one Item, got more text at position {at}; send one key, one line"
         )
     return value
 
 
-# --- where a request carries a key ------------------------------------------------------------
-
 _DRAFT = "idempotency-key"
-_SINGLE = frozenset({"x-idempotency-key", "paypal-request-id"})
 _REPEATABILITY = "repeatability-request-id"
 _FIRST_SENT = "repeatability-first-sent"  # belongs to a key, is none
 
 # Header names, in lower case, whose value is a key. Trace ids (X-Request-Id, traceparent) are
 # none: nobody promises to answer the second request that bears one as the first was answered.
-RECOGNISED = frozenset({_DRAFT, _REPEATABILITY}) | _SINGLE
-
-_LOOKED_AT = RECOGNISED | {_FIRST_SENT}
-_LENGTHS = frozenset(map(len, _LOOKED_AT))
-_NONE: frozenset[str] = frozenset()
-
-if TYPE_CHECKING:
-    Headers = Iterable[tuple[bytes | str, bytes | str]]
+RECOGNISED = frozenset({_DRAFT, _REPEATABILITY, "x-idempotency-key", "paypal-request-id"})
 
 
-def carries_key(headers: Headers, extra: frozenset[str] = _NONE) -> bool:
+def carries_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
     """Return whether the request carries an idempotency key that a server can rely on.
 
     One line of ``Idempotency-Key``, of ``X-Idempotency-Key``, of ``PayPal-Request-Id`` or of a name
@@ -233,13 +192,7 @@ def carries_key(headers: Headers, extra: frozenset[str] = _NONE) -> bool:
             a rule of its own above keeps that rule.
     """
     lines = _key_lines(headers, extra)
-    if not lines:
-        return False
-    single = {
-        name
-        for name, values in lines.items()
-        if len(values) == 1 and not _is_empty(name, values[0])
-    }
+    single = {name for name, values in lines.items() if len(values) == 1 and values[0]}
     if _FIRST_SENT in single:
         single.remove(_FIRST_SENT)
     else:
@@ -247,44 +200,27 @@ def carries_key(headers: Headers, extra: frozenset[str] = _NONE) -> bool:
     return bool(single)
 
 
-def names_a_key(headers: Headers, extra: frozenset[str] = _NONE) -> bool:
+def names_a_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
     """Return whether any header is meant as a key, so that none may be generated.
 
     Wider than ``carries_key``: two lines, or half of an OASIS pair, are no key to rely on, but they
     are the caller's, and a third key beside them would help nobody. Empty lines count as absent.
     """
     lines = _key_lines(headers, extra)
-    if not lines:
-        return False
-    return any(
-        name != _FIRST_SENT and any(not _is_empty(name, value) for value in values)
-        for name, values in lines.items()
+    return bool(lines) and any(
+        name != _FIRST_SENT and any(values) for name, values in lines.items()
     )
 
 
-def _key_lines(headers: Headers, extra: frozenset[str]) -> dict[str, list[str]] | None:
-    """The trimmed values of each looked-at header by lower-case name; None, as a rule, if there are
-    none.
-
-    The length is asked first because few headers have one of these lengths, and asking costs less
-    than lower-casing: 0.5 µs for eight headers of which none matches.
-    """
-    lengths = _LENGTHS.union(map(len, extra)) if extra else _LENGTHS
-    found: dict[str, list[str]] | None = None
-    for name, value in headers:
-        if len(name) not in lengths:
-            continue
-        lower = (name.decode("latin-1") if isinstance(name, bytes) else name).lower()
-        # isascii: KELVIN SIGN lower-cases to "k", but a name that has one is not Idempotency-Key.
-        if (lower in _LOOKED_AT or lower in extra) and name.isascii():
-            if found is None:
-                found = {}
-            text = value.decode("latin-1") if isinstance(value, bytes) else value
-            found.setdefault(lower, []).append(text.strip(" \t"))  # OWS, RFC 9110 §5.6.3
+def _key_lines(headers: Iterable[Line], extra: frozenset[str]) -> Found:
+    """The trimmed values of the headers that may hold a key; "" for one that is empty."""
+    found = collect(headers, _names(extra))
+    if _DRAFT in found:  # its syntax writes the empty String as "", with or without parameters
+        values = found[_DRAFT]
+        found[_DRAFT] = ["" if v.startswith('""') and parse_item(v) == "" else v for v in values]
     return found
 
 
-def _is_empty(name: str, value: str) -> bool:
-    # The empty String, with or without parameters, says in the draft's syntax what no text says
-    # without it.
-    return not value or (name == _DRAFT and value.startswith('""') and parse_item(value) == "")
+@cache
+def _names(extra: frozenset[str]) -> Names:
+    return Names(RECOGNISED | {_FIRST_SENT} | extra)

@@ -1,9 +1,8 @@
-"""Quotas: when an exhausted allowance is filled again, from the headers that report it. Floor:
-decides.
+"""Quotas: when an exhausted allowance is filled again. Floor: decides.
 
-Servers send these on good answers too, and for limits other than the one that was hit, so a reset
-counts only on a status that means throttling, only when its own remaining value is 0, and not on an
-answer from a cache. hints.py asks only after every header that is a request to wait.
+Servers send quota headers on good answers too, and for limits other than the one that was hit, so a
+reset counts only on a status that means throttling, only when its own remaining value is 0, and not
+on an answer from a cache. hints.py asks only after every header that is a request to wait.
 
 Sources: draft-ietf-httpapi-ratelimit-headers-10 (List), -07 (Dictionary) and -03 to -06 (a header
 for each number); RFC 9651 §4.2.1 and §4.2.2; the documentation of GitHub, Okta and GitLab (epoch),
@@ -16,12 +15,13 @@ from typing import NamedTuple
 
 from .dates import Clock, parse_timestamp
 from .fields import OWS, number
-from .structured import bare_item, key, parameters, skip_spaces
+from .structured import bare_item, key, parameters, run, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
+    from .fields import Found
     from .structured import Kind, Value
 
 __all__ = ["QUOTA_FIELDS", "is_rate_limit", "read_quota", "remaining_of"]
@@ -29,57 +29,48 @@ __all__ = ["QUOTA_FIELDS", "is_rate_limit", "read_quota", "remaining_of"]
 _STATUSES = frozenset({403, 429, 503})
 
 
-def read_quota(
-    status: int, fields: Mapping[str, Sequence[str]], clock: Clock
-) -> tuple[float, str] | None:
-    """Seconds until the exhausted quota is filled again, negative if it is, and the header that
-    says so.
-    """
-    if status not in _STATUSES or clock.age() > 0:
+def read_quota(status: int, fields: Found, clock: Clock) -> tuple[float, str] | None:
+    """Return the seconds until an exhausted quota is filled again, and the header that told."""
+    if status not in _STATUSES or fields.keys().isdisjoint(_RESETS) or clock.age() > 0:
         return None
     if _RATE_LIMIT in fields:
-        delay = _rate_limit(", ".join(fields[_RATE_LIMIT]), status)
+        _, delay = _rate_limit(", ".join(fields[_RATE_LIMIT]), status)
         if delay is not None:
             return delay, _RATE_LIMIT
     for family in _FAMILIES:
         longest: tuple[float, str] | None = None
         for reset in family:
-            delay = _reset_delay(reset, status, fields, clock)
-            if delay is not None and (longest is None or delay > longest[0]):
-                longest = delay, reset.name
+            if reset.name in fields and _is_exhausted(_left(reset, fields), status):
+                delay = reset.read(", ".join(fields[reset.name]), clock)
+                if delay is not None and (longest is None or delay > longest[0]):
+                    longest = delay, reset.name
         if longest is not None:
             return longest
     return None
 
 
 def remaining_of(name: str) -> tuple[str, ...]:
-    """The headers that may gate a reset header, the first that is present does; none for any other
-    name.
-    """
-    return next(
-        (reset.remaining for family in _FAMILIES for reset in family if reset.name == name), ()
-    )
+    """Return the headers of which the first that is present gates the reset header ``name``."""
+    resets = (reset for family in _FAMILIES for reset in family)
+    return next((reset.remaining for reset in resets if reset.name == name), ())
+
+
+def is_rate_limit(text: str) -> bool:
+    """Whether ``text`` is a RateLimit field in one of its forms, whatever remains of the quota."""
+    return _rate_limit(text, 429)[0]
 
 
 class _Reset(NamedTuple):
-    """A reset header, how it is read, and the header that gates it (the first that is present)."""
+    """A reset header, the headers of which the first present gates it, and how it is read."""
 
     name: str
     remaining: tuple[str, ...]
     read: Callable[[str, Clock], float | None]
 
 
-def _reset_delay(
-    reset: _Reset, status: int, fields: Mapping[str, Sequence[str]], clock: Clock
-) -> float | None:
-    if reset.name not in fields:
-        return None
-    left = None
-    for name in reset.remaining:
-        if name in fields:
-            left = number(", ".join(fields[name]))
-            break
-    return reset.read(", ".join(fields[reset.name]), clock) if _is_exhausted(left, status) else None
+def _left(reset: _Reset, fields: Found) -> float | None:
+    gates = (name for name in reset.remaining if name in fields)
+    return next((number(", ".join(fields[name])) for name in gates), None)
 
 
 def _is_exhausted(left: float | None, status: int) -> bool:
@@ -101,9 +92,7 @@ def _seconds_or_epoch(text: str, clock: Clock) -> float | None:
         return value
     if digits <= 11:  # below 1e11
         return value - clock.utc()
-    if digits <= 14:  # below 1e14
-        return value / 1000 - clock.utc()
-    return None
+    return value / 1000 - clock.utc() if digits <= 14 else None  # below 1e14
 
 
 def _date(text: str, clock: Clock) -> float | None:
@@ -117,77 +106,48 @@ def _number_or_date(text: str, clock: Clock) -> float | None:
 
 
 def _number_or_duration(text: str, _: Clock) -> float | None:
-    delay = number(text)
-    return _go_duration(text) if delay is None else delay
-
-
-def _go_duration(text: str) -> float | None:
-    """Seconds in ``1h2m3.5s`` and the like, each number with its unit."""
-    total = 0.0
-    at, end = 0, len(text)
-    while at < end:
-        start = at
-        while at < end and text[at] in _NUMERAL:
-            at += 1
+    """A number of seconds, or ``1h2m3.5s`` and the like, each number with its unit."""
+    plain = number(text)
+    if plain is not None or not text:
+        return plain
+    total, at = 0.0, 0
+    while at < len(text):
+        start, at = at, run(text, at, _NUMERAL)
         amount = number(text[start:at])
-        start = at
-        while at < end and text[at] not in _NUMERAL:
-            at += 1
+        start, at = at, run(text, at, _UNIT)
         unit = _GO_UNITS.get(text[start:at])
         if amount is None or unit is None:
             return None
         total += amount * unit
-    return total if text else None
+    return total
 
 
+_OWS = frozenset(OWS)
 _NUMERAL = frozenset("0123456789.")
-_GO_UNITS = {
-    "h": 3600.0,
-    "m": 60.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "Âµs": 1e-6,  # the two octets of µ in UTF-8, which is what Go writes, decoded as latin-1
-    "ns": 1e-9,
-}
+_UNIT = frozenset("hmsunµÂ")
+_GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_GO_UNITS["Âµs"] = 1e-6  # the two octets of µ in UTF-8, which is what Go writes, as latin-1
 
 
-def _rate_limit(text: str, status: int) -> float | None:
-    """The wait that the RateLimit field asks for, in either form; a malformed field asks for
-    none.
-    """
+def _rate_limit(text: str, status: int) -> tuple[bool, float | None]:
+    """Whether the RateLimit field is well-formed in either form, and the wait that it asks for."""
     for read in (_rate_limit_list, _rate_limit_dictionary):  # no text is both
         try:
-            return read(text, status)
+            return True, read(text, status)
         except ValueError:
             continue
-    return None
-
-
-def is_rate_limit(text: str) -> bool:
-    """Is it a RateLimit field in one of its forms, whatever remains of the quota?"""
-    for read in (_rate_limit_list, _rate_limit_dictionary):
-        try:
-            read(text, 429)
-        except ValueError:
-            continue
-        return True
-    return False
+    return False, None
 
 
 def _rate_limit_list(text: str, _status: int) -> float | None:
-    """``"default";r=0;t=30``: quotas by name, the units r that remain and perhaps the seconds t to
-    the reset.
+    """``"default";r=0;t=30``: quotas by name, r units remain, filled again in t seconds.
 
     The longest of the exhausted ones, since all of them must have been filled again.
     """
     longest: float | None = None
     at = 0
     while at < len(text):
-        kind, _, at = bare_item(
-            text, at
-        )  # ValueError for an Inner List, which is as wrong here as a Token
+        kind, _, at = bare_item(text, at)  # ValueError for an Inner List
         if kind != "String":
             raise ValueError("a quota is named by a String")
         given, at = parameters(text, at)
@@ -214,13 +174,11 @@ def _rate_limit_dictionary(text: str, status: int) -> float | None:
         _, at = parameters(text, at)
         at = _next_member(text, at)
     seconds = _count(found.get("reset", _ABSENT))
+    left: float | None = None
     kind_left, value = found.get("remaining", _ABSENT)
-    left = (
-        float(value)
-        if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float))
-        else -1.0
-    )
-    return seconds if _is_exhausted(None if left < 0 else left, status) else None
+    if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float)) and value >= 0:
+        left = value
+    return seconds if _is_exhausted(left, status) else None
 
 
 def _count(given: tuple[Kind | None, Value]) -> float:
@@ -231,30 +189,20 @@ def _count(given: tuple[Kind | None, Value]) -> float:
 
 
 def _next_member(text: str, at: int) -> int:
-    """The position after the comma and its whitespace, or the end (RFC 9651 §4.2.1, steps 2.2 to
-    2.6).
-    """
-    at = _skip_ows(text, at)
+    """The position after the comma and its whitespace, or the end (RFC 9651 §4.2.1, 2.2-2.6)."""
+    at = run(text, at, _OWS)
     if at == len(text):
         return at
     if text[at] != ",":
         raise ValueError("no comma after a member")
-    at = _skip_ows(text, at + 1)
+    at = run(text, at + 1, _OWS)
     if at == len(text):
         raise ValueError("a comma after the last member")
     return at
 
 
-def _skip_ows(text: str, at: int) -> int:
-    while at < len(text) and text[at] in OWS:
-        at += 1
-    return at
-
-
 def _skip_inner_list(text: str, at: int) -> int:
-    """The position after the Inner List that begins at ``at`` (RFC 9651 §4.2.1.2), before its
-    parameters.
-    """
+    """The position after the Inner List at ``at`` (RFC 9651 §4.2.1.2), before its parameters."""
     at = skip_spaces(text, at + 1)
     while text[at : at + 1] != ")":
         _, _, at = bare_item(text, at)
@@ -267,41 +215,26 @@ def _skip_inner_list(text: str, at: int) -> int:
 
 _ABSENT: tuple[Kind | None, Value] = None, 0
 _RATE_LIMIT = "ratelimit"
+_LEFT, _LEFT_TOO = "x-ratelimit-remaining", "x-rate-limit-remaining"
 
 # The first family with a counting reset wins; of one family, which reports several limits at once,
 # the longest. Two spellings of one header are two families; each is gated by the remaining value in
 # its own spelling, else in the other.
 _FAMILIES: tuple[tuple[_Reset, ...], ...] = (
     (_Reset("ratelimit-reset", ("ratelimit-remaining",), _seconds_or_epoch),),
-    (_Reset("x-ratelimit-reset-after", ("x-ratelimit-remaining",), _seconds),),
-    (
-        _Reset(
-            "x-ratelimit-reset",
-            ("x-ratelimit-remaining", "x-rate-limit-remaining"),
-            _number_or_date,
-        ),
-    ),
-    (
-        _Reset(
-            "x-rate-limit-reset",
-            ("x-rate-limit-remaining", "x-ratelimit-remaining"),
-            _number_or_date,
-        ),
+    (_Reset("x-ratelimit-reset-after", (_LEFT,), _seconds),),
+    (_Reset("x-ratelimit-reset", (_LEFT, _LEFT_TOO), _number_or_date),),
+    (_Reset("x-rate-limit-reset", (_LEFT_TOO, _LEFT), _number_or_date),),
+    tuple(
+        _Reset(f"x-ratelimit-reset-{of}", (f"x-ratelimit-remaining-{of}",), _number_or_duration)
+        for of in ("requests", "tokens")
     ),
     tuple(
-        _Reset(f"x-ratelimit-reset-{kind}", (f"x-ratelimit-remaining-{kind}",), _number_or_duration)
-        for kind in ("requests", "tokens")
-    ),
-    tuple(
-        _Reset(
-            f"anthropic-ratelimit-{kind}-reset", (f"anthropic-ratelimit-{kind}-remaining",), _date
-        )
-        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+        _Reset(f"anthropic-ratelimit-{of}-reset", (f"anthropic-ratelimit-{of}-remaining",), _date)
+        for of in ("requests", "tokens", "input-tokens", "output-tokens")
     ),
 )
-
+_RESETS = {_RATE_LIMIT}.union(reset.name for family in _FAMILIES for reset in family)
 QUOTA_FIELDS = frozenset(
-    {_RATE_LIMIT}
-    | {reset.name for family in _FAMILIES for reset in family}
-    | {name for family in _FAMILIES for reset in family for name in reset.remaining}
+    _RESETS.union(name for family in _FAMILIES for reset in family for name in reset.remaining)
 )

@@ -1,10 +1,9 @@
-"""Structured fields: bare items, keys and parameters of RFC 9651, scanned from a position. Floor:
-decides.
+"""Structured fields: bare items, keys and parameters of RFC 9651. Floor: decides.
 
 Each scanner takes the text and the position to start at, follows the algorithm of §4.2 step by
-step, and returns what it read with the position after it. It raises ValueError for text that the
+step, and returns the thing read with the position after it. It raises ValueError for text that the
 RFC says fails to parse, and nothing else for any text; every character is looked at a bounded
-number of times. Messages name the place, never the value. What a field makes of its items (Lists,
+number of times. Messages name the place, never the value. The use of items in a field (Lists,
 Dictionaries, meaning) belongs to the module of that field.
 """
 
@@ -14,8 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
-    # The kind is told apart from the Python type because a Token is no String and a Date no
-    # Integer.
+    # Not the Python type, because a Token is no String and a Date no Integer.
     Kind: TypeAlias = Literal[
         "String",
         "Token",
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
     ]
     Value: TypeAlias = str | int | float | bool | bytes
 
-__all__ = ["bare_item", "key", "parameters", "skip_spaces"]
+__all__ = ["bare_item", "key", "parameters", "run", "skip_spaces"]
 
-# Sets, because `"" in "0123"` is true and str.isdigit() accepts digits of other scripts.
+# Sets, because `"" in "0123"` is true.
 _DIGITS = frozenset("0123456789")
 _LOWER = frozenset("abcdefghijklmnopqrstuvwxyz")
 _LETTERS = _LOWER | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -39,8 +37,6 @@ _KEY = _LOWER | _DIGITS | frozenset("_-.*")
 _TOKEN_START = _LETTERS | {"*"}
 _TOKEN = _LETTERS | _DIGITS | frozenset("!#$%&'*+-.^_`|~:/")
 _BASE64 = _LETTERS | _DIGITS | frozenset("+/")
-_PADDING = frozenset("=")
-_SPACE = frozenset(" ")
 _LOWER_HEX = _DIGITS | frozenset("abcdef")
 
 
@@ -59,7 +55,7 @@ def bare_item(text: str, at: int) -> tuple[Kind, Value, int]:
         number, at = _number(text, at)
         return ("Integer" if isinstance(number, int) else "Decimal"), number, at
     if first in _TOKEN_START:
-        end = _run(text, at + 1, _TOKEN)
+        end = run(text, at + 1, _TOKEN)
         return "Token", text[at:end], end
     if first == "?":
         if text[at + 1 : at + 2] not in {"0", "1"}:
@@ -71,16 +67,13 @@ def bare_item(text: str, at: int) -> tuple[Kind, Value, int]:
     if first == "@":
         seconds, end = _number(text, at + 1)
         if not isinstance(seconds, int):
-            raise ValueError(
-                f"a Date is whole seconds, and there is a Decimal at position {at + 1}"
-            )
+            raise ValueError(f"a Date is whole seconds, unlike the Decimal at position {at + 1}")
         return "Date", seconds, end
     if first == "%":
         shown, at = _display_string(text, at + 1)
         return "Display String", shown, at
-    raise ValueError(
-        f"no structured-field item begins with {ascii(first) if first else 'nothing'}, at position {at}"
-    )
+    found = ascii(first) if first else "nothing"
+    raise ValueError(f"no structured-field item begins with {found}, at position {at}")
 
 
 def parameters(text: str, at: int) -> tuple[dict[str, tuple[Kind, Value]], int]:
@@ -91,11 +84,10 @@ def parameters(text: str, at: int) -> tuple[dict[str, tuple[Kind, Value]], int]:
     found: dict[str, tuple[Kind, Value]] = {}
     while text[at : at + 1] == ";":
         name, at = key(text, skip_spaces(text, at + 1))
-        kind: Kind = "Boolean"
-        value: Value = True
+        found[name] = "Boolean", True
         if text[at : at + 1] == "=":
             kind, value, at = bare_item(text, at + 1)
-        found[name] = kind, value
+            found[name] = kind, value
     return found, at
 
 
@@ -103,16 +95,17 @@ def key(text: str, at: int) -> tuple[str, int]:
     """Scan the name of a parameter or Dictionary member (§4.2.3.3)."""
     if text[at : at + 1] not in _KEY_START:
         raise ValueError(f"a name begins with a-z or *, and there is none at position {at}")
-    end = _run(text, at + 1, _KEY)
+    end = run(text, at + 1, _KEY)
     return text[at:end], end
 
 
 def skip_spaces(text: str, at: int) -> int:
-    """The position of the next character that is not SP (a tab is not SP)."""
-    return _run(text, at, _SPACE)
+    """Return the position of the next character that is not SP (a tab is not SP)."""
+    return run(text, at, frozenset(" "))
 
 
-def _run(text: str, at: int, allowed: frozenset[str], most: int | None = None) -> int:
+def run(text: str, at: int, allowed: frozenset[str], most: int | None = None) -> int:
+    """Return the position of the next character that is not ``allowed``, at most ``most`` on."""
     end = len(text) if most is None else min(len(text), at + most)
     while at < end and text[at] in allowed:
         at += 1
@@ -121,105 +114,67 @@ def _run(text: str, at: int, allowed: frozenset[str], most: int | None = None) -
 
 def _string(text: str, at: int) -> tuple[str, int]:  # §4.2.5; `at` is after the opening quote
     opened = at - 1
-    parts: list[str] = []
-    start = at
-    end = len(text)
-    while at < end:
+    characters: list[str] = []
+    while at < len(text):
         character = text[at]
         if character == '"':
-            parts.append(text[start:at])
-            return "".join(parts), at + 1
+            return "".join(characters), at + 1
         if character == "\\":
-            parts.append(text[start:at])
-            start = at + 1  # the escaped character begins the next part
-            if text[start : start + 1] not in {'"', "\\"}:
-                raise ValueError(
-                    f"a backslash may only precede a double quote or a backslash, at position {at}"
-                )
             at += 1
+            character = text[at : at + 1]
+            if character not in {'"', "\\"}:
+                raise ValueError(f'only " and \\ may follow a backslash, unlike at position {at}')
         elif not " " <= character <= "~":
             raise ValueError(f"a String holds only %x20-7E, got {character!a} at position {at}")
+        characters.append(character)
         at += 1
     raise ValueError(f"the String that begins at position {opened} is not closed")
 
 
 def _number(text: str, at: int) -> tuple[int | float, int]:  # §4.2.4
     start = at
-    if text[at : at + 1] == "-":
-        at += 1
-    digits = at
-    at = _run(
-        text, digits, _DIGITS, most=16
-    )  # one past the longest that is legal, to see that it is too long
+    digits = at + 1 if text[at : at + 1] == "-" else at
+    at = run(text, digits, _DIGITS, most=16)  # one more than is legal, to see that it is too long
     whole = at - digits
     if whole == 0:
         raise ValueError(f"a number needs a digit at position {at}")
     if text[at : at + 1] != ".":
         if whole > 15:
-            raise ValueError(
-                f"an Integer has at most 15 digits, and there are more at position {start}"
-            )
+            raise ValueError(f"an Integer has at most 15 digits, unlike that at position {start}")
         return int(text[start:at]), at
     fraction = at + 1
-    at = _run(text, fraction, _DIGITS, most=4)
+    at = run(text, fraction, _DIGITS, most=4)
     if whole > 12 or not 1 <= at - fraction <= 3:
         raise ValueError(
-            f"a Decimal has 1 to 12 digits before and 1 to 3 after its point, unlike that at position {start}"
+            "a Decimal has 1 to 12 digits before and 1 to 3 after its point,"
+            f" unlike that at position {start}"
         )
     return float(text[start:at]), at
 
 
-def _byte_sequence(
-    text: str, at: int
-) -> tuple[bytes, int]:  # §4.2.7; `at` is after the opening colon
-    data = _run(text, at, _BASE64)
-    end = _run(text, data, _PADDING)
-    padding = end - data
+def _byte_sequence(text: str, at: int) -> tuple[bytes, int]:  # §4.2.7; `at` is after the colon
+    end_of_data = run(text, at, _BASE64)
+    end = run(text, end_of_data, frozenset("="))
+    length, padding = end_of_data - at, end - end_of_data
     # Missing padding is no fault there (a SHOULD); one lone base64 character encodes nothing.
-    if (
-        text[end : end + 1] != ":"
-        or (data - at) % 4 == 1
-        or padding > 2
-        or (padding and data == at)
-    ):
-        raise ValueError(
-            f"the Byte Sequence that begins at position {at - 1} is not base64 between colons"
-        )
+    is_base64 = length % 4 != 1 and padding <= 2 and (length or not padding)
+    if text[end : end + 1] != ":" or not is_base64:
+        raise ValueError(f"the Byte Sequence at position {at - 1} is not base64 between colons")
     from binascii import a2b_base64  # only here: hardly any field that we read has one
 
-    return a2b_base64(text[at:data] + "=" * (-(data - at) % 4)), end + 1
+    return a2b_base64(text[at:end_of_data] + "=" * (-length % 4)), end + 1
 
 
-def _display_string(
-    text: str, at: int
-) -> tuple[str, int]:  # §4.2.10; `at` is after the percent sign
-    begun = at - 1
-    if text[at : at + 1] != '"':
-        raise ValueError(f'a Display String begins with %", unlike the text at position {begun}')
-    at += 1
-    octets = bytearray()
-    end = len(text)
-    while at < end:
-        character = text[at]
-        if character == '"':
-            try:
-                return octets.decode(), at + 1
-            except UnicodeDecodeError:
-                raise ValueError(
-                    f"the Display String that begins at position {begun} is not UTF-8"
-                ) from None
-        if character == "%":
-            if not (text[at + 1 : at + 2] in _LOWER_HEX and text[at + 2 : at + 3] in _LOWER_HEX):
-                raise ValueError(
-                    f"a percent sign needs two lower-case hexadecimal digits, at position {at}"
-                )
-            octets.append(int(text[at + 1 : at + 3], 16))
-            at += 3
-        elif " " <= character <= "~":
-            octets.append(ord(character))
-            at += 1
-        else:
-            raise ValueError(
-                f"a Display String holds only %x20-7E, got {character!a} at position {at}"
-            )
-    raise ValueError(f"the Display String that begins at position {begun} is not closed")
+def _display_string(text: str, at: int) -> tuple[str, int]:  # §4.2.10; `at` is after the percent
+    end = text.find('"', at + 1)
+    inside = text[at + 1 : end]
+    if text[at : at + 1] != '"' or end < 0 or not all(" " <= char <= "~" for char in inside):
+        raise ValueError(f'a Display String is %x20-7E between %" and ", unlike at {at - 1}')
+    plain, *escaped = inside.split("%")
+    if not all(part[:1] in _LOWER_HEX and part[1:2] in _LOWER_HEX for part in escaped):
+        raise ValueError(f"two lower-case hexadecimal digits follow each % after position {at}")
+    octets = plain.encode() + b"".join(bytes.fromhex(p[:2]) + p[2:].encode() for p in escaped)
+    try:
+        return octets.decode(), end + 1
+    except UnicodeDecodeError:
+        raise ValueError(f"the Display String at position {at - 1} is not UTF-8") from None

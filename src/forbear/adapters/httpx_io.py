@@ -1,0 +1,278 @@
+"""Input and output of the httpx family: send, discard, hand over, in both colours. Floor: acts.
+
+A change in one colour belongs in the other. What needs no I/O is in httpx_port.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..core.headers.ranges import Part
+from ..sending.backstop import Backstop
+from ..sending.bodies import ConsumedBody
+from ..sending.errors import CutOff, Interrupted
+from .httpx_errors import free_lost_slots, status_error
+from .httpx_port import HttpxPort
+from .httpx_request import LEAST, Outgoing
+from .httpx_streams import aread_ahead, read_ahead
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..sending.settings import Settings
+    from .httpx_library import Library
+
+__all__ = ["AsyncHttpxPort", "SyncHttpxPort"]
+
+# A body of more bytes or seconds than these costs more than the new connection that draining it
+# saves.
+DRAIN_BYTES = 65_536
+DRAIN_SECONDS = 0.25
+HALF = DRAIN_SECONDS / 2  # for the reads begun in time; the last of them takes the other half
+BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous attempt is cut from outside
+
+
+class SyncHttpxPort(HttpxPort):
+    """The port of ``RetryTransport``."""
+
+    def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
+        super().__init__(settings, library, inner)
+        self.guard, self.bounded = library.guard, library.bounded
+        self.prefetched, self.resuming = library.prefetched, library.resuming
+        self.sleep = self.sleeper.sleep
+
+    def send(self, call: Call) -> Any:
+        request = self.next_request(call)
+        if call.history and self.settings.before_attempt is not None:
+            self._call_hook(request, call.attempts + 1)
+        call.sending(self.clock.monotonic())
+        try:
+            response = self.inner.handle_request(request)
+        except ConsumedBody as error:
+            raise self.consumed(call.outgoing, error, first=not call.history) from None
+        if call.resumption is None and self.reads_ahead(response, call.policy):
+            self.note_ahead(call, read_ahead(self, response, call.outgoing))
+        return response
+
+    def _call_hook(self, request: Any, attempt: int) -> None:
+        try:
+            self.settings.before_attempt(request, attempt)  # type: ignore[misc]
+        except Exception as error:
+            self.settings.tell.hook_failed("before_attempt", error)
+
+    def renew(self, call: Call, outcome: Any) -> None:
+        try:
+            call.limits.renew(call)
+        except Exception as error:
+            self.settings.tell.hook_failed(self.settings.plugin_name, error)
+        except BaseException:
+            if not isinstance(outcome, Exception):
+                outcome.stream.close()
+            raise
+
+    def discard(self, call: Call, response: Any) -> None:
+        """Read what is left of a failed response if that is little and quick, else close it."""
+        if type(response.stream) is not self.byte_stream:
+            self._drain(call, response)
+
+    def _drain(self, call: Call, response: Any, body: list[bytes] | None = None) -> bool:
+        """Read the raw body within bounds, then close the response.
+
+        Returns:
+            The whole body came; ``body`` has its chunks.
+        """
+        stream, room = response.stream, DRAIN_BYTES
+        try:
+            if self.is_quick(call, response):
+                seconds, now = HALF, self.clock.monotonic()
+                if call.deadline_at != inf:
+                    seconds = max(min(HALF, (call.deadline_at - now) / 2), LEAST)
+                until = now + seconds
+                # httpcore asks the request's extensions for the read timeout when the body begins.
+                extensions = self.sent_request(call).extensions
+                saved, extensions["timeout"] = extensions.get("timeout"), {"read": seconds}
+                try:
+                    for chunk in stream:
+                        room -= len(chunk)
+                        if body is not None:
+                            body.append(chunk)
+                        if room < 0 or self.clock.monotonic() >= until:
+                            room = min(room, -1)
+                            break
+                finally:
+                    extensions["timeout"] = saved
+                    if saved is None:
+                        del extensions["timeout"]
+            else:
+                room = -1
+            stream.close()  # Response.close() costs as much as a third of a retry
+        except Exception:  # it failed before: how its body fails no longer matters
+            room = -1
+            with suppress(Exception):
+                stream.close()
+        return room >= 0
+
+    def hand_over(self, call: Call, response: Any) -> Any:
+        if call.resumption is not None:
+            part = self.rest_of(call, response)
+            if part is Part.CONTINUES:
+                return response
+            self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
+        self.finish(call, response)
+        if call.stop is not None and self.wants_status_error(call):
+            body: list[bytes] = []
+            whole = self._drain(call, response, body)
+            original, found = call.request.original, b"".join(body) if whole else None
+            # No name for the error here: its traceback would hold the frame that holds it.
+            raise self.with_story(
+                call, status_error(self.library.module, original, response, found)
+            )
+        return response
+
+
+class AsyncHttpxPort(HttpxPort):
+    """The port of ``AsyncRetryTransport``, on asyncio and trio."""
+
+    def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
+        super().__init__(settings, library, inner)
+        self.guard, self.bounded = library.async_guard, library.async_bounded
+        self.prefetched, self.resuming = library.async_prefetched, library.async_resuming
+        self.backstop = Backstop()
+
+    async def sleep(self, seconds: float, *, since: float) -> bool:
+        sleep = self.sleeper.begin_sleep(seconds, since=since)
+        try:
+            return await sleep
+        finally:
+            self.sleeper.end_sleep(sleep)
+
+    async def send(self, call: Call) -> Any:
+        request = self.next_request(call)
+        if call.history and self.settings.before_attempt is not None:
+            await self._call_hook(request, call.attempts + 1)
+        call.sending(self.clock.monotonic())
+        try:
+            if call.deadline_at == inf:
+                response = await self.inner.handle_async_request(request)
+                if call.resumption is None and self.reads_ahead(response, call.policy):
+                    self.note_ahead(call, await aread_ahead(self, response, call.outgoing))
+            else:
+                with self.backstop.after(call.deadline_at - call.sent_at + BACKSTOP):
+                    response = await self.inner.handle_async_request(request)
+                    if call.resumption is None and self.reads_ahead(response, call.policy):
+                        ahead = await aread_ahead(self, response, call.outgoing)
+                        self.note_ahead(call, ahead)
+                    return response
+                free_lost_slots(self.inner)
+                raise CutOff
+            return response
+        except ConsumedBody as error:
+            raise self.consumed(call.outgoing, error, first=not call.history) from None
+
+    async def send_first(self, outgoing: Outgoing, now: float) -> tuple[Any, Any]:
+        """Send a first attempt before its deadline; return the answer, and what came of its body.
+
+        Raises:
+            CutOff: The deadline is over, and the library has not noticed.
+        """
+        with self.backstop.after(outgoing.deadline_at - now + BACKSTOP):
+            response = await self.inner.handle_async_request(outgoing.request)
+            ahead = None
+            if self.reads_ahead(response, outgoing.policy):
+                ahead = await aread_ahead(self, response, outgoing)
+            return response, ahead
+        free_lost_slots(self.inner)
+        raise CutOff
+
+    async def _call_hook(self, request: Any, attempt: int) -> None:
+        try:
+            answer = self.settings.before_attempt(request, attempt)  # type: ignore[misc]
+            if hasattr(answer, "__await__"):
+                await answer  # may be cancelled; then nothing was sent
+        except Exception as error:
+            self.settings.tell.hook_failed("before_attempt", error)
+
+    async def renew(self, call: Call, outcome: Any) -> None:
+        from .httpx_renewal import renew_in_thread
+
+        try:
+            await renew_in_thread(call, self.clock)
+        except Exception as error:
+            self.settings.tell.hook_failed(self.settings.plugin_name, error)
+        except BaseException:
+            if not isinstance(outcome, Exception):
+                import anyio
+
+                with anyio.CancelScope(shield=True):
+                    await outcome.stream.aclose()
+            raise
+
+    async def discard(self, call: Call, response: Any) -> None:
+        """Read what is left of a failed response if that is little and quick, else close it."""
+        if type(response.stream) is not self.byte_stream:
+            await self._drain(call, response)
+
+    async def _drain(self, call: Call, response: Any, body: list[bytes] | None = None) -> bool:
+        """Read the raw body within bounds, then close the response.
+
+        Returns:
+            The whole body came; ``body`` has its chunks.
+        """
+        stream, room = response.stream, DRAIN_BYTES
+        try:
+            if self.is_quick(call, response):
+                seconds, now = HALF, self.clock.monotonic()
+                if call.deadline_at != inf:
+                    seconds = max(min(HALF, (call.deadline_at - now) / 2), LEAST)
+                until = now + seconds
+                # httpcore asks the request's extensions for the read timeout when the body begins.
+                extensions = self.sent_request(call).extensions
+                saved, extensions["timeout"] = extensions.get("timeout"), {"read": seconds}
+                try:
+                    async for chunk in stream:
+                        room -= len(chunk)
+                        if body is not None:
+                            body.append(chunk)
+                        if room < 0 or self.clock.monotonic() >= until:
+                            room = min(room, -1)
+                            # Ends the loop by an error: generators left in the middle are never
+                            # closed.
+                            await stream.aclose()
+                            if room < -DRAIN_BYTES:
+                                break
+                finally:
+                    extensions["timeout"] = saved
+                    if saved is None:
+                        del extensions["timeout"]
+            else:
+                room = -1
+            await stream.aclose()  # Response.aclose() costs as much as a third of a retry
+        except Exception:  # it failed before: how its body fails no longer matters
+            room = -1
+            with suppress(Exception):
+                await stream.aclose()
+        return room >= 0
+
+    async def hand_over(self, call: Call, response: Any) -> Any:
+        if call.resumption is not None:
+            part = self.rest_of(call, response)
+            if part is Part.CONTINUES:
+                return response
+            await self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
+        self.finish(call, response)
+        if call.stop is not None and self.wants_status_error(call):
+            body: list[bytes] = []
+            whole = await self._drain(call, response, body)
+            original, found = call.request.original, b"".join(body) if whole else None
+            # No name for the error here: its traceback would hold the frame that holds it.
+            raise self.with_story(
+                call, status_error(self.library.module, original, response, found)
+            )
+        return response

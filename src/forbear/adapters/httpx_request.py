@@ -1,0 +1,381 @@
+"""Request: what is sent to the httpx family, and what a decision sees of it. Floor: acts.
+
+A fast path that succeeds sends the caller's own request. Everything else is sent as a copy, whose
+``extensions["timeout"]`` knows the deadline and whose body is guarded: httpcore sends a request
+again by itself after an HTTP/2 GOAWAY (RFC 9113 section 6.8) and would send a consumed body empty.
+
+Private attributes that are read, each checked by tests/adapters/test_private_attributes.py:
+``_stream`` of (Async)IteratorByteStream, ``fields`` of MultipartStream, ``file`` of FileField,
+``_uri_reference`` of URL. A body that cannot be seen into is taken for a one-shot one.
+"""
+
+from __future__ import annotations
+
+from inspect import isasyncgen, isgenerator
+from math import inf
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from ..core.outcome import FailureKind
+from ..core.record import SETTING
+from ..core.request import Request, origin_of
+from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from ..core.call import Call
+    from ..core.policy import RetryPolicy
+    from ..sending.clock import Clock
+
+__all__ = [
+    "HOP",
+    "LEAST",
+    "AsyncBodyGuard",
+    "BodyGuard",
+    "Hop",
+    "HttpxRequest",
+    "Outgoing",
+    "Timeouts",
+    "copied",
+    "mark_redirect",
+    "wants_guard",
+]
+
+HOP = "forbear.call"  # extensions key
+LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
+EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
+PHASE_OF = {
+    FailureKind.POOL: "pool",
+    FailureKind.CONNECT_TIMEOUT: "connect",
+    FailureKind.READ_TIMEOUT: "read",
+    FailureKind.WRITE_TIMEOUT: "write",
+}
+
+
+class HttpxRequest(Request):
+    """What a decision may ask of an httpx request."""
+
+    __slots__ = ()
+
+    def header_lines(self) -> Any:
+        return self.headers.raw
+
+    def path_and_query(self) -> str:
+        return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
+
+
+class Outgoing:
+    """What is sent in place of the client's own request, and the rules that hold for it.
+
+    Attributes:
+        request: The copy that is sent next.
+        pristine: The copy before headers of one attempt alone and the user's hook.
+        policy: In force for the call.
+        deadline_at: The call must not go on after this instant; infinite if there is none.
+        timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
+        guard: Around a body that is no plain bytes.
+        key: Header lines of a generated idempotency key, and the origin that it is for.
+        hop: What an earlier hop of a redirected call has left.
+    """
+
+    # As defaults of the class they cost nothing to set.
+    timeouts: Timeouts | None = None
+    guard: Any = None
+    key: Any = ()
+    key_origin = ""
+    hop: Hop | None = None
+
+    def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
+        self.request = self.pristine = request
+        self.policy = policy
+        self.deadline_at = deadline_at
+
+
+def copied(request: Any, library: Any, headers: Any = None, url: Any = None) -> Any:
+    """Copy a request, with what forbear changes in it: nothing is written into the caller's own."""
+    copy = object.__new__(type(request))
+    fields = vars(copy)
+    fields.update(vars(request))  # the constructor would encode the body anew
+    fields["extensions"] = dict(request.extensions)
+    if headers is not None:
+        fields["headers"] = made = library.module.Headers(request.headers)
+        for name, value in headers:
+            made[name] = value
+    if url is not None:
+        fields["url"] = url
+    return copy
+
+
+class Origins:
+    """Origins of URLs, each worked out once."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[Any, str] = {}
+
+    def of(self, url: Any) -> str:
+        """``scheme://host:port``, never userinfo, path or query."""
+        try:
+            parts = url._uri_reference
+            key = parts.scheme, parts.host, parts.port
+        except AttributeError:
+            key = url.scheme, url.raw_host.decode("ascii"), url.port
+        origin = self._known.get(key)
+        if origin is None:
+            if len(self._known) >= MOST_ORIGINS:
+                self._known = {}
+            origin = self._known[key] = origin_of(*key)
+        return origin
+
+
+MOST_ORIGINS = 1024  # that are remembered; then all are forgotten
+
+
+class Hop:
+    """What a redirected call carries from hop to hop, in the request's extensions.
+
+    The client follows a redirect with a new request, and copies the extensions of the old one.
+    """
+
+    __slots__ = ("body", "deadline_at", "key", "key_origin", "made_for", "retries_used", "target")
+
+    def __init__(self, call: Call, original: Any, target: Any) -> None:
+        outgoing: Outgoing | None = call.outgoing
+        self.retries_used = max(0, call.attempts - 1)
+        self.deadline_at = call.deadline_at
+        self.key = () if outgoing is None else outgoing.key
+        self.key_origin = "" if outgoing is None else outgoing.key_origin
+        self.body = call.guard
+        self.made_for = ref(original)
+        self.target = target
+
+    def continues_in(self, request: Any) -> bool:
+        """Is this request the next hop, not one of its own that only carries our mark?"""
+        return self.made_for() is not request and same_place(request.url, self.target)
+
+
+def same_place(one: Any, other: Any) -> bool:
+    """Do two URLs ask the same server for the same thing? A fragment is never sent."""
+    return bool(
+        one.raw_scheme == other.raw_scheme
+        and one.raw_host == other.raw_host
+        and one.port == other.port
+        and one.raw_path == other.raw_path
+    )
+
+
+def mark_redirect(call: Call, response: Any) -> None:
+    """Let the next hop of a redirect know what this one has used."""
+    original = call.request.original
+    target = redirect_target(response, original)
+    if target is not None:
+        original.extensions[HOP] = Hop(call, original, target)
+        original.extensions.setdefault(SETTING, None)  # the fast path looks for this one only
+
+
+def redirect_target(response: Any, request: Any) -> Any:
+    """Where the client will go next, worked out as the client does; None if this is no redirect."""
+    location = response.headers.get("location")
+    if location is None:
+        return None
+    try:
+        target = request.url.join(location)
+        if target.scheme and not target.host:
+            target = target.copy_with(host=request.url.host)
+    except Exception:  # the client will say what is wrong with it
+        return None
+    return target
+
+
+class Timeouts(dict[str, Any]):
+    """An attempt's own copy of ``extensions["timeout"]``, which knows the time.
+
+    ``get(phase)`` is the least of the client's own timeout, ``attempt_timeout`` and the time left.
+    """
+
+    def __init__(
+        self,
+        configured: Mapping[str, Any],
+        clock: Clock,
+        deadline_at: float,
+        attempt_timeout: float | None,
+    ) -> None:
+        super().__init__(configured)
+        self._own = configured
+        self._clock = clock
+        self._deadline_at = deadline_at
+        self._shortened: Any = ()
+        if attempt_timeout is not None:
+            for phase in ("pool", "connect", "read", "write"):
+                own = configured.get(phase)
+                self[phase] = attempt_timeout if own is None else min(own, attempt_timeout)
+
+    def get(self, phase: str, default: Any = None) -> Any:
+        configured = dict.get(self, phase, default)
+        if self._deadline_at == inf:
+            return configured
+        left = max(self._deadline_at - self._clock.monotonic(), LEAST)
+        if configured is not None and configured <= left:
+            if phase in self._shortened:
+                self._shortened.discard(phase)
+            return configured
+        self._shortened = {*self._shortened, phase}
+        return left
+
+    def __getitem__(self, phase: str) -> Any:
+        return self.get(phase) if phase in self else super().__getitem__(phase)
+
+    def copy(self) -> dict[str, Any]:
+        """Plain numbers, as they are now, for a library that copies."""
+        return {phase: self.get(phase) for phase in self}
+
+    def cut_short(self, kind: FailureKind, now: float) -> bool:
+        """Did this timeout fire because the deadline had shortened it?"""
+        if now < self._deadline_at - EARLY:
+            return False
+        if kind is FailureKind.TIMEOUT:
+            return bool(self._shortened)
+        return PHASE_OF.get(kind) in self._shortened
+
+    def left(self) -> float:
+        return self._deadline_at - self._clock.monotonic()
+
+    def is_over(self) -> bool:
+        return self.left() <= EARLY
+
+    def reopen(self, deadline_at: float = inf) -> None:
+        """Hand-over: a body that the caller streams has the client's own timeouts, bounded by
+        ``forbear.deadline`` only.
+        """
+        self._deadline_at = deadline_at
+        self.update(self._own)
+
+
+class Guard(Readings):
+    """One call's body behind a guard."""
+
+    def __init__(self, stream: Any, buffer_limit: int) -> None:
+        self._stream = stream
+        own = is_of_library(stream)
+        source = getattr(stream, "_stream", None) if own else None
+        self._file = source if is_file(source) else None
+        self._start: Any = None
+        self.generated = isgenerator(source) or isasyncgen(
+            source
+        )  # the client itself refuses to read one twice
+        if self._file is not None:
+            replayable = is_seekable(self._file)
+        elif own and hasattr(stream, "fields"):
+            replayable = all(is_replayable_field(field) for field in stream.fields)
+        else:
+            replayable = source is not None and is_reiterable(source)
+        super().__init__(
+            replayable=replayable,
+            doubted=self._file is None
+            and source is not None
+            and not isinstance(source, (list, tuple)),
+            buffer_limit=buffer_limit,
+        )
+
+    def covers(self, stream: Any) -> bool:
+        """Is this the guard of that stream?"""
+        return self._stream is stream
+
+
+class BodyGuard(Guard):
+    """Behind it, a body of a synchronous request."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.begin()
+        try:
+            for chunk in self._chunks():
+                self.note(chunk)
+                yield chunk
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
+            raise
+        except BaseException as error:
+            self.broke(error)
+            raise
+        self.finish()
+
+    def _chunks(self) -> Iterator[bytes]:
+        if self.buffer is not None:
+            if self.rest is None:
+                self.rest = iter(self._stream)
+            return self.rest  # type: ignore[no-any-return]
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                self._file.seek(self._start)
+            else:
+                try:
+                    self._start = self._file.tell()
+                except OSError:
+                    self._replayable = False
+        return iter(self._stream)
+
+    def close(self) -> None:
+        if hasattr(self._stream, "close"):
+            self._stream.close()
+
+
+class AsyncBodyGuard(Guard):
+    """Behind it, a body of an asynchronous request."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self.begin():
+            yield chunk
+        try:
+            async for chunk in await self._chunks():
+                self.note(chunk)
+                yield chunk
+        except (ConsumedBody, GeneratorExit):  # GeneratorExit: the transport stops reading
+            raise
+        except BaseException as error:
+            self.broke(error)
+            raise
+        self.finish()
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        if self.buffer is not None:
+            if self.rest is None:
+                self.rest = aiter(self._stream)
+            return self.rest  # type: ignore[no-any-return]
+        if self._file is not None and self._replayable:
+            if self._start is not None:
+                await awaited(self._file.seek(self._start))
+            else:
+                try:
+                    self._start = await awaited(self._file.tell())
+                except OSError:
+                    self._replayable = False
+        return aiter(self._stream)
+
+    async def aclose(self) -> None:
+        if hasattr(self._stream, "aclose"):
+            await self._stream.aclose()
+
+
+async def awaited(value: Any) -> Any:
+    """The result of a method that may be a coroutine function, as of anyio's files."""
+    return await value if hasattr(value, "__await__") else value
+
+
+def is_of_library(stream: Any) -> bool:
+    """A class of the user's may have attributes of the same names, and transform what is below."""
+    return type(stream).__module__.partition(".")[0] in ("httpx", "httpx2")
+
+
+def wants_guard(stream: Any) -> bool:
+    """Everything but plain bytes; multipart made of bytes only is as good as plain."""
+    fields = getattr(stream, "fields", None) if is_of_library(stream) else None
+    return fields is None or any(
+        not isinstance(getattr(f, "file", b""), (str, bytes)) for f in fields
+    )
+
+
+def is_replayable_field(field: Any) -> bool:
+    """Httpx seeks a multipart file to 0 by itself before each reading."""
+    file = getattr(field, "file", b"")
+    return isinstance(file, (str, bytes)) or (hasattr(file, "seek") and is_seekable(file))

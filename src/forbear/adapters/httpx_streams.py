@@ -1,0 +1,266 @@
+"""Streams of the httpx family: response bodies that forbear reads ahead or bounds. Floor: acts.
+
+A small body is read inside the loop, so that a broken one is a failure like any other: only where
+the length is known and nothing is gained by having the beginning early. It is read through the
+library's own stream, and the clock is looked at between reads: after a quarter of a second the
+bytes read are handed over with the live stream behind them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from typing import Literal
+
+    from .httpx_request import Timeouts
+
+__all__ = [
+    "LATE",
+    "WHOLE",
+    "AsyncBounded",
+    "AsyncPrefetched",
+    "Bounded",
+    "Prefetched",
+    "aread_ahead",
+    "read_ahead",
+]
+
+# What comes of reading ahead, if it is not the exception that broke the body.
+WHOLE: Literal["whole"] = "whole"
+LATE: Literal["late"] = "late"  # more is to come, some time
+
+# Longest that a body delays the hand-over of its head: a busy server's pause between the two.
+SECONDS = 0.25
+BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous body is cut from outside
+LONGEST = 9  # digits of a length, more than any that is read ahead
+# Of these each part is wanted when it comes.
+ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
+UNKNOWN = 2**62
+
+
+def length_ahead(response: Any) -> int:
+    """The length of the body, as far as its head tells; else more than is ever read ahead.
+
+    Every call that succeeds at once asks. The body ends where the library says, whatever this is.
+    """
+    try:
+        lines = response.headers._list
+    except AttributeError:
+        lines = [(name, name.lower(), value) for name, value in response.headers.raw]
+    for _, name, value in lines:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) <= LONGEST else UNKNOWN
+    return UNKNOWN
+
+
+def patience(response: Any, outgoing: Any, now: float) -> float:
+    """Until when the rest of a body is waited for before its head is handed over.
+
+    Not at all, if each part is wanted when it comes, or if the body ends elsewhere than its length
+    says (RFC 9112 section 6.3).
+    """
+    kind = str(response.headers.get("content-type", "")).lower()
+    if kind.startswith(ENDLESS) or "transfer-encoding" in response.headers:
+        return now
+    return min(now + SECONDS, inf if outgoing is None else outgoing.deadline_at)
+
+
+class Ahead:
+    """A body that was read before it was handed over, as far as time allowed.
+
+    Attributes:
+        stream: The library's own.
+        chunks: The part that was read.
+        rest: Where the reading goes on; None if the body is whole, or broken.
+        error: What broke it.
+    """
+
+    stream: Any
+    chunks: list[bytes]
+    rest: Any = None
+    error: Exception | None = None
+
+
+class Prefetched(Ahead):
+    """The body of a synchronous response."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.chunks) if self.rest is None and self.error is None else self._go_on()
+
+    def _go_on(self) -> Iterator[bytes]:
+        yield from self.chunks
+        if self.error is not None:
+            raise self.error
+        yield from self.rest
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class AsyncPrefetched(Ahead):
+    """The body of an asynchronous response. No generator: trio complains of unfinished ones."""
+
+    _place = 0
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        place = self._place
+        if place < len(self.chunks):
+            self._place = place + 1
+            return self.chunks[place]
+        if self.rest is not None:
+            return await self.rest.__anext__()  # type: ignore[no-any-return]
+        if self.error is not None:
+            raise self.error
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+def read_ahead(port: Any, response: Any, outgoing: Any) -> Any:
+    """Read a small body as far as time allows; return what came of it, None for a larger one."""
+    length = length_ahead(response)
+    if not 0 <= length <= port.prefetch or response.is_closed:  # a transport below has read it
+        return None
+    ahead = port.prefetched()
+    ahead.stream = stream = response.stream
+    ahead.chunks = chunks = []
+    until: float | None = None
+    try:
+        rest = iter(stream)
+        for chunk in rest:
+            chunks.append(chunk)
+            length -= len(chunk)
+            if length:  # more is to come; below 0 the length meant nothing
+                now = port.clock.monotonic()
+                if until is None:
+                    until = patience(response, outgoing, now)
+                if now >= until:
+                    ahead.rest = rest
+                    response.stream = ahead
+                    return LATE
+    except Exception as error:
+        with suppress(Exception):
+            stream.close()
+        ahead.error = error
+        response.stream = ahead
+        return error
+    except BaseException:
+        stream.close()
+        raise
+    response.stream = ahead
+    return WHOLE
+
+
+async def aread_ahead(port: Any, response: Any, outgoing: Any) -> Any:
+    """Read a small body as far as time allows; return what came of it, None for a larger one."""
+    length = length_ahead(response)
+    if not 0 <= length <= port.prefetch or response.is_closed:  # a transport below has read it
+        return None
+    ahead = port.prefetched()
+    ahead.stream = stream = response.stream
+    ahead.chunks = chunks = []
+    until: float | None = None
+    try:
+        rest = stream.__aiter__()
+        async for chunk in rest:
+            chunks.append(chunk)
+            length -= len(chunk)
+            if length:  # more is to come; below 0 the length meant nothing
+                now = port.clock.monotonic()
+                if until is None:
+                    until = patience(response, outgoing, now)
+                if now >= until:
+                    ahead.rest = rest
+                    response.stream = ahead
+                    return LATE
+    except Exception as error:
+        with suppress(Exception):
+            await stream.aclose()
+        ahead.error = error
+        response.stream = ahead
+        return error
+    except BaseException:
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            await stream.aclose()
+        raise
+    response.stream = ahead
+    return WHOLE
+
+
+class Bounding:
+    """A response body under ``forbear.deadline``: its timeouts become DeadlineExceeded."""
+
+    def __init__(
+        self, stream: Any, timeouts: Timeouts, exceeded: Callable[[str], Exception]
+    ) -> None:
+        self._stream = stream
+        self._timeouts = timeouts
+        self._exceeded = exceeded
+
+    def _translated(self, error: Exception) -> Exception | None:
+        if "Timeout" in type(error).__name__ and self._timeouts.is_over():
+            return self._exceeded("the deadline ended the body")
+        return None
+
+
+class Bounded(Bounding):
+    """Of a synchronous response.
+
+    The library asks for a body's read timeout once, when it begins: a peer that stalls later is
+    noticed at the latest when as much time has passed again.
+    """
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for chunk in self._stream:
+                if self._timeouts.left() <= 0:
+                    self._stream.close()
+                    raise self._exceeded("the deadline ended the body")
+                yield chunk
+        except Exception as error:
+            exceeded = self._translated(error)
+            if exceeded is None:
+                raise
+            raise exceeded from error
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class AsyncBounded(Bounding):
+    """Of an asynchronous response."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        import anyio
+
+        chunks = self._stream.__aiter__()
+        while True:
+            chunk: bytes | None = None
+            with anyio.CancelScope(
+                deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP
+            ):
+                try:
+                    chunk = await chunks.__anext__()
+                except StopAsyncIteration:
+                    return
+                except Exception as error:
+                    exceeded = self._translated(error)
+                    if exceeded is None:
+                        raise
+                    raise exceeded from error
+            if chunk is None:  # the scope was cancelled, and kept that to itself
+                raise self._exceeded("the deadline ended the body")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,240 @@
+"""Pool: how a call is sent through a pool of urllib3, and its body read. Floor: acts."""
+
+from __future__ import annotations
+
+import warnings
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+from urllib3 import exceptions
+from urllib3.util import Retry, Timeout, parse_url
+
+from ..core.record import RECORD
+from ..core.request import DEFAULT_PORTS
+from .urllib3_port import Urllib3Port
+from .urllib3_request import Outgoing, Urllib3Request, origin_at
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.policy import RetryPolicy
+    from ..core.record import Story
+    from ..sending.bodies import ConsumedBody
+    from ..sending.settings import Settings
+    from .urllib3_resume import Begun, ResumedResponse
+
+__all__ = ["PoolPort", "PoolRequest"]
+
+READ_ERRORS = (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)
+
+
+class RedirectsOnly(Retry):
+    """What is left of a urllib3 Retry where forbear retries: how many redirects are followed."""
+
+    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
+        return False
+
+
+class PoolRequest:
+    """One request to a pool. ``before_attempt`` is shown a copy; it may change the headers."""
+
+    __slots__ = ("body", "headers", "method", "named", "pool", "preload", "url")
+
+    def __init__(self, *parts: Any) -> None:
+        # ``preload``: the body is read inside; ``named``: further arguments of ``urlopen``.
+        self.pool, self.method, self.url, self.body, self.headers, self.preload, self.named = parts
+
+    def copy(self) -> PoolRequest:
+        headers = urllib3.HTTPHeaderDict(self.headers)
+        head = self.pool, self.method, self.url, self.body, headers
+        return PoolRequest(*head, self.preload, self.named)
+
+
+class PoolView(Urllib3Request):
+    """What a decision may ask of a request to a pool."""
+
+    __slots__ = ()
+
+    def path_and_query(self) -> str:
+        url = self.target
+        return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
+
+
+class PoolPort(Urllib3Port):
+    """The port that all pools of one manager share.
+
+    Attributes:
+        manager: Where there are several origins: asked for the pool of another one.
+    """
+
+    manager: Any = None
+    status_of = staticmethod(attrgetter("status"))
+    is_redirect = staticmethod(methodcaller("get_redirect_location"))
+
+    @staticmethod
+    def raw_of(response: Any) -> Any:
+        return response
+
+    @staticmethod
+    def start_of(original: PoolRequest) -> Any:
+        return original.named.get("body_pos")
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._has_warned = False
+        # Most calls give no Retry: the one that was made for the default of their pool.
+        self.latest: tuple[Any, Any] = (..., None)
+
+    def request_of(self, source: PoolRequest) -> PoolView:
+        if source.headers is None:
+            source.headers = source.pool.headers
+        origin = origin_at(source.url, source.pool)
+        names = self.settings.key_names
+        view = PoolView(source.method.upper(), origin, source.headers, names, source.url)
+        view.original, view.streams = source, not source.preload
+        return view
+
+    def prepare(self, call: Call) -> None:
+        super().prepare(call)
+        guard, named = call.guard, call.request.original.named
+        is_hop = bool(getattr(named["retries"], "history", None))
+        if is_hop and guard is not None and not guard.replayable and not guard.is_sent:
+            raise exceptions.ProtocolError(
+                "The body was sent before the redirect and cannot be sent again."
+            )
+
+    def aim(self, call: Call, outgoing: Outgoing) -> None:
+        copy, origin = outgoing.pristine.copy(), call.origin
+        path = call.request.path_and_query()
+        # What goes to a forward proxy has the Host of its URL; a Host that names something else is
+        # the caller's own.
+        if not copy.url.startswith("/") and copy.headers.get("Host") == parse_url(copy.url).netloc:
+            copy.headers.discard("Host")  # from here on http.client writes it
+        copy.pool = self.manager.connection_from_url(origin)
+        if self.manager._proxy_requires_url_absolute_form(parse_url(origin)):
+            path = origin.removesuffix(f":{DEFAULT_PORTS[copy.pool.scheme]}") + path
+        copy.url = path
+        outgoing.pristine = copy
+
+    def transmit(self, call: Call, request: PoolRequest) -> Any:
+        timeouts = None if call.outgoing is None else call.outgoing.timeouts
+        changed: dict[str, Any] = {}
+        if timeouts is not None:
+            left, own = timeouts.left(), request.named.get("pool_timeout")
+            changed["timeout"] = timeouts.clamped(self.timeout_of(call))
+            if left is not None:
+                changed["pool_timeout"] = left if own is None else min(own, left)
+        if call.resumption is not None:  # a rest from elsewhere is that of something else
+            changed["redirect"] = False
+        named = {**request.named, **changed}
+        return request.pool.send_once(
+            request.method, request.url, request.body, request.headers, **named
+        )
+
+    def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
+        status = response.status
+        return not view.streams and (status < 400 or status not in policy.statuses)
+
+    def load(self, request: Any, response: Any) -> None:
+        """Leave the response as ``preload_content=True`` does: read, its connection let go of."""
+        try:
+            _ = response.data
+        except BaseException as error:
+            failed = self.load_error(request, response, error)
+            raise failed from failed.__cause__
+        response.release_conn()
+
+    def load_error(
+        self, request: PoolRequest, response: Any, error: BaseException
+    ) -> BaseException:
+        """Close the response; return what urllib3 would have raised, mostly a MaxRetryError."""
+        response.close()
+        response.release_conn()
+        retries = request.named["retries"]
+        if retries and isinstance(error, READ_ERRORS):
+            try:
+                retries.increment(
+                    request.method, request.url, error=error, _pool=request.pool,
+                    _stacktrace=error.__traceback__,
+                )  # fmt: skip
+            except Exception as raised:
+                return raised
+        return error
+
+    def loaded(self, request: Any, begun: Begun, error: Exception | None) -> Any:
+        response = begun.replayed(error)
+        if error is not None:
+            begun.raw.close()
+            begun.raw.release_conn()
+        self.load(request, response)
+        return response
+
+    def timeout_of(self, call: Call) -> Timeout:
+        original = call.request.original
+        configured = original.named.get("timeout", original.pool.timeout)
+        if configured is Timeout.DEFAULT_TIMEOUT:
+            configured = original.pool.timeout
+        return configured if isinstance(configured, Timeout) else Timeout.from_float(configured)
+
+    def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
+        return exceptions.ProtocolError(f"The request cannot be sent again: {error}.")
+
+    def load_last(self, call: Call, response: Any) -> None:
+        if not self.loads(call.request, call.policy, response):
+            self.load(call.request.original, response)
+
+    def stand_in(self, response: Any, raw: ResumedResponse) -> Any:
+        setattr(raw, RECORD, vars(response).pop(RECORD, None))
+        return raw
+
+    def status_error(self, call: Call, response: Any) -> Exception:
+        self.discard(call, response)
+        message = exceptions.ResponseError.SPECIFIC_ERROR.format(status_code=response.status)
+        original = call.request.original
+        reason = exceptions.ResponseError(message)
+        return exceptions.MaxRetryError(original.pool, original.url, reason)
+
+    def closed_error(self) -> Exception:
+        nowhere: Any = None
+        return exceptions.ClosedPoolError(nowhere, "The pools were closed before it was sent.")
+
+    def bare_response(self, call: Call, status: int | None, story: Story) -> Any:
+        response = urllib3.HTTPResponse(
+            b"", status=status or 0, request_method=call.request.method,
+            request_url=call.request.original.url,
+        )  # fmt: skip
+        setattr(response, RECORD, story)
+        return response
+
+    def redirects(self, retries: Any, redirect: bool, default: Any) -> Retry:
+        """The part of a Retry that is not ours to decide.
+
+        Errors are raised as urllib3 raises them when nothing is left: with ``read=0`` and so on.
+        """
+        given = Retry.from_int(retries, redirect=redirect, default=default)
+        if type(given) is RedirectsOnly:
+            return given
+        counts = given.total or given.connect or given.read or given.status or given.other
+        if retries is not None and counts and not given.history and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"retries={retries} of this request counts redirects only: the pool manager retries"
+                " by itself, as its RetryPolicy says",
+                UserWarning,
+                stacklevel=5,
+            )
+        made = RedirectsOnly(
+            total=given.total if given.redirect is None or given.redirect is True else None,
+            # False: the error itself, without MaxRetryError.
+            connect=False if given.connect is False else 0,
+            read=False if given.read is False else 0,
+            status=0,
+            other=0,
+            redirect=given.redirect,
+            remove_headers_on_redirect=given.remove_headers_on_redirect,
+            raise_on_redirect=given.raise_on_redirect,
+            history=given.history,
+        )
+        if given is default:
+            self.latest = (given, made)
+        return made

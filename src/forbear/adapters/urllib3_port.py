@@ -1,0 +1,385 @@
+"""Port for requests and urllib3: how a call is sent, judged and handed over. Floor: acts.
+
+Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requests.py) and
+``PoolPort`` (urllib3_pool.py) add how a request is sent and its body read.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from urllib3.exceptions import ProtocolError
+
+from ..core.headers.ranges import Part
+from ..core.outcome import Failure, FailureKind, Phase
+from ..core.record import RECORD
+from ..sending import resumption
+from ..sending.bodies import ConsumedBody
+from ..sending.context import CURRENT
+from ..sending.errors import Interrupted
+from ..sending.headers import new_headers, next_lines, stop_outer
+from ..sending.loop import run
+from ..sending.port import Port, is_final
+from ..sending.settings import OFF
+from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
+from .urllib3_errors import classify, tree
+from .urllib3_request import LEAST, Outgoing, Timeouts, Urllib3Request, field_lines, has_header
+from .urllib3_resume import BEGUN, Begun, ResumedResponse, is_cut_off, is_large, is_resumable
+from .urllib3_sockets import DRAIN_SECONDS, discard, read_freely, read_within
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.record import Story
+    from ..sending.context import Scope
+    from ..sending.settings import Settings
+
+__all__ = ["Urllib3Port"]
+
+
+class Urllib3Port(Port):
+    """What requests and urllib3 share. Each adds what stands first here."""
+
+    status_of: Any  # of its response
+    raw_of: Any  # the urllib3 response in it
+    request_of: Any  # the view of a request, from what the fast path has of it
+    start_of: Any  # where a file body stood when the request was made
+    aim: Any  # lets the request go where the call goes now
+    transmit: Any  # sends a request; returns the response, its body to come
+    loads: Any  # is the body to be read inside the attempt?
+    load: Any  # reads it as the library would
+    loaded: Any  # returns the response with the body of a Begun, or raises as the library would
+    load_last: Any  # reads the body of the answer that the call ends with
+    stand_in: Any  # puts a ResumedResponse in place
+    timeout_of: Any  # the caller's own timeouts
+    is_redirect: Any  # will the caller follow the response?
+    status_error: Any  # the library's own error for a status
+    failed_to_send: Any  # its error for a body that cannot be sent again
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.special = settings.special
+        self.hears_calls = settings.tell.hears_calls
+        self.resumes = settings.resume
+        self.sleep = self.sleeper.sleep
+
+    # A call begins.
+
+    def take_over(
+        self, source: Any, started_at: float, scope: Scope | None, held: list[Any]
+    ) -> Any:
+        """Go on where the fast path ends, or where a call does not take it.
+
+        Args:
+            source: The request.
+            started_at: When the call began.
+            scope: The context that it began in.
+            held: The outcome of the first attempt, if that was sent. It is taken out: nothing keeps
+                it while the call waits.
+        """
+        if not held:
+            call, wait = self.begin(source, started_at)
+            return run(call, self, wait)
+        view: Urllib3Request = self.request_of(source)
+        if not isinstance(held[0], Exception):
+            response = self._accepted(view, (source, scope, started_at), held)
+            if response is not None:
+                return response
+        call = self.first_failed(self.new_call(view, started_at, scope))
+        return run(call, self, 0.0, held)
+
+    def _accepted(self, view: Urllib3Request, source: tuple[Any, ...], held: list[Any]) -> Any:
+        """See to the body of a first answer; None: it has failed."""
+        response = held[0]
+        try:
+            if self.loads(view, self.policy, response):
+                response = held[0] = self.read(view.original, response)
+        except Exception as error:
+            held[0] = error
+            return None
+        status = self.status_of(response)
+        if status >= 300:
+            return None
+        raw = self.raw_of(response)
+        if view.streams and self.resumes and is_resumable(raw):
+            response = self.stand_in(response, ResumedResponse(self, raw, source))
+        if self.hears_calls:
+            elapsed = self.clock.monotonic() - source[2]
+            self.settings.tell.succeeded_at_once(view.method, view.origin, status, elapsed)
+        return response
+
+    def begin(self, source: Any, started_at: float, setting: Any = None) -> tuple[Call, float]:
+        """Begin a call of which nothing was sent; return the seconds to wait before it is.
+
+        Raises:
+            The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
+        """
+        call = self.new_call(self.request_of(source), started_at, CURRENT.get())
+        policy, call.deadline_at = self.resolve(call.context, setting, started_at)
+        if policy is not self.policy:
+            self.follow(call, policy)
+        if call.deadline_at <= started_at:
+            raise self.too_late(call)
+        self.prepare(call)
+        return call, self.enter(call)
+
+    def prepare(self, call: Call) -> None:
+        """Make what will be sent: guard the body, add headers, bound the attempts."""
+        view: Any = call.request
+        body = view.original.body
+        if type(body) not in PLAIN and call.policy is not OFF:
+            start = self.start_of(view.original)
+            call.guard = guard_of(body, start, self.settings.body_buffer)
+        headers: list[tuple[str, str]] = []
+        if call.policy is not OFF:
+            added, key = new_headers(self.settings, view)
+            headers = added + key
+        timeouts = self._timeouts(call)
+        if timeouts is not None or headers or call.guard is not None:
+            outgoing = self._outgoing(call)
+            outgoing.timeouts = timeouts
+            if headers or call.guard is not None:
+                copy = outgoing.pristine = view.original.copy()
+                for name, value in headers:
+                    copy.headers[name] = value
+                if call.guard is not None:
+                    copy.body = call.guard.outgoing
+
+    def _timeouts(self, call: Call) -> Timeouts | None:
+        each = call.policy.attempt_timeout
+        if call.deadline_at == inf and each is None:
+            return None
+        return Timeouts(self.clock, call.deadline_at, each)
+
+    def _outgoing(self, call: Call) -> Outgoing:
+        if call.outgoing is None:
+            call.outgoing = Outgoing(call.request.original)
+        outgoing: Outgoing = call.outgoing
+        return outgoing
+
+    # Each attempt.
+
+    def next_request(self, call: Call) -> Any:
+        """Return the request to send now, for the call's origin and with this attempt's headers."""
+        view: Any = call.request
+        if call.origin != (call.sent_to if call.attempts else view.origin):
+            self.aim(call, self._outgoing(call))
+        lines = next_lines(
+            self.settings, call, lambda name: has_header(view.original.headers, name)
+        )
+        outgoing: Outgoing | None = call.outgoing
+        if call.resumption is None and outgoing is not None and outgoing.begun is not None:
+            lines.extend(outgoing.begun.fields())
+        hook = self.settings.before_attempt if call.history else None
+        if not lines and hook is None:
+            if outgoing is None:
+                return view.original
+            request = outgoing.pristine
+        else:  # on a copy, and on a fresh one each time
+            outgoing = self._outgoing(call)
+            request = outgoing.pristine.copy()
+            for name, value in lines:
+                request.headers[name] = value
+            outgoing.announced = [name for name, _ in lines]
+            if hook is not None:
+                try:
+                    hook(request, call.attempts + 1)
+                except Exception as error:
+                    self.settings.tell.hook_failed("before_attempt", error)
+        outgoing.request = request
+        view.headers = request.headers
+        return request
+
+    def send(self, call: Call) -> Any:
+        request = self.next_request(call)
+        call.sending(self.clock.monotonic())
+        try:
+            if call.guard is not None:
+                call.guard.begin_attempt()
+            response = self.transmit(call, request)
+        except ConsumedBody as error:
+            raise self.failed_to_send(call, error) from None
+        outgoing: Outgoing | None = call.outgoing
+        raw = self.raw_of(response)
+        if call.resumption is not None:
+            if is_cut_off(raw):
+                self.discard(call, response)
+                raise ProtocolError("Connection broken: the head of the answer was cut off")
+            return response
+        if outgoing is not None and outgoing.begun is not None and raw.status in (206, 416):
+            return self._join(call, request, outgoing.begun, response)
+        if self.loads(call.request, call.policy, response):
+            self._hurry(call, raw)
+            response = self.read(request, response)
+        return response
+
+    def _hurry(self, call: Call, raw: Any) -> None:
+        """Let the reading of a body end at the deadline."""
+        timeouts = None if call.outgoing is None else call.outgoing.timeouts
+        if timeouts is not None:
+            left = timeouts.left()
+            if left is not None:
+                read_within(raw, left)
+
+    def read(self, request: Any, response: Any) -> Any:
+        """Read the body inside the loop; what came of a large one that breaks is kept."""
+        raw = self.raw_of(response)
+        if self.resumes and is_large(raw):
+            return self._read_large(request, Begun(response, raw), raw)
+        self.load(request, response)
+        return response
+
+    def _read_large(self, request: Any, begun: Begun, raw: Any) -> Any:
+        error = begun.read_on(raw)
+        try:
+            return self.loaded(request, begun, error)
+        except Exception as raised:
+            if error is not None:
+                setattr(raised, BEGUN, begun)
+            raise
+
+    def _join(self, call: Call, request: Any, begun: Begun, response: Any) -> Any:
+        """Put the rest that comes to the beginning; what does not fit fails like a broken body.
+
+        Then the next attempt begins again.
+        """
+        raw = self.raw_of(response)
+        at = begun.continues_in(raw)
+        if at is None:
+            self.discard(call, response)
+            call.outgoing.begun = None
+            error = ProtocolError("Connection broken: the rest of the body is another one's")
+            return self.loaded(request, begun, error)
+        call.resumed += (at,)
+        tell = self.settings.tell
+        tell.resumed(call, at, begun.download.complete, "resumed", call.listeners)  # type: ignore[union-attr]
+        self._hurry(call, raw)
+        return self._read_large(request, begun, raw)
+
+    def renew(self, call: Call, outcome: Any) -> None:
+        try:
+            call.limits.renew(call)
+        except Exception as error:
+            self.settings.tell.hook_failed(self.settings.plugin_name, error)
+        except BaseException:
+            if not isinstance(outcome, Exception):
+                outcome.close()
+            raise
+
+    # After each attempt.
+
+    def judge(self, call: Call, response: Any) -> Failure | None:
+        status: int = self.status_of(response)
+        if status < 400 and self.retry_if is None:
+            call.status = status
+            return None
+        headers = getattr(self.raw_of(response), "headers", response.headers)
+        return self.failure_of(call, response, status, field_lines(headers), story_of(response))
+
+    def judge_error(self, call: Call, error: Exception) -> Failure:
+        failure = super().judge_error(call, error)
+        begun: Begun | None = vars(error).pop(BEGUN, None)
+        if begun is None or call.policy is OFF or call.resumption is not None:
+            return failure
+        progressed = begun.has_progressed(call.request)
+        self._outgoing(call).begun = begun if begun.download is not None else None
+        if not progressed:
+            return failure
+        call.attempts = 1  # only the rest will be asked for: this counts as a first attempt
+        return Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=True)
+
+    def meaning(self, call: Call, error: Exception) -> Failure:
+        guard = call.guard
+        cause = None if guard is None else guard.error
+        if cause is not None and any(found is cause for found in tree(error)):
+            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+        return classify(error)
+
+    def discard(self, call: Call, response: Any) -> None:
+        """Read what is left of a failed response if that is little and quick, else close it."""
+        left = DRAIN_SECONDS
+        if call.deadline_at != inf:
+            left = min(left, call.deadline_at - self.clock.monotonic())
+        discard(self.raw_of(response), left)
+
+    # The end.
+
+    def hand_over(self, call: Call, response: Any) -> Any:
+        if call.resumption is not None:
+            return self._rest_of(call, response)
+        view: Any = call.request
+        outgoing: Outgoing | None = call.outgoing
+        timeouts = None if outgoing is None else outgoing.timeouts
+        raw = self.raw_of(response)
+        if outgoing is not None:
+            for name in outgoing.announced:  # digest authentication sends a copy of it again
+                outgoing.request.headers.pop(name, None)
+        self._finish(call, response)
+        if call.guard is not None and self.is_redirect(response):
+            keep_for_redirect(response, call.guard)
+        if self.wants_status_error(call):
+            self._hurry(call, raw)
+            raise self.with_story(call, self.status_error(call, response))
+        if not view.streams:
+            self._hurry(call, raw)
+            try:
+                self.load_last(call, response)
+            except Exception as error:
+                if not self.cut_short(call, self.meaning(call, error)):
+                    raise
+                exceeded = self.deadline_error(call, "the deadline ended the attempt")
+                raise exceeded from error
+            return response
+        if timeouts is not None:
+            self._free(call, raw)
+        if self.resumes and call.policy is not OFF and is_resumable(raw):
+            return self.stand_in(response, ResumedResponse(self, raw, call))
+        return response
+
+    def _free(self, call: Call, raw: Any) -> None:
+        """Let the caller read with his own timeouts, and ``forbear.deadline`` alone."""
+        read_freely(raw, self.timeout_of(call))
+        if call.context is not None and call.context.has_deadline():
+            now = self.clock.monotonic()
+            read_within(raw, max(call.context.deadline_on(self.clock, now) - now, LEAST))
+
+    def _finish(self, call: Call, response: Any) -> None:
+        """Attach the story to the response, and stop whoever would repeat it."""
+        if self.has_story(call):
+            now = self.clock.monotonic()
+            # A forbear below has told its story already; ours adds nothing if it only passed on.
+            if not (len(call.history) == 1 and is_final(story_of(response))):
+                setattr(response, RECORD, call.story(now))
+            if call.stop is None:
+                self.settings.tell.succeeded(call, now, call.listeners)
+        if call.stop is not None:
+            stop_outer(self.settings, call, response.headers)
+
+    # A body that broke after it was handed over.
+
+    def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
+        """Get ready to ask for the rest of a body; then run the loop again with ``error``."""
+        resumption.begin(self, call, error, received, progressed=progressed)
+        self._outgoing(call).timeouts = self._timeouts(call)
+
+    def _rest_of(self, call: Call, response: Any) -> Any:
+        """Return the urllib3 response that brings the rest; None if nothing was missing.
+
+        Raises:
+            Interrupted: It is not the rest.
+        """
+        raw = self.raw_of(response)
+        part = resumption.take_up(self, call, raw.status, list(raw.headers.items()))
+        if part is Part.CONTINUES:
+            self._free(call, raw)
+            return raw
+        self.discard(call, response)
+        if part is Part.COMPLETE:
+            return None
+        raise Interrupted
+
+
+def story_of(response: Any) -> Story | None:
+    """The story that a forbear below has attached, to the response or to the urllib3 one in it."""
+    story: Story | None = getattr(response, RECORD, None)
+    return story or getattr(getattr(response, "raw", None), RECORD, None)

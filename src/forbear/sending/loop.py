@@ -1,0 +1,131 @@
+"""Loop: send, judge, discard, wait, until what came is what the caller gets. Floor: acts.
+
+Two loops over the same decisions, one above the other; a change in one belongs in the other. Every
+rule is in core/decide.py; all that differs between libraries is behind the ``Port``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.decide import decide
+from ..core.verdict import RENEW, Retry
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from .port import Port
+
+__all__ = ["arun", "run"]
+
+UNSENT = object()  # in place of an outcome: the next attempt is still to be sent
+RENEWAL = -1.0  # in place of seconds: the budget is to be renewed, then the same failure settled
+
+
+def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
+    """Send until a verdict says not to; return the response or raise the library's error.
+
+    Args:
+        call: What is sent, and its state.
+        port: The library.
+        wait: Seconds before the first attempt.
+        first: A list with the response or exception of the first attempt, if that was sent already.
+            It is taken out, so that nothing keeps it while the call waits.
+    """
+    outcome: Any = first.pop() if first else UNSENT
+    try:
+        while True:
+            if outcome is UNSENT:
+                if wait > 0 and not port.sleep(wait, since=call.started_at):
+                    return port.closed(call)
+                if call.limits.follows and (wait := port.admit(call)) > 0:
+                    continue
+                try:
+                    outcome = port.send(call)
+                except Exception as error:  # never BaseException: cancellation passes through
+                    outcome = error
+            failed = isinstance(outcome, Exception)
+            failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
+            seconds = settle(call, port, failure)
+            if seconds is RENEWAL:
+                port.renew(call, outcome)
+                seconds = settle(call, port, failure, renewed=True)
+            if seconds is None:
+                if failed:
+                    raise port.last_error(call, outcome)
+                return port.hand_over(call, outcome)
+            if not failed:
+                port.discard(call, outcome)
+            wait, outcome = (
+                seconds,
+                UNSENT,
+            )  # half of what a waiting call would hold is the response
+    finally:
+        del outcome  # an error's traceback leads here
+        if call.paid or call.token is not None:
+            call.limits.leave(call, port.clock.monotonic())
+        if port.hears_ends or call.plugin_error is not None:
+            port.ended(call)
+
+
+async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
+    """Send until a verdict says not to; return the response or raise the library's error."""
+    outcome: Any = first.pop() if first else UNSENT
+    try:
+        while True:
+            if outcome is UNSENT:
+                if wait > 0 and not await port.sleep(wait, since=call.started_at):
+                    return port.closed(call)
+                if call.limits.follows and (wait := port.admit(call)) > 0:
+                    continue
+                try:
+                    outcome = await port.send(call)
+                except Exception as error:  # never BaseException: cancellation passes through
+                    outcome = error
+            failed = isinstance(outcome, Exception)
+            failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
+            seconds = settle(call, port, failure)
+            if seconds is RENEWAL:
+                await port.renew(call, outcome)
+                seconds = settle(call, port, failure, renewed=True)
+            if seconds is None:
+                if failed:
+                    raise port.last_error(call, outcome)
+                return await port.hand_over(call, outcome)
+            if not failed:
+                await port.discard(call, outcome)
+            wait, outcome = (
+                seconds,
+                UNSENT,
+            )  # half of what a waiting call would hold is the response
+    finally:
+        del outcome  # an error's traceback leads here
+        if call.paid or call.token is not None:
+            call.limits.leave(call, port.clock.monotonic())
+        if port.hears_ends or call.plugin_error is not None:
+            port.ended(call)
+
+
+def settle(
+    call: Call, port: Port, failure: Failure | None, *, renewed: bool = False
+) -> float | None:
+    """Judge one outcome.
+
+    Returns:
+        Seconds until the next attempt; None: what came is what the caller gets; ``RENEWAL``.
+    """
+    now = port.clock.monotonic()
+    if call.limits.follows and not renewed:
+        call.limits.observe(call, failure, now)  # every attempt, whoever decides about it
+    if failure is None:
+        call.note(None, None, now)
+        call.limits.accept(call, now)
+        return None
+    verdict = decide(call, failure, now)
+    if verdict is RENEW:
+        return RENEWAL
+    if verdict is None and failure.status is not None:
+        call.limits.accept(call, now)
+    call.note(failure, verdict, now)
+    port.tell(call, failure, verdict, now)
+    return verdict.delay if type(verdict) is Retry else None

@@ -1,0 +1,73 @@
+"""Resumption: asking for the rest of a body, the same for every library. Floor: acts."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..core.headers.ranges import Part
+from ..core.verdict import GiveUp, Reason
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from .port import Port
+
+__all__ = ["begin", "distrust", "fail", "take_up"]
+
+
+def begin(port: Port, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
+    """Get ready to ask for the rest of a body; then run the loop again with ``error``.
+
+    The limits of the call until its answer was handed over hold no longer; ``forbear.deadline``
+    does.
+
+    Args:
+        port: Of the transport.
+        call: Its ``resumption`` knows the download.
+        error: What broke the body.
+        received: Raw octets of the body that the caller has.
+        progressed: Some of them came since the body was resumed last.
+    """
+    resumption, context = call.resumption, call.context
+    assert resumption is not None
+    if progressed:
+        call.attempts = 1  # only the rest will be asked for: this counts as a first attempt
+    now = port.clock.monotonic()
+    call.deadline_at = inf if context is None else context.deadline_on(port.clock, now)
+    resumption.received, resumption.progressed = received, progressed
+    call.body_error = error
+
+
+def take_up(port: Port, call: Call, status: int, lines: Any) -> Part:
+    """Say what an accepted answer is to the download, and note it."""
+    resumption = call.resumption
+    assert resumption is not None
+    part = resumption.download.judge(resumption.received, status, lines)
+    if part is Part.OTHER:
+        distrust(call)
+    else:
+        call.resumed += (resumption.download.first + resumption.received,)
+        tell(port, call, "resumed")
+    return part
+
+
+def distrust(call: Call) -> None:
+    """What was to be the rest is something else, and the caller has the beginning."""
+    if call.stop is None:
+        call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
+
+
+def fail(port: Port, call: Call, error: Exception) -> Exception:
+    """The rest will not come: attach the story to the error that broke the body."""
+    assert call.resumption is not None
+    place = call.resumption.broke_at
+    if len(call.history) > place and call.history[place].delay is not None:
+        tell(port, call, "failed")
+    return port.with_story(call, error)
+
+
+def tell(port: Port, call: Call, result: str) -> None:
+    assert call.resumption is not None
+    download, received = call.resumption.download, call.resumption.received
+    offset = download.first + received
+    port.settings.tell.resumed(call, offset, download.complete, result, call.listeners)

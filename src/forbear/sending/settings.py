@@ -1,0 +1,354 @@
+"""Settings: the options of every transport and adapter, written once and checked once. Floor: acts.
+
+``Options`` names and explains them for editors and type checkers, ``documented`` for ``help()``,
+``Settings`` checks them and holds what a transport makes of them.
+"""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature, cleandoc
+from random import random as system_random
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from ..core.checks import a_switch, shown
+from ..core.policy import RetryPolicy
+from ..shared.budget import RetryBudget
+from ..shared.limits import Limits
+from ..shared.strategy_limits import StrategyLimits
+from .clock import SYSTEM_CLOCK, Sleeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Literal
+
+    from ..core.events import Event
+    from ..core.key_options import IdempotencyKeys
+    from ..core.strategy import Budget, RetryStrategy
+    from ..shared.breaker import CircuitBreaker
+    from ..shared.origins import Origins
+    from .clock import Clock
+    from .context import Scope
+
+__all__ = ["DEFAULT_POLICY", "OFF", "FamilyOptions", "Options", "Settings", "documented"]
+
+DEFAULT_POLICY = RetryPolicy()
+OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
+C = TypeVar("C", bound=type)
+
+
+class Options(TypedDict, total=False):
+    """Options of every transport and adapter.
+
+    budget: Allowance that keeps retries a small share of traffic; one of the transport's own if not
+        given, a RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
+    breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
+        CircuitOpenError; one object may serve several clients. None: none.
+    cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a
+        429 for calls with the same Authorization or x-api-key). "retries": retries wait; "all":
+        first attempts too, or they are refused at once if they would wait longer than
+        ``policy.max_retry_after`` or their deadline; "off".
+    origins: Origins: servers that can stand in for each other, to which retries go in turn.
+    strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins; the
+        policy still gives statuses, methods, hints and time limits.
+    idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
+    retry_if: Called with each response (status, headers, request); True makes it a failure like
+        503. It may only widen.
+    before_attempt: Called with (request, attempt) before each re-send, on a copy of the request:
+        sign again, refresh a token. May be a coroutine function on asynchronous transports.
+    on_event: Functions that are told what happens, see forbear.core.events.
+    body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
+    resume: Go on with the body of a GET when it breaks: ask for the rest with Range and If-Range,
+        and check that it is the rest of the very same bytes; else the error that broke it stands.
+        Needs an answer with a strong ETag, or a Last-Modified that counts as one. False: never.
+    contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+    announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request
+        has that header.
+    stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
+        ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
+    name: Name of this client in events and logs.
+    clock: Where time comes from; a test passes forbear.testing.FakeClock().
+    random: Like random.random.
+    """
+
+    budget: Budget | None
+    breaker: CircuitBreaker | None
+    cooldown: Literal["off", "retries", "all"]
+    origins: Origins | None
+    strategy: RetryStrategy | None
+    idempotency: IdempotencyKeys | None
+    retry_if: Callable[[Any], bool | None] | None
+    before_attempt: Callable[[Any, int], Any] | None
+    on_event: Iterable[Callable[[Event], object]]
+    body_buffer: int
+    resume: bool
+    contact: str | None
+    announce_attempts: bool
+    stop_outer_retries: bool
+    name: str
+    clock: Clock | None
+    random: Callable[[], float] | None
+
+
+class FamilyOptions(Options, total=False):
+    """prefetch: Read a body of known length up to so many bytes before the hand-over, so that a
+    truncated one is a failure like any other. The clock is looked at between reads:
+    after 0.25 s what came is handed over with the live stream behind it. Never an event stream.
+    0: never.
+    """
+
+    prefetch: int
+
+
+DEFAULTS: dict[str, Any] = {
+    "budget": ...,  # one of the transport's own
+    "breaker": None,
+    "cooldown": "off",
+    "origins": None,
+    "strategy": None,
+    "idempotency": None,
+    "retry_if": None,
+    "before_attempt": None,
+    "on_event": (),
+    "body_buffer": 0,
+    "resume": True,
+    "contact": None,
+    "announce_attempts": False,
+    "stop_outer_retries": False,
+    "name": "default",
+    "clock": None,
+    "random": None,
+}
+PREFETCH = 65_536
+
+
+def documented(*, prefetch: bool = False) -> Callable[[C], C]:
+    """Let ``help()`` of a class list the options, which its constructor takes as ``**options``."""
+
+    def decorate(cls: C) -> C:
+        from inspect import signature
+
+        given = list(signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+        names = {**DEFAULTS, **({"prefetch": PREFETCH} if prefetch else {})}
+        own = [one for one in given if one.kind is not Parameter.VAR_KEYWORD]
+        last = [one for one in given if one.kind is Parameter.VAR_KEYWORD and one.name != "options"]
+        listed = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default)
+            for name, default in names.items()
+            if name not in {one.name for one in own}
+        ]
+        cls.__signature__ = Signature([*own, *listed, *last])  # type: ignore[attr-defined]
+        if cls.__doc__ and Options.__doc__ and FamilyOptions.__doc__:  # none under python -OO
+            lines = cleandoc(Options.__doc__).partition("\n\n")[2].splitlines()
+            if prefetch:
+                lines += cleandoc(FamilyOptions.__doc__).splitlines()
+            text = "\n".join(f"    {line}" for line in lines)
+            cls.__doc__ = cleandoc(cls.__doc__).replace("    **options: Below.", text)
+        return cls
+
+    return decorate
+
+
+class Settings:
+    """The options of one transport, checked, and what they make together. Never changed.
+
+    Attributes:
+        special: Something of this transport concerns every first attempt.
+        counts_attempts: A strategy of the user's counts attempts itself.
+        limits_when_off: For calls that are forwarded untouched: the budget's count and no more.
+        key_lifetime: Seconds for which a server remembers an idempotency key.
+    """
+
+    def __init__(self, who: str, policy: RetryPolicy, options: Mapping[str, Any]) -> None:
+        """Check the options of ``who`` and take them.
+
+        Raises:
+            TypeError: An option is not known or of the wrong type.
+            ValueError: A value is out of its range, or ``strategy`` is given beside what it stands
+                in for.
+        """
+        from .tell import Tell
+
+        known = {**DEFAULTS, "prefetch": 0}
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"{who} has no option {name!r}; its options are policy, {', '.join(known)}"
+                )
+        given = {**known, **options}
+        if not isinstance(policy, RetryPolicy):
+            raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
+        check_options(given)
+        clock = given["clock"]
+        self.policy = policy
+        self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
+        self.sleeper = Sleeper(self.clock)
+        self.has_random = given["random"] is not None
+        self.idempotency: IdempotencyKeys | None = given["idempotency"]
+        keys = self.idempotency
+        self.key_names = frozenset() if keys is None else keys.recognised
+        self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
+        self.retry_if: Callable[[Any], bool | None] | None = given["retry_if"]
+        self.before_attempt: Callable[[Any, int], Any] | None = given["before_attempt"]
+        self.body_buffer: int = given["body_buffer"]
+        self.prefetch: int = given["prefetch"]
+        self.resume: bool = given["resume"]
+        self.announce_attempts: bool = given["announce_attempts"]
+        self.stop_outer_retries: bool = given["stop_outer_retries"]
+        self.contact = None if given["contact"] is None else checked_contact(given["contact"])
+        self.name: str = given["name"]
+        self._take_limits(given)
+        self.tell = Tell(self.name, given["on_event"])
+        self.tell.show(self.limits, self.sleeper, self.clock)
+        if isinstance(self.limits, Limits) and self.limits.guards is not None:
+            self.limits.guards.on_transition = self.tell.moved
+        self.special = (
+            self.policy.total_timeout is not None
+            or self.policy.attempt_timeout is not None
+            or self.retry_if is not None
+            or self.contact is not None
+            or (keys is not None and keys.generate)
+        )
+
+    def _take_limits(self, given: Mapping[str, Any]) -> None:
+        strategy, budget = given["strategy"], given["budget"]
+        self.counts_attempts = False
+        self.plugin_name = "schedule or budget"
+        self.limits: Limits | StrategyLimits
+        if strategy is None:
+            self.limits = Limits(
+                budget=RetryBudget() if budget is ... else budget,
+                breaker=given["breaker"],
+                cooldown=given["cooldown"],
+                origins=given["origins"],
+                random=given["random"],
+            )
+        elif isinstance(getattr(strategy, "limits", None), Limits):  # a StandardStrategy
+            self.limits = strategy.limits.lent()
+            self.policy = strategy.merged(self.policy)
+        else:
+            self.limits = StrategyLimits(strategy, given["random"] or system_random)
+            self.counts_attempts = True
+            self.plugin_name = f"strategy {type(strategy).__name__}"
+        own = self.limits.budget if isinstance(self.limits, Limits) else None
+        self.limits_when_off = Limits(budget=own, random=given["random"])
+
+    def resolve(self, context: Scope | None, setting: Any) -> RetryPolicy:
+        """The policy of one call: the transport's < ``override`` < the request's.
+
+        Raises:
+            TypeError: The request's own setting is none.
+        """
+        if setting is False:
+            return OFF
+        if isinstance(setting, RetryPolicy):
+            return setting
+        policy = self.policy if context is None else context.merged(self.policy)
+        if setting is None:
+            return policy
+        if hasattr(setting, "keys"):
+            return policy.replace(**setting)
+        raise TypeError(
+            'extensions["forbear"] must be a RetryPolicy, a mapping of its fields, False for off or'
+            f" None, got {shown(setting)}"
+        )
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Say what is wrong with the options, and what to write instead."""
+    strategy, budget, breaker = given["strategy"], given["budget"], given["breaker"]
+    if strategy is not None:
+        if budget is not ...:
+            raise ValueError(
+                "give strategy= or budget=, not both: a strategy brings its own budget"
+            )
+        for option in ("breaker", "cooldown", "origins"):
+            if given[option] != DEFAULTS[option]:
+                raise ValueError(
+                    f"give strategy= or {option}=, not both: StandardStrategy takes {option}="
+                    " itself"
+                )
+        check_has("strategy", strategy, STRATEGY)
+        check_quiet(strategy)
+    is_breaker = all(hasattr(breaker, name) for name in BREAKER) and not isinstance(breaker, type)
+    if breaker is not None and not is_breaker:
+        raise TypeError(f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}")
+    origins = given["origins"]
+    if origins is not None and not hasattr(origins, "covers"):
+        raise TypeError(
+            'origins must be Origins(["https://a", "https://b"]), or None, got ' + shown(origins)
+        )
+    if budget is not ... and budget is not None:
+        check_budget(budget)
+    if given["clock"] is not None:
+        check_has("clock", given["clock"], ("monotonic", "time", "sleep", "asleep"))
+    if given["idempotency"] is not None:
+        check_has("idempotency", given["idempotency"], ("covers",))
+    for option in ("retry_if", "before_attempt"):
+        if given[option] is not None and not callable(given[option]):
+            raise TypeError(f"{option} must be a function, got {shown(given[option])}")
+    listeners = given["on_event"]
+    if callable(listeners):
+        raise TypeError(
+            f"on_event must be a list of functions, got one: write on_event=[{shown(listeners)}]"
+        )
+    for option in ("body_buffer", "prefetch"):
+        octets = given[option]
+        if isinstance(octets, bool) or not isinstance(octets, int) or octets < 0:
+            raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(octets)}")
+    for option in ("resume", "announce_attempts", "stop_outer_retries"):
+        a_switch(option, given[option])
+
+
+BREAKER = ("admit", "record", "release", "refused_for")
+STRATEGY = ("acquire_initial_token", "refresh_token", "record_success", "release")
+
+
+def check_has(option: str, value: object, methods: Iterable[str]) -> None:
+    missing = [method for method in methods if not callable(getattr(value, method, None))]
+    if missing:
+        raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
+
+
+def check_budget(budget: object) -> None:
+    methods = ("deposit", "spend", "refund")
+    if not all(callable(getattr(budget, method, None)) for method in methods) or not hasattr(
+        budget, "hinted_cost"
+    ):
+        raise TypeError(
+            "budget must be a RetryBudget or a RedisBudget, or None for no limit, got "
+            + shown(budget)
+        )
+
+
+def check_quiet(strategy: Any) -> None:
+    try:
+        _ = strategy.quiet
+    except AttributeError as error:
+        raise TypeError(
+            f"strategy has no attribute quiet, got {shown(strategy)}; write quiet = True if nothing"
+            " needs to be recorded of a call that succeeds at once, else False"
+        ) from error
+    except Exception:  # of a property: the first call meets it again
+        return
+
+
+def checked_contact(contact: str) -> str:
+    """The ``From`` value of RFC 9110 section 10.1.2: one machine-usable address."""
+    try:
+        from email_validator import EmailNotValidError, validate_email
+    except ImportError:
+        raise ImportError(
+            "contact= needs email-validator: pip install 'forbear[contact]'"
+        ) from None
+    try:
+        found = validate_email(
+            contact, check_deliverability=False, allow_smtputf8=False, strict=True
+        )
+    except EmailNotValidError as error:
+        raise ValueError(
+            f"contact must be one e-mail address such as 'ops@example.com', got {shown(contact)}:"
+            f" {error}"
+        ) from None
+    address: str | None = found.ascii_email
+    assert address is not None
+    return address

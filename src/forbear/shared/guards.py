@@ -1,0 +1,299 @@
+"""Guards: breaker, cooldown and origins, as one call meets them. Floor: remembers.
+
+What each of them means is its own; here is only the order in which they are asked before and after
+each attempt. Of a call's state only ``Call`` and its ``Standing`` are written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.outcome import Phase
+from ..core.verdict import Reason
+from ..errors import RetryRefused
+from .breaker import is_trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from .breaker import CircuitBreaker
+    from .circuit import Transition
+    from .cooldown import Cooldown
+    from .origins import Origins
+
+__all__ = ["Guards", "with_spread"]
+
+
+class Standing:
+    """What breaker, cooldown and origins have given one call."""
+
+    __slots__ = ("credential", "held", "is_admitted", "permit", "tried")
+
+    def __init__(self) -> None:
+        self.permit = 0  # of the breaker, until the attempt ends
+        self.is_admitted = False  # the next attempt may be sent
+        self.tried: tuple[str, ...] = ()  # origins that failed before
+        self.credential = b""  # a hash, once the cooldown has asked for one
+        self.held = 0.0  # seconds for which cooldowns have held the call
+
+
+class Guards:
+    """Breaker, cooldown and origins of one or more transports. Thread-safe as they are.
+
+    Attributes:
+        on_transition: Told each transition of the breaker that a call has caused.
+    """
+
+    def __init__(
+        self,
+        breaker: CircuitBreaker | None,
+        cooldown: str,
+        origins: Origins | None,
+        random: Callable[[], float],
+    ) -> None:
+        self.breaker = breaker
+        self.cooldown: Cooldown | None = None
+        self.origins = origins
+        self.holds_first = cooldown == "all"
+        self.on_transition: Callable[[Transition], object] | None = None
+        if cooldown != "off":
+            from .cooldown import Cooldown
+
+            self.cooldown = Cooldown(cooldown, random)
+
+    def is_calm(self) -> bool:
+        """No first attempt is concerned by breaker, cooldown or origins."""
+        breaker, cooldown, origins = self.breaker, self.cooldown, self.origins
+        return (
+            (breaker is None or breaker.quiet)
+            and (cooldown is None or cooldown.quiet)
+            and (origins is None or origins.quiet)
+        )
+
+    def enter(self, call: Call, now: float) -> float:
+        """Choose where the first attempt goes; hold it, or take its permit."""
+        standing = self._standing(call)
+        if self.origins is not None:
+            call.origin, refused_for = self.origins.first(call.origin, now, self._refused_for)
+            if refused_for:
+                raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        delay = self._hold(call, standing, now) if self.holds_first else 0.0
+        if not delay:
+            self._take_permit(call, standing, now)
+            standing.is_admitted = True
+        return delay
+
+    def _standing(self, call: Call) -> Standing:
+        if call.token is None:
+            call.token = Standing()
+        standing: Standing = call.token
+        return standing
+
+    def admit(self, call: Call, now: float) -> float:
+        """Take what only a sending may take; return seconds to wait first, nearly always 0.
+
+        Raises:
+            RetryRefused: The attempt must not be sent.
+        """
+        standing = self._standing(call)
+        cooldown = self.cooldown
+        if standing.is_admitted or (self.is_calm() and (cooldown is None or cooldown.is_idle)):
+            return 0.0
+        if cooldown is not None and (call.history or self.holds_first):
+            delay = self._hold(call, standing, now)
+            if delay:
+                return delay
+        try:
+            self._take_permit(call, standing, now)
+        except RetryRefused:
+            delay = self._turn_away(call, standing, now)
+            if delay:
+                return delay
+            self._take_permit(call, standing, now)
+        standing.is_admitted = True
+        return 0.0
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        """Tell breaker, cooldown and origins how an attempt ended."""
+        standing = self._standing(call)
+        permit, standing.permit = standing.permit, 0
+        standing.is_admitted = False
+        origin, cooldown, breaker = call.sent_to, self.cooldown, self.breaker
+        hint = None if failure is None else failure.hint.delay
+        if breaker is not None:
+            trouble = is_trouble(failure)
+            if trouble is not None:
+                edge = breaker.record(
+                    origin, failed=trouble, sent_at=call.sent_at, now=now, permit=permit, hint=hint
+                )
+                if edge is not None:
+                    self._tell(edge)
+            elif permit:
+                breaker.release(origin, permit)
+        if cooldown is not None and failure is not None and hint and failure.is_throttle:
+            everybody = failure.status == 503
+            credential = b"" if everybody else self._credential(call, standing, cooldown)
+            cooldown.begin(origin, credential, hint, now)
+        if hint:
+            self._rest(call, origin, hint, now)  # also if this call is not sent again
+
+    def plan(
+        self, call: Call, failure: Failure, backoff: float, now: float, latest: float
+    ) -> tuple[float, str, float]:
+        """Say when to send again, and where: as of ``Limits.plan``."""
+        if self._is_alone(call):
+            return self._plan_here(call, failure, backoff, now, latest)
+        return self._plan_elsewhere(call, failure, backoff, now, latest)
+
+    def _plan_here(
+        self, call: Call, failure: Failure, delay: float, now: float, latest: float
+    ) -> tuple[float, str, float]:
+        """Wait for the same origin: as long as it says, also as long as it told another call."""
+        asked, source = failure.hint.delay or 0.0, "backoff"
+        if failure.hint.delay is not None:
+            hinted = with_spread(call, asked, latest)
+            if hinted >= delay:
+                delay, source = hinted, failure.hint.source or source
+        standing = self._standing(call)
+        left = self._cooling(call, standing, now)
+        if left:
+            held = left + self._stagger(call, standing, left, now)
+            if held > latest >= left:
+                held = latest
+            if held > delay:
+                delay, source = held, failure.hint.source or "cooldown"
+        return delay, source, max(asked, left)
+
+    def _plan_elsewhere(
+        self, call: Call, failure: Failure, backoff: float, now: float, latest: float
+    ) -> tuple[float, str, float]:
+        """Go to the next origin: at once, if nothing was sent and that origin was not tried yet."""
+        standing, before = self._standing(call), call.origin
+        if failure.hint.delay is not None:
+            self._rest(call, before, with_spread(call, failure.hint.delay, latest), now)
+        standing.tried = (*standing.tried, before)
+        fresh = 0.0 if failure.phase is Phase.UNSENT else backoff
+        call.origin, delay = self._next(call, standing, now, fresh=fresh, again=backoff)
+        if delay == backoff:
+            return delay, "backoff", 0.0
+        source = "failover" if call.origin != before else failure.hint.source or "failover"
+        too_long = delay > call.policy.max_retry_after
+        if too_long and self._refused_for(call.origin, now) >= delay:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=delay)
+        return delay, source, delay
+
+    def refused_for(self, call: Call, now: float) -> float:
+        """Seconds for which the breaker refuses the origin; 0 if another one stands in."""
+        if self.breaker is None or not self._is_alone(call):
+            return 0.0
+        return self.breaker.refused_for(call.origin, now)
+
+    def release(self, call: Call) -> None:
+        """Give back the permit of an attempt that was not sent. Idempotent."""
+        if call.token is not None and call.token.permit:
+            permit, call.token.permit = call.token.permit, 0
+            if self.breaker is not None:
+                self.breaker.release(call.origin, permit)
+
+    def _is_alone(self, call: Call) -> bool:
+        """No other origin can stand in."""
+        return self.origins is None or not self.origins.covers(call.origin)
+
+    def _refused_for(self, origin: str, now: float) -> float:
+        return 0.0 if self.breaker is None else self.breaker.refused_for(origin, now)
+
+    def _next(
+        self, call: Call, standing: Standing, now: float, *, fresh: float, again: float
+    ) -> tuple[str, float]:
+        def refused_for(origin: str, now: float) -> float:
+            cooling = 0.0
+            if self.cooldown is not None and call.policy.hints == "obey":
+                cooling = self.cooldown.left(origin, standing.credential, now)
+            return max(cooling, self._refused_for(origin, now))
+
+        assert self.origins is not None
+        return self.origins.next(
+            call.origin, standing.tried, now, refused_for, fresh=fresh, again=again
+        )
+
+    def _turn_away(self, call: Call, standing: Standing, now: float) -> float:
+        """The breaker has closed the origin meanwhile: go to another; return seconds to wait first.
+
+        Raises:
+            RetryRefused: No other origin is free within the time that the policy waits.
+        """
+        delay = self._refused_for(call.origin, now)
+        if not self._is_alone(call):
+            call.origin, delay = self._next(call, standing, now, fresh=0.0, again=0.0)
+            standing.held += delay
+            if standing.held <= call.policy.max_retry_after:
+                return delay
+        raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay)
+
+    def _hold(self, call: Call, standing: Standing, now: float) -> float:
+        """Seconds for which a cooldown holds the attempt; 0: none does, or another origin is free.
+
+        Raises:
+            RetryRefused: The cooldown holds the call for longer than the policy waits, or the
+                breaker refuses.
+        """
+        left = self._cooling(call, standing, now)
+        alone = self._is_alone(call)
+        if left and not alone:
+            call.origin, left = self._next(call, standing, now, fresh=0.0, again=0.0)
+        if not left:
+            return 0.0
+        if standing.held + left > call.policy.max_retry_after:
+            raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
+        # At once: of many calls that waited for a probe's turn all but a few would be refused.
+        if alone and (refused_for := self._refused_for(call.origin, now)):
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        standing.held += left
+        return left + self._stagger(call, standing, left, now)
+
+    def _cooling(self, call: Call, standing: Standing, now: float) -> float:
+        cooldown = self.cooldown
+        if cooldown is None or cooldown.is_idle or call.policy.hints == "ignore":
+            return 0.0
+        return cooldown.left(call.origin, self._credential(call, standing, cooldown), now)
+
+    def _credential(self, call: Call, standing: Standing, cooldown: Cooldown) -> bytes:
+        if not standing.credential:
+            standing.credential = cooldown.credential_of(call.request.header_lines())
+        return standing.credential
+
+    def _stagger(self, call: Call, standing: Standing, left: float, now: float) -> float:
+        """Seconds on top, so that held calls do not come back together, nor does a fleet."""
+        assert self.cooldown is not None
+        spread = call.random() * call.policy.hint_spread * max(left, 1.0)
+        return spread + self.cooldown.queue(call.origin, standing.credential, now)
+
+    def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
+        if self.origins is not None and self.origins.covers(origin):
+            self.origins.rest(origin, seconds, now, longest_wait=call.policy.max_retry_after)
+
+    def _take_permit(self, call: Call, standing: Standing, now: float) -> None:
+        if self.breaker is None:
+            return
+        admission = self.breaker.admit(call.origin, now)
+        standing.permit = admission.permit
+        if admission.edge is not None:
+            self._tell(admission.edge)
+        if admission.refused_for:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=admission.refused_for)
+
+    def _tell(self, edge: Transition) -> None:
+        if self.on_transition is not None:
+            self.on_transition(edge)
+
+    def __repr__(self) -> str:
+        parts = (self.breaker, self.cooldown, self.origins)
+        return " ".join(repr(part) for part in parts if part is not None)
+
+
+def with_spread(call: Call, asked: float, latest: float) -> float:
+    """The time that a server named, with a random share on top, cut to what is left."""
+    hinted = asked + call.random() * call.policy.hint_spread * max(asked, 1.0)
+    return hinted if hinted <= latest or asked > latest else latest

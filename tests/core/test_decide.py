@@ -1,0 +1,713 @@
+"""Decide: the ten rules, their order, and the arithmetic of waits. Numbers are worked out by hand.
+
+The cases of tests/corpus/retry_safety.json run here over the pure functions, a sample of them
+through a client. Those of requests and urllib3 are in tests/adapters/test_urllib3_errors.py.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from math import inf, nan
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+import forbear.httpx
+import forbear.httpx2
+from forbear import (
+    Exponential,
+    Failure,
+    FailureKind,
+    Fixed,
+    Phase,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    RetryRefused,
+    record_of,
+)
+from forbear.core.call import Call
+from forbear.core.decide import LEAST_ATTEMPT, answered, decide
+from forbear.core.request import Request
+from forbear.core.verdict import RENEW, GiveUp, Retry
+from forbear.shared.limits import Limits
+from forbear.testing import FakeClock
+
+from ..httpx_errors import class_named, exception_of
+
+ORIGIN = "http://origin.example:80"
+UTC = 1_767_225_600.0
+KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
+STEADY = RetryPolicy(backoff=Fixed(1.0), hint_spread=0.0)
+AGAIN = Retry(1.0, "backoff")
+
+NO = ("x-should-retry", "false")
+YES = ("x-should-retry", "true")
+REPLAYED = ("Idempotent-Replayed", "true")
+
+RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
+REFUSED = Failure(FailureKind.REFUSED, Phase.UNSENT, error="ConnectError")
+TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
+UNPROCESSED = Failure(FailureKind.UNPROCESSED, Phase.UNSENT, error="RemoteProtocolError")
+
+
+def a_call(
+    policy: RetryPolicy = STEADY,
+    method: str = "GET",
+    headers: Any = (),
+    *,
+    random: float = 0.5,
+    limits: dict[str, Any] | None = None,
+    **state: Any,
+) -> Call:
+    """A call whose first attempt was sent at 0; ``state`` is written over its attributes."""
+    shared = Limits(random=lambda: random, **(limits or {}))
+    call = Call(policy, Request(method, ORIGIN, list(headers)), shared, 0.0, policy.max_attempts)
+    call.sending(0.0)
+    for name, value in state.items():
+        setattr(call, name, value)
+    return call
+
+
+def verdict_on(
+    call: Call,
+    status: int = 503,
+    *lines: tuple[str, str],
+    after: Any = None,
+    now: float = 0.0,
+    flagged: bool = False,
+) -> Any:
+    """The verdict on an answer; ``after`` is its Retry-After."""
+    if after is not None:
+        lines = (("Retry-After", str(after)), *lines)
+    return decide(call, answered(call.policy, status, lines, lambda: UTC, flagged=flagged), now)
+
+
+def no_tokens() -> RetryBudget:
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    assert budget.spend(ORIGIN, 1.0, 0.0)
+    return budget
+
+
+BREAKER = SimpleNamespace(quiet=False, refused_for=lambda origin, now: 5.0)
+GONE = SimpleNamespace(ready=False)  # a body that was read and cannot be read again
+
+# Each row lifts the objection that the row before met: what is named next is the next rule.
+AGAINST_AN_ANSWER: list[tuple[dict[str, Any], Any]] = [
+    ({}, GiveUp(Reason.DEADLINE)),  # the deadline has ended the attempt
+    ({"was_cut": False}, None),  # 1: 404
+    ({"status": 503}, GiveUp(Reason.SERVER_SAID_NO)),  # 2
+    ({"lines": [REPLAYED]}, GiveUp(Reason.REPLAYED_RESPONSE)),
+    ({"headers": ()}, GiveUp(Reason.METHOD_NOT_REPLAYABLE)),  # 4
+    ({"headers": KEY, "lines": []}, GiveUp(Reason.BODY_CONSUMED)),  # 5
+    ({"guard": None}, GiveUp(Reason.NESTED_CALL)),
+    ({"nested": False}, GiveUp(Reason.ATTEMPTS_EXHAUSTED)),  # 6
+    ({"attempts": 1}, GiveUp(Reason.STRATEGY_FAILED)),  # refused before the first attempt
+    ({"stop": None}, GiveUp(Reason.RETRY_AFTER_TOO_LONG, 61.0)),  # 7
+    ({"after": 2}, GiveUp(Reason.DEADLINE, 2.0)),  # 8
+    ({"deadline_at": inf}, GiveUp(Reason.KEY_EXPIRED, 2.0)),
+    ({"key_until": inf}, GiveUp(Reason.CIRCUIT_OPEN, 5.0)),  # 9
+    ({"breaker": None}, GiveUp(Reason.BUDGET_EXHAUSTED, 2.0)),  # 10
+    ({"budget": None}, Retry(2.0, "retry-after")),
+]
+
+
+@pytest.mark.parametrize("step", range(len(AGAINST_AN_ANSWER)))
+def test_the_rules_in_their_order(step: int) -> None:
+    """A caller who mends the cause that is named meets the next one, and no surprise."""
+    facts: dict[str, Any] = {
+        "status": 404, "after": 61, "lines": [NO, REPLAYED], "headers": KEY, "was_cut": True,
+        "guard": GONE, "nested": True, "attempts": 4, "deadline_at": 1.0, "key_until": 0.5,
+        "stop": GiveUp(Reason.STRATEGY_FAILED), "breaker": BREAKER, "budget": no_tokens(),
+    }  # fmt: skip
+    for changes, _ in AGAINST_AN_ANSWER[: step + 1]:
+        facts |= changes
+    limits = {"breaker": facts.pop("breaker"), "budget": facts.pop("budget")}
+    status, lines, after = facts.pop("status"), facts.pop("lines"), facts.pop("after")
+    call = a_call(STEADY, "POST", facts.pop("headers"), limits=limits, **facts)
+    assert verdict_on(call, status, *lines, after=after) == AGAINST_AN_ANSWER[step][1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (FailureKind.POOL, Reason.LOCAL_SATURATION),
+        (FailureKind.CERTIFICATE, Reason.PERMANENT_ERROR),
+        (FailureKind.DECODING, Reason.PERMANENT_ERROR),
+        (FailureKind.PERMANENT, Reason.PERMANENT_ERROR),
+        (FailureKind.UNKNOWN, Reason.UNKNOWN_ERROR),
+    ],
+)
+@pytest.mark.parametrize("phase", sorted(Phase))
+def test_what_can_never_succeed_is_never_repeated(
+    kind: FailureKind, reason: Reason, phase: Phase
+) -> None:
+    """Rule 3 (S9), before rules 4 and 5, whatever method, key or phase."""
+    for method, headers in (("GET", ()), ("POST", KEY), ("POST", ())):
+        call = a_call(STEADY, method, headers, guard=GONE, nested=True)
+        assert decide(call, Failure(kind, phase), 0.0) == GiveUp(reason)
+
+
+def test_every_reason_is_given() -> None:
+    """All but one: what was handed over is judged by the reader of the body (port.py)."""
+    given = {verdict.reason for _, verdict in AGAINST_AN_ANSWER if isinstance(verdict, GiveUp)}
+    given |= {Reason.LOCAL_SATURATION, Reason.PERMANENT_ERROR, Reason.UNKNOWN_ERROR}
+    assert set(Reason) - given == {Reason.RESPONSE_DELIVERED}
+
+
+# Rule 1.
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 421, 423, 501, 505, 507, 520, 529, 600, 999])  # fmt: skip
+def test_a_status_that_is_not_listed_is_final(status: int) -> None:
+    """Also with a Retry-After: that is a wait for a request that will fail again. (S4)"""
+    assert verdict_on(a_call(), status) is None
+    assert verdict_on(a_call(), status, after=1) is None
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_seven_statuses_are_retried(status: int) -> None:
+    """By default, and none of them makes a POST without a key safe. (S4)"""
+    assert verdict_on(a_call(), status) == AGAIN
+    assert verdict_on(a_call(method="POST"), status) == GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+
+
+@pytest.mark.parametrize(
+    ("status", "after", "fields", "is_retried"),
+    [
+        pytest.param(403, 2, {"hinted_statuses": {403}}, True, id="hinted status with a hint"),
+        pytest.param(403, None, {"hinted_statuses": {403}}, False, id="without a hint"),
+        pytest.param(403, "soon", {"hinted_statuses": {403}}, False, id="with an unreadable one"),
+        pytest.param(403, 2, {"hinted_statuses": {403}, "hints": "ignore"}, True, id="ignored"),
+        pytest.param(503, None, {"statuses": ()}, False, id="no statuses"),
+        pytest.param(501, None, {"statuses": {501}}, True, id="a status of one's own"),
+        pytest.param(409, None, {"statuses": {409}}, True, id="409 without a key"),
+    ],
+)
+def test_the_policy_chooses_statuses(
+    status: int, after: Any, fields: Any, is_retried: bool
+) -> None:
+    verdict = verdict_on(a_call(STEADY.replace(**fields)), status, after=after)
+    assert isinstance(verdict, Retry) is is_retried
+
+
+def test_the_policy_chooses_kinds() -> None:
+    """``failures={REFUSED}``: refused connections, not read timeouts."""
+    policy = STEADY.replace(failures={FailureKind.REFUSED})
+    assert decide(a_call(policy), REFUSED, 0.0) == AGAIN
+    assert decide(a_call(policy), TIMEOUT, 0.0) is None
+    assert decide(a_call(STEADY.replace(failures=())), REFUSED, 0.0) is None
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_409_waits_for_the_first_request_only_with_a_key(method: str) -> None:
+    """Idempotency-Key draft section 2.7: the request with this key is still being processed."""
+    assert verdict_on(a_call(STEADY, method, KEY), 409) == AGAIN
+    assert verdict_on(a_call(STEADY, method), 409) is None
+    assert verdict_on(a_call(STEADY.replace(conflict_with_key=False), method, KEY), 409) is None
+
+
+@pytest.mark.parametrize("status", [200, 204, 302, 404])
+def test_retry_if_widens(status: int) -> None:
+    """A body that says "try again" under 200 is a failure like 503, with every later rule."""
+    assert verdict_on(a_call(), status, flagged=True) == AGAIN
+    post = verdict_on(a_call(method="POST"), status, flagged=True)
+    assert post == GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+    assert verdict_on(a_call(), 404, NO, flagged=True) == GiveUp(Reason.SERVER_SAID_NO)
+
+
+# Rule 2.
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "expected"),
+    [
+        pytest.param(503, [("X-Should-Retry", "FALSE")], "no", id="no, in capitals"),
+        pytest.param(503, [("stripe-should-retry", "false")], "no", id="stripe says no"),
+        pytest.param(503, [YES, ("stripe-should-retry", "false")], "no", id="no beats yes"),
+        pytest.param(503, [("x-should-retry", "true, false")], "no", id="both in one line"),
+        pytest.param(503, [("Retry-After", "1"), NO], "no", id="no beats a hint"),
+        pytest.param(503, [("grpc-retry-pushback-ms", "-1")], "no", id="negative pushback"),
+        pytest.param(503, [("grpc-retry-pushback-ms", "soon")], "no", id="unreadable pushback"),
+        pytest.param(503, [("grpc-retry-pushback-ms", "9" * 11)], "no", id="huge pushback"),
+        pytest.param(503, [("grpc-retry-pushback-ms", "-1"), YES], "no", id="pushback beats yes"),
+        pytest.param(503, [("grpc-retry-pushback-ms", "10")], "again", id="pushback with a time"),
+        pytest.param(503, [("x-should-retry", "maybe")], "again", id="neither yes nor no"),
+        pytest.param(404, [YES], "again", id="yes makes any error retryable"),
+        pytest.param(529, [("stripe-should-retry", "true")], "again", id="stripe's yes"),
+        pytest.param(404, [NO], "final", id="no on what is final anyway"),
+        pytest.param(200, [YES], "final", id="a success is no failure"),
+        pytest.param(302, [YES], "final", id="nor is a redirect"),
+        pytest.param(404, [("grpc-retry-pushback-ms", "10")], "final", id="a time is no yes"),
+    ],
+)
+@pytest.mark.parametrize("hints", ["obey", "ignore"])
+def test_advice(status: int, lines: Any, expected: str, hints: Any) -> None:
+    """An explicit no is obeyed, also with ``hints="ignore"``; a yes widens statuses only. (S5)"""
+    verdict = verdict_on(a_call(STEADY.replace(hints=hints)), status, *lines)
+    assert verdict == {"no": GiveUp(Reason.SERVER_SAID_NO), "again": AGAIN, "final": None}[expected]
+
+
+def test_a_yes_does_not_replace_a_key_or_a_body() -> None:
+    assert verdict_on(a_call(method="POST"), 503, YES) == GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+    keyed = a_call(STEADY, "POST", KEY, guard=GONE)
+    assert verdict_on(keyed, 503, YES) == GiveUp(Reason.BODY_CONSUMED)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status", "lines", "expected"),
+    [
+        pytest.param("POST", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="stored 500"),
+        pytest.param("PUT", KEY, 500, [REPLAYED], Reason.REPLAYED_RESPONSE, id="of a PUT too"),
+        pytest.param("POST", KEY, 409, [REPLAYED], Reason.REPLAYED_RESPONSE, id="stored conflict"),
+        pytest.param(
+            "POST", KEY, 500, [("idempotent-replayed", " TRUE ")], Reason.REPLAYED_RESPONSE,
+            id="spelling",
+        ),
+        pytest.param("POST", KEY, 500, [("Idempotent-Replayed", "1")], "again", id="1 is not true"),
+        pytest.param("GET", (), 500, [REPLAYED], "again", id="no key, so it is not ours"),
+        pytest.param("POST", KEY, 500, [REPLAYED, YES], "again", id="an explicit yes outranks it"),
+        pytest.param("POST", KEY, 500, [REPLAYED, NO], Reason.SERVER_SAID_NO, id="an explicit no"),
+        pytest.param("POST", KEY, 422, [REPLAYED], None, id="a final status is accepted"),
+    ],
+)  # fmt: skip
+def test_replayed(method: str, headers: Any, status: int, lines: Any, expected: Any) -> None:
+    """The same key would bring the same stored answer again (Stripe API v1). (S6)"""
+    verdict = verdict_on(a_call(STEADY, method, headers), status, *lines)
+    if isinstance(expected, Reason):
+        expected = GiveUp(expected)
+    assert verdict == (AGAIN if expected == "again" else expected)
+
+
+# Rules 4 and 5.
+
+
+@pytest.mark.parametrize(
+    ("methods", "is_replayable"),
+    [
+        (["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"], True),
+        (["POST", "PATCH", "CONNECT", "PROPFIND", "MKCOL", "LOCK", "PURGE"], False),
+        (["get", "Get", ""], False),  # RFC 9110 section 9.1: method names are case-sensitive
+    ],
+    ids=["idempotent", "others", "odd"],
+)
+def test_methods(methods: list[str], is_replayable: bool) -> None:
+    """RFC 9110 section 9.2.2; anything goes if nothing was sent, or with a key. (S2, S8, S10)"""
+    for method in methods:
+        refusal = GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+        assert decide(a_call(method=method), RESET, 0.0) == (AGAIN if is_replayable else refusal)
+        assert decide(a_call(method=method), REFUSED, 0.0) == AGAIN
+        assert decide(a_call(method=method, headers=KEY), RESET, 0.0) == AGAIN
+
+
+def test_a_recognised_name_of_ones_own_is_a_key() -> None:
+    call = a_call(method="POST")
+    call.request = Request("POST", ORIGIN, [("X-Order", "7")], frozenset({"x-order"}))
+    assert verdict_on(call) == AGAIN
+
+
+@pytest.mark.parametrize("failure", [RESET, REFUSED, UNPROCESSED], ids=lambda each: each.kind)
+def test_a_body_that_was_read_is_not_sent_again(failure: Failure) -> None:
+    """Never an empty or half body, whatever else would allow the retry. (S3)"""
+    call = a_call(STEADY, "POST", KEY, guard=GONE)
+    assert decide(call, failure, 0.0) == GiveUp(Reason.BODY_CONSUMED)
+    call.guard = SimpleNamespace(ready=True)
+    assert decide(call, failure, 0.0) == AGAIN
+
+
+def test_a_body_that_progressed_is_nobody_elses_to_repeat() -> None:
+    """A loop above would begin anew; ours asks for the rest."""
+    call = a_call(nested=True)
+    assert decide(call, RESET, 0.0) == GiveUp(Reason.NESTED_CALL)
+    went_on = Failure(FailureKind.RESET, Phase.ANSWERED, progress=True)
+    assert decide(call, went_on, 0.0) == AGAIN
+
+
+# Rule 6.
+
+
+@pytest.mark.parametrize(("attempts", "is_retried"), [(1, True), (2, True), (3, False), (4, False)])
+def test_every_sending_counts(attempts: int, is_retried: bool) -> None:
+    """``max_attempts=3`` is three sendings in all, retries of earlier hops included."""
+    verdict = verdict_on(a_call(STEADY.replace(max_attempts=3), attempts=attempts))
+    assert verdict == (AGAIN if is_retried else GiveUp(Reason.ATTEMPTS_EXHAUSTED))
+
+
+# Rule 7.
+
+
+@pytest.mark.parametrize(
+    ("after", "backoff", "delay", "source"),
+    [
+        pytest.param(5, 1.0, 5.0, "retry-after", id="hint longer"),
+        pytest.param(2, 7.0, 7.0, "backoff", id="backoff longer"),
+        pytest.param(0, 0.5, 0.5, "backoff", id="hint 0 is a floor of 0"),
+        pytest.param(0, 0.0, 0.0, "retry-after", id="both 0"),
+        pytest.param(None, 0.25, 0.25, "backoff", id="no hint"),
+        pytest.param(60, 1.0, 60.0, "retry-after", id="longest that is waited for"),
+    ],
+)
+def test_the_delay_is_the_longer_of_hint_and_backoff(
+    after: Any, backoff: float, delay: float, source: str
+) -> None:
+    """Never sooner than the server asked."""
+    call = a_call(STEADY.replace(backoff=Fixed(backoff)))
+    assert verdict_on(call, after=after) == Retry(delay, source)
+
+
+@pytest.mark.parametrize(
+    ("after", "spread", "random", "delay"),
+    [
+        # hint + random × hint_spread × max(hint, 1 s)
+        pytest.param(10, 0.1, 0.5, 10.5, id="half of 10 % of 10 s"),
+        pytest.param(10, 0.1, 0.0, 10.0, id="nothing on top"),
+        pytest.param(10, 0.1, 0.999, 10.999, id="nearly all of it"),
+        pytest.param(10, 0.0, 0.9, 10.0, id="no spread"),
+        pytest.param(0, 0.1, 0.5, 0.05, id="a hint of 0 is spread over 0.1 s"),
+        pytest.param("0.2", 0.1, 0.5, 0.25, id="below a second: as of one"),
+        pytest.param(60, 0.1, 0.5, 63.0, id="the limit is compared with the bare hint"),
+    ],
+)
+def test_spread(after: Any, spread: float, random: float, delay: float) -> None:
+    """Clients that get the same hint do not return in step."""
+    policy = STEADY.replace(backoff=Fixed(0), hint_spread=spread)
+    verdict = verdict_on(a_call(policy, random=random), after=after)
+    assert verdict == (pytest.approx(delay), "retry-after")
+
+
+@pytest.mark.parametrize(
+    ("left", "delay"),
+    [(20.0, 10.5), (10.501, 10.5), (10.3, 10.3 - LEAST_ATTEMPT), (10.001, 10.0)],
+)
+def test_the_spread_is_cut_to_what_the_deadline_leaves(left: float, delay: float) -> None:
+    """A hint of 10 s, 0.5 s on top: the courtesy gives way, the server's own seconds do not."""
+    policy = STEADY.replace(backoff=Fixed(0), hint_spread=0.1)
+    verdict = verdict_on(a_call(policy, deadline_at=left), after=10)
+    assert verdict == (pytest.approx(delay), "retry-after")
+
+
+@pytest.mark.parametrize(
+    ("after", "limit", "is_retried"),
+    [(60, 60.0, True), ("60.001", 60.0, False), (1, 0, False), (0, 0, True), (300, 300.0, True)],
+)
+def test_max_retry_after_is_compared_with_the_bare_hint(
+    after: Any, limit: float, is_retried: bool
+) -> None:
+    """Neither a spread nor a longer backoff pushes a hint over the limit."""
+    policy = STEADY.replace(max_retry_after=limit, hint_spread=0.5, backoff=Fixed(100.0))
+    verdict = verdict_on(a_call(policy), after=after)
+    if is_retried:
+        assert isinstance(verdict, Retry)
+    else:
+        assert verdict == GiveUp(Reason.RETRY_AFTER_TOO_LONG, float(after))
+
+
+QUOTA = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(UTC) + 3))]
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "expected"),
+    [
+        pytest.param(429, [], Retry(9.0, "backoff"), id="429"),
+        pytest.param(503, [("Retry-After", "2")], Retry(9.0, "backoff"), id="503 with a time"),
+        pytest.param(403, QUOTA, Retry(9.0, "backoff"), id="an exhausted quota"),
+        pytest.param(503, [], AGAIN, id="503"),
+        pytest.param(500, [], AGAIN, id="500"),
+        pytest.param(500, [("Retry-After", "2")], Retry(2.0, "retry-after"), id="500 with a time"),
+        pytest.param(None, [], AGAIN, id="an error"),
+    ],
+)
+def test_throttling_has_a_schedule_of_its_own(status: Any, lines: Any, expected: Retry) -> None:
+    call = a_call(STEADY.replace(throttle_backoff=Fixed(9.0), hinted_statuses={403}))
+    verdict = decide(call, RESET, 0.0) if status is None else verdict_on(call, status, *lines)
+    assert verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("failures", "waits"),
+    [
+        # The schedule by attempt: 1, 2, 4 s.
+        pytest.param([RESET, RESET, RESET], [0.0, 2.0, 4.0], id="once"),
+        pytest.param([UNPROCESSED, RESET, RESET], [0.0, 2.0, 4.0], id="once for both kinds"),
+        pytest.param([503, RESET, RESET], [1.0, 0.0, 4.0], id="also later than first"),
+        pytest.param([503, 500, 503], [1.0, 2.0, 4.0], id="not for an answer"),
+        pytest.param([REFUSED, TIMEOUT, REFUSED], [1.0, 2.0, 4.0], id="not for what lasts"),
+    ],
+)
+def test_one_retry_may_come_at_once_for_a_momentary_cause(failures: Any, waits: Any) -> None:
+    """An idle connection that was closed needs no wait; a second time it is no accident."""
+    schedule = Exponential(base=1.0, cap=8.0, jitter="none", immediate_first=True)
+    call, found = a_call(STEADY.replace(backoff=schedule, max_attempts=9)), []
+    for each in failures:
+        verdict: Any = verdict_on(call, each) if isinstance(each, int) else decide(call, each, 0.0)
+        found.append(verdict.delay)
+        call.sending(0.0)
+    assert found == waits
+    plain = a_call(STEADY.replace(backoff=Exponential(base=1.0, jitter="none")))
+    assert decide(plain, RESET, 0.0) == AGAIN
+
+
+def test_hints_ignored_are_ignored_as_delays_only() -> None:
+    policy = STEADY.replace(hints="ignore")
+    assert verdict_on(a_call(policy), after=3_600) == AGAIN
+    assert verdict_on(a_call(policy), 400, YES, after=30) == AGAIN
+
+
+def test_a_schedule_grows_from_what_it_drew_itself() -> None:
+    """Decorrelated from 1 s, drawn highest: 3, then 9, although a server made 20 of the first."""
+    policy = STEADY.replace(backoff=Exponential(base=1.0, cap=100.0, jitter="decorrelated"))
+    call = a_call(policy, random=1.0)
+    assert verdict_on(call, after=20) == Retry(20.0, "retry-after")
+    call.sending(20.0)
+    assert verdict_on(call, now=20.0) == Retry(9.0, "backoff")
+
+
+def test_randomness_is_drawn_in_a_stated_order() -> None:
+    """Two draws for a retry with a hint, one otherwise: a seeded run can be repeated."""
+    left = [0.25, 0.5, 0.75]
+    call = a_call(RetryPolicy(backoff=Exponential(base=1.0, jitter="full")))
+    call.random = lambda: left.pop(0)
+    assert verdict_on(call, after=4) == Retry(4.2, "retry-after")
+    call.sending(4.2)
+    assert verdict_on(call, now=4.2) == Retry(1.5, "backoff")
+
+
+# Rule 8.
+
+
+@pytest.mark.parametrize(
+    ("now", "deadline_at", "backoff", "is_retried"),
+    [
+        (0.0, 1.0 + 2 * LEAST_ATTEMPT, 1.0, True),
+        (0.0, 1.0, 1.0, False),
+        (100.0, 101.5, 1.0, True),
+        (100.0, 99.0, 1.0, False),
+        (9.9, 10.0, 0.0, True),
+        (10.0, 10.0, 0.0, False),  # no wait at all still needs time for the attempt
+    ],
+)
+def test_no_wait_is_begun_that_cannot_be_followed_by_an_attempt(
+    now: float, deadline_at: float, backoff: float, is_retried: bool
+) -> None:
+    """Sleeping for the remaining time and then failing is the worst of both."""
+    call = a_call(STEADY.replace(backoff=Fixed(backoff)), deadline_at=deadline_at)
+    expected = Retry(backoff, "backoff") if is_retried else GiveUp(Reason.DEADLINE, backoff)
+    assert verdict_on(call, now=now) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "backoff", "is_retried"),
+    [(9.0, 1.0, True), (9.5, 1.0, False), (10.0, 0.0, True), (10.1, 0.0, False)],
+)
+def test_a_key_is_not_used_after_its_lifetime(now: float, backoff: float, is_retried: bool) -> None:
+    """The server may have forgotten it by 10 s; a PUT, or what was not sent, needs no key."""
+    policy = STEADY.replace(backoff=Fixed(backoff))
+    verdict = verdict_on(a_call(policy, "POST", KEY, key_until=10.0), now=now)
+    again = Retry(backoff, "backoff")
+    expired = GiveUp(Reason.KEY_EXPIRED, None if now > 10 else backoff)
+    assert verdict == (again if is_retried else expired)
+    assert verdict_on(a_call(policy, "PUT", KEY, key_until=10.0), now=now) == again
+    assert decide(a_call(policy, "POST", KEY, key_until=10.0), REFUSED, now) == again
+
+
+# Rules 9 and 10.
+
+
+def test_a_wait_that_outlasts_the_breaker_is_begun() -> None:
+    """The origin is refused for 5 s: a retry after 6 s finds it open for a probe."""
+    call = a_call(limits={"breaker": BREAKER})
+    assert verdict_on(call) == GiveUp(Reason.CIRCUIT_OPEN, 5.0)
+    assert verdict_on(call, after=6) == Retry(6.0, "retry-after")
+
+
+@pytest.mark.parametrize(
+    ("after", "hints", "cost"),
+    [(None, "obey", 1.0), (2, "obey", 0.25), (0, "obey", 0.25), (2, "ignore", 1.0)],
+)
+def test_what_a_retry_costs(after: Any, hints: Any, cost: float) -> None:
+    """A retry that the server scheduled costs less. One that is not sent is given back, once."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    call = a_call(STEADY.replace(hints=hints), limits={"budget": budget})
+    assert isinstance(verdict_on(call, after=after), Retry)
+    assert budget.tokens(ORIGIN, 0.0) == 20 - cost
+    call.limits.leave(call, 0.0)
+    call.limits.leave(call, 0.0)
+    assert budget.tokens(ORIGIN, 0.0) == 20
+    assert isinstance(verdict_on(call, after=after), Retry)
+    call.sending(0.0)
+    call.limits.leave(call, 0.0)
+    assert budget.tokens(ORIGIN, 0.0) == 20 - cost
+
+
+def test_a_budget_that_has_to_be_renewed_puts_the_verdict_off() -> None:
+    """Once: the delay that was drawn is kept, and then the budget decides."""
+
+    class Borrowing(RetryBudget):
+        def needs_renewal(self, scope: str, now: float) -> bool:
+            return True
+
+    left = [0.25, 0.75]
+    call = a_call(STEADY.replace(backoff=Exponential(1.0)), limits={"budget": Borrowing()})
+    call.random = lambda: left.pop(0)
+    assert verdict_on(call) is RENEW
+    assert verdict_on(call) == Retry(0.25, "backoff")
+    assert left == [0.75]
+
+
+@pytest.mark.parametrize("answer", [nan, -0.001, inf, None, "soon", ValueError("secret")], ids=str)
+def test_a_schedule_that_fails_costs_the_retry_not_the_response(answer: Any) -> None:
+    """A user's schedule that raises, or answers no time: the error is kept for the log."""
+
+    class Schedule:
+        def delay(self, attempt: int, previous: float, random: Any) -> float:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[no-any-return]
+
+    call = a_call(STEADY.replace(backoff=Schedule()))
+    assert verdict_on(call) == GiveUp(Reason.STRATEGY_FAILED)
+    assert isinstance(call.plugin_error, Exception)
+
+
+def test_a_refusal_of_the_limits_is_passed_on() -> None:
+    class Closed(Limits):
+        def plan(self, *asked: Any) -> Any:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=7.0)
+
+    call = a_call()
+    call.limits = Closed()
+    assert verdict_on(call) == GiveUp(Reason.CIRCUIT_OPEN, 7.0)
+
+
+# The corpus.
+
+CORPUS = json.loads(
+    (Path(__file__).parents[1] / "corpus" / "retry_safety.json").read_text(encoding="utf-8")
+)
+# DESIGN section 4: the corpus has finer labels than ``Reason``; None: accepted.
+REASONS: dict[str, Reason | None] = {
+    "decoding-error": Reason.PERMANENT_ERROR,
+    "caller-error": Reason.PERMANENT_ERROR,
+    "conflict-without-key": None,
+    "status-final": None,
+    "not-an-error": None,
+}
+FAMILIES = {"httpx": (httpx, forbear.httpx), "httpx2": (httpx2, forbear.httpx2)}
+
+
+def group_of(case: dict[str, Any]) -> str:
+    outcome = case["outcome"]
+    return "status" if "status" in outcome else outcome["exception"].partition(".")[0]
+
+
+def in_group(*names: str) -> list[Any]:
+    return [
+        pytest.param(case, id=case["id"]) for case in CORPUS["cases"] if group_of(case) in names
+    ]
+
+
+def test_every_case_of_the_corpus_is_run_or_counted() -> None:
+    assert Counter(map(group_of, CORPUS["cases"])) == {
+        "status": 68, "httpx": 26, "requests": 14, "urllib3": 10, "asyncio": 1, "builtins": 1,
+    }  # fmt: skip
+
+
+def check(case: dict[str, Any], failure: Failure) -> None:
+    guard = GONE if case["body"] == "one-shot" and case["body_read"] else None
+    call = a_call(STEADY, case["method"], case["headers"], guard=guard)
+    verdict, expect = decide(call, failure, 0.0), case["expect"]
+    assert isinstance(verdict, Retry) is expect["may_retry"]
+    label: Any = expect["reason"]
+    if not expect["may_retry"]:
+        reason = REASONS[label] if label in REASONS else Reason(label)
+        assert verdict == (None if reason is None else GiveUp(reason))
+    elif failure.kind is FailureKind.UNPROCESSED:
+        assert label == "unprocessed"
+    elif failure.phase is Phase.UNSENT:
+        assert label == "not-sent"
+    else:
+        is_idempotent = case["method"] in call.policy.methods
+        assert label == ("idempotent-method" if is_idempotent else "idempotency-key")
+
+
+@pytest.mark.parametrize("case", in_group("status"))
+def test_corpus_status(case: dict[str, Any]) -> None:
+    outcome = case["outcome"]
+    check(case, answered(STEADY, outcome["status"], outcome["headers"], lambda: UTC))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "case", [case for case in in_group("httpx") if case.values[0]["outcome"].get("phase") != "body"]
+)
+def test_corpus_exception(case: dict[str, Any], family: str) -> None:
+    check(case, FAMILIES[family][1].classify(exception_of(case["outcome"], family)))
+
+
+BODIES = {
+    "none": lambda: None,
+    "bytes": lambda: b"abc",
+    "rewindable": lambda: io.BytesIO(b"abc"),
+    "one-shot": lambda: iter([b"abc"]),
+}
+SAMPLE = [
+    *in_group("status")[::4],
+    *in_group("httpx")[::2],
+    *(case for case in in_group("httpx") if case.values[0]["outcome"].get("phase") == "body"),
+    *in_group("asyncio", "builtins"),
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", {case.id: case for case in SAMPLE}.values())
+def test_corpus_through_a_client(case: dict[str, Any], family: str) -> None:
+    """A client does as the core decides: two sendings or one."""
+    (library, adapter), outcome, expect = FAMILIES[family], case["outcome"], case["expect"]
+    is_late = outcome.get("phase") == "body"  # the answer was handed over: nobody judges the rest
+    sent: list[Any] = []
+
+    class Breaking(library.SyncByteStream):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Any:
+            yield b"begun"
+            raise exception_of(outcome, family)
+
+    class Inner(library.BaseTransport):  # type: ignore[misc,name-defined]
+        def handle_request(self, request: Any) -> Any:
+            sent.append(request)
+            if case.get("body_read", True):
+                b"".join(request.stream)
+            if len(sent) > 1:
+                return library.Response(200)
+            if "status" in outcome:
+                lines = [tuple(line) for line in outcome["headers"]]
+                return library.Response(outcome["status"], headers=lines)
+            if is_late:
+                return library.Response(200, stream=Breaking())
+            raise exception_of(outcome, family)
+
+    transport = adapter.RetryTransport(Inner(), clock=FakeClock(), prefetch=0)
+    with library.Client(transport=transport) as client:
+        content = BODIES[case["body"]]()
+        ended: Any
+        try:
+            ended = client.request(
+                case["method"], "http://origin.example/", headers=case["headers"], content=content
+            )
+        except BaseException as error:
+            ended = error
+    assert len(sent) == (2 if expect["may_retry"] else 1)
+    if expect["may_retry"]:
+        assert ended.status_code == 200
+    elif "status" in outcome:
+        assert ended.status_code == outcome["status"]
+    else:
+        assert type(ended) is class_named(outcome["exception"], family)
+    label = expect["reason"]
+    if not expect["may_retry"] and not is_late and label != "cancelled":
+        assert record_of(ended).reason == (REASONS[label] if label in REASONS else Reason(label))

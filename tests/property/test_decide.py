@@ -1,0 +1,173 @@
+"""Laws of decisions under the default limits, for any answers, schedules, hints and deadlines."""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forbear import Exponential, Failure, FailureKind, Fixed, Phase, RetryBudget, RetryPolicy
+from forbear.core.call import Call
+from forbear.core.decide import answered
+from forbear.core.request import Request
+from forbear.core.verdict import Retry
+from forbear.sending.loop import settle
+from forbear.shared.limits import Limits
+from forbear.testing import FakeClock
+
+pytestmark = pytest.mark.slow
+
+ORIGIN = "http://a:80"
+UTC = 1_767_225_600.0
+KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
+SLACK = 1e-9
+
+backoffs = st.builds(
+    lambda base, more, factor, jitter, immediate: Exponential(
+        base, base + more, factor, jitter, immediate
+    ),
+    st.floats(0, 10),
+    st.floats(0, 50),
+    st.floats(1, 5),
+    st.sampled_from(["full", "equal", "decorrelated", "none", 0.2]),
+    st.booleans(),
+) | st.builds(Fixed, st.floats(0, 20))
+
+policies = st.builds(
+    RetryPolicy,
+    max_attempts=st.integers(1, 8),
+    backoff=backoffs,
+    throttle_backoff=st.none() | backoffs,
+    max_retry_after=st.floats(0, 120),
+    hints=st.sampled_from(["obey", "ignore"]),
+    hint_spread=st.floats(0, 2),
+    conflict_with_key=st.booleans(),
+)
+
+hints = st.none() | st.integers(0, 200) | st.floats(0, 150).map(lambda seconds: f"{seconds:.3f}")
+advice = st.sampled_from([(), (("x-should-retry", "true"),), (("x-should-retry", "false"),)])
+answers = st.tuples(
+    st.sampled_from([200, 301, 400, 404, 408, 409, 425, 429, 500, 502, 503, 504, 529]),
+    hints,
+    advice,
+    st.booleans(),
+)
+errors = st.tuples(
+    st.sampled_from(sorted(set(FailureKind) - {FailureKind.STATUS})), st.sampled_from(sorted(Phase))
+)
+outcomes = st.lists(st.tuples(answers | errors, st.floats(0, 5)), min_size=1, max_size=12)
+requests = st.tuples(
+    st.sampled_from(["GET", "PUT", "POST", "PATCH", "LOCK"]), st.sampled_from([(), tuple(KEY)])
+)
+deadlines = st.just(inf) | st.floats(0, 60)
+
+
+class Calls:
+    """Stands for a port: judges as ``run`` does, and keeps the verdicts."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.judged: list[tuple[Any, float, Any]] = []
+
+    def tell(self, call: Call, failure: Failure, verdict: Any, now: float) -> None:
+        self.judged.append((failure, now, verdict))
+
+    def play(self, call: Call, steps: list[tuple[Any, float]]) -> None:
+        """Send until a verdict says not to, with these outcomes; then leave."""
+        clock = self.clock
+        for outcome, elapsed in steps:
+            call.sending(clock.monotonic())
+            clock.advance(elapsed)
+            delay = settle(call, self, failure_of(call, outcome))  # type: ignore[arg-type]
+            if delay is None:
+                break
+            clock.advance(delay)
+        call.limits.leave(call, clock.monotonic())
+
+
+def failure_of(call: Call, outcome: Any) -> Failure | None:
+    if len(outcome) == 2:
+        return Failure(outcome[0], outcome[1], error="E")
+    status, hint, more, flagged = outcome
+    if status < 400 and not flagged:
+        return None
+    lines = [*(() if hint is None else (("Retry-After", str(hint)),)), *more]
+    return answered(call.policy, status, lines, lambda: UTC, flagged=flagged)
+
+
+def cap_of(backoff: Any) -> float:
+    return backoff.seconds if isinstance(backoff, Fixed) else backoff.cap  # type: ignore[no-any-return]
+
+
+@settings(deadline=None)
+@given(policies, requests, deadlines, outcomes, st.integers())
+def test_the_laws_of_waits_and_of_safety(
+    policy: RetryPolicy,
+    request: tuple[str, Any],
+    deadline_at: float,
+    steps: list[tuple[Any, float]],
+    seed: int,
+) -> None:
+    """Waits: in [0, cap] without a hint, never below one, never past the deadline, never more
+    attempts than allowed. Safety: a retry follows only what was not sent, or a request that is safe
+    to repeat, and never an explicit no.
+    """
+    method, headers = request
+    limits = Limits(random=Random(seed).random)
+    call = Call(policy, Request(method, ORIGIN, headers), limits, 0.0, policy.max_attempts)
+    call.deadline_at = deadline_at
+    calls = Calls()
+    start = calls.clock.monotonic()
+    call.deadline_at += start
+    calls.play(call, steps)
+    longest = max(cap_of(policy.backoff), cap_of(policy.throttle_backoff or policy.backoff))
+    for failure, now, verdict in calls.judged:
+        if type(verdict) is not Retry:
+            continue
+        delay, hint = verdict.delay, failure.hint.delay
+        assert delay >= 0
+        if hint is None:
+            assert delay <= longest
+        else:
+            assert hint <= delay <= max(longest, hint + policy.hint_spread * max(hint, 1.0)) + SLACK
+            assert hint <= policy.max_retry_after
+        assert now + delay < call.deadline_at
+        assert failure.phase is Phase.UNSENT or method in policy.methods or headers
+        assert failure.hint.should_retry is not False
+    assert call.attempts == len(call.history) <= policy.max_attempts
+
+
+@settings(deadline=None)
+@given(policies, requests, deadlines, outcomes, st.floats(0, 4), st.integers())
+def test_only_a_retry_is_paid_for(
+    policy: RetryPolicy,
+    request: tuple[str, Any],
+    deadline_at: float,
+    steps: list[tuple[Any, float]],
+    tokens: float,
+    seed: int,
+) -> None:
+    """Nothing is spent on a verdict that is none, and what bought no sending comes back."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=5)
+    calls = Calls()
+    start = calls.clock.monotonic()
+    assert budget.spend(ORIGIN, 5 - tokens, start)
+    limits = Limits(budget=budget, random=Random(seed).random)
+    view = Request(request[0], ORIGIN, request[1])
+    call = Call(policy, view, limits, start, policy.max_attempts)
+    call.deadline_at = start + deadline_at
+    calls.play(call, steps)
+    paid = [
+        1.0 if failure.hint.delay is None else 0.25
+        for failure, _, verdict in calls.judged
+        if type(verdict) is Retry
+    ]
+    sent = call.attempts - 1  # retries; the last one that was paid for may not have been sent
+    assert len(paid) - sent in (0, 1)
+    left = budget.tokens(ORIGIN, calls.clock.monotonic())
+    assert left == pytest.approx(tokens - sum(paid[:sent]))
+    assert left >= 0
