@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,12 +29,12 @@ def now() -> float:
 
 
 async def asleep(sleeper: Sleeper, seconds: float, since: float) -> bool:
-    """As adrive does it."""
-    nap = sleeper.lie_down(seconds, since=since)
+    """Sleep as the asynchronous loop does."""
+    sleep = sleeper.begin_sleep(seconds, since=since)
     try:
-        return await nap
+        return await sleep
     finally:
-        sleeper.get_up(nap)
+        sleeper.end_sleep(sleep)
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -46,13 +47,6 @@ def until(condition: Callable[[], Any]) -> None:
 # --- the system's clock -----------------------------------------------------------------------
 
 
-def test_the_system_clock_tells_monotonic_and_unix_time() -> None:
-    clock: Clock = SYSTEM_CLOCK
-    assert abs(clock.monotonic() - time.monotonic()) < 1
-    assert abs(clock.time() - time.time()) < 1
-    assert repr(clock) == "<SystemClock>"
-
-
 def test_functions_of_time_are_looked_up_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """gevent replaces them after the import, and a sleep must not block its other greenlets."""
     slept: list[float] = []
@@ -61,6 +55,8 @@ def test_functions_of_time_are_looked_up_when_called(monkeypatch: pytest.MonkeyP
     SYSTEM_CLOCK.sleep(3.0)
     assert slept == [3.0]
     assert SYSTEM_CLOCK.time() == 7.0
+    assert abs(SYSTEM_CLOCK.monotonic() - time.monotonic()) < 1
+    assert repr(SYSTEM_CLOCK) == "<SystemClock>"
 
 
 @pytest.mark.anyio
@@ -70,6 +66,27 @@ async def test_the_system_clock_sleeps_on_any_event_loop() -> None:
     assert now() - began >= 0.02
 
 
+def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
+    """Also for a sleeper that was made before; its close ends a call as ever."""
+    sleeper, clock = Sleeper(SYSTEM_CLOCK), FakeClock()
+    SYSTEM_CLOCK.replace_by(clock)
+    try:
+        began = now()
+        assert (began, SYSTEM_CLOCK.time()) == (clock.monotonic(), clock.time())
+        SYSTEM_CLOCK.sleep(1.0)
+        asyncio.run(SYSTEM_CLOCK.asleep(2.0))
+        assert sleeper.sleep(LONG, since=began) is True
+        assert asyncio.run(asleep(sleeper, LONG, began)) is True
+        sleeper.close()
+        assert sleeper.sleep(LONG, since=began) is False
+        assert asyncio.run(asleep(sleeper, LONG, began)) is False
+    finally:
+        SYSTEM_CLOCK.replace_by(None)
+    assert clock.sleeps == [1.0, 2.0, LONG, LONG]
+    assert abs(now() - time.monotonic()) < 1
+    assert SYSTEM_CLOCK.stand_in is None
+
+
 # --- sync -------------------------------------------------------------------------------------
 
 
@@ -77,15 +94,17 @@ def test_a_sleep_takes_its_time() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert sleeper.sleep(0.02, since=began) is True
     assert 0.015 < now() - began < 5
+    assert sleeper.waiting() == 0
 
 
-def test_close_from_another_thread_wakes_a_sleeper() -> None:
+def test_a_wait_of_centuries_is_cut_to_what_a_lock_can_wait() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    timer = threading.Timer(0.02, sleeper.close)
-    timer.start()
-    assert sleeper.sleep(LONG, since=began) is False
-    assert now() - began < 5
-    timer.join()
+    thread = threading.Thread(target=sleeper.sleep, args=(1e300,), kwargs={"since": began})
+    thread.start()
+    until(lambda: sleeper.waiting() == 1)
+    sleeper.close()
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 def test_close_wakes_every_sleeper_however_they_came() -> None:
@@ -94,13 +113,12 @@ def test_close_wakes_every_sleeper_however_they_came() -> None:
         sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
         barrier = threading.Barrier(17)
 
-        def nap(
-            sleeper: Sleeper = sleeper, began: float = began, slept: list[bool] = slept
-        ) -> None:
-            barrier.wait()  # noqa: B023
+        def run(sleeper: Sleeper, began: float, slept: list[bool], barrier: Any) -> None:
+            barrier.wait()
             slept.append(sleeper.sleep(5.0, since=began))
 
-        threads = [threading.Thread(target=nap) for _ in range(16)]
+        arguments = (sleeper, began, slept, barrier)
+        threads = [threading.Thread(target=run, args=arguments) for _ in range(16)]
         for thread in threads:
             thread.start()
         barrier.wait()
@@ -111,28 +129,37 @@ def test_close_wakes_every_sleeper_however_they_came() -> None:
         assert now() - began < 4
 
 
-def test_a_call_that_began_before_the_close_does_not_fall_asleep_after_it() -> None:
+def test_a_close_concerns_the_calls_that_had_begun() -> None:
+    """Those after it may use the transport again, as they may use httpx's own."""
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     sleeper.close()
-    assert sleeper.sleep(LONG, since=began) is False
-    assert now() - began < 5
-
-
-def test_a_later_call_is_not_concerned() -> None:
-    """A transport may be used again after close, as httpx's own may."""
-    sleeper = Sleeper(SYSTEM_CLOCK)
     sleeper.close()
+    assert sleeper.sleep(LONG, since=began) is False
     time.sleep(0.002)
     began = now()
     assert sleeper.sleep(0.02, since=began) is True
     assert now() - began >= 0.015
 
 
-def test_close_is_idempotent() -> None:
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_sleeps_and_closes_for_itself() -> None:
+    """Calls of the parent sleep on, and are none of the child's."""
+    sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
+    thread = threading.Thread(target=lambda: slept.append(sleeper.sleep(LONG, since=began)))
+    thread.start()
+    until(lambda: sleeper.waiting() == 1)
+    child = os.fork()
+    if not child:
+        counted = sleeper.waiting()
+        rested = sleeper.sleep(0.01, since=now())
+        sleeper.close()
+        os._exit(0 if (counted, rested) == (0, True) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert slept == []
     sleeper.close()
-    sleeper.close()
-    assert sleeper.sleep(LONG, since=began) is False
+    thread.join(5)
+    assert slept == [False]
 
 
 # --- async ------------------------------------------------------------------------------------
@@ -143,53 +170,32 @@ async def test_an_asynchronous_sleep_takes_its_time() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert await asleep(sleeper, 0.02, began) is True
     assert 0.015 < now() - began < 5
-    assert sleeper._naps == {}
+    assert sleeper.waiting() == 0
 
 
 @pytest.mark.anyio
-async def test_close_from_the_loop_wakes_every_sleeper() -> None:
+@pytest.mark.parametrize("place", ["loop", "thread"])
+async def test_close_wakes_every_asynchronous_sleeper(place: str) -> None:
+    """A program's shutdown runs where it runs."""
     sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
 
-    async def nap() -> None:
+    async def run() -> None:
         slept.append(await asleep(sleeper, LONG, began))
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
             for _ in range(8):
-                group.start_soon(nap)
-            while len(sleeper._naps) < 8:
+                group.start_soon(run)
+            while sleeper.waiting() < 8:
                 await anyio.sleep(0)
-            sleeper.close()
-    assert slept == [False] * 8
-    assert sleeper._naps == {}
-
-
-@pytest.mark.anyio
-async def test_close_from_another_thread_wakes_an_asynchronous_sleeper() -> None:
-    """A program's shutdown runs where it runs."""
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-
-    async def close() -> None:
-        while not sleeper._naps:
-            await anyio.sleep(0)
-        await anyio.to_thread.run_sync(sleeper.close)
-
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as group:
-            group.start_soon(close)
-            assert await asleep(sleeper, LONG, began) is False
-    assert sleeper._naps == {}
-
-
-@pytest.mark.anyio
-async def test_an_asynchronous_call_that_began_before_the_close_does_not_fall_asleep_after_it() -> (
-    None
-):
-    """close() may come while the failed response is drained."""
-    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    sleeper.close()
-    with anyio.fail_after(5):
+            if place == "loop":
+                sleeper.close()
+            else:
+                await anyio.to_thread.run_sync(sleeper.close)
+        assert slept == [False] * 8
+        # A call that had begun does not fall asleep after it: close() may come while it drains.
         assert await asleep(sleeper, LONG, began) is False
+    assert sleeper.waiting() == 0
 
 
 @pytest.mark.anyio
@@ -198,7 +204,7 @@ async def test_a_cancelled_sleep_leaves_nothing_behind() -> None:
     with anyio.move_on_after(0.02) as scope:
         await asleep(sleeper, LONG, now())
     assert scope.cancelled_caught
-    assert sleeper._naps == {}
+    assert sleeper.waiting() == 0
     sleeper.close()
 
 
@@ -212,7 +218,7 @@ def test_loops_in_several_threads_share_one_sleeper() -> None:
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
-    until(lambda: len(sleeper._naps) == 2)
+    until(lambda: sleeper.waiting() == 2)
     sleeper.close()
     for thread in threads:
         thread.join(5)
@@ -225,7 +231,7 @@ def test_a_loop_that_is_gone_does_not_stop_close() -> None:
     loop = asyncio.new_event_loop()
 
     async def leave() -> None:
-        sleeper.lie_down(LONG, since=now())
+        sleeper.begin_sleep(LONG, since=now())
 
     loop.run_until_complete(leave())
     loop.close()
@@ -235,30 +241,16 @@ def test_a_loop_that_is_gone_does_not_stop_close() -> None:
 # --- an injected clock ------------------------------------------------------------------------
 
 
-def test_an_injected_clock_sleeps_itself() -> None:
-    clock = FakeClock()
-    sleeper = Sleeper(clock)
-    assert sleeper.sleep(LONG, since=clock.monotonic()) is True
-    assert clock.sleeps == [LONG]
-
-
 @pytest.mark.anyio
-async def test_an_injected_clock_sleeps_itself_asynchronously() -> None:
+async def test_an_injected_clock_sleeps_itself_and_a_close_ends_calls_at_their_next_wait() -> None:
     clock = FakeClock()
-    sleeper = Sleeper(clock)
-    assert await asleep(sleeper, LONG, clock.monotonic()) is True
-    assert clock.sleeps == [LONG]
-
-
-@pytest.mark.anyio
-async def test_a_close_ends_calls_on_an_injected_clock_at_their_next_wait() -> None:
-    clock = FakeClock()
-    sleeper, began = Sleeper(clock), clock.monotonic()
-    clock.advance(1.0)
+    injected: Clock = clock
+    sleeper, began = Sleeper(injected), clock.monotonic()
+    assert sleeper.sleep(LONG, since=began) is True
+    assert await asleep(sleeper, LONG, began) is True
     sleeper.close()
     clock.advance(1.0)
     assert sleeper.sleep(LONG, since=began) is False
     assert await asleep(sleeper, LONG, began) is False
-    assert clock.sleeps == []
+    assert clock.sleeps == [LONG, LONG]
     assert sleeper.sleep(LONG, since=clock.monotonic()) is True
-    assert clock.sleeps == [LONG]

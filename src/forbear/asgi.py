@@ -1,5 +1,4 @@
-"""forbear for ASGI: ``RetryContextMiddleware``, so that retries do not multiply from service to
-service. Floor: acts.
+"""forbear for ASGI: keep retries from multiplying from service to service. Floor: acts.
 
 Pure ASGI: works around any application, and needs no framework.
 """
@@ -10,13 +9,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .sending.context import Answering
-from .sending.incoming import MARGIN, STOP, RetryContext
+from .sending.incoming import STOP, Middleware
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
-
-    from .sending.clock import Clock
-    from .sending.context import Incoming
 
     # The names of ASGI 3.0.
     Scope = MutableMapping[str, Any]
@@ -27,9 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["RetryContextMiddleware"]
 
 
-class RetryContextMiddleware:
-    """Keep the calls made for a request from multiplying the retries of whoever sent it.
-    Thread-safe.
+class RetryContextMiddleware(Middleware["Application"]):
+    """Keep calls made for a request from multiplying the retries of its sender. Thread-safe.
 
     ``app.add_middleware(RetryContextMiddleware)`` (Starlette, FastAPI), or
     ``RetryContextMiddleware(app)`` around any ASGI application. It concerns ``http`` and
@@ -66,51 +61,29 @@ class RetryContextMiddleware:
         ValueError: ``margin`` is negative or not finite.
     """
 
-    def __init__(
-        self,
-        app: Application,
-        *,
-        margin: float = MARGIN,
-        announce_deadline: bool = False,
-        stop_outer_retries: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
-        self._context = RetryContext(app, margin, announce_deadline, stop_outer_retries, clock)
-        self.app = app
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI says."""
+        """Answer one request, as ASGI says."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        incoming = self._context._read(list(scope.get("headers", ())))
+        incoming = self.incoming(list(scope.get("headers", ())))
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            kind = message["type"]
+            if kind in STARTS and self.marks(incoming, message["status"]):
+                message = with_mark(message)
+            await send(message)
+            if kind == "websocket.accept":
+                incoming.retries = 0  # what was sent again is the handshake
+                incoming.deadline_at = inf
+            elif kind in BODIES and not message.get("more_body", False):
+                incoming.deadline_at = inf
+
         try:
             with Answering(incoming):
-                await self.app(scope, receive, Answer(self._context, incoming, send))
+                await self.app(scope, receive, answer)
         finally:
             incoming.deadline_at = inf  # tasks that outlive the request
-
-
-class Answer:
-    """The ``send`` of one request: marks the answer's start, notices its end."""
-
-    __slots__ = ("_context", "_incoming", "_send")
-
-    def __init__(self, context: RetryContext, incoming: Incoming, send: Send) -> None:
-        self._context = context
-        self._incoming = incoming
-        self._send = send
-
-    async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        kind = message["type"]
-        if kind in STARTS and self._context._is_marked(self._incoming, message["status"]):
-            message = with_mark(message)
-        await self._send(message)
-        if kind == "websocket.accept":
-            self._incoming.retries = 0  # what was sent again is the handshake
-            self._incoming.deadline_at = inf
-        elif kind in BODIES and not message.get("more_body", False):
-            self._incoming.deadline_at = inf
 
 
 STARTS = ("http.response.start", "websocket.http.response.start")

@@ -1,7 +1,5 @@
-"""Fixtures for tests of code that retries; pytest finds them once forbear is installed. Floor:
-acts.
+"""Fixtures for tests of code that retries; pytest finds them by itself. Floor: acts.
 
-``forbear_fast`` for every test, in the configuration of pytest: ``usefixtures = ["forbear_fast"]``.
 What a fixture needs is loaded when a test asks for it, and no HTTP client ever is.
 """
 
@@ -21,8 +19,7 @@ __all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
 
 @pytest.fixture
 def forbear_clock() -> Iterator[FakeClock]:
-    """The time of all transports in this test: waits return at once, advance it, and are kept in
-    `.sleeps`.
+    """The time of all transports in this test: waits return at once, and are kept in `.sleeps`.
 
     A forbear.testing.FakeClock. Transports need not be given it, nor be built in the test; those
     with a clock of their own keep that. Random parts of waits are drawn as 0.5, so that
@@ -31,40 +28,37 @@ def forbear_clock() -> Iterator[FakeClock]:
     """
     from .sending.clock import SYSTEM_CLOCK
     from .testing.clock import FakeClock
-    from .testing.rehearsing import Rehearsing
+    from .testing.everywhere import Everywhere
 
-    # What a client of the whole session remembers (a breaker's time, say) is by one count before
-    # and after the test.
+    # From now: a breaker of the whole session counts on before and after the test.
     clock = FakeClock(monotonic=SYSTEM_CLOCK.monotonic())
-    with Rehearsing(clock=clock, random=lambda: 0.5):
+    with Everywhere(clock=clock, random=lambda: 0.5):
         yield clock
 
 
 @pytest.fixture
 def forbear_events() -> Iterator[RecordedEvents]:
-    """The events of all transports in this test, from every thread and task, in the order told.
+    """The events of all transports in this test, from every thread and task, in order.
 
     `.names`, `.named("gave_up")`, `.assert_retried(2, reasons=["503", "ReadTimeout"])`,
     `.assert_no_events("gave_up")`; or iterate. A call that succeeds at once has none.
     """
     from .testing.events import record
-    from .testing.rehearsing import Rehearsing
+    from .testing.everywhere import Everywhere
 
     events = record()
-    with Rehearsing(listener=events):
+    with Everywhere(listener=events):
         yield events
 
 
 @pytest.fixture
 def forbear_fast() -> Iterator[None]:
-    """Waits between attempts take no time in this test; what is retried and recorded is as in
-    production.
+    """Waits between attempts take no time; what is retried and recorded is as in production.
 
-    For every test: `usefixtures = ["forbear_fast"]` in the configuration of pytest. In a test that
-        has
+    For every test: `usefixtures = ["forbear_fast"]` in the configuration of pytest. In a test with
     `forbear_clock` too, that clock holds.
     """
-    from .testing.rehearsing import fast
+    from .testing.everywhere import fast
 
     with fast():
         yield
@@ -72,8 +66,7 @@ def forbear_fast() -> Iterator[None]:
 
 @pytest.fixture
 def forbear_server() -> Iterator[FaultServer]:
-    """A real server on 127.0.0.1 that fails by script, with a ledger of what arrived; stopped after
-    the test.
+    """A real server on 127.0.0.1 that fails by script, with a ledger of what arrived.
 
     A forbear.testing.FaultServer: `forbear_server.script("/orders", "503;retry-after=1", "reset",
     200)`, then send to `forbear_server.url + "/orders"` and ask `.requests("/orders")` and

@@ -1,5 +1,4 @@
-"""forbear for WSGI: ``RetryContextMiddleware``, so that retries do not multiply from service to
-service. Floor: acts.
+"""forbear for WSGI: keep retries from multiplying from service to service. Floor: acts.
 
 Pure WSGI (PEP 3333): works around any application, and needs no framework.
 """
@@ -8,18 +7,18 @@ from __future__ import annotations
 
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
+from wsgiref.types import WSGIApplication
 
-from .core.headers.nesting import COUNTERS
-from .core.headers.timeouts import TIMEOUTS
-from .sending.context import CURRENT, Answering
-from .sending.incoming import MARGIN, STOP, RetryContext
+from .core.headers.nesting import COUNTERS, TIMEOUTS
+from .sending.context import CURRENT, NOTHING, Answering
+from .sending.incoming import STOP, Middleware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from .sending.clock import Clock
-    from .sending.context import Incoming, Scope
+    from .sending.context import Scope
+    from .sending.incoming import Incoming
 
 __all__ = ["RetryContextMiddleware"]
 
@@ -28,9 +27,8 @@ T = TypeVar("T")
 NAMES = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in (*COUNTERS, *TIMEOUTS)}
 
 
-class RetryContextMiddleware:
-    """Keep the calls made for a request from multiplying the retries of whoever sent it.
-    Thread-safe.
+class RetryContextMiddleware(Middleware[WSGIApplication]):
+    """Keep calls made for a request from multiplying the retries of its sender. Thread-safe.
 
     ``app.wsgi_app = RetryContextMiddleware(app.wsgi_app)`` (Flask), or
     ``RetryContextMiddleware(app)`` around any WSGI application. What it does is described at
@@ -40,44 +38,23 @@ class RetryContextMiddleware:
 
     Args:
         app: The WSGI application.
-        margin: Seconds taken off the incoming deadline for the way back; never more than half of
-            it.
-        announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each
-            attempt made for a request that has a deadline (its own, or one of
-            ``forbear.deadline``), unless the caller has written it.
+        margin: Seconds taken off the incoming deadline; never more than half of it.
+        announce_deadline: Send the time that is left with each attempt.
         stop_outer_retries: Mark failed answers.
-        clock: Where time comes from; a test passes forbear.testing.FakeClock(), as to its adapters.
-
-    Raises:
-        TypeError: An option is of the wrong type.
-        ValueError: ``margin`` is negative or not finite.
+        clock: Where time comes from; a test passes forbear.testing.FakeClock().
     """
 
-    def __init__(
-        self,
-        app: WSGIApplication,
-        *,
-        margin: float = MARGIN,
-        announce_deadline: bool = False,
-        stop_outer_retries: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
-        self._context = RetryContext(app, margin, announce_deadline, stop_outer_retries, clock)
-        self.app = app
-
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """As PEP 3333 says."""
-        incoming = self._context._read(lines_of(environ))
-        answer = Answer(self._context, incoming, start_response)
+        """Answer one request, as PEP 3333 says."""
+        incoming = self.incoming(lines_of(environ))
+        answer = Answer(self, incoming, start_response)
         try:
             body = answer.step(self.app, environ, answer.start)
         except BaseException:
-            incoming.deadline_at = (
-                inf  # nothing is left that could be closed; threads may outlive the request
-            )
+            # Nothing is left that could be closed, and threads may outlive the request.
+            incoming.deadline_at = inf
             raise
-        # Nothing of the application runs while these are sent, and servers have quicker ways for
-        # them.
+        # While these are sent nothing of the application runs, and servers have quicker ways.
         wrapper = environ.get("wsgi.file_wrapper")
         if type(body) in (list, tuple) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
             incoming.deadline_at = inf
@@ -89,22 +66,20 @@ class RetryContextMiddleware:
 class Answer:
     """One request's answer: runs each step of the application in the request's context.
 
-    The server's thread may do other work between two pieces, and another thread may ask for the
-    next one.
+    Between two pieces the thread may do other work, and another thread may ask for the next one.
     """
 
     body: Iterable[bytes] = ()
     _pieces: Iterator[bytes] | None = None
 
     def __init__(
-        self, context: RetryContext, incoming: Incoming, start_response: StartResponse
+        self, middleware: RetryContextMiddleware, incoming: Incoming, start_response: StartResponse
     ) -> None:
-        self._context = context
+        self._middleware = middleware
         self._incoming = incoming
         self._start_response = start_response
-        # What the application's last step left behind: a generator may be in the middle of a block
-        # of its own.
-        self._left: Scope | None = Answering(incoming)._inside(CURRENT.get())
+        # What the application's last step left: a generator may be in a block of its own.
+        self._left: Scope | None = Answering(incoming).inside(CURRENT.get() or NOTHING)
 
     def step(self, work: Callable[..., T], *arguments: Any) -> T:
         around = CURRENT.get()
@@ -119,12 +94,8 @@ class Answer:
         self, status: str, headers: list[tuple[str, str]], *exc_info: Any
     ) -> Callable[[bytes], object]:
         """The ``start_response`` that the application is given."""
-        code = status[:3]
-        if (
-            code.isascii()
-            and code.isdigit()
-            and self._context._is_marked(self._incoming, int(code))
-        ):
+        code = status[:3] if status[:3].isdecimal() else "0"
+        if self._middleware.marks(self._incoming, int(code)):
             headers = with_mark(headers)
         return self._start_response(status, headers, *exc_info)
 
@@ -140,9 +111,8 @@ class Answer:
         return next(self._pieces)
 
     def close(self) -> None:
-        self._incoming.deadline_at = (
-            inf  # PEP 3333: called in any case, when the last piece is sent or nobody wants it
-        )
+        # PEP 3333: called in any case, when the last piece is sent or nobody wants it.
+        self._incoming.deadline_at = inf
         close = getattr(self.body, "close", None)
         if close is not None:
             self.step(close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -18,26 +19,9 @@ from forbear.testing import FakeClock, ScriptedTransport, record
 
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
-RETRIED = [
-    "attempt_failed",
-    "retry_scheduled",
-    "attempt_failed",
-    "retry_scheduled",
-    "succeeded_after_retry",
-]
-GAVE_UP = [
-    "attempt_failed",
-    "retry_scheduled",
-    "attempt_failed",
-    "retry_scheduled",
-    "attempt_failed",
-    "gave_up",
-]
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+TWICE = ["attempt_failed", "retry_scheduled", "attempt_failed", "retry_scheduled"]
+RETRIED = [*TWICE, "succeeded_after_retry"]
+GAVE_UP = [*TWICE, "attempt_failed", "gave_up"]
 
 
 def a_client(*steps: Any, module: Any = httpx, adapter: Any = forbear.httpx, **options: Any) -> Any:
@@ -54,14 +38,14 @@ def test_a_block_keeps_the_events_of_every_client_in_it() -> None:
     """Whoever made the client: a test can look at what an SDK's does."""
     first = a_client(503, "read_error", 200, name="first")
     second = a_client(503, module=httpx2, adapter=forbear.httpx2, name="second")
-    first.get(URL)
+    second.get(URL)
     with record() as events:
-        a_client(503, "read_error", 200, name="first").get(URL)
+        first.get(URL)
         second.get(URL)
+        a_client(404).get(URL)  # no event: listeners hear of trouble, not of health
     second.get(URL)
     assert events.names == RETRIED + GAVE_UP
     assert {event.client for event in events} == {"first", "second"}
-    assert len(events) == 11
 
 
 def test_on_event_keeps_those_of_one_transport_from_any_thread() -> None:
@@ -77,28 +61,18 @@ def test_on_event_keeps_those_of_one_transport_from_any_thread() -> None:
     assert len(events) == 4 * len(GAVE_UP)
 
 
-def test_a_success_is_no_event() -> None:
-    """Listeners are told of trouble, not of health."""
-    with record() as events:
-        a_client(200).get(URL)
-        a_client(404).get(URL)
-    assert events.names == []
-    events.assert_retried(0)
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_block_hears_of_the_tasks_that_belong_to_it_only(backend: str) -> None:
+    async def run() -> None:
+        transport = AsyncRetryTransport(ScriptedTransport([503]), policy=POLICY, clock=FakeClock())
+        async with httpx.AsyncClient(transport=transport) as client:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.get, URL)
+                with events:
+                    await client.get(URL)
 
-
-@pytest.mark.anyio
-async def test_in_asynchronous_code() -> None:
-    """And only of the tasks that belong to the block."""
-    transport = AsyncRetryTransport(ScriptedTransport([503]), policy=POLICY, clock=FakeClock())
-    async with httpx.AsyncClient(transport=transport) as client:
-
-        async def outside() -> None:
-            await client.get(URL)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(outside)
-            with record() as events:
-                await client.get(URL)
+    events = record()
+    anyio.run(run, backend=backend)
     assert events.names == GAVE_UP
 
 
@@ -115,26 +89,19 @@ def test_blocks_within_blocks_both_hear() -> None:
 
 
 def test_what_the_events_of_a_call_tell() -> None:
-    with record() as events:
-        a_client(
-            (429, {"Retry-After": "2"}), "connect_error", 200, name="orders", random=lambda: 0.0
-        ).get(URL)
-    failed, scheduled, _, again, done = events
-    assert (failed.client, failed.method, failed.origin) == (
-        "orders",
-        "GET",
-        "http://api.example:80",
+    client = a_client(
+        (429, {"Retry-After": "2"}), "connect_error", 200, name="orders", random=lambda: 0.0
     )
+    with record() as events:
+        client.get(URL)
+    failed, scheduled, _, again, done = events
+    assert (failed.client, failed.method) == ("orders", "GET")
+    assert failed.origin == "http://api.example:80"
     assert (failed.attempt, failed.status, failed.error, failed.phase) == (1, 429, None, "answered")
     assert (scheduled.attempt, scheduled.max_attempts, scheduled.delay) == (1, 3, 2.0)
     assert scheduled.delay_source == "retry-after"
-    assert (again.attempt, again.error, again.failure, again.delay) == (
-        2,
-        "ConnectError",
-        "refused",
-        1.0,
-    )
-    assert again.delay_source == "backoff"
+    assert (again.attempt, again.error, again.failure) == (2, "ConnectError", "refused")
+    assert (again.delay, again.delay_source) == (1.0, "backoff")
     assert (done.attempts, done.status, done.waited, done.elapsed) == (3, 200, 3.0, 3.0)
 
 
@@ -142,11 +109,8 @@ def test_why_a_call_gave_up() -> None:
     with record() as events:
         a_client((429, {"Retry-After": "999"})).get(URL)
     (gave_up,) = events.named("gave_up")
-    assert (gave_up.reason, gave_up.refused_delay, gave_up.attempts) == (
-        "retry-after-too-long",
-        999.0,
-        1,
-    )
+    assert (gave_up.reason, gave_up.refused_delay) == ("retry-after-too-long", 999.0)
+    assert gave_up.attempts == 1
 
 
 def test_a_listener_that_raises_costs_nothing_and_is_logged_once(
@@ -160,10 +124,9 @@ def test_a_listener_that_raises_costs_nothing_and_is_logged_once(
     events = record()
     assert a_client(503, 503, 200, on_event=[broken, events]).get(URL).status_code == 200
     assert events.names == RETRIED
-    errors = [entry for entry in caplog.records if entry.levelname == "ERROR"]
-    assert len(errors) == 1
-    assert "broken" in errors[0].getMessage()
-    assert "ValueError" in errors[0].getMessage()
+    (error,) = [entry for entry in caplog.records if entry.levelname == "ERROR"]
+    assert "broken" in error.getMessage()
+    assert "ValueError" in error.getMessage()
     assert "s3cret" not in caplog.text
 
 
@@ -175,56 +138,33 @@ def test_events_can_be_counted_indexed_and_filtered() -> None:
         a_client(503, 200).get(URL)
     assert len(events) == 3
     assert events[0] is next(iter(events))
-    assert events[-1].name == "succeeded_after_retry"
     assert events.named("retry_scheduled") == [events[1]]
     assert events.named("gave_up") == []
-    assert (
-        repr(events)
-        == "<RecordedEvents ['attempt_failed', 'retry_scheduled', 'succeeded_after_retry']>"
-    )
+    names = "['attempt_failed', 'retry_scheduled', 'succeeded_after_retry']"
+    assert repr(events) == f"<RecordedEvents {names}>"
 
 
-def test_the_assertions_hold_where_they_should() -> None:
+def test_the_assertions_hold_and_fail_where_they_should() -> None:
     with record() as events:
         a_client(503, "read_error", 200).get(URL)
     events.assert_retried(2)
     events.assert_retried(2, ["503", "ReadError"])
     events.assert_no_events("gave_up")
+    with failing("expected 1 retries, there were 2: ['503', 'ReadError']"):
+        events.assert_retried(1)
+    with failing("expected 3 retries, there were 2"):
+        events.assert_retried(3)
+    with failing("expected retries for ['503', '503'], they were for ['503', 'ReadError']"):
+        events.assert_retried(2, ["503", "503"])
+    with failing("expected no retry_scheduled, got ["):
+        events.assert_no_events("retry_scheduled")
 
 
-@pytest.mark.parametrize(
-    ("check", "message"),
-    [
-        (
-            lambda events: events.assert_retried(1),
-            "expected 1 retries, there were 2: ['503', 'ReadError']",
-        ),
-        (lambda events: events.assert_retried(3), "expected 3 retries, there were 2"),
-        (
-            lambda events: events.assert_retried(2, ["503", "503"]),
-            "expected retries for ['503', '503'], they were for ['503', 'ReadError']",
-        ),
-        (
-            lambda events: events.assert_no_events("retry_scheduled"),
-            "expected no retry_scheduled, got [",
-        ),
-    ],
-    ids=["too few", "too many", "others", "some"],
-)
-def test_the_assertions_fail_where_they_should(check: Any, message: str) -> None:
-    """A helper that asserts must be seen failing."""
-    with record() as events:
-        a_client(503, "read_error", 200).get(URL)
-    with pytest.raises(AssertionError) as caught:
-        check(events)
-    assert message in str(caught.value)
+def failing(message: str) -> Any:
+    return pytest.raises(AssertionError, match=re.escape(message))
 
 
 def test_a_word_that_is_no_event_is_not_taken_for_good_news() -> None:
     """A typing error in a test's assertion must not make it pass for ever."""
-    with record() as events:
-        a_client(503, 200).get(URL)
     with pytest.raises(ValueError, match="there is no event 'retry_sheduled'; they are"):
-        events.assert_no_events("retry_sheduled")
-    with pytest.raises(ValueError, match="there is no event 'gaveup'"):
-        events.named("gaveup")
+        record().assert_no_events("retry_sheduled")

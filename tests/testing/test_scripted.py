@@ -1,148 +1,106 @@
-"""ScriptedTransport: answers by a list, for both libraries and both colours."""
+"""ScriptedTransport and ScriptedAdapter: answers by a list, with no socket and no sleep."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import anyio
 import httpx
 import httpx2
 import pytest
+import requests
 
-from forbear.testing import ScriptedTransport
+from forbear import record_of
+from forbear.requests import RetryAdapter, classify
+from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport
+from forbear.testing.scripted import ERRORS
 
-FAMILIES = [pytest.param(httpx, id="httpx"), pytest.param(httpx2, id="httpx2")]
 URL = "http://api.example/"
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def ask(module: Any, *steps: Any) -> Any:
+def ask(*steps: Any, module: Any = httpx) -> Any:
     with module.Client(transport=ScriptedTransport(steps)) as client:
         return client.get(URL)
 
 
-@pytest.mark.parametrize("module", FAMILIES)
 @pytest.mark.parametrize(
     ("step", "status", "headers", "body"),
     [
-        pytest.param(204, 204, {}, b"", id="status"),
-        pytest.param((503, {"Retry-After": "2"}), 503, {"Retry-After": "2"}, b"", id="headers"),
-        pytest.param((200, {"X-A": "b"}, b"body"), 200, {"X-A": "b"}, b"body", id="body"),
-        pytest.param((429, [("A", "1"), ("A", "2")]), 429, {"A": "1, 2"}, b"", id="header lines"),
-        pytest.param(lambda request: 418, 418, {}, b"", id="function"),
-        pytest.param(
-            lambda request: (200, {}, request.method.encode()),
-            200,
-            {},
-            b"GET",
-            id="function of the request",
-        ),
+        (204, 204, {}, b""),
+        ((503, {"Retry-After": "2"}), 503, {"Retry-After": "2"}, b""),
+        ((200, {"X-A": "b"}, b"body"), 200, {"X-A": "b"}, b"body"),
+        ((429, [("A", "1"), ("A", "2")]), 429, {"A": "1, 2"}, b""),
+        (lambda request: (200, {}, request.method.encode()), 200, {}, b"GET"),
     ],
+    ids=["status", "headers", "body", "header lines", "function"],
 )
-def test_answers(module: Any, step: Any, status: int, headers: dict[str, str], body: bytes) -> None:
+def test_answers(step: Any, status: int, headers: dict[str, str], body: bytes) -> None:
     """A status; with headers; with a body; or what a function of the request says."""
-    response = ask(module, step)
-    assert isinstance(response, module.Response)
+    response = ask(step)
     assert (response.status_code, response.content) == (status, body)
     for name, value in headers.items():
         assert response.headers[name] == value
 
 
-@pytest.mark.parametrize("module", FAMILIES)
-@pytest.mark.parametrize(
-    ("step", "error"),
-    [
-        ("connect_error", "ConnectError"),
-        ("connect_timeout", "ConnectTimeout"),
-        ("read_timeout", "ReadTimeout"),
-        ("read_error", "ReadError"),
-        ("write_timeout", "WriteTimeout"),
-        ("write_error", "WriteError"),
-        ("pool_timeout", "PoolTimeout"),
-        ("proxy_error", "ProxyError"),
-        ("disconnect", "RemoteProtocolError"),
-    ],
-)
-def test_errors_are_the_librarys_own(module: Any, step: str, error: str) -> None:
-    """Of whichever library the request belongs to."""
-    with pytest.raises(getattr(module, error)) as caught:
-        ask(module, step)
-    assert type(caught.value) is getattr(module, error)
-    with pytest.raises(getattr(module, error)):
-        ask(module, lambda request: step)
+@pytest.mark.parametrize("module", [httpx, httpx2])
+def test_answers_and_errors_are_those_of_the_requests_library(module: Any) -> None:
+    assert isinstance(ask(200, module=module), module.Response)
+    for step, error in ERRORS.items():
+        for scripted in (step, lambda request, step=step: step):
+            with pytest.raises(getattr(module, error)) as caught:
+                ask(scripted, module=module)
+            assert type(caught.value) is getattr(module, error)
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
 def test_an_exception_is_raised_as_it_is(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
-        ask(httpx, error)
+        ask(error)
     assert caught.value is error
 
 
-@pytest.mark.parametrize("module", FAMILIES)
-def test_steps_come_in_order_and_the_last_repeats(module: Any) -> None:
-    inner = ScriptedTransport([503, "read_error", 200])
-    with module.Client(transport=inner) as client:
-        assert client.get(URL).status_code == 503
-        with pytest.raises(module.ReadError):
+def test_steps_come_in_order_and_the_last_repeats_and_requests_are_kept() -> None:
+    inner = ScriptedTransport(iter([503, "read_error", 200]))
+    with httpx.Client(transport=inner) as client:
+        first = client.post(URL, content=iter([b"a", b"b"]), headers={"X-A": "1"})
+        assert first.status_code == 503
+        with pytest.raises(httpx.ReadError):
             client.get(URL)
-        assert [client.get(URL).status_code for _ in range(3)] == [200] * 3
-
-
-@pytest.mark.parametrize("module", FAMILIES)
-def test_requests_and_bodies_are_kept(module: Any) -> None:
-    inner = ScriptedTransport(iter([200]))
-    with module.Client(transport=inner) as client:
-        client.post(URL, content=iter([b"a", b"b"]), headers={"X-A": "1"})
-        client.get(URL)
-    assert [request.method for request in inner.requests] == ["POST", "GET"]
+        again = [client.get(URL) for _ in range(3)]
+    assert [response.status_code for response in again] == [200] * 3
+    assert again[0] is not again[1]
+    assert [request.method for request in inner.requests] == ["POST", *["GET"] * 4]
     assert inner.requests[0].headers["x-a"] == "1"
-    assert inner.bodies == [b"ab", b""]
+    assert inner.bodies == [b"ab", b"", b"", b"", b""]
     assert inner.closed
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("module", FAMILIES)
-async def test_asynchronous_clients(module: Any) -> None:
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_asynchronous_clients(backend: str) -> None:
     async def body() -> Any:
         yield b"a"
         yield b"b"
 
-    inner = ScriptedTransport([(503, {"Retry-After": "2"}), "connect_timeout", 200])
-    async with module.AsyncClient(transport=inner) as client:
-        response = await client.post(URL, content=body())
-        assert (response.status_code, response.headers["retry-after"]) == (503, "2")
-        with pytest.raises(module.ConnectTimeout):
-            await client.get(URL)
-        assert (await client.get(URL)).status_code == 200
-    assert inner.bodies == [b"ab", b"", b""]
+    async def run() -> None:
+        async with httpx.AsyncClient(transport=inner) as client:
+            response = await client.post(URL, content=body())
+            assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+            with pytest.raises(httpx.ConnectTimeout):
+                await client.get(URL)
+
+    inner = ScriptedTransport([(503, {"Retry-After": "2"}), "connect_timeout"])
+    anyio.run(run, backend=backend)
+    assert inner.bodies == [b"ab", b""]
     assert inner.closed
 
 
-def test_each_response_is_a_new_one() -> None:
-    with httpx.Client(transport=ScriptedTransport([(200, {}, b"x")])) as client:
-        assert client.get(URL) is not client.get(URL)
-
-
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ([], "a script needs at least one step, such as 200"),
-        (
-            ["timeout"],
-            "unknown step 'timeout'; errors are connect_error, connect_timeout, disconnect,",
-        ),
-    ],
-    ids=["none", "unknown"],
-)
-def test_a_script_that_makes_no_sense_is_refused_when_it_is_written(
-    steps: list[Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        ScriptedTransport(steps)
+@pytest.mark.parametrize("kind", [ScriptedTransport, ScriptedAdapter])
+def test_a_script_that_makes_no_sense_is_refused_when_it_is_written(kind: Any) -> None:
+    with pytest.raises(ValueError, match="a script needs at least one step, such as 200"):
+        kind([])
+    with pytest.raises(ValueError, match="unknown step 'timeout'; errors are connect_error, con"):
+        kind(["timeout"])
 
 
 def test_repr_is_one_line_of_state() -> None:
@@ -150,3 +108,55 @@ def test_repr_is_one_line_of_state() -> None:
     assert repr(inner) == "<ScriptedTransport 0 of 2 steps>"
     inner.handle_request(httpx.Request("GET", URL))
     assert repr(inner) == "<ScriptedTransport 1 of 2 steps>"
+
+
+# --- requests ---------------------------------------------------------------------------------
+
+
+def session(*steps: Any) -> tuple[requests.Session, ScriptedAdapter]:
+    made, scripted = requests.Session(), ScriptedAdapter(steps)
+    made.mount("http://", RetryAdapter(inner=scripted, clock=FakeClock()))
+    return made, scripted
+
+
+def test_an_adapter_answers_by_the_list_and_keeps_what_arrived() -> None:
+    made, scripted = session(
+        503, (429, {"Retry-After": "1"}), lambda request: (200, {b"X-A": b"\xfc"}, b"fine")
+    )
+    response = made.put(URL, data=b"order")
+    assert (response.status_code, response.headers["X-A"]) == (200, "ü")  # as http.client reads it
+    assert response.content == b"fine"
+    assert [request.method for request in scripted.requests] == ["PUT"] * 3
+    assert scripted.bodies == [b"order"] * 3
+    assert record_of(response).reasons == ("503", "429")
+    made.close()
+    assert scripted.closed
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "kind", "phase"),
+    [
+        ("connect_error", requests.ConnectionError, "refused", "unsent"),
+        ("connect_timeout", requests.ConnectTimeout, "connect-timeout", "unsent"),
+        ("read_timeout", requests.ReadTimeout, "read-timeout", "sent"),
+        ("read_error", requests.ConnectionError, "reset", "sent"),
+        ("write_timeout", requests.ConnectionError, "write-timeout", "sent"),
+        ("proxy_error", requests.exceptions.ProxyError, "proxy", "unsent"),
+    ],
+)
+def test_errors_of_an_adapter_are_those_of_requests(
+    step: str, error: Any, kind: str, phase: str
+) -> None:
+    """With the error of urllib3 inside, so that they mean what the real ones mean."""
+    made, _ = session(step)
+    with pytest.raises(error) as caught:
+        made.post(URL)
+    failure = classify(caught.value)
+    assert (failure.kind.value.replace("_", "-"), failure.phase.value) == (kind, phase)
+
+
+def test_bodies_are_read_as_they_would_be_sent() -> None:
+    made, scripted = session(200)
+    for body in (None, "text", io.BytesIO(b"file"), iter([b"a", b"b"])):
+        made.put(URL, data=body)
+    assert scripted.bodies == [b"", b"text", b"file", b"ab"]

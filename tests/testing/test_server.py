@@ -9,12 +9,11 @@ import contextlib
 import hashlib
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -54,6 +53,16 @@ def read_all(sock: socket.socket) -> bytes:
     return received
 
 
+def read_to_the_end(sock: socket.socket) -> tuple[bytes, str]:
+    received = b""
+    try:
+        while piece := sock.recv(65_536):
+            received += piece
+    except ConnectionResetError:
+        return received, "RST"
+    return received, "FIN"
+
+
 def read_answer(sock: socket.socket, method: str = "POST") -> tuple[int, dict[str, str], bytes]:
     """Read one answer; the connection stays open unless the server closed it."""
     answer = HTTPResponse(sock, method=method)
@@ -85,23 +94,20 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def test_steps_are_consumed_in_order_and_the_last_repeats(server: FaultServer) -> None:
-    server.script("/x", "503;retry-after=1", 429, 200)
+    server.script("/x", "503;retry-after=1", 429, "206;body=5;from=30")
     with peer(server) as sock:
         seen = []
         for _ in range(4):
             sock.sendall(request())
             seen.append(read_answer(sock))
-    assert [status for status, _, _ in seen] == [503, 429, 200, 200]
+    assert [status for status, _, _ in seen] == [503, 429, 206, 206]
+    assert seen[3][2] == b"ef012"  # byte 30 is e
     assert seen[0][1]["retry-after"] == "1"
     assert "retry-after" not in seen[1][1]
     assert server.executed("/x") == 2
     assert server.connections == 1
-    assert [(a.connection, a.nth) for a in server.requests("/x")] == [
-        (1, 1),
-        (1, 2),
-        (1, 3),
-        (1, 4),
-    ]
+    assert [arrival.connection for arrival in server.requests("/x")] == [1] * 4
+    assert [arrival.nth for arrival in server.requests("/x")] == [1, 2, 3, 4]
 
 
 def test_a_path_without_steps_is_404_so_that_a_typo_is_seen(server: FaultServer) -> None:
@@ -120,53 +126,39 @@ def test_modifiers_shape_the_answer(server: FaultServer) -> None:
         received = read_all(sock)
     head, _, content = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-    for line in (
-        b"X-A: 1;2",
-        b"X-B: b",
-        b"Retry-After: Fri, 31 Dec 1999",
-        b"Content-Length: 7",
-        b"Connection: close",
-    ):
-        assert line in head.split(b"\r\n")
+    expected = [b"X-A: 1;2", b"X-B: b", b"Retry-After: Fri, 31 Dec 1999", b"Content-Length: 7"]
+    assert {*expected, b"Connection: close"} < set(head.split(b"\r\n"))
     assert content == b"0123456"
 
 
+WHOLE = b"0123456789abcdef" * 6 + b"0123"
+
+
 @pytest.mark.parametrize(
-    ("asked", "status", "told", "content"),
+    ("asked", "status", "place", "content"),
     [
         # 100 bytes of 0123456789abcdef…: byte 17 is 1, byte 99 is 3.
-        ({}, 200, None, b"0123456789abcdef" * 6 + b"0123"),
         ({"Range": "bytes=97-"}, 206, "bytes 97-99/100", b"123"),
-        ({"Range": "bytes=17-19"}, 206, "bytes 17-19/100", b"123"),
-        ({"Range": "bytes=97-500"}, 206, "bytes 97-99/100", b"123"),
+        ({"Range": "bytes=17-500"}, 206, "bytes 17-99/100", b"123456789abcdef" + WHOLE[32:]),
         ({"Range": "bytes=-2"}, 206, "bytes 98-99/100", b"23"),
-        ({"Range": "bytes=-500"}, 206, "bytes 0-99/100", b"0123456789abcdef" * 6 + b"0123"),
         ({"Range": "bytes=100-"}, 416, "bytes */100", b""),
-        ({"Range": "bytes=0-0,5-5"}, 200, None, b"0123456789abcdef" * 6 + b"0123"),
+        ({"Range": "bytes=0-0,5-5"}, 200, None, WHOLE),
         ({"Range": "bytes=97-", "If-Range": '"v1"'}, 206, "bytes 97-99/100", b"123"),
-        ({"Range": "bytes=97-", "If-Range": '"v2"'}, 200, None, b"0123456789abcdef" * 6 + b"0123"),
+        ({"Range": "bytes=97-", "If-Range": '"v2"'}, 200, None, WHOLE),
     ],
 )
 def test_ranges_of_a_tagged_content_are_served(
-    server: FaultServer, asked: dict[str, str], status: int, told: str | None, content: bytes
+    server: FaultServer, asked: dict[str, str], status: int, place: str | None, content: bytes
 ) -> None:
     """RFC 9110 sections 14.2 and 13.1.5."""
     server.script("/x", "200;body=100;etag=v1")
     connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=2)
     connection.request("GET", "/x", headers=asked)
     answer = connection.getresponse()
-    assert (answer.status, answer.getheader("Content-Range"), answer.read()) == (
-        status,
-        told,
-        content,
-    )
+    assert (answer.status, answer.getheader("Content-Range")) == (status, place)
+    assert answer.read() == content
     assert answer.getheader("ETag") == '"v1"'
     connection.close()
-
-
-def test_a_part_of_a_scripts_own_begins_where_it_says(server: FaultServer) -> None:
-    server.script("/x", "206;body=5;from=30;header=Content-Range:bytes 30-34/100")
-    assert ask(server)[2] == b"ef012"  # byte 30 is e
 
 
 def test_a_chunked_answer_comes_in_several_chunks(server: FaultServer) -> None:
@@ -209,53 +201,58 @@ def test_answers_without_a_body_leave_the_connection_in_step(
 def test_pauses_are_kept_and_the_answer_is_whole(server: FaultServer, step: str) -> None:
     server.script("/x", step)
     began = time.monotonic()
-    status, _, content = ask(server)
+    with peer(server) as sock:
+        sock.sendall(request(Connection="close"))
+        first = sock.recv(65_536)
+        received = first + read_all(sock)
     assert time.monotonic() - began >= 0.04
-    assert status == 503
-    assert len(content) in (32, 64)
+    assert (b"\r\n\r\n" in first) == ("head-delay" not in step)
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert len(received.partition(b"\r\n\r\n")[2]) >= 32
     (arrival,) = server.requests("/x")
     assert arrival.ended_at is not None
     assert arrival.ended_at - arrival.started_at >= 0.04
 
 
-def test_a_head_delay_falls_inside_the_head(server: FaultServer) -> None:
-    server.script("/x", "200;head-delay=40;close=1")
-    with peer(server) as sock:
-        sock.sendall(request())
-        first = sock.recv(65_536)
-        assert first.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert b"\r\n\r\n" not in first
-        assert b"\r\n\r\n" in first + read_all(sock)
-
-
 # --- faults ---
 
 
-def test_reset_executes_and_sends_an_rst_without_a_byte(server: FaultServer) -> None:
-    server.script("/x", "reset")
+@pytest.mark.parametrize(
+    ("step", "start", "content_bytes", "ending", "executed"),
+    [
+        ("reset", b"", 0, "RST", True),
+        ("close", b"", 0, "FIN", True),
+        ("garbage", b"\x16\x03", 0, "FIN", False),
+        ("cut:0;body=1000000", b"HTTP/1.1 200 OK\r\n", 0, "FIN", True),
+        ("cut:500000;body=1000000", b"HTTP/1.1 200 OK\r\n", 500_000, "FIN", True),
+        ("reset-body:20", b"HTTP/1.1 200 OK\r\n", 20, "RST", True),
+    ],
+)
+def test_faults_after_the_whole_request(
+    server: FaultServer, step: str, start: bytes, content_bytes: int, ending: str, executed: bool
+) -> None:
+    server.script("/x", step)
     with peer(server) as sock:
         sock.sendall(request(body=b"o" * 100_000))
-        with pytest.raises(ConnectionResetError):
-            sock.recv(1)
+        received, found = read_to_the_end(sock)
+    head, _, content = received.partition(b"\r\n\r\n")
+    assert head.startswith(start)
+    assert (len(content), found) == (content_bytes, ending)
+    assert (b"Content-Length: 1000000" in head) == ("body=1000000" in step)
     (arrival,) = server.requests("/x")
-    assert (arrival.executed, arrival.body_complete, arrival.body_bytes) == (True, True, 100_000)
+    assert (arrival.executed, arrival.body_complete, arrival.body_bytes) == (
+        executed,
+        True,
+        100_000,
+    )
     assert arrival.ended_at is not None
-
-
-def test_close_executes_and_sends_a_fin_without_a_byte(server: FaultServer) -> None:
-    server.script("/x", "close")
-    with peer(server) as sock:
-        sock.sendall(request())
-        assert sock.recv(1) == FIN
-    assert server.executed("/x") == 1
 
 
 def test_reset_before_hits_the_next_connection_at_its_first_byte(server: FaultServer) -> None:
     server.script("/x", "reset-before", 200)
     with peer(server) as sock:
         sock.sendall(b"P")
-        with pytest.raises(ConnectionResetError):
-            sock.recv(1)
+        assert read_to_the_end(sock) == (b"", "RST")
     assert server.requests() == []
     assert server.connections == 1
     assert ask(server)[0] == 200
@@ -267,15 +264,7 @@ def test_reset_before_on_an_open_connection_waits_for_its_request(server: FaultS
         sock.sendall(request())
         assert read_answer(sock)[0] == 503
         sock.sendall(request())
-        with pytest.raises(ConnectionResetError):
-            sock.recv(1)
-    assert ask(server)[0] == 200
-    assert server.executed("/x") == 1
-
-
-def test_a_new_script_takes_reset_before_away(server: FaultServer) -> None:
-    server.script("/x", "reset-before")
-    server.script("/x", 200)
+        assert read_to_the_end(sock) == (b"", "RST")
     assert ask(server)[0] == 200
 
 
@@ -283,8 +272,7 @@ def test_reset_head_leaves_the_body_unread_and_executes_nothing(server: FaultSer
     server.script("/x", "reset-head")
     with peer(server) as sock:
         sock.sendall(request().removesuffix(b"order"))
-        with pytest.raises(ConnectionResetError):
-            sock.recv(1)
+        assert read_to_the_end(sock) == (b"", "RST")
     (arrival,) = server.requests("/x")
     assert (arrival.executed, arrival.body_complete, arrival.body_bytes) == (False, False, 0)
 
@@ -302,45 +290,11 @@ def test_hang_reads_the_request_and_ends_with_the_peer(server: FaultServer) -> N
     assert server.requests("/x")[0].ended_at is not None
 
 
-def test_garbage_is_not_http(server: FaultServer) -> None:
-    server.script("/x", "garbage")
-    with peer(server) as sock:
-        sock.sendall(request())
-        received = read_all(sock)
-    assert received
-    assert not received.startswith(b"HTTP/")
-    assert server.executed() == 0
-
-
-@pytest.mark.parametrize("cut", [0, 1, 50, 500_000])
-def test_cut_is_a_fin_after_exactly_that_many_body_bytes(server: FaultServer, cut: int) -> None:
-    server.script("/x", f"cut:{cut};body=1000000")
-    with peer(server) as sock:
-        sock.sendall(request())
-        head, _, content = read_all(sock).partition(b"\r\n\r\n")
-    assert b"\r\nContent-Length: 1000000" in head
-    assert len(content) == cut
-    assert server.executed("/x") == 1
-
-
 def test_cut_inside_a_chunked_body_has_no_last_chunk(server: FaultServer) -> None:
     server.script("/x", "cut:16;chunked=1")
     with peer(server) as sock:
         sock.sendall(request())
         assert read_all(sock).endswith(b"\r\n1\r\nf\r\n")
-
-
-def test_reset_body_is_an_rst_after_exactly_that_many_body_bytes(server: FaultServer) -> None:
-    server.script("/x", "reset-body:20")
-    received = b""
-    with peer(server) as sock:
-        sock.sendall(request())
-        with pytest.raises(ConnectionResetError):
-            while piece := sock.recv(65_536):
-                received += piece
-    head, _, content = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200 OK")
-    assert len(content) == 20
 
 
 def test_stale_closes_only_a_reused_connection(server: FaultServer) -> None:
@@ -364,17 +318,12 @@ def test_early_answers_while_the_upload_is_still_coming(server: FaultServer) -> 
         assert headers["connection"] == "close"
         sock.sendall(b"u" * 3000)  # the rest finds no reset
         assert sock.recv(1) == FIN
-    (arrival,) = server.requests("/x")
-    assert (arrival.body_bytes, arrival.body_complete, arrival.executed) == (1000, False, False)
-    assert arrival.sha256 == hashlib.sha256(b"u" * 1000).hexdigest()
-
-
-def test_early_is_not_lost_on_a_peer_that_uploads_everything_first(server: FaultServer) -> None:
-    server.script("/x", "early:413:1000")
-    with peer(server) as sock:
+    with peer(server) as sock:  # it is not lost on a peer that uploads everything first
         sock.sendall(request(body=b"u" * 5_000_000))
         assert read_answer(sock)[0] == 413
-        assert sock.recv(1) == FIN
+    arrival = server.requests("/x")[0]
+    assert (arrival.body_bytes, arrival.body_complete, arrival.executed) == (1000, False, False)
+    assert arrival.sha256 == hashlib.sha256(b"u" * 1000).hexdigest()
 
 
 def test_early_without_lingering_resets_what_is_still_uploaded(server: FaultServer) -> None:
@@ -386,16 +335,6 @@ def test_early_without_lingering_resets_what_is_still_uploaded(server: FaultServ
         assert read_answer(sock)[0] == 413
     (arrival,) = server.requests("/x")
     assert (arrival.body_bytes, arrival.body_complete) == (1000, False)
-
-
-@pytest.mark.parametrize(("after", "complete"), [(0, False), (4, False), (5, True), (99, True)])
-def test_early_knows_whether_it_saw_the_end(
-    server: FaultServer, after: int, complete: bool
-) -> None:
-    server.script("/x", f"early:400:{after}")
-    assert ask(server)[0] == 400
-    (arrival,) = server.requests("/x")
-    assert (arrival.body_bytes, arrival.body_complete) == (min(after, 5), complete)
 
 
 def test_drip_sends_head_bytes_one_by_one_and_never_ends(server: FaultServer) -> None:
@@ -411,28 +350,15 @@ def test_drip_sends_head_bytes_one_by_one_and_never_ends(server: FaultServer) ->
     assert eventually(lambda: server.open_connections == 0)
 
 
-@pytest.mark.parametrize(
-    ("step", "executed"),
-    [
-        ("200", 1),
-        ("204", 1),
-        ("302", 0),
-        ("503", 0),
-        ("200;executes=0", 0),
-        ("503;executes=1", 1),
-        ("reset;executes=0", 0),
-        ("close;executes=0", 0),
-        ("garbage;executes=1", 1),
-        ("cut:3", 1),
-        ("early:202:0", 1),
-    ],
-)
-def test_what_executes(server: FaultServer, step: str, executed: int) -> None:
-    server.script("/x", step)
-    with peer(server) as sock, contextlib.suppress(ConnectionResetError):
-        sock.sendall(request())
-        sock.recv(65_536)
-    assert server.executed("/x") == executed
+def test_what_executes(server: FaultServer) -> None:
+    executing = ["200", "204", "503;executes=1", "garbage;executes=1", "cut:3", "early:202:0"]
+    others = ["302", "503", "200;executes=0", "reset;executes=0", "close;executes=0"]
+    server.script("/x", *executing, *others)
+    for _ in executing + others:
+        with peer(server) as sock, contextlib.suppress(ConnectionResetError):
+            sock.sendall(request())
+            sock.recv(65_536)
+    assert [arrival.executed for arrival in server.requests()] == [True] * 6 + [False] * 5
 
 
 # --- steps in the URL ---
@@ -462,90 +388,45 @@ def test_reset_before_in_a_url_does_not_hit_other_connections(server: FaultServe
     assert ask(server, path)[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
+def test_a_typo_in_a_url_is_400_with_the_message(server: FaultServer) -> None:
+    assert ask(server, "/s/b/302")[0] == 302
+    for path, message in (
+        ("/s/b/503", b"/s/b already has the steps 302"),
         ("/s/a/resett", b"unknown step 'resett'"),
         ("/s/a/200,", b"unknown step ''"),
         ("/s/a", b"unknown step ''"),
         ("/s//200", b"/s/ID/STEPS"),
-    ],
-)
-def test_a_typo_in_a_url_is_400_with_the_message(
-    server: FaultServer, path: str, message: bytes
-) -> None:
-    status, _, content = ask(server, path)
-    assert status == 400
-    assert message in content
+    ):
+        status, _, content = ask(server, path)
+        assert status == 400
+        assert message in content
     assert server.executed() == 0
 
 
-def test_an_id_cannot_be_used_for_other_steps(server: FaultServer) -> None:
-    assert ask(server, "/s/a/200")[0] == 200
-    status, _, content = ask(server, "/s/a/503")
-    assert status == 400
-    assert b"/s/a already has the steps 200" in content
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        "resett",
-        "",
-        "status",
-        "status:503",
-        "199",
-        "600",
-        "20O",
-        "503:1",
-        "reset:1",
-        "cut",
-        "cut:",
-        "cut:-1",
-        "cut:1:2",
-        "cut:32;body=32",
-        "early:503",
-        "early:99:1",
-        "503;",
-        "503;retryafter=1",
-        "503;retry-after",
-        "503;delay=1.5",
-        "503;delay=1;delay=2",
-        "503;chunked=yes",
-        "503;header=X",
-        "503;header=X Y:1",
-        "503;header=X:a%0d%0aY:b",
-        "503;interval=5",
-        "reset;body=5",
-        "reset-head;executes=1",
-        "reset-before;delay=5",
-        True,
-        503.0,
-    ],
-)
-def test_a_typo_is_refused_and_changes_nothing(server: FaultServer, step: int | str) -> None:
+def test_a_typo_is_refused_and_changes_nothing(server: FaultServer) -> None:
+    steps: list[Any] = ["resett", "", "status", "status:503", "199", "600", "20O", "503:1"]
+    steps += ["reset:1", "cut", "cut:", "cut:-1", "cut:1:2", "cut:32;body=32", "early:503"]
+    steps += ["early:99:1", "503;", "503;retryafter=1", "503;retry-after", "503;delay=1.5"]
+    steps += ["503;delay=1;delay=2", "503;chunked=yes", "503;header=X", "503;header=X Y:1"]
+    steps += ["503;header=X:a%0d%0aY:b", "503;interval=5", "reset;body=5", "reset-head;executes=1"]
+    steps += ["reset-before;delay=5", True, 503.0]
     server.script("/x", 204)
-    with pytest.raises(ValueError, match="step"):
-        server.script("/x", 503, step)
+    for step in steps:
+        with pytest.raises(ValueError, match="step"):
+            server.script("/x", 503, step)
     assert ask(server)[0] == 204
 
 
-@pytest.mark.parametrize(
-    ("path", "steps"), [("x", [200]), ("/x?a=1", [200]), ("/s/a", [200]), ("/x", [])]
-)
-def test_a_script_that_could_never_be_asked_for_is_refused(
-    server: FaultServer, path: str, steps: list[int]
-) -> None:
-    with pytest.raises(ValueError):
-        server.script(path, *steps)
+def test_a_script_that_could_never_be_asked_for_is_refused(server: FaultServer) -> None:
+    for path, steps in (("x", [200]), ("/x?a=1", [200]), ("/s/a", [200]), ("/x", [])):
+        with pytest.raises(ValueError):
+            server.script(path, *steps)
 
 
 # --- idempotency keys ---
 
 
-@pytest.mark.parametrize(
-    "first", ["reset", "close", "cut:3", "hang;executes=1", "garbage;executes=1"]
-)
+@pytest.mark.parametrize("first", ["reset", "cut:3", "hang;executes=1"])
 def test_a_key_whose_first_answer_was_lost_is_executed_once_and_answered_from_the_store(
     server: FaultServer, first: str
 ) -> None:
@@ -597,20 +478,15 @@ def test_a_repeat_while_the_first_is_in_flight_is_409(server: FaultServer) -> No
     assert server.executed("/x") == 1
 
 
-def test_a_key_with_another_body_is_422(server: FaultServer) -> None:
+def test_a_key_with_another_body_is_422_unless_its_end_was_not_read(server: FaultServer) -> None:
     server.script("/x", 200)
-    assert ask(server, Idempotency_Key="k")[0] == 200
-    with peer(server) as sock:
-        sock.sendall(request(body=b"other", Idempotency_Key="k"))
-        assert read_answer(sock)[0] == 422
-    assert server.executed("/x") == 1
-
-
-def test_a_key_executed_early_is_replayed_to_the_whole_body(server: FaultServer) -> None:
-    server.script("/x", "early:202:2")
-    assert ask(server, Idempotency_Key="k")[0] == 202
-    assert ask(server, Idempotency_Key="k")[1]["idempotent-replayed"] == "true"
-    assert server.executed("/x") == 1
+    server.script("/y", "early:202:2")
+    for path, status in (("/x", 422), ("/y", 202)):
+        ask(server, path, Idempotency_Key="k")
+        with peer(server) as sock:
+            sock.sendall(request(path, body=b"other", Idempotency_Key="k"))
+            assert read_answer(sock)[0] == status
+        assert server.executed(path) == 1
 
 
 def test_a_key_belongs_to_its_path(server: FaultServer) -> None:
@@ -633,22 +509,6 @@ def test_an_upload_that_broke_off_leaves_its_key_unused(server: FaultServer) -> 
     assert server.executed("/x") == 1
 
 
-def test_a_storm_of_repeats_executes_once(server: FaultServer) -> None:
-    server.script("/x", "200;delay=5")
-    seen: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: seen.append(ask(server, Idempotency_Key="k")[0]))
-        for _ in range(20)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(seen) <= {200, 409}
-    assert server.executed("/x") == 1
-    assert len(server.requests("/x")) == 20
-
-
 # --- the ledger ---
 
 
@@ -660,18 +520,9 @@ def test_the_ledger_holds_a_sized_upload(server: FaultServer) -> None:
         sock.sendall(request("/x?page=2", method="PUT", body=body, X_Twice="1", x_twice="2"))
         read_answer(sock)
         (arrival,) = server.requests("/x")  # complete as soon as the answer is there
-    assert (arrival.method, arrival.path, arrival.query, arrival.key) == (
-        "PUT",
-        "/x",
-        "page=2",
-        None,
-    )
-    assert arrival.headers == [
-        ("Host", "localhost"),
-        ("Content-Length", "256000"),
-        ("X-Twice", "1"),
-        ("x-twice", "2"),
-    ]
+    assert (arrival.method, arrival.path, arrival.query) == ("PUT", "/x", "page=2")
+    assert arrival.key is None
+    assert arrival.headers[1:] == [("Content-Length", "256000"), ("X-Twice", "1"), ("x-twice", "2")]
     assert (arrival.body_bytes, arrival.body_complete, arrival.executed) == (256_000, True, True)
     assert arrival.sha256 == hashlib.sha256(body).hexdigest()
     assert arrival.ended_at is not None
@@ -683,13 +534,8 @@ def test_the_ledger_holds_a_chunked_upload_without_its_framing(server: FaultServ
     with peer(server) as sock:
         for _ in range(2):  # the second proves that the end was found
             sock.sendall(b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-            for chunk in (
-                b"5;name=value\r\nfirst\r\n",
-                b"A\r\n, sec",
-                b"ond, \r\n",
-                b"4\r\nlast\r\n",
-            ):
-                sock.sendall(chunk)
+            for piece in (b"5;name=v\r\nfirst\r\n", b"A\r\n, sec", b"ond, \r\n4\r\nlast\r\n"):
+                sock.sendall(piece)
             sock.sendall(b"0\r\nTrailer: x\r\n\r\n")
             assert read_answer(sock)[0] == 200
     for arrival in server.requests("/x"):
@@ -718,53 +564,51 @@ def test_expect_100_continue_is_answered_before_the_body(server: FaultServer) ->
     assert [arrival.body_bytes for arrival in server.requests("/x")] == [5, 0]
 
 
-@pytest.mark.parametrize("first_line", ["GET /x HTTP/1.0", "GET http://elsewhere:80/x HTTP/1.1"])
-def test_old_and_proxied_requests_are_understood(server: FaultServer, first_line: str) -> None:
+def test_old_and_proxied_requests_are_understood(server: FaultServer) -> None:
     server.script("/x", 200)
-    with peer(server) as sock:
-        sock.sendall(first_line.encode() + b"\r\nConnection: close\r\n\r\n")
-        assert read_all(sock).startswith(b"HTTP/1.1 200 OK\r\n")
-    assert server.requests("/x")[0].nth == 1
+    for first_line in (b"GET /x HTTP/1.0", b"GET http://elsewhere:80/x HTTP/1.1"):
+        with peer(server) as sock:
+            sock.sendall(first_line + b"\r\nConnection: close\r\n\r\n")
+            assert read_all(sock).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert len(server.requests("/x")) == 2
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"\r\n\r\n", 400),
-        (b"nonsense\r\n\r\n", 400),
-        (b"GET /x\r\n\r\n", 400),
-        (b"GET /x\r\n\r\n" + b"x" * 5_000_000, 400),
-        (b"GET /x HTTP/2.0\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nno colon\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nA: 1\r\n folded\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
-        (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", 400),
-        (b"GET /x HTTP/1.1\r\nA: " + b"a" * 70_000, 431),
-    ],
-    ids=lambda value: repr(value[:40]) if isinstance(value, bytes) else str(value),
-)
-def test_what_is_not_http_is_answered_and_hurts_nobody(
-    server: FaultServer, sent: bytes, status: int
-) -> None:
+NOT_HTTP = [
+    (b"\r\n\r\n", 400),
+    (b"nonsense\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\n\n", 400),
+    (b"GET /x\r\n\r\n" + b"x" * 5_000_000, 400),
+    (b"GET /x HTTP/2.0\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nno colon\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nA: 1\r\n folded\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+    (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", 400),
+    (b"GET /x HTTP/1.1\r\nA: " + b"a" * 70_000, 431),
+    (b"GET /x HTTP/1.1\r\n" + b"A: a\r\n" * 12_000, 431),
+]
+
+
+def test_what_is_not_http_is_answered_and_hurts_nobody(server: FaultServer) -> None:
     server.script("/x", 200)
-    with peer(server) as sock:
-        sock.sendall(sent)
-        assert read_answer(sock)[0] == status
-        assert sock.recv(1) == FIN
+    for sent, status in NOT_HTTP:
+        with peer(server) as sock:
+            sock.sendall(sent)
+            assert read_answer(sock)[0] == status, sent[:80]
+            assert sock.recv(1) == FIN
     assert server.executed() == 0
     assert ask(server)[0] == 200
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /x", b"\x16\x03\x01\x02\x00"])
-def test_peers_that_leave_are_forgotten(server: FaultServer, sent: bytes) -> None:
-    with peer(server) as sock:
-        sock.sendall(sent)
-    assert eventually(lambda: server.connections == 1 and server.open_connections == 0)
+def test_peers_that_leave_are_forgotten(server: FaultServer) -> None:
+    for sent in (b"", b"GET /x", b"\x16\x03\x01\x02\x00"):
+        with peer(server) as sock:
+            sock.sendall(sent)
+    assert eventually(lambda: server.connections == 3 and server.open_connections == 0)
     assert server.requests() == []
 
 
@@ -785,10 +629,8 @@ def test_stop_closes_every_socket_and_ends_every_thread() -> None:
         server.script("/idle", 200)
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(peer(server)) for _ in range(7)]
-            for sock, path in zip(
-                peers, ["/hang", "/slow", "/drip", "/large", "/idle"], strict=False
-            ):
-                sock.sendall(request(path))
+            for number, path in enumerate(("/hang", "/slow", "/drip", "/large", "/idle")):
+                peers[number].sendall(request(path))
             peers[5].sendall(b"POST /half HTTP/1.1\r\nContent-Le")
             assert eventually(lambda: len(server.requests()) == 5 and server.open_connections == 7)
             assert len(fault_threads()) == 8
@@ -824,16 +666,6 @@ def test_a_stopped_server_comes_back_at_its_port() -> None:
     assert [arrival.connection for arrival in server.requests()] == [1, 2]
 
 
-def test_many_connections_at_once(server: FaultServer) -> None:
-    server.script("/x", 200)
-    with contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(peer(server)) for _ in range(100)]
-        for sock in peers:
-            sock.sendall(request())
-        assert [read_answer(sock)[0] for sock in peers] == [200] * 100
-        assert server.open_connections == server.connections == server.executed() == 100
-
-
 @pytest.fixture(scope="module")
 def certificates() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -849,23 +681,19 @@ def test_faults_happen_under_tls_too(certificates: tuple[ssl.SSLContext, ssl.SSL
     with FaultServer(tls=serving) as server:
         assert server.url.startswith("https://")
         server.script("/x", 200, "reset", "reset-before", 503)
-        connection = HTTPSConnection(
-            "127.0.0.1", urlsplit(server.url).port or 0, context=asking, timeout=2
-        )
-        connection.request("POST", "/x", b"order")
-        with connection.getresponse() as answer:
-            assert answer.status == 200
-        connection.request("POST", "/x", b"order")
-        with pytest.raises(ConnectionResetError):
-            connection.getresponse()
+        port = urlsplit(server.url).port or 0
+        seen: list[object] = []
+        connection = HTTPSConnection("127.0.0.1", port, context=asking, timeout=2)
+        for _ in range(4):
+            try:
+                connection.request("POST", "/x", b"order")
+                with connection.getresponse() as answer:
+                    seen.append(answer.status)
+            except ConnectionResetError:
+                seen.append("reset")
+                connection.close()
         connection.close()
-        with pytest.raises(ConnectionResetError):
-            connection.connect()
-        connection.close()
-        connection.request("POST", "/x", b"order")
-        with connection.getresponse() as answer:
-            assert answer.status == 503
-        connection.close()
+        assert seen == [200, "reset", "reset", 503]
         with peer(server) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")  # not a handshake
             with contextlib.suppress(ConnectionResetError):
@@ -873,32 +701,3 @@ def test_faults_happen_under_tls_too(certificates: tuple[ssl.SSLContext, ssl.SSL
         assert server.executed() == 2
         with peer(server):  # a handshake that never comes does not hold up stop()
             assert eventually(lambda: server.open_connections == 1)
-
-
-def test_the_standard_client_gets_along_with_it(server: FaultServer) -> None:
-    server.script("/x", 503, "200;body=100000")
-    connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=2)
-    seen = []
-    for _ in range(2):
-        connection.request("PUT", "/x", iter([b"first", b"second"]), encode_chunked=True)
-        with connection.getresponse() as answer:
-            seen.append((answer.status, len(answer.read())))
-    connection.close()
-    assert seen == [(503, 32), (200, 100_000)]
-    assert server.connections == 1
-
-
-def test_the_package_loads_no_http_library() -> None:
-    code = (
-        "import sys, forbear.testing as t; assert 'forbear.testing.server' not in sys.modules; "
-        "t.FaultServer; assert 'FaultServer' in dir(t); "
-        "assert not {'httpx', 'httpx2', 'requests', 'urllib3'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    import forbear.testing
-
-    with pytest.raises(AttributeError, match="FaultSever"):
-        _ = forbear.testing.FaultSever

@@ -1,11 +1,9 @@
-"""One connection of the faulting server: read a request, take its step, carry it out, again. Floor:
-acts.
+"""Connection: reads requests of one peer of the faulting server, takes their steps. Floor: acts.
 
-The order within a request is what makes its faults exact: the key is looked up before a step is
-taken, the side effect happens once the body is read, then the delay, then the key is settled and
-the ledger is up to date, and only then does the first byte (or the reset) go out. Whoever has seen
-the end of an attempt can therefore read the ledger, or repeat the request, without racing the
-server.
+The order within a request makes its faults exact: look up the key, take a step, read the body, have
+the side effect, wait for the delay, settle the key, bring the ledger up to date; only then does the
+first byte (or the reset) go out. Whoever has seen the end of an attempt can read the ledger, or
+repeat the request, without racing the server.
 """
 
 from __future__ import annotations
@@ -18,14 +16,14 @@ import ssl
 import struct
 import threading
 import time
+from dataclasses import dataclass
 from email.utils import formatdate
-from http import HTTPStatus
+from http.client import responses
 from typing import NoReturn
 
 from .ledger import Arrival, Kept, Ledger
-from .ranges import ranged
-from .steps import Scripts, Step, refusal
-from .wire import Inbox, Malformed, PeerLeft, RequestHead, body_pieces, read_head
+from .steps import Scripts, Step, ranged, refusal
+from .wire import Malformed, RequestHead, body_pieces, read_head
 
 __all__ = ["Connection"]
 
@@ -36,55 +34,41 @@ BEFORE_RESET = 0.01  # seconds; a reset discards what is not delivered; half of 
 _RESET_ON_CLOSE = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
+@dataclass(eq=False)
 class Connection:
-    """A connected socket and the thread-confined story of the requests on it.
+    """A connected socket. ``serve`` has a thread of its own; other methods may be called in any."""
 
-    ``serve`` runs in the connection's own thread; ``interrupt`` and ``close`` may be called from
-    any.
-    """
+    sock: socket.socket
+    number: int
+    turned_away: bool
+    scripts: Scripts
+    ledger: Ledger
+    stopping: threading.Event
+    requests: int = 0
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        *,
-        number: int,
-        turned_away: bool,
-        scripts: Scripts,
-        ledger: Ledger,
-        stopping: threading.Event,
-    ) -> None:
-        self._sock = sock
-        self._inbox = Inbox(sock)
-        self._number = number
-        self._requests = 0
-        self._turned_away = turned_away
-        self._scripts = scripts
-        self._ledger = ledger
-        self._stopping = stopping
+    def __post_init__(self) -> None:
+        self.peer = self.sock.makefile("rb")
 
     def serve(self) -> None:
-        """Answer requests until the peer leaves, a step closes the connection or the server
-        stops.
-        """
+        """Answer requests until the peer leaves, a step closes or the server stops."""
         try:
-            if self._turned_away:
-                # Resetting at once would be a race: the same script would fail the peer's connect()
-                # on one run and its first read on the next. Its first byte shows that connect() is
-                # over.
-                self._sock.recv(1, socket.MSG_PEEK)
+            if self.turned_away:
+                # The first byte shows that the peer's connect() is over; a reset at once would fail
+                # the connect() on one run, and the first read on the next.
+                self.sock.recv(1, socket.MSG_PEEK)
                 self.reset()
                 return
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if isinstance(self._sock, ssl.SSLSocket):
-                self._sock.do_handshake()
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if isinstance(self.sock, ssl.SSLSocket):
+                self.sock.do_handshake()
             while self._exchange():
                 pass
         except Malformed as error:
             with contextlib.suppress(OSError):
-                blocks = _encode(refusal(error.status, str(error)), method="GET", keep=False)
-                self._send(b"".join(block for _, block in blocks))
+                answer = _encode(refusal(*error.args), method="GET", keep=False)
+                self.sock.sendall(b"".join(block for _, block in answer))
                 self._linger()
-        except (OSError, PeerLeft):
+        except (OSError, EOFError):
             pass  # the peer's doing, or ours in interrupt()
         finally:
             self.close()
@@ -93,40 +77,38 @@ class Connection:
         """Wake the thread out of any read or write."""
         with contextlib.suppress(OSError):
             # Not SSLSocket.shutdown, which takes the TLS state from under the thread that reads.
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the socket; a FIN if nothing is left unread."""
-        self._sock.close()
+        self.peer.close()
+        self.sock.close()
 
     def reset(self) -> None:
         """Close the socket with an RST."""
         with contextlib.suppress(OSError):
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._sock.close()
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.close()
 
     def _exchange(self) -> bool:
         """Answer one request and say whether the connection stays."""
-        if not self._inbox.is_ready():
+        if not self.peer.peek(1):
             return False
         started_at = time.monotonic()
-        head = read_head(self._inbox)
-        self._requests += 1
+        head = read_head(self.peer)
+        self.requests += 1
         arrival = Arrival(
             method=head.method,
             path=head.path,
             query=head.query,
             headers=head.headers,
-            key=next(
-                (value for name, value in head.headers if name.lower() == "idempotency-key"), ""
-            )
-            or None,
-            connection=self._number,
-            nth=self._requests,
+            key=head.field("idempotency-key") or None,
+            connection=self.number,
+            nth=self.requests,
             started_at=started_at,
             body_complete=head.length == 0,
         )
-        self._ledger.enter(arrival)
+        self.ledger.enter(arrival)
         try:
             return self._reply(head, arrival)
         finally:
@@ -134,34 +116,24 @@ class Connection:
                 arrival.ended_at = time.monotonic()
 
     def _reply(self, head: RequestHead, arrival: Arrival) -> bool:
-        if arrival.key is None:
-            step = self._scripts.take(head.path, fresh=arrival.nth == 1)
-            self._work(step, head, arrival)
+        claim = self.ledger.claim(head.path, arrival.key)
+        if claim == "claimed":
+            step = self.scripts.take(head.path, fresh=arrival.nth == 1)
+            try:
+                self._work(step, head, arrival)
+            finally:
+                sha256 = arrival.sha256 if arrival.body_complete else None
+                kept = Kept(sha256, step.replayed()) if arrival.executed else None
+                self.ledger.settle(head.path, arrival.key, kept)
+            return self._perform(step, head, arrival)
+        self._read_body(head, arrival)
+        if claim == "in flight":
+            step = refusal(409, "the first request with this key is still in flight")
+        elif claim.sha256 not in (None, arrival.sha256):
+            step = refusal(422, "this Idempotency-Key came with another body before")
         else:
-            claim = self._ledger.claim(head.path, arrival.key)
-            if claim == "claimed":
-                step = self._work_once(head, arrival, arrival.key)
-            else:
-                self._read_body(head, arrival)
-                if claim == "in flight":
-                    step = refusal(
-                        409, "the first request with this Idempotency-Key is still in flight"
-                    )
-                elif claim.sha256 not in (None, arrival.sha256):
-                    step = refusal(422, "this Idempotency-Key came with another body before")
-                else:
-                    step = claim.answer
+            step = claim.answer
         return self._perform(step, head, arrival)
-
-    def _work_once(self, head: RequestHead, arrival: Arrival, key: str) -> Step:
-        step = self._scripts.take(head.path, fresh=arrival.nth == 1)
-        try:
-            self._work(step, head, arrival)
-        finally:
-            sha256 = arrival.sha256 if arrival.body_complete else None
-            kept = Kept(sha256, step.replayed()) if arrival.executed else None
-            self._ledger.settle(head.path, key, kept)
-        return step
 
     def _work(self, step: Step, head: RequestHead, arrival: Arrival) -> None:
         """Do what comes before the answer: read, execute, take time."""
@@ -173,11 +145,11 @@ class Connection:
     def _read_body(self, head: RequestHead, arrival: Arrival, *, most: int | None = None) -> None:
         digest = hashlib.sha256()
         if head.expects_continue and head.length != 0 and most != 0:
-            self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             if most == 0:
                 return
-            for piece in body_pieces(self._inbox, head.length):
+            for piece in body_pieces(self.peer, head.length):
                 taken = piece if most is None else piece[: most - arrival.body_bytes]
                 digest.update(taken)
                 arrival.body_bytes += len(taken)
@@ -191,80 +163,64 @@ class Connection:
     def _perform(self, step: Step, head: RequestHead, arrival: Arrival) -> bool:
         """Do what the peer can see."""
         if step.name == "hang":
-            while self._inbox.is_ready():
-                self._inbox.some(65_536)
+            while self.peer.peek(1):
+                self.peer.read1(65_536)
             return False
         if step.name == "drip":
             self._drip(step.interval)
         arrival.ended_at = time.monotonic()
-        match step.name:
-            case "reset" | "reset-before" | "reset-head":
-                self.reset()
-                return False
-            case "close":
-                return False
-            case "garbage":
-                self._send(GARBAGE)
-                return False
-            case _:
-                return self._answer(step, head, arrival)
+        if step.name in ("reset", "reset-before", "reset-head"):
+            self.reset()
+        elif step.name == "garbage":
+            self.sock.sendall(GARBAGE)
+        elif step.name != "close":
+            return self._answer(step, head, arrival)
+        return False
 
     def _drip(self, interval: float) -> NoReturn:
         for byte in b"HTTP/1.1 200 OK\r\nX-Drip: ":
-            self._send(bytes((byte,)))
+            self.sock.sendall(bytes((byte,)))
             self._pause(interval)
         while True:
-            self._send(b".")
+            self.sock.sendall(b".")
             self._pause(interval)
 
     def _answer(self, step: Step, head: RequestHead, arrival: Arrival) -> bool:
         if step.etag and head.method in ("GET", "HEAD"):
             step = ranged(step, head)
         keep = head.keeps_alive and not step.close and step.name != "early"
-        *before, (last_pause, last) = _encode(step, method=head.method, keep=keep)
-        for pause, block in before:
-            self._pause(pause)
-            self._send(block)
-        self._pause(last_pause)
+        unsent = b""
+        for pause, block in _encode(step, method=head.method, keep=keep):
+            if pause:
+                self.sock.sendall(unsent)
+                self._pause(pause)
+                unsent = b""
+            unsent += block
         arrival.ended_at = time.monotonic()
-        self._send(last)
-        match step.name:
-            case "cut":
-                return False
-            case "reset-body":
-                self._pause(BEFORE_RESET)
-                self.reset()
-                return False
-            case "early":
-                if step.linger:
-                    self._linger()
-                return False
-            case _:
-                return keep
+        self.sock.sendall(unsent)
+        if step.name == "reset-body":
+            self._pause(BEFORE_RESET)
+            self.reset()
+        elif step.name == "early" and step.linger:
+            self._linger()
+        return keep and step.name not in ("cut", "reset-body")
 
     def _linger(self) -> None:
-        """Close our side and read on for a while: closing on unread bytes resets, and loses the
-        answer.
-        """
-        socket.socket.shutdown(self._sock, socket.SHUT_WR)
+        """Close our side and read on: to close on unread bytes would reset and lose the answer."""
+        socket.socket.shutdown(self.sock, socket.SHUT_WR)
         until = time.monotonic() + LINGER
         while (left := until - time.monotonic()) > 0:
-            self._sock.settimeout(left)
-            if not self._sock.recv(65_536):
+            self.sock.settimeout(left)
+            if not self.sock.recv(65_536):
                 return
 
     def _pause(self, seconds: float) -> None:
-        if seconds and self._stopping.wait(seconds):
+        if seconds and self.stopping.wait(seconds):
             raise ConnectionAbortedError("the server stops")
-
-    def _send(self, block: bytes) -> None:
-        self._sock.sendall(block)
 
 
 def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]:
-    """Return the answer as blocks, each with the pause before it; blocks without a pause are
-    joined.
-    """
+    """Return the answer as blocks, each with the pause before it."""
     has_body = method != "HEAD" and step.status not in (204, 304)
     given = {name.lower() for name, _ in step.headers}
     headers = list(step.headers)
@@ -272,19 +228,13 @@ def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]
         headers.append(("Date", formatdate(usegmt=True)))
     if "content-type" not in given:
         headers.append(("Content-Type", "text/plain"))
-    if step.status != 204:
-        framing = (
-            ("Transfer-Encoding", "chunked")
-            if step.chunked
-            else ("Content-Length", str(len(step.content)))
-        )
-        headers.append(framing)
+    if step.chunked and step.status != 204:
+        headers.append(("Transfer-Encoding", "chunked"))
+    elif step.status != 204:
+        headers.append(("Content-Length", str(len(step.content))))
     if not keep:
         headers.append(("Connection", "close"))
-    try:
-        phrase = HTTPStatus(step.status).phrase
-    except ValueError:
-        phrase = "Unassigned"
+    phrase = responses.get(step.status, "Unassigned")
     lines = [f"HTTP/1.1 {step.status} {phrase}", *(f"{name}: {value}" for name, value in headers)]
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
     half = len(head) // 2
@@ -292,21 +242,11 @@ def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]
     if has_body:
         cut = step.name in ("cut", "reset-body")
         content = step.content[: step.at] if cut else step.content
-        size = (
-            max(1, -(-len(content) // BODY_PIECES))
-            if step.drip or step.chunked
-            else len(content) or 1
-        )
-        pieces = [content[at : at + size] for at in range(0, len(content), size)]
+        size = -(-len(content) // BODY_PIECES) if step.drip or step.chunked else len(content)
+        pieces = [content[at : at + size] for at in range(0, len(content), size or 1)]
         if step.chunked:
             pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
             if not cut:
                 pieces.append(b"0\r\n\r\n")
         blocks += [(step.drip, piece) for piece in pieces]
-    joined = blocks[:1]
-    for pause, block in blocks[1:]:
-        if pause:
-            joined.append((pause, block))
-        else:
-            joined[-1] = (joined[-1][0], joined[-1][1] + block)
-    return joined
+    return blocks

@@ -1,4 +1,4 @@
-"""record(): keep the events of calls, to look at them afterwards. Floor: acts."""
+"""Events: record() keeps those of calls, to look at them afterwards. Floor: acts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ..sending.context import Listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Self
 
     from ..core.events import Event
 
@@ -16,11 +15,7 @@ __all__ = ["RecordedEvents", "record"]
 
 
 class RecordedEvents(Listening):
-    """Events in the order told. A ``with`` block (this context's calls, any client), or an
-    ``on_event`` callable.
-    """
-
-    __slots__ = ("_kept",)
+    """Events in order: of a ``with`` block's calls, or of a transport's as its ``on_event``."""
 
     def __init__(self) -> None:
         self._kept: list[Event] = []
@@ -28,10 +23,6 @@ class RecordedEvents(Listening):
 
     def __call__(self, event: Event) -> None:  # type: ignore[override]
         self._kept.append(event)
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._kept)
@@ -48,11 +39,7 @@ class RecordedEvents(Listening):
         return [event.name for event in self._kept]
 
     def named(self, name: str) -> list[Event]:
-        """The events of one name, such as "retry_scheduled".
-
-        Raises:
-            ValueError: There is no event of this name; the message lists them.
-        """
+        """The events of one name, such as "gave_up"; ValueError if there is no such name."""
         from ..core.events import Event
 
         names = [kind._field_defaults["name"] for kind in Event.__args__]
@@ -61,11 +48,7 @@ class RecordedEvents(Listening):
         return [event for event in self._kept if event.name == name]
 
     def assert_retried(self, times: int, reasons: Sequence[str] | None = None) -> None:
-        """Fail unless so many retries were scheduled, for these statuses or exception classes.
-
-        Raises:
-            AssertionError: It was otherwise; the message tells what happened.
-        """
+        """Fail unless so many retries were scheduled, for these statuses or exception classes."""
         found = [
             str(getattr(event, "status", None) or getattr(event, "error", None))
             for event in self.named("retry_scheduled")
@@ -76,12 +59,7 @@ class RecordedEvents(Listening):
             raise AssertionError(f"expected retries for {list(reasons)}, they were for {found}")
 
     def assert_no_events(self, name: str) -> None:
-        """Fail if an event of this name was told.
-
-        Raises:
-            AssertionError: It was.
-            ValueError: There is no event of this name.
-        """
+        """Fail if there was an event of this name; ValueError if there is no such name."""
         found = self.named(name)
         if found:
             raise AssertionError(f"expected no {name}, got {found}")
@@ -91,7 +69,7 @@ class RecordedEvents(Listening):
 
 
 def record() -> RecordedEvents:
-    """Return something that keeps events.
+    """Return an object that keeps events, to look at them.
 
     ``with record() as events:`` keeps those of every call made in this context;
     ``on_event=[events]`` keeps those of one transport, from any thread.

@@ -1,5 +1,4 @@
-"""The ledger of the faulting server: what arrived, what was executed, and the store of idempotency
-keys. Floor: acts.
+"""Ledger: what arrived at the faulting server and was executed, and its keys. Floor: acts.
 
 Knows nothing of sockets. The store follows draft-ietf-httpapi-idempotency-key-header-07 §2.6: a
 repeat of a completed request gets the first answer again, of one still in flight 409, and a key
@@ -17,42 +16,42 @@ from .steps import Step, script_name
 
 __all__ = ["Arrival", "Kept", "Ledger"]
 
-_SHA256_OF_NOTHING = hashlib.sha256().hexdigest()
-
 
 @dataclass(slots=True, kw_only=True)
 class Arrival:
-    """One request as the server saw it. Instants are ``time.monotonic()`` of the server."""
+    """One request as the server saw it. Instants are ``time.monotonic()`` of the server.
+
+    Attributes:
+        path: As received, without the query.
+        headers: As received: order, case and repeats kept.
+        key: Value of the Idempotency-Key header.
+        connection: Number of the connection, from 1 in the order of acceptance.
+        nth: Number of the request on its connection, from 1; above 1 the connection was reused.
+        started_at: When its first byte was there.
+        ended_at: When the last byte of the answer, or the fault, was about to go out; else None.
+        sha256: Hex digest of the body as far as it was read, without chunked framing.
+        body_complete: The body was read to its end.
+    """
 
     method: str
     path: str
-    """As received, without the query."""
     query: str = field(repr=False)
     headers: list[tuple[str, str]] = field(repr=False)
-    """As received: order, case and repeats kept."""
     key: str | None = field(repr=False)
-    """Value of the Idempotency-Key header."""
     connection: int
-    """Number of the connection, from 1 in the order of acceptance."""
     nth: int
-    """Number of the request on its connection, from 1; above 1 the connection was reused."""
     started_at: float
-    """When its first byte was there."""
     ended_at: float | None = None
-    """When the last byte of the answer, or the fault, was about to go out; None until then."""
     body_bytes: int = 0
-    sha256: str = _SHA256_OF_NOTHING
-    """Hex digest of the body as far as it was read, without chunked framing."""
+    sha256: str = hashlib.sha256().hexdigest()
     body_complete: bool
-    """Whether the body was read to its end."""
     executed: bool = False
 
 
 class Kept(NamedTuple):
-    """What the store knows of a key whose request was executed."""
+    """The answer for a key whose request was executed."""
 
-    sha256: str | None
-    """Digest of the body; None if it was executed before its end was read (``early:2xx``)."""
+    sha256: str | None  # of the body; None if its end was not read before (``early:2xx``)
     answer: Step
 
 
@@ -62,7 +61,7 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._arrivals: list[Arrival] = []
-        self._keys: dict[tuple[str, str], Kept | None] = {}  # None: in flight
+        self._keys: dict[tuple[str, str | None], Kept | None] = {}  # None: in flight
 
     def enter(self, arrival: Arrival) -> None:
         with self._lock:
@@ -75,20 +74,21 @@ class Ledger:
             entered = self._arrivals.copy()
         return [replace(each) for each in entered if name is None or script_name(each.path) == name]
 
-    def claim(self, path: str, key: str) -> Kept | Literal["claimed", "in flight"]:
+    def claim(self, path: str, key: str | None) -> Kept | Literal["claimed", "in flight"]:
         """Claim the key for the caller, who must ``settle`` it, unless it is taken."""
         where = script_name(path), key
+        if key is None:
+            return "claimed"
         with self._lock:
             if where not in self._keys:
                 self._keys[where] = None
                 return "claimed"
             return self._keys[where] or "in flight"
 
-    def settle(self, path: str, key: str, kept: Kept | None) -> None:
+    def settle(self, path: str, key: str | None, kept: Kept | None) -> None:
         """Keep what a claimed key was executed with, or with None free the key again."""
         where = script_name(path), key
         with self._lock:
-            if kept is None:
-                del self._keys[where]
-            else:
+            self._keys.pop(where, None)
+            if kept is not None and key is not None:
                 self._keys[where] = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
@@ -40,22 +41,18 @@ def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -
         raise TypeError(f"policy must be a RetryPolicy, got {type(policy).__name__}")
     bounds = [checked(number, pair) for number, pair in enumerate(waits, start=1)]
     found = spans(policy.backoff, policy.max_attempts - 1)
-    lines = []
-    holds = len(found) == len(bounds)
-    for number in range(max(len(found), len(bounds))):
-        is_made = number < len(found)
-        line = f"  retry {number + 1}: " + (
-            f"waits {shown(found[number])}" if is_made else "is not made"
-        )
-        if number >= len(bounds):
-            line += ", not expected"
-        elif not is_made or not is_within(found[number], bounds[number]):
-            line += f", expected {shown(bounds[number])}"
-            holds = False
-        lines.append(line)
-    if not holds:
-        head = f"the schedule of {policy.backoff!r} with max_attempts={policy.max_attempts} is another one:"
-        raise AssertionError("\n".join([head, *lines]))
+    if len(found) == len(bounds) and all(map(is_within, found, bounds)):
+        return
+    message = f"the schedule of {policy.backoff!r} with max_attempts={policy.max_attempts}"
+    message += " is another one:"
+    for number, (span, bound) in enumerate(zip_longest(found, bounds), start=1):
+        made = "is not made" if span is None else f"waits {shown(span)}"
+        message += f"\n  retry {number}: {made}"
+        if bound is None:
+            message += ", not expected"
+        elif span is None or not is_within(span, bound):
+            message += f", expected {shown(bound)}"
+    raise AssertionError(message)
 
 
 def checked(number: int, pair: tuple[float, float]) -> tuple[float, float]:

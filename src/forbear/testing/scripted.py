@@ -1,8 +1,7 @@
-"""ScriptedTransport and ScriptedAdapter: what sends below forbear, answering by a list. Floor:
-acts.
+"""ScriptedTransport, ScriptedAdapter: they answer by a list in a library's place. Floor: acts.
 
-It builds responses and exceptions of whichever library the request belongs to, so one script serves
-both, sync and async. No socket, no sleep.
+They build responses and exceptions of the library that the request belongs to, so that one script
+serves httpx and httpx2, sync and async. No socket, no sleep.
 """
 
 from __future__ import annotations
@@ -40,31 +39,32 @@ class Script:
         if not self._steps:
             raise ValueError("a script needs at least one step, such as 200")
         for step in self._steps:
-            if isinstance(step, str) and step not in self.errors:
-                raise ValueError(
-                    f"unknown step {step!r}; errors are {', '.join(sorted(self.errors))}"
-                )
+            if isinstance(step, str) and step not in ERRORS:
+                raise ValueError(f"unknown step {step!r}; errors are {', '.join(sorted(ERRORS))}")
         self.requests: list[Any] = []
         self.bodies: list[bytes] = []
         self.closed = False
 
-    errors: dict[str, str] = ERRORS
-
-    def _next(self, request: Any, body: bytes) -> Any:
+    def _next(self, request: Any, body: bytes) -> tuple[int, Any, bytes] | str:
+        """Return status, headers and content of the next answer, or the name of an error."""
         step = self._steps[min(len(self.requests), len(self._steps) - 1)]
         self.requests.append(request)
         self.bodies.append(body)
-        return step(request) if callable(step) and not isinstance(step, type) else step
+        if callable(step) and not isinstance(step, type):
+            step = step(request)
+        if isinstance(step, BaseException):
+            raise step
+        if isinstance(step, str):
+            return step
+        parts: Any = (*step, b"") if isinstance(step, tuple) else (step, {}, b"")
+        status, headers, content = parts[:3]
+        return status, headers, content
+
+    def close(self) -> None:
+        self.closed = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {len(self.requests)} of {len(self._steps)} steps>"
-
-
-def spelled_out(step: Any) -> tuple[int, Any, bytes]:
-    """A step that is an answer: status, headers, body."""
-    parts: Any = (*step, b"") if isinstance(step, tuple) else (step, {}, b"")
-    status, headers, content = parts[:3]
-    return status, headers, content
 
 
 class ScriptedTransport(Script):
@@ -97,13 +97,8 @@ class ScriptedTransport(Script):
         library = sys.modules[type(request).__module__.partition(".")[0]]
         if isinstance(step, str):
             raise getattr(library, ERRORS[step])(f"scripted {step}")
-        if isinstance(step, BaseException):
-            raise step
-        status, headers, content = spelled_out(step)
+        status, headers, content = step
         return library.Response(status, headers=headers, content=content)
-
-    def close(self) -> None:
-        self.closed = True
 
     async def aclose(self) -> None:
         self.closed = True
@@ -124,17 +119,11 @@ class ScriptedTransport(Script):
 class ScriptedAdapter(Script):
     """The same for requests: ``RetryAdapter(inner=ScriptedAdapter([503, 200]))``.
 
-    Steps as of ScriptedTransport; the exceptions are those of requests, around those of urllib3.
+    Steps and attributes are those of ScriptedTransport. The errors are those that requests raises,
+    with urllib3's inside.
 
     Args:
         steps: The answers, in order.
-
-    Attributes:
-        requests: The prepared requests as they arrived, in order.
-        bodies: Their bodies, as bytes.
-
-    Raises:
-        ValueError: There is no step, or one is not understood.
     """
 
     def send(
@@ -153,29 +142,17 @@ class ScriptedAdapter(Script):
         step = self._next(request, body_of(request.body))
         if isinstance(step, str):
             raise requests_error(step, request)
-        if isinstance(step, BaseException):
-            raise step
-        status, headers, content = spelled_out(step)
-        raw = HTTPResponse(
-            BytesIO(content),
-            headers=HTTPHeaderDict(as_read(headers)),
-            status=status,
-            preload_content=False,
-            request_method=request.method,
-        )
+        status, headers, content = step
+        lines = HTTPHeaderDict()
+        for name, value in headers.items() if hasattr(headers, "items") else headers:
+            lines.add(as_read(name), as_read(value))
+        body, method = BytesIO(content), request.method
+        raw = HTTPResponse(body, lines, status, preload_content=False, request_method=method)
         return HTTPAdapter().build_response(request, raw)
 
-    def close(self) -> None:
-        self.closed = True
 
-
-def as_read(headers: Any) -> list[tuple[str, str]]:
-    """As http.client gives them: octets are Latin-1."""
-    lines = headers.items() if hasattr(headers, "items") else headers
-    return [(as_text(name), as_text(value)) for name, value in lines]
-
-
-def as_text(part: str | bytes) -> str:
+def as_read(part: str | bytes) -> str:
+    """Return a part of a header as http.client reads it: octets are Latin-1."""
     return part.decode("latin-1") if isinstance(part, bytes) else part
 
 
@@ -186,32 +163,32 @@ def body_of(body: Any) -> bytes:
         return body.encode()
     if isinstance(body, (bytes, bytearray)):
         return bytes(body)
-    return bytes(body.read()) if hasattr(body, "read") else b"".join(body)
+    return b"".join(body)  # a file is a series of lines
 
 
 def requests_error(step: str, request: Any) -> Exception:
-    """What requests raises for it, with the urllib3 error inside."""
+    """Return what requests raises for a scripted error, with the error of urllib3 inside."""
     import requests
     from urllib3 import exceptions
 
     pool: Any = None
     said = f"scripted {step}"
+
+    def unsent(error: type[Any], inner: Exception) -> Exception:
+        made: Exception = error(exceptions.MaxRetryError(pool, "", inner), request=request)
+        return made
+
     if step == "connect_timeout":
-        inner: Exception = exceptions.ConnectTimeoutError(pool, said)
-        return requests.ConnectTimeout(exceptions.MaxRetryError(pool, "", inner), request=request)
+        return unsent(requests.ConnectTimeout, exceptions.ConnectTimeoutError(pool, said))
     if step == "connect_error":
-        inner = exceptions.NewConnectionError(pool, said)
-        return requests.ConnectionError(exceptions.MaxRetryError(pool, "", inner), request=request)
-    if step == "read_timeout":
-        return requests.ReadTimeout(exceptions.ReadTimeoutError(pool, "", said), request=request)
+        return unsent(requests.ConnectionError, exceptions.NewConnectionError(pool, said))
+    if step == "proxy_error":
+        inner = exceptions.ProxyError(said, exceptions.NewConnectionError(pool, said))
+        return unsent(requests.exceptions.ProxyError, inner)
     if step == "pool_timeout":
         return exceptions.EmptyPoolError(pool, said)
-    if step == "proxy_error":
-        refused = exceptions.ProxyError(said, exceptions.NewConnectionError(pool, said))
-        return requests.exceptions.ProxyError(
-            exceptions.MaxRetryError(pool, "", refused), request=request
-        )
+    if step == "read_timeout":
+        return requests.ReadTimeout(exceptions.ReadTimeoutError(pool, "", said), request=request)
     cause = TimeoutError(said) if step == "write_timeout" else ConnectionResetError(104, said)
-    return requests.ConnectionError(
-        exceptions.ProtocolError("Connection aborted.", cause), request=request
-    )
+    broken = exceptions.ProtocolError("Connection aborted.", cause)
+    return requests.ConnectionError(broken, request=request)

@@ -1,5 +1,4 @@
-"""A faulting HTTP/1.1 server on loopback: misbehaves by script, and keeps a ledger of what arrived.
-Floor: acts.
+"""FaultServer: HTTP/1.1 on loopback that fails by script, with a ledger of arrivals. Floor: acts.
 
     with FaultServer() as server:
         server.script("/orders", "503;retry-after=1", "reset", 200)
@@ -21,9 +20,7 @@ Steps
     ``reset``            read the whole request, execute it, then RST: not one byte of an answer
     ``close``            the same with a FIN
     ``reset-before``     RST the next connection at its first byte, unread and not in the ledger,
-    whatever
-                         it would have asked for; on an open connection, and in a URL, as
-                         ``reset-head``
+                         for whatever path; on an open connection, and in a URL, as ``reset-head``
     ``reset-head``       RST once the head is read; the body stays unread
     ``hang``             read the request and never answer
     ``garbage``          answer with a status line that is not HTTP, then FIN
@@ -40,8 +37,7 @@ Modifiers of whatever answers (``NNN``, ``cut``, ``reset-body``, ``stale``, ``ea
     ``body=N`` bytes of content               ``chunked=1`` chunked instead of a Content-Length
     ``head-delay=MS`` pause inside the head   ``drip=MS`` pause between 16 pieces of the body
     ``close=1`` Connection: close             ``delay=MS`` wait before answering
-    ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 for one that begins
-    beyond the content;
+    ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 beyond the content;
                ``cut`` and ``reset-body`` then count the bytes of the part
     ``from=N`` content as from its Nth byte, for parts that a script makes itself
     ``executes=0``, ``executes=1`` override whether the request is executed
@@ -65,7 +61,6 @@ With ``tls=`` the same faults happen under TLS; FIN then comes without a close_n
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 import time
@@ -93,15 +88,17 @@ class FaultServer:
 
     Args:
         tls: A server-side context, to serve https.
+
+    Attributes:
+        connections: Number of connections accepted so far.
     """
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         self._scripts = Scripts()
         self._ledger = Ledger()
-        self._lock = threading.Lock()
         self._open: dict[Connection, threading.Thread] = {}
-        self._connections = 0
+        self.connections = 0
         self._port = 0
         self._listener: socket.socket | None = None
         self._acceptor: threading.Thread | None = None
@@ -122,21 +119,13 @@ class FaultServer:
     def url(self) -> str:
         """``http://127.0.0.1:PORT``, without a slash at the end."""
         if not self._port:
-            raise RuntimeError(
-                "the server has no port yet; call start() or use it in a with statement"
-            )
+            raise RuntimeError("the server has no port; call start() or use it in a with statement")
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._port}"
-
-    @property
-    def connections(self) -> int:
-        """Number of connections accepted so far."""
-        return self._connections
 
     @property
     def open_connections(self) -> int:
         """Number of connections that neither side has closed, as far as the server has noticed."""
-        with self._lock:
-            return len(self._open)
+        return len(self._open)
 
     def script(self, path: str, *steps: int | str) -> None:
         """Set the steps of a path, in place of those it had. The ledger keeps what it has.
@@ -158,39 +147,28 @@ class FaultServer:
         """Listen, and return once connections are accepted."""
         if self._listener is not None:
             raise RuntimeError("the server is started already")
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            if os.name == "posix":  # elsewhere the option lets two servers share a port
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", self._port))
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
+        listener = socket.create_server(("127.0.0.1", self._port), backlog=BACKLOG)
         self._port = listener.getsockname()[1]
         self._listener = listener
         self._stopping = threading.Event()
+        arguments = (listener, self._stopping)
         self._acceptor = threading.Thread(
-            target=self._accept, args=(listener, self._stopping), name="fault-server", daemon=True
+            target=self._accept, args=arguments, name="fault-server", daemon=True
         )
         self._acceptor.start()
 
     def stop(self) -> None:
-        """Close every socket and end every thread, within about a second. Stopping twice is
-        allowed.
-        """
+        """Close every socket and end every thread, within about a second; twice is allowed."""
         if self._listener is None or self._acceptor is None:
             return
         self._stopping.set()
         with contextlib.suppress(OSError):
-            # A blocked accept() is not woken by closing its socket everywhere; by a connection it
-            # is.
+            # Everywhere a connection wakes a blocked accept(); closing its socket does not.
             socket.create_connection(("127.0.0.1", self._port), timeout=STOP_WITHIN).close()
         self._acceptor.join(STOP_WITHIN)
         self._listener.close()
         self._listener = self._acceptor = None
-        with self._lock:
-            left = list(self._open.items())
+        left = list(self._open.items())
         for connection, _ in left:
             connection.interrupt()
         until = time.monotonic() + STOP_WITHIN
@@ -213,35 +191,23 @@ class FaultServer:
             self._admit(sock, stopping)
 
     def _admit(self, sock: socket.socket, stopping: threading.Event) -> None:
-        self._connections += 1
-        turned_away = self._scripts.take_at_door()
+        self.connections += 1
+        turned_away = self._scripts.take_reset()
         if self._tls is not None and not turned_away:
             try:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             except OSError:  # reset by the peer before it began
                 sock.close()
                 return
-        connection = Connection(
-            sock,
-            number=self._connections,
-            turned_away=turned_away,
-            scripts=self._scripts,
-            ledger=self._ledger,
-            stopping=stopping,
-        )
-        thread = threading.Thread(
-            target=self._serve,
-            args=(connection,),
-            name=f"fault-server-{self._connections}",
-            daemon=True,
-        )
-        with self._lock:
-            self._open[connection] = thread
+        number, ledger = self.connections, self._ledger
+        connection = Connection(sock, number, turned_away, self._scripts, ledger, stopping)
+        name = f"fault-server-{number}"
+        thread = threading.Thread(target=self._serve, args=(connection,), name=name, daemon=True)
+        self._open[connection] = thread
         thread.start()
 
     def _serve(self, connection: Connection) -> None:
         try:
             connection.serve()
         finally:
-            with self._lock:
-                self._open.pop(connection, None)
+            self._open.pop(connection, None)

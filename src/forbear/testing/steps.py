@@ -1,10 +1,9 @@
-"""Steps: what the faulting server does with one request, parsed from
-``name[:arg][;modifier=value]…``. Floor: acts.
+"""Steps: what the faulting server does with one request, parsed from text. Floor: acts.
 
-The steps and modifiers are explained in server.py; here is what each accepts. Nothing is guessed:
-an unknown word, a modifier that would have no effect on its step and a value out of range are
-ValueErrors, because a mistyped fault that passes for a healthy answer makes the test that uses it
-worthless. Durations are milliseconds in the text and seconds in a ``Step``.
+``name[:arg][;modifier=value]…``, as server.py explains. Nothing is guessed: an unknown word, a
+modifier without an effect on its step and a value out of range are ValueErrors, because a mistyped
+fault that passes for a healthy answer makes its test worthless. Durations are milliseconds in the
+text and seconds in a ``Step``.
 """
 
 from __future__ import annotations
@@ -13,65 +12,32 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
-__all__ = ["URL_PREFIX", "Scripts", "Step", "parse_step", "refusal", "script_name"]
+from .wire import RequestHead
 
-StepName = Literal[
-    "status",
-    "reset",
-    "close",
-    "reset-before",
-    "reset-head",
-    "hang",
-    "garbage",
-    "cut",
-    "reset-body",
-    "stale",
-    "early",
-    "drip",
-]
+__all__ = ["URL_PREFIX", "Scripts", "Step", "parse_step", "ranged", "refusal", "script_name"]
 
 URL_PREFIX = "/s/"
 DEFAULT_BODY_BYTES = 32
 DEFAULT_DRIP_INTERVAL = 0.05  # seconds; 20 bytes a second keep any read timeout from firing
 
-_ANSWER = frozenset(
-    {
-        "retry-after",
-        "header",
-        "body",
-        "from",
-        "etag",
-        "delay",
-        "head-delay",
-        "drip",
-        "chunked",
-        "close",
-        "executes",
-    }
-)
+# The modifiers that each step accepts.
 _SILENT = frozenset({"delay", "executes"})
-_MODIFIERS: dict[StepName, frozenset[str]] = {
-    "status": _ANSWER,
-    "cut": _ANSWER,
-    "reset-body": _ANSWER,
-    "stale": _ANSWER,
+_ANSWER = _SILENT.union(
+    ("retry-after", "header", "body", "from", "etag", "head-delay", "drip", "chunked", "close")
+)
+_MODIFIERS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("reset", "close", "hang", "garbage"), _SILENT),
+    **dict.fromkeys(("status", "cut", "reset-body", "stale"), _ANSWER),
     "early": _ANSWER | {"linger"},
-    "reset": _SILENT,
-    "close": _SILENT,
-    "hang": _SILENT,
-    "garbage": _SILENT,
     "drip": _SILENT | {"interval"},
     "reset-head": frozenset({"delay"}),  # the body is not read, so there is nothing to execute
     "reset-before": frozenset(),
 }
-_ARGUMENTS: dict[str, str] = {
-    "cut": "cut:N",
-    "reset-body": "reset-body:N",
-    "early": "early:NNN:BYTES",
-}
+_DURATIONS = frozenset({"delay", "head-delay", "drip", "interval"})
+_ARGUMENTS = {"cut": "cut:N", "reset-body": "reset-body:N", "early": "early:NNN:BYTES"}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110 §5.5
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -84,12 +50,11 @@ def _content(size: int, start: int = 0) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do with one request. Made by ``parse_step``."""
+    """The server's part in one request. Made by ``parse_step``."""
 
-    name: StepName = "status"
+    name: str = "status"
     status: int = 200
-    at: int = 0
-    """Bytes of the answer's body before a cut or reset, or of the upload before an early answer."""
+    at: int = 0  # bytes of the body before a cut or reset, or of the upload before an early answer
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     content: bytes = field(default=_content(DEFAULT_BODY_BYTES), repr=False)
     delay: float = 0.0
@@ -99,19 +64,13 @@ class Step:
     chunked: bool = False
     close: bool = False
     linger: bool = True
-    etag: str = ""
-    """Opaque tag; with one, ranges of the content are served."""
+    etag: str = ""  # with one, ranges of the content are served
     executes: bool = False
 
     def replayed(self) -> Step:
-        """Return the answer that the key of an executed request gets from then on: whole, and at
-        once.
-        """
-        return Step(
-            status=self.status,
-            headers=(*self.headers, ("Idempotent-Replayed", "true")),
-            content=self.content,
-        )
+        """Return the answer to a repeat of an executed request: whole, and at once."""
+        headers = (*self.headers, ("Idempotent-Replayed", "true"))
+        return Step(status=self.status, headers=headers, content=self.content)
 
 
 def refusal(status: int, message: str) -> Step:
@@ -148,11 +107,8 @@ def parse_step(step: int | str) -> Step:
     if parsed.name in ("cut", "reset-body"):
         if "body" not in seen:
             parsed = replace(parsed, content=_content(2 * parsed.at + DEFAULT_BODY_BYTES))
-        elif len(parsed.content) <= parsed.at:
-            _refuse(
-                text,
-                f"a body of {len(parsed.content)} bytes ends before byte {parsed.at}; raise body=",
-            )
+        elif (size := len(parsed.content)) <= parsed.at:
+            _refuse(text, f"a body of {size} bytes ends before byte {parsed.at}; raise body=")
     return replace(parsed, content=_content(len(parsed.content), start)) if start else parsed
 
 
@@ -161,10 +117,8 @@ def _parse_name(text: str, first: str) -> Step:
     if _NUMBER.fullmatch(name) and not arguments:
         return _with_status(text, Step(), name)
     if name == "status" or name not in _MODIFIERS:
-        known = ", ".join(
-            ["a status", *(_ARGUMENTS.get(n, n) for n in _MODIFIERS if n != "status")]
-        )
-        _refuse(text, f"unknown step {first!r}; known are {known}")
+        names = [_ARGUMENTS.get(known, known) for known in _MODIFIERS if known != "status"]
+        _refuse(text, f"unknown step {first!r}; known are a status, {', '.join(names)}")
     step = Step(name=name, executes=name in ("reset", "close", "cut", "reset-body", "stale"))
     wanted = _ARGUMENTS.get(name, name)
     if len(arguments) != wanted.count(":"):
@@ -182,48 +136,31 @@ def _with_status(text: str, step: Step, digits: str) -> Step:
 
 
 def _apply(text: str, step: Step, word: str, value: str) -> Step:
-    match word:
-        case "retry-after":
-            return replace(step, headers=(*step.headers, _header(text, "Retry-After", value)))
-        case "header":
-            name, colon, rest = value.partition(":")
-            if not colon:
-                _refuse(text, f"write header=Name:Value, got {value!r}")
-            return replace(step, headers=(*step.headers, _header(text, name, rest.strip())))
-        case "body":
-            return replace(step, content=_content(_number(text, value)))
-        case "etag":
-            return replace(step, etag=_header(text, "ETag", f'"{value}"')[1])
-        case "delay":
-            return replace(step, delay=_number(text, value) / 1000)
-        case "head-delay":
-            return replace(step, head_delay=_number(text, value) / 1000)
-        case "drip":
-            return replace(step, drip=_number(text, value) / 1000)
-        case "interval":
-            return replace(step, interval=_number(text, value) / 1000)
-        case "chunked":
-            return replace(step, chunked=_flag(text, word, value))
-        case "close":
-            return replace(step, close=_flag(text, word, value))
-        case "linger":
-            return replace(step, linger=_flag(text, word, value))
-        case "executes":
-            return replace(step, executes=_flag(text, word, value))
-        case _:
-            raise AssertionError(word)  # _MODIFIERS names a modifier that is not above
+    changed: Any
+    field_name = word.replace("-", "_")
+    if word in _DURATIONS:
+        changed = _number(text, value) / 1000
+    elif word == "body":
+        field_name, changed = "content", _content(_number(text, value))
+    elif word == "etag":
+        changed = _header(text, "ETag", f'"{value}"')[1]
+    elif word in ("retry-after", "header"):
+        line = f"Retry-After:{value}" if word == "retry-after" else value
+        name, colon, rest = line.partition(":")
+        if not colon:
+            _refuse(text, f"write header=Name:Value, got {value!r}")
+        field_name, changed = "headers", (*step.headers, _header(text, name, rest.strip()))
+    elif value in ("0", "1"):
+        changed = value == "1"
+    else:
+        _refuse(text, f"{word}= is 0 or 1, got {value!r}")
+    return replace(step, **{field_name: changed})
 
 
 def _number(text: str, digits: str) -> int:
     if not _NUMBER.fullmatch(digits):
         _refuse(text, f"{digits!r} is not a whole number")
     return int(digits)
-
-
-def _flag(text: str, word: str, value: str) -> bool:
-    if value not in ("0", "1"):
-        _refuse(text, f"{word}= is 0 or 1, got {value!r}")
-    return value == "1"
 
 
 def _header(text: str, name: str, value: str) -> tuple[str, str]:
@@ -237,12 +174,36 @@ def _refuse(text: str, why: str) -> NoReturn:
 
 
 def script_name(path: str) -> str:
-    """Return what positions, keys and the ledger go by: the path, or ``/s/ID`` of
-    ``/s/ID/STEPS``.
-    """
+    """Return what positions, keys and the ledger go by: the path; of ``/s/ID/STEPS`` ``/s/ID``."""
     if path.startswith(URL_PREFIX):
         return URL_PREFIX + path.removeprefix(URL_PREFIX).partition("/")[0]
     return path
+
+
+def ranged(step: Step, head: RequestHead) -> Step:
+    """Return the step that answers with the part that a request asks for, or with the whole.
+
+    One range of bytes (RFC 9110 sections 13.1.5 and 14); any other is answered with the whole.
+    """
+    size = len(step.content)
+    step = replace(step, headers=(*step.headers, ("ETag", step.etag), ("Accept-Ranges", "bytes")))
+    asked = re.fullmatch(r"bytes=(\d*)-(\d*)", head.field("range") or "")
+    if (
+        asked is None
+        or asked[0] == "bytes=-"
+        or step.status != 200
+        or (head.field("if-range") or step.etag) != step.etag
+    ):
+        return step
+    if asked[1]:
+        first, last = int(asked[1]), min(int(asked[2] or size), size - 1)
+    else:
+        first, last = max(0, size - int(asked[2])), size - 1
+    status, place, content = 206, f"bytes {first}-{last}/{size}", step.content[first : last + 1]
+    if first > last:
+        status, place, content = 416, f"bytes */{size}", b""
+    headers = (*step.headers, ("Content-Range", place))
+    return replace(step, status=status, headers=headers, content=content)
 
 
 class Scripts:
@@ -252,7 +213,6 @@ class Scripts:
         self._lock = threading.Lock()
         self._rest: dict[str, list[Step]] = {}  # the last one stays
         self._url_steps: dict[str, str] = {}
-        self._at_the_door: set[str] = set()  # scripted paths whose next step is reset-before
 
     def set(self, path: str, steps: Sequence[int | str]) -> None:
         if not path.startswith("/") or "?" in path or "#" in path:
@@ -264,30 +224,28 @@ class Scripts:
         parsed = [parse_step(step) for step in steps]
         with self._lock:
             self._rest[path] = parsed
-            self._watch_door(path)
 
-    def take_at_door(self) -> bool:
-        """Consume one ``reset-before`` if a scripted path is waiting to give it to the next
-        connection.
+    def take_reset(self) -> bool:
+        """Consume the ``reset-before`` that a scripted path has for the next connection, if any.
+
+        Steps in a URL do not wait for a connection, which may be anybody's.
         """
         with self._lock:
-            if not self._at_the_door:
-                return False
-            self._advance(next(iter(self._at_the_door)))
-            return True
+            for name, (step, *_) in self._rest.items():
+                if step.name == "reset-before" and name not in self._url_steps:
+                    self._advance(name)
+                    return True
+            return False
 
     def take(self, path: str, *, fresh: bool) -> Step:
-        """Consume the next step of ``path``; ``fresh`` says that the connection was not used
-        before.
-        """
+        """Consume the next step of ``path``; ``fresh``: the connection was not used before."""
         name = script_name(path)
         with self._lock:
             if path.startswith(URL_PREFIX) and (wrong := self._learn(name, path)) is not None:
                 return wrong
             if name not in self._rest:
-                return refusal(
-                    404, f"no steps for {path}; call script() or ask for {URL_PREFIX}ID/STEPS"
-                )
+                hint = f"call script() or ask for {URL_PREFIX}ID/STEPS"
+                return refusal(404, f"no steps for {path}; {hint}")
             step = self._rest[name][0]
             if step.name != "stale":
                 self._advance(name)
@@ -317,11 +275,3 @@ class Scripts:
         steps = self._rest[name]
         if len(steps) > 1:
             steps.pop(0)
-        self._watch_door(name)
-
-    def _watch_door(self, name: str) -> None:
-        # Steps in a URL are not waited for at the door: their next connection may be anybody's.
-        if self._rest[name][0].name == "reset-before" and name not in self._url_steps:
-            self._at_the_door.add(name)
-        else:
-            self._at_the_door.discard(name)

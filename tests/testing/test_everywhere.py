@@ -1,0 +1,443 @@
+"""fast() and disabled(): retries that take no time, or are not made, in code whose transports are
+out of reach.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import anyio.to_thread
+import httpx
+import httpx2
+import pytest
+import requests
+import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
+
+import forbear
+import forbear.httpx
+import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
+from forbear import AwsStandard, CircuitBreaker, Fixed, IdempotencyKeys, RetryPolicy, record_of
+from forbear.sending import context
+from forbear.sending.clock import SYSTEM_CLOCK
+from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
+from forbear.testing.clock import SKIPPING
+from forbear.testing.everywhere import Everywhere
+
+URL = "http://api.example/"
+PATIENT = RetryPolicy(max_attempts=4, backoff=Fixed(100.0))  # seconds that no test waits for
+BRIEF = RetryPolicy(max_attempts=2, backoff=Fixed(0.05))
+
+
+def is_on() -> bool:
+    return context.everywhere is not None or SYSTEM_CLOCK.stand_in is not None
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """After each test, however its blocks were left, nothing holds any more."""
+    yield
+    assert not is_on()
+
+
+@pytest.fixture
+def server():
+    with FaultServer() as server:
+        server.script("/", 503)
+        yield server
+
+
+def scripted(*steps, policy=PATIENT, **options):
+    inner = ScriptedTransport(steps)
+    return httpx.Client(transport=forbear.httpx.RetryTransport(inner, policy=policy, **options))
+
+
+def ascripted(*steps, policy=PATIENT, **options):
+    transport = forbear.httpx.AsyncRetryTransport(
+        ScriptedTransport(steps), policy=policy, **options
+    )
+    return httpx.AsyncClient(transport=transport)
+
+
+def attempts(client, url=URL) -> int:
+    return len(record_of(client.get(url)).attempts)
+
+
+# --- every adapter ----------------------------------------------------------------------------
+
+
+def over_httpx(policy, closing):
+    client = httpx.Client(transport=forbear.httpx.RetryTransport(policy=policy))
+    closing(client.close)
+    return client.get
+
+
+def over_httpx2(policy, closing):
+    client = forbear.httpx2.wrap(httpx2.Client(), policy)
+    closing(client.close)
+    return client.get
+
+
+def over_asyncio(policy, closing, backend="asyncio"):
+    async def get(url):
+        transport = forbear.httpx.AsyncRetryTransport(policy=policy)
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.get(url)
+
+    return lambda url: anyio.run(get, url, backend=backend)
+
+
+def over_trio(policy, closing):
+    return over_asyncio(policy, closing, "trio")
+
+
+def over_requests(policy, closing):
+    session = requests.Session()
+    session.trust_env = False
+    closing(session.close)
+    forbear.requests.mount(session, policy)
+    return session.get
+
+
+def over_a_pool(policy, closing):
+    manager = forbear.urllib3.RetryPoolManager(policy)
+    closing(manager.clear)
+    return lambda url: manager.request("GET", url)
+
+
+def over_retry(policy, closing):
+    manager = urllib3.PoolManager(retries=forbear.urllib3.Retry(policy))
+    closing(manager.clear)
+    return lambda url: manager.request("GET", url)
+
+
+OVER = [over_httpx, over_httpx2, over_asyncio, over_trio, over_requests, over_a_pool, over_retry]
+
+
+@pytest.mark.parametrize("over", OVER)
+def test_every_adapter_is_reached_also_in_a_bare_thread(over, server, request):
+    """Waits of 100 s take no time and count as waited; a limit ends a call where it would."""
+    url = f"{server.url}/"
+    with ThreadPoolExecutor(1) as pool:
+        get = pool.submit(over, PATIENT, request.addfinalizer).result()
+        began = time.monotonic()
+        with fast():
+            found = record_of(pool.submit(get, url).result())
+        assert time.monotonic() - began < 60
+        assert [attempt.delay for attempt in found.attempts] == [100.0, 100.0, 100.0, None]
+        assert 300 <= found.elapsed < 360
+        with fast(max_attempts=2):
+            assert len(record_of(get(url)).attempts) == 2
+        with disabled():
+            found = record_of(pool.submit(get, url).result())
+        assert (len(found.attempts), found.reason) == (1, "attempts-exhausted")
+    with fast(), forbear.deadline(250.0):
+        found = record_of(get(url))
+    assert (len(found.attempts), found.reason, found.refused_delay) == (3, "deadline", 100.0)
+
+
+@pytest.mark.parametrize("over", OVER)
+def test_after_the_block_waits_are_real(over, server, request):
+    """With the very client that was used inside."""
+    get = over(BRIEF, request.addfinalizer)
+    with fast():
+        get(f"{server.url}/")
+    began = time.monotonic()
+    get(f"{server.url}/")
+    assert time.monotonic() - began >= 0.05
+
+
+# --- what it does -----------------------------------------------------------------------------
+
+
+def test_calls_share_the_seconds_of_a_deadline():
+    """350 s: the first call uses 300, the second has 50 left, too few for a wait of 100."""
+    client = scripted(503)
+    with fast(), forbear.deadline(350.0):
+        assert attempts(client) == 4
+        assert attempts(client) == 1
+
+
+def test_what_a_server_asks_for_is_obeyed_or_refused_as_in_production():
+    """Retry-After 7 is waited for; 61, above max_retry_after, is not."""
+    policy = PATIENT.replace(backoff=Fixed(0.0), hint_spread=0.0, max_retry_after=60.0)
+    client = scripted((429, {"Retry-After": "7"}), (429, {"Retry-After": "61"}), policy=policy)
+    with fast():
+        found = record_of(client.get(URL))
+    assert [attempt.delay for attempt in found.attempts] == [7.0, None]
+    assert (found.reason, found.refused_delay) == ("retry-after-too-long", 61.0)
+
+
+def test_events_tell_of_as_many_attempts_as_are_made():
+    events = record()
+    with fast(max_attempts=9):
+        assert attempts(scripted(503)) == 4  # never more than the policy has
+    with Everywhere(listener=events), fast(max_attempts=2):
+        attempts(scripted(503))
+    assert events.names == ["attempt_failed", "retry_scheduled", "attempt_failed", "gave_up"]
+    (scheduled,) = events.named("retry_scheduled")
+    assert (scheduled.attempt, scheduled.max_attempts, scheduled.delay) == (1, 2, 100.0)
+
+
+@pytest.mark.parametrize("setting", [{"max_attempts": 9}, RetryPolicy(max_attempts=9), None])
+def test_a_request_of_its_own_mind_is_bounded_too(setting):
+    client = scripted(503)
+    with disabled(), forbear.override(max_attempts=8):
+        assert len(record_of(client.get(URL, extensions={"forbear": setting})).attempts) == 1
+
+
+def test_a_strategy_of_the_users_own_is_bounded_too():
+    client = scripted(503, strategy=AwsStandard())
+    with fast():
+        assert attempts(client) == 3
+    with fast(max_attempts=2):
+        assert attempts(client) == 2
+
+
+def test_everything_but_the_attempts_is_as_in_production_when_disabled():
+    """A generated key is sent, and a policy that raises does so."""
+    inner = ScriptedTransport([503])
+    transport = forbear.httpx.RetryTransport(
+        inner, policy=PATIENT.replace(on_exhausted="raise"), idempotency=IdempotencyKeys()
+    )
+    with disabled(), httpx.Client(transport=transport) as client:
+        with pytest.raises(httpx.HTTPStatusError):
+            client.post(URL, json={})
+    assert [bool(request.headers["idempotency-key"]) for request in inner.requests] == [True]
+
+
+def test_a_clock_of_the_transports_own_is_kept():
+    clock = FakeClock()
+    with fast():
+        scripted(503, 200, clock=clock).get(URL)
+    assert clock.sleeps == [100.0]
+
+
+def test_a_breaker_lets_a_probe_through_after_the_waits_that_were_skipped():
+    """Opened for 150 s by two failures: still open one wait of 100 s later, not after two."""
+    breaker = CircuitBreaker(consecutive_failures=2, open_for=150.0)
+    twice = PATIENT.replace(max_attempts=2)
+    client = scripted(503, 503, 200, breaker=breaker, policy=twice)
+    other = scripted(503, policy=twice)
+    with fast():
+        assert client.get(URL).status_code == 503
+        other.get("http://other.example/")
+        with pytest.raises(forbear.CircuitOpenError):
+            client.get(URL)
+        other.get("http://other.example/")
+        assert client.get(URL).status_code == 200
+
+
+def test_closing_the_transport_ends_a_call_that_skips():
+    """As it wakes one that waits: the last answer is returned, nothing more is sent."""
+    inner = ScriptedTransport([503])
+    transport = forbear.httpx.RetryTransport(
+        inner, policy=PATIENT, before_attempt=lambda request, attempt: transport.close()
+    )
+    with fast(), httpx.Client(transport=transport) as client:
+        assert client.get(URL).status_code == 503
+    assert len(inner.requests) == 2
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancellation_arrives_while_waits_are_skipped(backend):
+    """Ten thousand attempts are no busy loop that only ends with itself."""
+
+    async def run():
+        policy = PATIENT.replace(max_attempts=10_000)
+        async with ascripted(503, policy=policy, budget=None) as client:
+            with fast(), anyio.move_on_after(0.05) as scope:
+                await client.get(URL)
+        return scope.cancelled_caught
+
+    assert anyio.run(run, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_calls_side_by_side_each_skip_their_own_waits(backend):
+    """Ten calls that wait 300 s each, at once: with 350 s for each, none runs out of time."""
+    found = []
+
+    async def run():
+        policy = PATIENT.replace(total_timeout=350.0)
+        async with ascripted(503, policy=policy, budget=None) as client:
+
+            async def call():
+                found.append(record_of(await client.get(URL)).reason)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(call)
+
+    with fast():
+        anyio.run(run, backend=backend)
+    assert found == ["attempts-exhausted"] * 10
+
+
+BROKEN = "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1"
+
+
+def test_a_broken_download_goes_on_at_once(server, request):
+    """The wait before the rest is asked for is skipped and noted as any other, and is heard of."""
+    server.script("/", *BROKEN)
+    events = record()
+    with fast(), Everywhere(listener=events):
+        response = over_httpx(PATIENT, request.addfinalizer)(f"{server.url}/")
+        assert len(response.content) == 200_000
+    assert record_of(response).attempts[0].delay == 100.0
+    assert events.names == ["attempt_failed", "retry_scheduled", "resume"]
+
+
+def test_a_broken_download_stays_broken_when_disabled(server, request):
+    """The rest would be a second request."""
+    server.script("/", *BROKEN)
+    with disabled(), pytest.raises(httpx.RemoteProtocolError) as caught:
+        over_httpx(PATIENT, request.addfinalizer)(f"{server.url}/")
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).reason == "attempts-exhausted"
+
+
+# --- as a decorator ---------------------------------------------------------------------------
+
+
+def test_a_decorated_function_is_fast_and_keeps_its_name():
+    client = scripted(503)
+
+    @fast(max_attempts=3)
+    def look():
+        return attempts(client)
+
+    assert [look(), look()] == [3, 3]
+    assert look.__name__ == "look"
+
+
+def test_a_decorated_coroutine_function_is_fast():
+    @fast()
+    async def look():
+        async with ascripted(503) as client:
+            return len(record_of(await client.get(URL)).attempts)
+
+    assert anyio.run(look) == 4
+
+
+def test_what_cannot_be_decorated_says_what_to_do():
+    def generator():
+        yield
+
+    with pytest.raises(TypeError, match="use the with block inside it instead"):
+        fast()(generator)
+    with pytest.raises(TypeError, match="decorate the functions of FakeClock, or use the fixture"):
+        disabled()(FakeClock)
+
+
+@pytest.mark.parametrize(("given", "error"), [(0, ValueError), ("2", TypeError), (1.5, TypeError)])
+def test_a_number_of_attempts_is_checked_at_once(given, error):
+    with pytest.raises(error, match="max_attempts"):
+        fast(max_attempts=given)
+
+
+# --- nothing is left behind -------------------------------------------------------------------
+
+
+def test_an_inner_block_ends_alone():
+    client = scripted(503)
+    with fast():
+        with fast(max_attempts=2):
+            assert attempts(client) == 2
+        with disabled():
+            with fast(max_attempts=3):  # what disables holds
+                assert attempts(client) == 1
+        assert attempts(client) == 4
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, GeneratorExit])
+def test_an_exception_ends_a_block(error):
+    with pytest.raises(error), fast(), disabled():
+        raise error
+    assert not is_on()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_block_holds_for_the_whole_process(backend):
+    """Also for a task beside it; and not for one that was begun in it and outlives it."""
+    found = []
+
+    async def call(began, ended):
+        await began.wait()
+        async with ascripted(503) as client:
+            found.append(len(record_of(await client.get(URL)).attempts))
+        await ended.wait()
+        async with ascripted(503, policy=BRIEF) as client:
+            found.append(len(record_of(await client.get(URL)).attempts))
+
+    async def run():
+        began, ended = anyio.Event(), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, began, ended)
+            with disabled():
+                tasks.start_soon(call, began, ended)
+                began.set()
+                await anyio.sleep(0.01)
+            ended.set()
+
+    anyio.run(run, backend=backend)
+    assert found == [1, 1, 2, 2]
+
+
+def test_overlapping_blocks_of_threads_leave_nothing():
+    """Eight threads enter and leave one block at once."""
+    shared, start = fast(), threading.Barrier(8)
+    missing = []
+
+    def play():
+        start.wait()
+        for _ in range(200):
+            with shared:
+                if not is_on():
+                    missing.append(True)
+
+    threads = [threading.Thread(target=play) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not missing
+    assert not is_on()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=40))
+def test_what_holds_is_what_was_entered_and_not_left(steps):
+    """Blocks entered and left in any order, by a model: a list."""
+    clocks = [FakeClock(), None, SKIPPING, None]
+    entered = []
+    for enters, which in steps:
+        if enters:
+            block = Everywhere(most_attempts=which, clock=clocks[which])
+            entered.append(block.__enter__())
+        elif entered:
+            entered.pop(which % len(entered)).__exit__(None, None, None)
+        assert is_on() == bool(entered)
+        if entered:
+            assert context.everywhere.most_attempts == min(b.most_attempts for b in entered)
+        given_clocks = {block.clock for block in entered} - {None}
+        # The clock that a test reads wins over the one that skips.
+        expected = clocks[0] if clocks[0] in given_clocks else next(iter(given_clocks), None)
+        assert SYSTEM_CLOCK.stand_in is expected
+    for block in entered:
+        block.__exit__(None, None, None)
+
+
+def test_time_that_was_skipped_is_skipped_inside_only():
+    assert repr(SKIPPING) == "<SkippingClock>"
+    with fast():
+        before = SYSTEM_CLOCK.monotonic()
+        scripted(503).get(URL)
+        assert 300 <= SYSTEM_CLOCK.monotonic() - before < 360
+        assert abs(SYSTEM_CLOCK.time() - time.time()) < 60
+    assert abs(SYSTEM_CLOCK.monotonic() - time.monotonic()) < 60
