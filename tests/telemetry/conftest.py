@@ -1,5 +1,5 @@
-"""What tests of telemetry share: every adapter behind one way of calling, and numbers looked up in
-a registry.
+"""What tests of telemetry share: every client behind one way of calling, and numbers looked up in a
+registry.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-import requests
 
-import forbear.requests
-import forbear.urllib3
 from forbear.testing import FaultServer
 
-LIBRARIES = ("httpx", "httpx2")
-CALLERS = [
-    *(f"{name}-{colour}" for name in LIBRARIES for colour in ("sync", "asyncio", "trio")),
-    "requests",
-    "urllib3",
-]
+# Tests run over the full lanes; those marked ``smoke`` over the others too, whose code is the same.
+FULL = ("httpx-sync", "httpx-asyncio", "requests", "urllib3")
+OTHERS = ("httpx-trio", "httpx2-sync", "httpx2-asyncio", "httpx2-trio")
+
+
+def pytest_generate_tests(metafunc):
+    if "caller" in metafunc.fixturenames:
+        is_smoke = any(metafunc.definition.iter_markers("smoke"))
+        names = FULL + OTHERS if is_smoke else FULL
+        metafunc.parametrize("caller", [Caller(name) for name in names], ids=names)
 
 
 class Caller:
     """A client of one library in one colour, which makes calls one after the other."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
         self.library, _, self.colour = name.partition("-")
+        self.is_async = self.colour in ("asyncio", "trio")
 
     def calls(self, *calls: tuple[Any, ...], **options: Any) -> list[Any]:
         """Make calls, each a method, a URL and perhaps headers and a body; return statuses and
         errors.
         """
-        if self.colour in ("asyncio", "trio"):
-            return anyio.run(self.acalls, calls, options, backend=self.colour)
+        if self.is_async:
+            return anyio.run(self._calls, calls, options, backend=self.colour)
         with self.client(options) as client:
             return [self._outcome(client, *call) for call in calls]
 
-    async def acalls(self, calls: Any, options: dict[str, Any]) -> list[Any]:
+    async def _calls(self, calls: Any, options: dict[str, Any]) -> list[Any]:
         outcomes = []
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(self.client(options))
@@ -56,22 +57,22 @@ class Caller:
         return outcomes
 
     def client(self, options: dict[str, Any]) -> Any:
-        policy = options.pop("policy")
-        if self.library == "requests":
-            return forbear.requests.mount(requests.Session(), policy, **options)
-        if self.library == "urllib3":
-            return forbear.urllib3.RetryPoolManager(policy, timeout=5, **options)
         library = importlib.import_module(self.library)
         adapter = importlib.import_module(f"forbear.{self.library}")
-        if self.colour == "sync":
-            return library.Client(transport=adapter.RetryTransport(policy=policy, **options))
-        return library.AsyncClient(transport=adapter.AsyncRetryTransport(policy=policy, **options))
+        policy = options.pop("policy")
+        if self.library == "requests":
+            return adapter.mount(library.Session(), policy, **options)
+        if self.library == "urllib3":
+            return adapter.RetryPoolManager(policy, timeout=5, **options)
+        if self.is_async:
+            transport = adapter.AsyncRetryTransport(policy=policy, **options)
+            return library.AsyncClient(transport=transport)
+        return library.Client(transport=adapter.RetryTransport(policy=policy, **options))
 
     def _outcome(
         self, client: Any, method: str, url: str, headers: Any = None, body: Any = None
     ) -> Any:
-        # Streamed, as large bodies are: what is read before it is handed over is asked for anew if
-        # it breaks.
+        # Streamed, as large bodies are: the body is handed over before it is read.
         named = {
             "requests": {"data": body, "stream": True},
             "urllib3": {"body": body, "preload_content": False},
@@ -84,16 +85,17 @@ class Caller:
         return response.status if self.library == "urllib3" else response.status_code
 
 
-@pytest.fixture(params=CALLERS)
-def caller(request: pytest.FixtureRequest) -> Caller:
-    """Every adapter, in every colour."""
-    return Caller(request.param)
-
-
 @pytest.fixture
 def server() -> Any:
     with FaultServer() as running:
         yield running
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with FaultServer() as gone:
+        return gone.url
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def series() -> Any:
 class Download(BaseHTTPRequestHandler):
     """A large file whose connection breaks in the middle, once ``failures`` have been answered.
 
-    What asks for the rest gets ``answers``.
+    Requests for the rest get ``answers``.
     """
 
     protocol_version = "HTTP/1.1"
@@ -126,20 +128,17 @@ class Download(BaseHTTPRequestHandler):
 
     def do_GET(self):
         asked = self.headers.get("Range")
-        first = 0 if asked is None else int(asked.removeprefix("bytes=").rstrip("-"))
-        status = (
-            (self.failures.pop(0) if self.failures else 200)
-            if asked is None
-            else self.answers.pop(0)
-        )
+        if asked is None:
+            first, status = 0, self.failures.pop(0) if self.failures else 200
+        else:
+            first, status = int(asked[len("bytes=") : -1]), self.answers.pop(0)
         body = self.content[first:] if status < 400 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"1"')
         if status == 206:
-            self.send_header(
-                "Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}"
-            )
+            whole = len(self.content)
+            self.send_header("Content-Range", f"bytes {first}-{whole - 1}/{whole}")
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if asked is None else body)
         self.close_connection = True
@@ -153,9 +152,8 @@ def download():
     servers = []
 
     def serve(*answers, failures=()):
-        handler = type(
-            "Answering", (Download,), {"answers": list(answers), "failures": list(failures)}
-        )
+        script = {"answers": list(answers), "failures": list(failures)}
+        handler = type("Answering", (Download,), script)
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
         threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}).start()
         return f"http://127.0.0.1:{servers[-1].server_port}/"

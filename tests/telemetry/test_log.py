@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import httpx
 import pytest
-import urllib3
 
-import forbear.urllib3
+import forbear
+import forbear.telemetry
 from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy, StandardStrategy
-from forbear.core.call import Call
 from forbear.core.request import Request
 from forbear.httpx import RetryTransport
-from forbear.sending.tell import Notices
+from forbear.sending.tell import Tell
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
+ONCE = POLICY.replace(max_attempts=1)
+TWICE = RetryPolicy(max_attempts=2, backoff=Fixed(0))
 OF_A_CALL = {"client", "host", "method", "url", "request_id"}
 
 
@@ -42,121 +47,81 @@ def lines(caplog):
     return read
 
 
-def a_download():
-    return Call(
-        POLICY, Request("GET", "https://cdn.test:443", []), StandardStrategy(POLICY), now=0.0
-    )
-
-
-def scripted(*steps, policy=POLICY, clock=None, **options):
-    inner = ScriptedTransport(steps)
-    clock = FakeClock() if clock is None else clock
+def scripted(*steps, policy=POLICY, **options):
+    options = {"clock": FakeClock(), "name": "orders", **options}
     return httpx.Client(
-        transport=RetryTransport(inner, policy=policy, clock=clock, name="orders", **options)
+        transport=RetryTransport(ScriptedTransport(steps), policy=policy, **options)
     )
 
 
+def chosen(fields, *names):
+    return tuple(fields[name] for name in names)
+
+
+# --- calls ------------------------------------------------------------------------------------
+
+
+@pytest.mark.smoke
 def test_a_call_that_succeeds_in_the_end(caller, server, lines):
     server.script("/", 503, 200)
     caller.calls(("GET", server.url), policy=POLICY, name="orders")
-    failed, scheduled, succeeded = lines()
-    assert [found[:2] for found in (failed, scheduled, succeeded)] == [
+    assert [found[:2] for found in lines()] == [
         ("DEBUG", "attempt_failed"),
         ("INFO", "retry_scheduled"),
         ("INFO", "succeeded_after_retry"),
     ]
-    fields = scheduled[2]
-    assert set(fields) >= OF_A_CALL | {
-        "attempt", "max_attempts", "reason", "status", "error_type", "delay", "delay_source", "waited", "deadline_left",
-    }  # fmt: skip
-    assert {
-        key: fields[key]
-        for key in ("client", "host", "method", "url", "attempt", "max_attempts", "reason")
-    } == {
-        "client": "orders",
-        "host": server.url.removeprefix("http://"),
-        "method": "GET",
-        "url": server.url,  # the origin and no more
-        "attempt": 1,
-        "max_attempts": 3,
-        "reason": "503",
-    }
-    assert (fields["status"], fields["error_type"], fields["delay_source"]) == (
-        503,
-        None,
-        "backoff",
-    )
-    assert (fields["delay"], fields["waited"], fields["deadline_left"]) == (0.01, 0, None)
-    assert set(succeeded[2]) >= OF_A_CALL | {"attempts", "waited", "elapsed"}
-    assert (succeeded[2]["attempts"], succeeded[2]["waited"]) == (2, 0.01)
-    assert len({found[2]["request_id"] for found in lines()}) == 1
+    _, scheduled, succeeded = (fields for _, _, fields in lines())
+    host = server.url.removeprefix("http://")
+    assert chosen(scheduled, "client", "host", "method") == ("orders", host, "GET")
+    assert scheduled["url"] == server.url  # the origin and no more
+    assert chosen(scheduled, "attempt", "max_attempts", "reason") == (1, 3, "503")
+    assert chosen(scheduled, "status", "error_type", "delay_source") == (503, None, "backoff")
+    assert chosen(scheduled, "delay", "waited", "deadline_left") == (0.01, 0, None)
+    assert set(succeeded) >= OF_A_CALL | {"elapsed"}
+    assert chosen(succeeded, "attempts", "waited") == (2, 0.01)
+    assert len({fields["request_id"] for _, _, fields in lines()}) == 1
 
 
-def test_a_call_that_is_given_up(caller, server, lines):
-    """With the reason and the class of the error; lines of one call have one number, of two calls
-    two.
-    """
-    with FaultServer() as gone:
-        nobody = gone.url
-    caller.calls(("GET", nobody), ("GET", nobody), policy=POLICY.replace(total_timeout=60))
-    ended = lines("gave_up")
-    assert [level for level, *_ in ended] == ["WARNING", "WARNING"]
-    fields = ended[0][2]
-    assert set(fields) >= OF_A_CALL | {
-        "attempts",
-        "waited",
-        "elapsed",
-        "status",
-        "error_type",
-        "reason",
-        "wanted_delay",
-    }
-    assert (fields["reason"], fields["attempts"], fields["status"]) == (
-        "attempts-exhausted",
-        3,
-        None,
-    )
+def test_a_call_that_is_given_up(caller, nobody, lines):
+    """With the reason and the class of the error; each call has a number of its own."""
+    policy = POLICY.replace(total_timeout=60)
+    caller.calls(("GET", nobody), ("GET", nobody), policy=policy)
+    (level, _, fields), (_, _, others) = lines("gave_up")
+    assert level == "WARNING"
+    assert set(fields) >= OF_A_CALL | {"elapsed", "wanted_delay"}
+    assert chosen(fields, "reason", "attempts", "status") == ("attempts-exhausted", 3, None)
     assert fields["error_type"].isidentifier()
     assert fields["waited"] == pytest.approx(0.02)
-    assert ended[0][2]["request_id"] != ended[1][2]["request_id"]
-    scheduled = lines("retry_scheduled")
-    assert 59 < scheduled[1][2]["deadline_left"] < 60
-    assert (scheduled[1][2]["reason"], scheduled[1][2]["waited"]) == (
-        "connect",
-        pytest.approx(0.01),
-    )
+    assert fields["request_id"] != others["request_id"]
+    second = lines("retry_scheduled")[1][2]
+    assert 59 < second["deadline_left"] < 60
+    assert chosen(second, "reason", "waited") == ("connect", pytest.approx(0.01))
 
 
 def test_a_refusal_says_which_wait_was_wanted(lines):
     scripted((503, {"Retry-After": "3600"})).get("http://api.test/")
     ((level, _, fields),) = lines("gave_up")
     assert level == "WARNING"
-    assert (fields["reason"], fields["wanted_delay"]) == ("retry-after-too-long", 3600)
+    assert chosen(fields, "reason", "wanted_delay") == ("retry-after-too-long", 3600)
 
 
-def test_failing_over(caller, server, lines):
+def test_failing_over(server, lines):
     server.script("/", 503)
     with FaultServer() as other:
         other.script("/", 200)
-        caller.calls(("GET", server.url), policy=POLICY, origins=Origins([server.url, other.url]))
+        origins = Origins([server.url, other.url])
+        with httpx.Client(transport=RetryTransport(policy=POLICY, origins=origins)) as client:
+            client.get(server.url)
         ((level, _, fields),) = lines("failover")
-        assert level == "WARNING"
-        assert set(fields) >= OF_A_CALL | {"from_endpoint", "to_endpoint", "reason"}
-        assert fields["from_endpoint"] == server.url.removeprefix("http://")
-        assert fields["to_endpoint"] == other.url.removeprefix("http://")
-        assert fields["reason"] == "503"
+        hosts = tuple(url.removeprefix("http://") for url in (server.url, other.url))
+    assert level == "WARNING"
+    assert set(fields) >= OF_A_CALL
+    assert chosen(fields, "from_endpoint", "to_endpoint", "reason") == (*hosts, "503")
 
 
 def test_a_circuit_tells_of_its_edges(lines):
-    clock = FakeClock()
-    client = scripted(
-        503,
-        503,
-        200,
-        policy=RetryPolicy(max_attempts=1),
-        breaker=CircuitBreaker(2, open_for=30),
-        clock=clock,
-    )
+    clock, breaker = FakeClock(), CircuitBreaker(2, open_for=30)
+    client = scripted(503, 503, 200, policy=ONCE, breaker=breaker, clock=clock)
     for _ in range(2):
         client.get("http://api.test/")
     for _ in range(3):
@@ -165,156 +130,27 @@ def test_a_circuit_tells_of_its_edges(lines):
     clock.advance(30)
     client.get("http://api.test/")
     edges = lines("circuit_transition")
-    assert [(level, fields["from_state"], fields["to_state"]) for level, _, fields in edges] == [
+    assert [(level, *chosen(fields, "from_state", "to_state")) for level, _, fields in edges] == [
         ("WARNING", "closed", "open"),
         ("INFO", "open", "half_open"),
         ("INFO", "half_open", "closed"),
     ]
-    assert set(edges[0][2]) >= {
-        "client",
-        "host",
-        "url",
-        "from_state",
-        "to_state",
-        "failure_ratio",
-        "open_for",
-    }
+    assert chosen(edges[0][2], "client", "host", "failures") == ("orders", "api.test", 2)
+    assert chosen(edges[0][2], "failure_ratio", "open_for") == (None, 30)
     refused = [level for level, _, fields in lines("gave_up") if fields["reason"] == "circuit-open"]
     assert refused == ["DEBUG"] * 3  # an open circuit was told of when it opened
 
 
-def test_an_exhausted_budget_is_told_of_once(lines):
-    """One token, which the first call takes. The next three are refused; after a minute there is
-    one again.
-    """
-    clock = FakeClock()
-    budget = RetryBudget(ratio=0, floor_per_second=0.1, burst=1)
-    events = record()
-    policy = RetryPolicy(max_attempts=2, backoff=Fixed(0))
-    client = scripted(503, policy=policy, budget=budget, clock=clock, on_event=[events])
-    for _ in range(4):
-        client.get("http://api.test/")
-    clock.advance(60)
-    client.get("http://api.test/")
-    client.get("http://api.test/")
-    told = lines("budget_exhausted")
-    assert [level for level, *_ in told] == ["WARNING", "WARNING"]
-    fields = told[0][2]
-    assert (fields["client"], fields["host"], fields["budget"], fields["scope"]) == (
-        "orders", "api.test", "default", "local",
-    )  # fmt: skip
-    assert 0 <= fields["tokens"] < 1
-    assert (
-        len([1 for _, _, fields in lines("gave_up") if fields["reason"] == "budget-exhausted"]) == 4
+def test_a_shared_circuit_is_told_of_by_the_client_whose_call_caused_it(lines):
+    """Two transports of one strategy: the second one's call opens the circuit."""
+    strategy = StandardStrategy(ONCE, breaker=CircuitBreaker(1))
+    first, second = (
+        scripted(503, policy=ONCE, strategy=strategy, name=name) for name in ("first", "second")
     )
-    assert len(events.named("budget_exhausted")) == 2
-
-
-def test_a_budget_on_the_edge_is_told_of_once_a_minute(lines):
-    """A token comes back each second, and is gone at once: that is one piece of news, not sixty."""
-    clock = FakeClock()
-    budget = RetryBudget(ratio=0, floor_per_second=1, burst=1)
-    client = scripted(
-        503, policy=RetryPolicy(max_attempts=2, backoff=Fixed(0)), budget=budget, clock=clock
-    )
-    for _ in range(60):
-        client.get("http://api.test/")
-        client.get("http://api.test/")
-        clock.advance(1)
-    assert len(lines("budget_exhausted")) == 1
-    client.get("http://api.test/")
-    client.get("http://api.test/")
-    assert len(lines("budget_exhausted")) == 2
-
-
-def test_budgets_are_told_of_by_scope(lines):
-    """One server's is used up, another one's too: two edges."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    client = scripted(503, policy=RetryPolicy(max_attempts=2, backoff=Fixed(0)), budget=budget)
-    for host in ("a", "b", "a", "b"):
-        client.get(f"http://{host}.test/")
-        client.get(f"http://{host}.test/")
-    assert [fields["host"] for _, _, fields in lines("budget_exhausted")] == ["a.test", "b.test"]
-
-
-@pytest.mark.parametrize(
-    ("header", "why"),
-    [
-        ("soon", "unparsable"),
-        ("Fri, 31 Dec 1999 23:59:59 GMT", "past"),
-        ("3600", "over_cap"),
-        ("0", None),
-        ("2", None),
-        (None, None),
-    ],
-)
-def test_a_retry_after_that_is_no_use(header, why, lines):
-    headers = {} if header is None else {"Retry-After": header}
-    scripted((503, headers), 200).get("http://api.test/")
-    told = lines("retry_after_ignored")
-    assert [(level, fields["why"]) for level, _, fields in told] == (
-        [] if why is None else [("WARNING", why)]
-    )
-    assert "soon" not in str(told)  # a header's value is not logged
-
-
-def test_it_is_told_of_once_a_minute_and_origin(caller, server, lines):
-    server.script("/", "503;retry-after=soon")
-    with FaultServer() as other:
-        other.script("/", "503;retry-after=soon")
-        calls = [("GET", server.url), ("GET", server.url), ("GET", other.url)]
-        caller.calls(*calls, policy=POLICY)
-        assert [fields["url"] for _, _, fields in lines("retry_after_ignored")] == [
-            server.url,
-            other.url,
-        ]
-
-
-def test_after_a_minute_it_is_told_of_again(lines):
-    clock = FakeClock()
-    client = scripted(
-        (503, {"Retry-After": "soon"}), policy=RetryPolicy(max_attempts=1), clock=clock
-    )
-    for seconds in (0, 59, 1):
-        clock.advance(seconds)
-        client.get("http://api.test/")
-    assert len(lines("retry_after_ignored")) == 2
-
-
-def test_hints_that_are_ignored_on_purpose_are_no_news(lines):
-    scripted((503, {"Retry-After": "soon"}), 200, policy=POLICY.replace(hints="ignore")).get(
-        "http://api.test/"
-    )
-    assert lines("retry_after_ignored") == []
-
-
-def test_urllib3s_retry_tells_the_same(server, lines):
-    server.script("/", "503;retry-after=soon", 200)
-    with urllib3.PoolManager(retries=forbear.urllib3.Retry(POLICY, name="github")) as manager:
-        assert manager.request("GET", server.url).status == 200
-    assert [name for _, name, _ in lines()] == [
-        "attempt_failed",
-        "retry_scheduled",
-        "retry_after_ignored",
-        "succeeded_after_retry",
-    ]
-
-
-def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
-    """A crawler meets any number of them: beyond a thousand the edges are told anew."""
-    monkeypatch.setattr("forbear.sending.tell.MOST_ORIGINS", 3)
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    client = scripted(
-        (503, {"Retry-After": "x"}),
-        policy=RetryPolicy(max_attempts=3, backoff=Fixed(0)),
-        budget=budget,
-    )
-    for host in "abcde":
-        client.get(f"http://{host}.test/")
-    notices = client._transport._notices
-    assert len(lines("budget_exhausted")) == len(lines("retry_after_ignored")) == 5
-    assert len(notices._exhausted) <= 3
-    assert len(notices._ignored) <= 3
+    second.get("http://api.test/")
+    with pytest.raises(forbear.CircuitOpenError):
+        first.get("http://api.test/")
+    assert [fields["client"] for _, _, fields in lines("circuit_transition")] == ["second"]
 
 
 def test_a_nested_loop_is_told_of_once_with_its_switch(lines):
@@ -323,25 +159,134 @@ def test_a_nested_loop_is_told_of_once_with_its_switch(lines):
         client.get("http://api.test/", headers={"x-stainless-retry-count": "1"})
     ((level, _, fields),) = lines("nested_retry")
     assert level == "WARNING"
-    assert fields["client"] == "orders"
-    assert fields["header"] == "x-stainless-retry-count"
+    assert chosen(fields, "client", "header") == ("orders", "x-stainless-retry-count")
     assert "max_retries=0" in fields["hint"]
 
 
-def test_a_resumed_download(lines):
+@pytest.mark.parametrize(("total", "result"), [(None, "resumed"), (100_000, "failed")])
+def test_a_resumed_download(total, result, lines):
     """INFO, with how far it had come."""
     heard = record()
-    Notices("files", [heard]).resumed(a_download(), 65536, None, "resumed")
-    Notices("files", []).resumed(a_download(), 65536, 100000, "failed")
-    first, second = lines("resume")
-    assert (first[0], first[2]["offset"], first[2]["total"], first[2]["result"]) == (
-        "INFO",
-        65536,
-        None,
-        "resumed",
-    )
-    assert second[2]["total"] == 100000
+    call = SimpleNamespace(request=Request("GET", "https://cdn.test:443", []), number=0)
+    Tell("files", [heard]).resumed(call, 65536, total, result, ())
+    ((level, _, fields),) = lines("resume")
+    assert level == "INFO"
+    assert chosen(fields, "offset", "total", "result") == (65536, total, result)
     assert heard.names == ["resume"]
+
+
+def test_urllib3s_retry_tells_the_same(server, lines):
+    import urllib3
+
+    from forbear.urllib3 import Retry
+
+    server.script("/", "503;retry-after=soon", 200)
+    with urllib3.PoolManager(retries=Retry(POLICY, name="github")) as manager:
+        assert manager.request("GET", server.url).status == 200
+    names = ["attempt_failed", "retry_scheduled", "retry_after_ignored", "succeeded_after_retry"]
+    assert [name for _, name, _ in lines()] == names
+
+
+# --- told on the edge -------------------------------------------------------------------------
+
+
+def test_an_exhausted_budget_is_told_of_once(lines):
+    """One token, which the first call takes; three calls are refused; a minute brings one back."""
+    clock, events = FakeClock(), record()
+    budget = RetryBudget(ratio=0, floor_per_second=0.1, burst=1)
+    client = scripted(503, policy=TWICE, budget=budget, clock=clock, on_event=[events])
+    for _ in range(4):
+        client.get("http://api.test/")
+    clock.advance(60)
+    client.get("http://api.test/")
+    client.get("http://api.test/")
+    (level, _, fields), _ = lines("budget_exhausted")
+    assert level == "WARNING"
+    assert chosen(fields, "client", "host", "url") == ("orders", "api.test", "http://api.test:80")
+    assert chosen(fields, "budget", "scope") == ("default", "local")
+    assert 0 <= fields["tokens"] < 1
+    refused = [fields["reason"] for _, _, fields in lines("gave_up")]
+    assert refused.count("budget-exhausted") == 4
+    assert len(events.named("budget_exhausted")) == 2
+
+
+def test_a_budget_on_the_edge_is_told_of_once_a_minute(lines):
+    """A token comes back each second, and is gone at once: that is one piece of news."""
+    clock, budget = FakeClock(), RetryBudget(ratio=0, floor_per_second=1, burst=1)
+    client = scripted(503, policy=TWICE, budget=budget, clock=clock)
+    told = []
+    for _ in range(61):
+        client.get("http://api.test/")
+        client.get("http://api.test/")
+        clock.advance(1)
+        told.append(len(lines("budget_exhausted")))
+    assert told == [1] * 60 + [2]
+
+
+def test_budgets_are_told_of_by_scope(lines):
+    """One server's is used up, another one's too: two edges."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    client = scripted(503, policy=TWICE, budget=budget)
+    for host in "abab":
+        client.get(f"http://{host}/")
+        client.get(f"http://{host}/")
+    assert [fields["host"] for _, _, fields in lines("budget_exhausted")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("header", "hints", "why"),
+    [
+        ("soon", "obey", "unparsable"),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", "obey", "past"),
+        ("3600", "obey", "over_cap"),
+        ("0", "obey", None),
+        ("2", "obey", None),
+        (None, "obey", None),
+        ("soon", "ignore", None),  # on purpose
+    ],
+)
+def test_a_retry_after_that_is_no_use(header, hints, why, lines):
+    headers = {} if header is None else {"Retry-After": header}
+    scripted((503, headers), 200, policy=POLICY.replace(hints=hints)).get("http://api.test/")
+    told = [(level, fields["why"]) for level, _, fields in lines("retry_after_ignored")]
+    assert told == ([] if why is None else [("WARNING", why)])
+    assert "soon" not in str(lines())  # a header's value is not logged
+
+
+def test_a_useless_retry_after_is_told_of_once_a_minute_and_origin(lines):
+    clock = FakeClock()
+    client = scripted((503, {"Retry-After": "soon"}), policy=ONCE, clock=clock)
+    for seconds, host in ((0, "a"), (59, "a"), (0, "b"), (1, "a")):
+        clock.advance(seconds)
+        client.get(f"http://{host}/")
+    assert [fields["host"] for _, _, fields in lines("retry_after_ignored")] == ["a", "b", "a"]
+
+
+def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
+    """A crawler meets any number of them: beyond a thousand the edges are told anew."""
+    monkeypatch.setattr("forbear.sending.tell.MOST_ORIGINS", 3)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    client = scripted((503, {"Retry-After": "x"}), policy=POLICY, budget=budget)
+    for host in "abcde":
+        client.get(f"http://{host}/")
+    tell = client._transport.port.settings.tell
+    for name in ("budget_exhausted", "retry_after_ignored"):
+        assert {fields["host"] for _, _, fields in lines(name)} == set("abcde")
+    assert len(tell._again_at) <= 3
+    assert len(tell._refused) <= 3
+
+
+# --- the table, and silence -------------------------------------------------------------------
+
+
+def test_the_table_of_events_names_what_is_told():
+    """Each event of core/events.py has a line in the table, and each line is an event."""
+    from forbear.core.events import Event
+
+    rows = re.findall(r"^\| ([a-z_]+) \| [A-Z]{4}", forbear.telemetry.__doc__, flags=re.M)
+    events = {kind._field_defaults["name"] for kind in Event.__args__}
+    others = {"shared_budget_lost", "shared_budget_back", "nested_retry", "hook_failed"}
+    assert set(rows) == events | others
 
 
 def test_nothing_is_built_for_a_log_that_is_off(lines, caplog):
@@ -349,5 +294,32 @@ def test_nothing_is_built_for_a_log_that_is_off(lines, caplog):
     caplog.set_level(logging.CRITICAL, "forbear")
     client = scripted(503, (503, {"Retry-After": "x"}), 200)
     assert client.get("http://api.test/").status_code == 200
-    Notices("files", []).resumed(a_download(), 1, None, "resumed")
     assert lines() == []
+
+
+def test_a_failover_is_told_where_retries_are_not(lines, caplog):
+    """The logger's own level is WARNING, and the next attempt goes to another server."""
+    caplog.set_level(logging.WARNING, "forbear")
+    origins = Origins(["http://a", "http://b"])
+    assert scripted(503, 200, origins=origins).get("http://a/").status_code == 200
+    assert [(name, fields["to_endpoint"]) for _, name, fields in lines()] == [("failover", "b")]
+
+
+UNHEARD = """
+import httpx, sys
+from forbear import Fixed, RetryPolicy
+from forbear.httpx import RetryTransport
+from forbear.testing import ScriptedTransport
+
+inner = ScriptedTransport([503, 200])
+client = httpx.Client(transport=RetryTransport(inner, policy=RetryPolicy(backoff=Fixed(0))))
+assert client.get("http://a.test/").status_code == 200
+print("forbear.core.events" in sys.modules)
+"""
+
+
+def test_events_are_not_even_imported_until_somebody_hears_one():
+    """They take 5 ms, which a command line tool would pay for nothing."""
+    command = [sys.executable, "-W", "ignore", "-c", UNHEARD]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

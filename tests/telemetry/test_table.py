@@ -1,135 +1,79 @@
-"""The table of metrics: names, kinds, labels with their closed sets, buckets; written out a second
-time by hand.
-"""
+"""The table of metrics: names, kinds, labels with their closed sets; written out again by hand."""
 
 from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from forbear import Reason
 from forbear.core.events import CallOutcome
-from forbear.core.outcome import FailureKind
+from forbear.core.outcome import FailureKind, Phase
+from forbear.sending import lines
 from forbear.shared.circuit import CircuitState
 from forbear.telemetry import METRICS, OUTCOMES, RETRY_REASONS, STATES, assets, labels
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}
 OUTCOME = {
-    "success",
-    "success_after_retry",
-    "failed",
-    "failed_after_retry",
-    "circuit_open",
-    "cancelled",
+    *("success", "success_after_retry", "failed", "failed_after_retry"),
+    *("circuit_open", "cancelled"),
 }
 RESULT = {"2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled"}
 RETRY = {
-    "408",
-    "425",
-    "429",
-    "500",
-    "502",
-    "503",
-    "504",
-    "status_other",
-    "connect",
-    "connect_timeout",
-    "read_timeout",
-    "write_timeout",
-    "pool_timeout",
-    "protocol",
-    "body",
-    "user",
+    *("408", "425", "429", "500", "502", "503", "504", "status_other"),
+    *("connect", "connect_timeout", "read_timeout", "write_timeout", "pool_timeout"),
+    *("protocol", "body", "user"),
 }
 REFUSED = {
-    "server-said-no",
-    "replayed-response",
-    "permanent-error",
-    "local-saturation",
-    "unknown-error",
-    "method-not-replayable",
-    "key-expired",
-    "body-consumed",
-    "response-delivered",
-    "nested-call",
-    "attempts-exhausted",
-    "retry-after-too-long",
-    "deadline",
-    "circuit-open",
-    "budget-exhausted",
-    "strategy-failed",
+    *("server-said-no", "replayed-response", "permanent-error", "local-saturation"),
+    *("unknown-error", "method-not-replayable", "key-expired", "body-consumed"),
+    *("response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long"),
+    *("deadline", "circuit-open", "budget-exhausted", "strategy-failed"),
 }
 STATE = {"closed", "open", "half_open"}
+SCOPE = {"local", "shared"}
+SOURCE = {"computed", "retry_after", "rate_limit_reset"}
+KIND = {"first", "retry", "failover", "resume"}
+RESUME = {"resumed", "restarted", "failed"}
 ANY = None
 WHOSE = {"client": ANY, "host": ANY}
+ENDPOINTS = {"client": ANY, "from_endpoint": ANY, "to_endpoint": ANY}
+BUDGET = {"client": ANY, "budget": ANY, "scope": SCOPE}
 TABLE = {
     "forbear_requests_total": ("counter", {**WHOSE, "method": METHODS, "outcome": OUTCOME}),
-    "forbear_attempts_total": (
-        "counter",
-        {**WHOSE, "kind": {"first", "retry", "failover", "resume"}, "result": RESULT},
-    ),
+    "forbear_attempts_total": ("counter", {**WHOSE, "kind": KIND, "result": RESULT}),
     "forbear_retries_total": ("counter", {**WHOSE, "reason": RETRY}),
     "forbear_retries_refused_total": ("counter", {**WHOSE, "reason": REFUSED}),
-    "forbear_backoff_duration_seconds": (
-        "histogram",
-        {"client": ANY, "source": {"computed", "retry_after", "rate_limit_reset"}},
-    ),
+    "forbear_backoff_duration_seconds": ("histogram", {"client": ANY, "source": SOURCE}),
     "forbear_request_duration_seconds": ("histogram", {**WHOSE, "outcome": OUTCOME}),
     "forbear_waiting_requests": ("gauge", {"client": ANY}),
-    "forbear_budget_available_tokens": (
-        "gauge",
-        {"client": ANY, "budget": ANY, "scope": {"local", "shared"}},
-    ),
+    "forbear_budget_available_tokens": ("gauge", BUDGET),
     "forbear_budget_backend_errors_total": ("counter", {"client": ANY, "backend": {"redis"}}),
     "forbear_circuit_state": ("gauge", {**WHOSE, "state": STATE}),
     "forbear_circuit_transitions_total": (
         "counter",
         {**WHOSE, "from_state": STATE, "to_state": STATE},
     ),
-    "forbear_failovers_total": (
-        "counter",
-        {"client": ANY, "from_endpoint": ANY, "to_endpoint": ANY},
-    ),
-    "forbear_resumes_total": ("counter", {**WHOSE, "result": {"resumed", "restarted", "failed"}}),
+    "forbear_failovers_total": ("counter", ENDPOINTS),
+    "forbear_resumes_total": ("counter", {**WHOSE, "result": RESUME}),
 }
 
 
 def test_the_table_is_what_was_agreed() -> None:
-    found = {
-        metric.prometheus_name: (
-            metric.kind,
-            {
-                label: None if values is None else set(values)
-                for label, values in metric.labels.items()
-            },
-        )
-        for metric in METRICS.values()
-    }
+    found = {}
+    for metric in METRICS.values():
+        sets = {label: values and set(values) for label, values in metric.labels.items()}
+        found[metric.prometheus_name] = metric.kind, sets
     assert found == TABLE
 
 
 def test_buckets() -> None:
     backoff, request = METRICS["forbear.backoff.duration"], METRICS["forbear.request.duration"]
     assert backoff.buckets == (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300)
-    assert request.buckets == (
-        0.005,
-        0.01,
-        0.025,
-        0.05,
-        0.1,
-        0.25,
-        0.5,
-        1,
-        2.5,
-        5,
-        10,
-        30,
-        60,
-        120,
-        300,
-    )
+    quick, slow = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5), (1, 2.5, 5, 10, 30, 60, 120, 300)
+    assert request.buckets == quick + slow
     assert (backoff.unit, request.unit) == ("s", "s")
 
 
@@ -141,35 +85,55 @@ def test_enumerations_and_labels_say_the_same() -> None:
     assert set(RETRY_REASONS) == RETRY
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.STATUS])
-@pytest.mark.parametrize("phase", ["unsent", "sent", "answered"])
-def test_every_failure_has_a_place_in_the_closed_sets(kind: FailureKind, phase: str) -> None:
-    from forbear import Phase
-    from forbear.core.events import RetryScheduled
+# Failure: reason of the retry where nothing was sent, and where the request was.
+REASONS = {
+    "dns": ("connect", "protocol"),
+    "refused": ("connect", "protocol"),
+    "connect_timeout": ("connect_timeout", "connect_timeout"),
+    "tls": ("connect", "protocol"),
+    "proxy": ("connect", "protocol"),
+    "read_timeout": ("read_timeout", "read_timeout"),
+    "write_timeout": ("write_timeout", "write_timeout"),
+    "timeout": ("connect_timeout", "read_timeout"),
+    "reset": ("connect", "protocol"),
+    "protocol": ("connect", "protocol"),
+    "unprocessed": ("protocol", "protocol"),
+    "pool": ("pool_timeout", "pool_timeout"),
+    "certificate": ("connect", "protocol"),
+    "decoding": ("connect", "protocol"),
+    "permanent": ("connect", "protocol"),
+    "unknown": ("connect", "protocol"),
+}
 
-    where = Phase(phase)
-    event = RetryScheduled(
-        "c", "GET", "http://a:80", 1, 3, kind, None, "E", 0.1, "backoff", where, 0, 0, None
-    )
-    assert labels.retry_reason(event) in RETRY
-    assert labels.result_of(None, kind, where) in RESULT - {"cancelled"}
+
+def test_every_failure_has_a_reason_and_a_result() -> None:
+    """After the head of an answer the reason is the body; a result names no phase of a timeout."""
+    kinds = [kind for kind in FailureKind if kind is not FailureKind.STATUS]
+    assert {kind.name.lower() for kind in kinds} == set(REASONS)
+    for kind in kinds:
+        reasons = *REASONS[kind.name.lower()], "body"
+        for phase, reason in zip((Phase.UNSENT, Phase.SENT, Phase.ANSWERED), reasons, strict=True):
+            event = SimpleNamespace(failure=kind, phase=phase)
+            assert lines.retry_reason(event) == reason, (kind, phase)
+        for phase, reason in zip((Phase.UNSENT, Phase.SENT), reasons, strict=False):
+            result = "timeout" if reason.endswith("timeout") else reason
+            assert labels.result_of(None, kind, phase) == result, (kind, phase)
 
 
 @pytest.mark.parametrize(
-    ("status", "result"),
-    [
-        (101, "2xx"),
-        (200, "2xx"),
-        (304, "3xx"),
-        (404, "4xx"),
-        (429, "429"),
-        (503, "5xx"),
-        (599, "5xx"),
-        (999, "5xx"),
-    ],
+    ("status", "reason"),
+    [(200, "user"), (302, "user"), (408, "408"), (503, "503"), (409, "status_other")],
 )
-def test_every_status_has_a_result(status: int, result: str) -> None:
-    assert labels.result_of(status, None, None) == result
+def test_a_status_has_a_reason(status: int, reason: str) -> None:
+    """Below 400 only ``retry_if`` takes an answer for a failure."""
+    event = SimpleNamespace(failure=FailureKind.STATUS, status=status)
+    assert lines.retry_reason(event) == reason
+
+
+def test_every_status_has_a_result() -> None:
+    results = {101: "2xx", 200: "2xx", 304: "3xx", 404: "4xx", 429: "429", 503: "5xx", 999: "5xx"}
+    assert {status: labels.result_of(status, None, None) for status in results} == results
+    assert labels.result_of(None, None, None) == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -179,11 +143,9 @@ def test_every_status_has_a_result(status: int, result: str) -> None:
         ("failover", "computed"),
         ("cooldown", "retry_after"),
         ("retry-after", "retry_after"),
-        ("retry-after-ms", "retry_after"),
         ("x-amz-retry-after", "retry_after"),
         ("grpc-retry-pushback-ms", "retry_after"),
         ("ratelimit", "rate_limit_reset"),
-        ("ratelimit-reset", "rate_limit_reset"),
         ("x-rate-limit-reset", "rate_limit_reset"),
         ("anthropic-ratelimit-tokens-reset", "rate_limit_reset"),
     ],
@@ -204,20 +166,15 @@ def test_who_chose_a_wait(delay_source: str, source: str) -> None:
 )
 def test_a_host_has_its_port_where_that_is_not_the_schemes(origin: str, host: str) -> None:
     """OpenTelemetry's server.address, with server.port where it says something."""
-    assert labels.host_of(origin) == host
+    assert lines.host_of(origin) == host
 
 
 # --- what ships -------------------------------------------------------------------------------
 
-SUFFIXES = ("_bucket", "_sum", "_count")
-
 
 def names_in(expression: str) -> set[str]:
     found = re.findall(r"\bforbear_[a-z_]+", expression)
-    return {
-        next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
-        for name in found
-    }
+    return {re.sub("_(bucket|sum|count)$", "", name) for name in found}
 
 
 def expressions() -> list[str]:
@@ -237,17 +194,11 @@ def test_label_values_in_expressions_are_of_the_closed_sets() -> None:
     matched = set(re.findall(r'\b([a-z_]+)=~?"([^"$]+)"', text))
     assert len(matched) > 5
     for label, pattern in matched:
-        sets = [
-            values
-            for _, by_label in TABLE.values()
-            for name, values in by_label.items()
-            if name == label
-        ]
-        values = set().union(*filter(None, sets))
-        if not values:
-            continue  # severity and its like
-        for one in pattern.split("|"):
-            assert any(re.fullmatch(one, value) for value in values), (label, one)
+        sets = [by_label.get(label) or () for _, by_label in TABLE.values()]
+        values = set().union(*sets)
+        if values:  # else it is severity and its like
+            for one in pattern.split("|"):
+                assert any(re.fullmatch(one, value) for value in values), (label, one)
 
 
 def test_the_dashboard_is_whole() -> None:
@@ -255,29 +206,22 @@ def test_the_dashboard_is_whole() -> None:
     dashboard = json.loads(assets.read(assets.DASHBOARD))
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    cells = [
-        (x, y)
-        for panel in panels
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
+    cells = []
+    for place in (panel["gridPos"] for panel in panels):
+        columns = range(place["x"], place["x"] + place["w"])
+        rows = range(place["y"], place["y"] + place["h"])
+        cells += [(x, y) for x in columns for y in rows]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) == 23
-    assert all(
-        panel["description"] and panel["targets"] for panel in panels if panel["type"] != "row"
-    )
-    assert {found["name"] for found in dashboard["templating"]["list"]} == {
-        "datasource",
-        "client",
-        "host",
-    }
+    shown = [panel for panel in panels if panel["type"] != "row"]
+    assert all(panel["description"] and panel["targets"] for panel in shown)
+    variables = {found["name"] for found in dashboard["templating"]["list"]}
+    assert variables == {"datasource", "client", "host"}
 
 
 def test_assets_are_read_by_their_names() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"the assets are forbear\.dashboard\.json and forbear\.rules\.yml, got 'x'",
-    ):
+    known = r"the assets are forbear\.dashboard\.json and forbear\.rules\.yml, got 'x'"
+    with pytest.raises(ValueError, match=known):
         assets.read("x")
 
 

@@ -1,7 +1,6 @@
-"""Counting: what events and vitals add up to, by the table of metrics. Floor: acts.
+"""Counting: what events and gauges add up to, by the table of metrics. Floor: acts.
 
-Knows neither Prometheus nor OpenTelemetry; the listeners in prometheus.py and otel.py add how each
-of them keeps numbers.
+Knows neither Prometheus nor OpenTelemetry: prometheus.py and otel.py add how each keeps numbers.
 """
 
 from __future__ import annotations
@@ -10,136 +9,164 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..core.checks import a_switch
-from ..shared.locks import lock_of
+from ..core.events import CallOutcome
+from ..sending.lines import host_of, retry_reason
+from ..sending.tell import budget_of
+from ..shared.locks import Locked
 from . import METRICS, MOST_HOSTS, OTHER, STATES
-from .labels import host_of, method_of, result_of, retry_reason, source_of
+from .labels import method_of, result_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..core.events import CallEnded, Event
-    from .gauges import Vitals
+    from ..sending.tell import Gauges
+
+    Series = Callable[[float], object]
 
 __all__ = ["Counting", "Reading"]
 
 Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of its labels, value
+MOST_TRIPPED = 1024  # circuits that are shown, as many as a breaker keeps
+MOST_SUCCESSES = 4096  # kinds of calls that are remembered; then all are looked up again
 
 
-class Counting:
-    """A listener that counts. Thread-safe, for any number of transports, as far as ``_add`` and
-    ``_observe`` are.
-    """
+class Counting(Locked):
+    """A listener that counts. Thread-safe, for any number of transports."""
 
-    hears_calls = True  # requests are counted also where all is well
+    hears_calls = True  # calls are counted also where all is well
 
     def __init__(self, *, metrics_host: bool = True) -> None:
         a_switch("metrics_host", metrics_host)
         self._has_host = metrics_host
-        self._lock = lock_of(self)  # another one in a forked child
+        super().__init__()
         self._hosts: dict[str, str] = {}  # origin: its label
         self._names: set[str] = set()  # the labels that servers have
-        self._watched: WeakSet[Vitals] = WeakSet()
-        self._tripped: set[tuple[str, str]] = (
-            set()
-        )  # client and origin of circuits that have opened once
+        self._watched: WeakSet[Gauges] = WeakSet()
+        self._tripped: set[tuple[str, str]] = set()  # client and origin of circuits once open
+        self._series: dict[tuple[str, tuple[str, ...]], Series] = {}
+        # By client, method, origin and status of a call that succeeds at once.
+        self._successes: dict[tuple[str, str, str, int], tuple[Series, Series, Series]] = {}
 
-    def watch(self, vitals: Vitals) -> None:
+    def series_of(self, name: str, values: tuple[str, ...]) -> Series:
+        """Return what adds to a counter, or notes a value in a histogram, with these labels."""
+        raise NotImplementedError
+
+    def labels_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of a metric's labels, in the order in which the values are given."""
+        return tuple(label for label in METRICS[name].labels if self._has_host or label != "host")
+
+    def watch(self, gauges: Gauges) -> None:
         """Read the gauges of one more transport, for as long as it exists."""
         with self._lock:
-            self._watched.add(vitals)
+            self._watched.add(gauges)
+
+    # What is told.
+
+    def call_succeeded(
+        self, client: str, method: str, origin: str, status: int, elapsed: float
+    ) -> None:
+        """Count a call that succeeded at once."""
+        try:
+            requests, attempts, durations = self._successes[client, method, origin, status]
+        except KeyError:
+            requests, attempts, durations = self._success(client, method, origin, status)
+        requests(1)
+        attempts(1)
+        durations(elapsed)
+
+    def _success(
+        self, client: str, method: str, origin: str, status: int
+    ) -> tuple[Series, Series, Series]:
+        whose, outcome = self._whose(client, origin), CallOutcome.SUCCESS.value
+        found = (
+            self._of("forbear.requests", *whose, method_of(method), outcome),
+            self._of("forbear.attempts", *whose, "first", result_of(status, None, None)),
+            self._of("forbear.request.duration", *whose, outcome),
+        )
+        if len(self._successes) >= MOST_SUCCESSES:
+            self._successes = {}
+        self._successes[client, method, origin, status] = found
+        return found
 
     def __call__(self, event: Event | CallEnded) -> None:
         """Count an event."""
         count = getattr(self, f"_{event.name}", None)
         if count is not None:
-            count(event)
+            count(event, self._whose(event.client, event.origin))
 
     # One method for each event, by its name.
 
-    def _call_ended(self, event: CallEnded) -> None:
-        whose = self._whose(event.client, event.origin)
-        if (
-            event.outcome is not None
-        ):  # else the call had ended before, and the resuming of its body has now
+    def _call_ended(self, event: CallEnded, whose: tuple[str, ...]) -> None:
+        if event.outcome is not None:  # else the resuming of its body is over: it ended before
             outcome = event.outcome.value
-            self._add("forbear.requests", (*whose, method_of(event.method), outcome))
-            self._observe("forbear.request.duration", (*whose, outcome), event.elapsed)
-        if event.kind is not None:
+            self._of("forbear.requests", *whose, method_of(event.method), outcome)(1)
+            self._of("forbear.request.duration", *whose, outcome)(event.elapsed)
+        self._attempt_failed(event, whose)
+
+    def _attempt_failed(self, event: Any, whose: tuple[str, ...]) -> None:
+        if event.kind is not None:  # else the attempt was counted before
             result = result_of(event.status, event.failure, event.phase)
-            self._add("forbear.attempts", (*whose, event.kind, result))
+            self._of("forbear.attempts", *whose, event.kind, result)(1)
 
-    def _attempt_failed(self, event: Any) -> None:
-        if event.kind is not None:  # else it was counted when it was accepted
-            result = result_of(event.status, event.failure, event.phase)
-            self._add(
-                "forbear.attempts", (*self._whose(event.client, event.origin), event.kind, result)
-            )
+    def _retry_scheduled(self, event: Any, whose: tuple[str, ...]) -> None:
+        self._of("forbear.retries", *whose, retry_reason(event))(1)
+        source = source_of(event.delay_source)
+        self._of("forbear.backoff.duration", event.client, source)(event.delay)
 
-    def _retry_scheduled(self, event: Any) -> None:
-        self._add(
-            "forbear.retries", (*self._whose(event.client, event.origin), retry_reason(event))
-        )
-        self._observe(
-            "forbear.backoff.duration", (event.client, source_of(event.delay_source)), event.delay
-        )
+    def _gave_up(self, event: Any, whose: tuple[str, ...]) -> None:
+        if event.status is not None or event.error is not None:  # else nothing was sent
+            self._of("forbear.retries.refused", *whose, event.reason.value)(1)
 
-    def _gave_up(self, event: Any) -> None:
-        if (
-            event.status is not None or event.error is not None
-        ):  # else a first attempt was refused, and no retry
-            self._add(
-                "forbear.retries.refused",
-                (*self._whose(event.client, event.origin), event.reason.value),
-            )
+    def _failover(self, event: Any, whose: tuple[str, ...]) -> None:
+        hosts = self._host(event.origin), self._host(event.to_origin)
+        self._of("forbear.failovers", event.client, *hosts)(1)
 
-    def _failover(self, event: Any) -> None:
-        self._add(
-            "forbear.failovers",
-            (event.client, self._host(event.origin), self._host(event.to_origin)),
-        )
-
-    def _circuit_transition(self, event: Any) -> None:
-        whose = self._whose(event.client, event.origin)
-        self._add("forbear.circuit.transitions", (*whose, event.from_state, event.to_state))
+    def _circuit_transition(self, event: Any, whose: tuple[str, ...]) -> None:
+        self._of("forbear.circuit.transitions", *whose, event.from_state, event.to_state)(1)
         self._trip(event.client, event.origin)
 
-    def _resume(self, event: Any) -> None:
-        self._add("forbear.resumes", (*self._whose(event.client, event.origin), event.result))
+    def _resume(self, event: Any, whose: tuple[str, ...]) -> None:
+        self._of("forbear.resumes", *whose, event.result)(1)
+
+    def _of(self, name: str, *values: str) -> Series:
+        """Return one series; the exporters would look at each label, under a lock."""
+        series = self._series.get((name, values))
+        if series is None:
+            series = self._series[name, values] = self.series_of(name, values)
+        return series
 
     # What is read when someone looks.
 
-    def _readings(self) -> Iterator[Reading]:
-        """All gauges now, and the counter that no event carries."""
+    def readings(self) -> Iterator[Reading]:
+        """Read all gauges now, and the counter that no event carries."""
         with self._lock:
             watched = list(self._watched)
         waiting: dict[str, int] = {}
         tokens: dict[tuple[str, str, str], float] = {}
         errors: dict[tuple[str, str], int] = {}
         circuits: dict[tuple[str, str], str] = {}
-        for vitals in watched:
-            client = vitals.client
-            waiting[client] = waiting.get(client, 0) + vitals.waiting()
-            for budget, scope, found in vitals.budgets():
-                tokens[client, budget, scope] = min(
-                    found, tokens.get((client, budget, scope), found)
-                )
-            failed = vitals.backend_errors()
-            if failed is not None:  # of several transports with one budget each tells the same
-                errors[client, failed[0]] = max(failed[1], errors.get((client, failed[0]), 0))
-            for origin, state in vitals.circuits().items():
-                circuits[client, origin] = max(
-                    state, circuits.get((client, origin), state)
-                )  # open above half_open
+        for gauges in watched:
+            client, now = gauges.client, gauges.clock.monotonic()
+            waiting[client] = waiting.get(client, 0) + gauges.waiting()
+            budget = budget_of(gauges.limits)
+            for name, scope, left in tokens_of(budget, now):
+                tokens[client, name, scope] = min(left, tokens.get((client, name, scope), left))
+            if hasattr(budget, "backend"):  # several transports with one budget say the same
+                whose = client, budget.backend
+                errors[whose] = max(budget.errors, errors.get(whose, 0))
+            guards = getattr(gauges.limits, "guards", None)
+            breaker = None if guards is None else guards.breaker
+            for origin, state in () if breaker is None else breaker.states(now).items():
+                whose = client, origin
+                circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
                 self._trip(client, origin)
-        yield from (
-            ("forbear.waiting_requests", (client,), number) for client, number in waiting.items()
-        )
-        yield from (
-            ("forbear.budget.available_tokens", labels, found) for labels, found in tokens.items()
-        )
-        yield from (
-            ("forbear.budget.backend.errors", labels, number) for labels, number in errors.items()
-        )
+        for client, number in waiting.items():
+            yield "forbear.waiting_requests", (client,), number
+        for labels, left in tokens.items():
+            yield "forbear.budget.available_tokens", labels, left
+        for whose, number in errors.items():
+            yield "forbear.budget.backend.errors", whose, number
         yield from self._states(circuits)
 
     def _states(self, circuits: dict[tuple[str, str], str]) -> Iterator[Reading]:
@@ -160,10 +187,6 @@ class Counting:
 
     # Labels.
 
-    def _labels_of(self, name: str) -> tuple[str, ...]:
-        """The names of a metric's labels, in the order in which the values are given."""
-        return tuple(label for label in METRICS[name].labels if self._has_host or label != "host")
-
     def _whose(self, client: str, origin: str) -> tuple[str, ...]:
         return (client, self._host(origin)) if self._has_host else (client,)
 
@@ -179,13 +202,12 @@ class Counting:
                 self._hosts[origin] = host
         return host
 
-    # What a listener of its own adds.
 
-    def _add(self, name: str, values: tuple[str, ...]) -> None:
-        raise AssertionError("each exporter has its own")
-
-    def _observe(self, name: str, values: tuple[str, ...], value: float) -> None:
-        raise AssertionError("each exporter has its own")
-
-
-MOST_TRIPPED = 1024  # circuits that are shown, as many as a breaker keeps
+def tokens_of(budget: Any, now: float) -> list[tuple[str, str, float]]:
+    """Return name, scope and tokens of each allowance of a budget, None if it is not our own."""
+    if budget is None:
+        return []
+    if not hasattr(budget, "backend"):
+        return [("default", "local", budget.lowest(now))]
+    name, fallback = budget.name, budget.fallback.lowest(now)
+    return [(name, "shared", budget.lowest(now)), (name, "local", fallback)]

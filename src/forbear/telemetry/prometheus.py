@@ -17,7 +17,7 @@ from . import METRICS
 from .counting import Counting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from prometheus_client import CollectorRegistry
 
@@ -28,7 +28,7 @@ class Metrics(Counting):
     """A listener that counts for Prometheus: ``RetryTransport(on_event=[metrics])``. Thread-safe.
 
     Make one and give it to every client of the process; ``name=`` of a client is its label
-    ``client``. With one, a call that succeeds at once costs about 7 µs more. Metric names, labels
+    ``client``. With one, a call that succeeds at once costs 2 to 2.5 µs more. Metric names, labels
     and buckets are in the table of ``forbear.telemetry``; rules, alerts and a dashboard for them
     are written by ``forbear dashboards``.
 
@@ -56,7 +56,6 @@ class Metrics(Counting):
         super().__init__(metrics_host=metrics_host)
         if registry is None:
             registry = prometheus_client.REGISTRY
-        self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._families: dict[str, Any] = {}
         try:
             for name, metric in METRICS.items():
@@ -69,7 +68,7 @@ class Metrics(Counting):
                 self._families[name] = made(
                     metric.prometheus_name,
                     metric.text,
-                    self._labels_of(name),
+                    self.labels_of(name),
                     registry=registry,
                     **options,
                 )
@@ -78,7 +77,8 @@ class Metrics(Counting):
             for family in self._families.values():
                 registry.unregister(family)
             raise ValueError(
-                "this registry has forbear's metrics already: make one Metrics and give it to every client"
+                "this registry has forbear's metrics already: make one Metrics and give it to"
+                " every client"
             ) from error
 
     def describe(self) -> list[Any]:
@@ -88,27 +88,21 @@ class Metrics(Counting):
     def collect(self) -> Iterator[Any]:
         """What is read when the registry is collected; for the registry."""
         families = {name: self._empty(name) for name in READ_LATE}
-        for name, values, value in self._readings():
+        for name, values, value in self.readings():
             families[name].add_metric(values, value)
         yield from families.values()
 
     def _empty(self, name: str) -> Any:
         metric = METRICS[name]
         made: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        return made(metric.prometheus_name, metric.text, labels=self._labels_of(name))
+        return made(metric.prometheus_name, metric.text, labels=self.labels_of(name))
 
-    def _add(self, name: str, values: tuple[str, ...]) -> None:
-        self._child(name, values).inc()
-
-    def _observe(self, name: str, values: tuple[str, ...], value: float) -> None:
-        self._child(name, values).observe(value)
-
-    def _child(self, name: str, values: tuple[str, ...]) -> Any:
-        """The one series; prometheus_client would look at each value, under a lock."""
-        child = self._children.get((name, values))
-        if child is None:
-            child = self._children[name, values] = self._families[name].labels(*values)
-        return child
+    def series_of(self, name: str, values: tuple[str, ...]) -> Callable[[float], object]:
+        child = self._families[name].labels(*values)
+        add: Callable[[float], object] = (
+            child.observe if METRICS[name].kind == "histogram" else child.inc
+        )
+        return add
 
 
 # Not counted by events but read off transports.
