@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forbear import (
-    Exponential,
     Fixed,
     Reason,
     RetryBudget,
@@ -22,14 +21,18 @@ from forbear.tools.simulation import CONTENDERS, SCENARIOS, Contender, Scenario,
 BLIP = SCENARIOS["blip"][0]
 
 
-def with_strategy(make, policy=None):
-    return Contender("test", "", RetryPolicy() if policy is None else policy, make)
+def always(strategy):
+    return Contender("test", "", RetryPolicy(), lambda policy, random: strategy)
 
 
-def standard(policy, budget=None):
-    return with_strategy(
-        lambda policy, random: StandardStrategy(policy, budget=budget, random=random), policy
-    )
+def standard(policy, *numbers):
+    """The shipped strategy; with numbers, under a budget of its own for each client."""
+
+    def make(policy, random):
+        budget = RetryBudget(*numbers, hinted_cost=1.0) if numbers else None
+        return StandardStrategy(policy, budget=budget, random=random)
+
+    return Contender("test", "", policy, make)
 
 
 # --- worked out by hand -----------------------------------------------------------------------
@@ -55,19 +58,8 @@ def test_without_jitter_every_attempt_can_be_counted():
     assert (figures.success, figures.peak) == (1.0, 1_000.0)
     assert figures.refusals == {}
     assert figures.last_retry == pytest.approx(2.094 + 0.105 + 0.205 + 0.005 - 2.2)
-    assert figures.p99 == pytest.approx(
-        0.110
-    )  # 52 wait once; 99 % of 5,000 leaves 50, the 48 that wait twice and 2
-
-
-def test_eleven_attempts_without_a_wait_are_eleven_times_the_traffic():
-    """One every 5 ms: in the middle of the outage 25 calls in 50 ms each send eleven. Saved is who
-    can still send when it is over, within 10 × 5 ms of its end: 24; the tenth retry of the 25th
-    comes a rounding error before it."""
-    figures = simulate(BLIP, contender("urllib3"))
-    assert figures.peak == 5_500.0
-    assert figures.refusals == {"attempts-exhausted": 76}
-    assert figures == replace(simulate(BLIP, contender("httpx-retries")), policy="urllib3")
+    # 52 wait once; 99 % of 5,000 leaves 50, the 48 that wait twice and 2.
+    assert figures.p99 == pytest.approx(0.110)
 
 
 def test_all_that_hang_fail_together_and_come_back_together():
@@ -84,7 +76,7 @@ def test_a_budget_counts_out_its_tokens():
     """Burst 10 and nothing coming in: the first ten failures are retried, 90 are refused at once.
     Those ten came in the first 20 ms, and fail again 105 ms later: of them nobody is retried any
     more."""
-    figures = simulate(BLIP, standard(RetryPolicy(backoff=Fixed(0.1)), RetryBudget(0.0, 0.0, 10)))
+    figures = simulate(BLIP, standard(RetryPolicy(backoff=Fixed(0.1)), 0.0, 0.0, 10))
     assert figures.refusals == {"budget-exhausted": 100}
     assert figures.amplification == 5_010 / 5_000
 
@@ -116,28 +108,17 @@ def test_a_date_brings_everybody_back_at_its_second():
     assert spread.success == 1.0
 
 
-def test_a_refused_connection_is_retried():
-    figures = simulate(replace(BLIP, trouble="refuse"), contender("exponential"))
-    assert (figures.amplification, figures.success) == (5_148 / 5_000, 1.0)
-
-
 def test_what_the_policy_does_not_retry_is_counted_apart():
     figures = simulate(replace(BLIP, trouble="hang"), standard(RetryPolicy(failures=())))
     assert figures.refusals == {"not-retried": 100}
-    assert simulate(replace(BLIP, status=404), standard(RetryPolicy())).refusals == {
-        "not-retried": 100
-    }
+    figures = simulate(replace(BLIP, status=404), standard(RetryPolicy()))
+    assert figures.refusals == {"not-retried": 100}
 
 
 def test_two_clients_have_two_budgets():
     """Calls go to them in turn, so each sees half of the outage, and has 10 tokens of its own."""
-    make = with_strategy(
-        lambda policy, random: StandardStrategy(
-            policy, budget=RetryBudget(0.0, 0.0, 10), random=random
-        ),
-        RetryPolicy(backoff=Fixed(1.0)),
-    )
-    figures = simulate(replace(BLIP, callers_per_client=2_500), make)
+    one = standard(RetryPolicy(backoff=Fixed(1.0)), 0.0, 0.0, 10)
+    figures = simulate(replace(BLIP, callers_per_client=2_500), one)
     assert figures.refusals == {"budget-exhausted": 80}
     assert figures.amplification == 5_020 / 5_000
     assert min(figures.levels.values()) == 0.0
@@ -167,7 +148,7 @@ SCENARIO = st.builds(
 NAMES = st.sampled_from([*CONTENDERS, "full+budget", "urllib3+budget"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(scenario=SCENARIO, name=NAMES, seed=st.integers(0, 1000))
 def test_every_call_ends_once_and_every_attempt_is_counted_once(scenario, name, seed):
     one = contender(name)
@@ -178,51 +159,18 @@ def test_every_call_ends_once_and_every_attempt_is_counted_once(scenario, name, 
     assert sum(figures.served_per_bin) == succeeded
     attempts = round(figures.amplification * figures.requests)
     assert sum(figures.attempts_per_bin) == attempts
-    never_sent = figures.refusals.get(
-        "circuit-open", 0
-    )  # or once at most, if refused while it waited
-    assert figures.requests - never_sent <= attempts <= figures.requests * one.policy.max_attempts
+    assert figures.requests <= attempts <= figures.requests * one.policy.max_attempts
     assert max(figures.attempts_per_bin) / 0.05 == pytest.approx(figures.peak)
-    if figures.distribution:
-        latencies, shares = zip(*figures.distribution, strict=True)
-        assert list(latencies) == sorted(latencies)
-        assert latencies[0] >= 0.999 * scenario.service_time
-        assert shares[-1] == pytest.approx(figures.success)
-
-
-@settings(max_examples=40, deadline=None)
-@given(scenario=SCENARIO, seed=st.integers(0, 1000), ratio=st.sampled_from([0.0, 0.1, 0.5]))
-def test_retries_stay_within_what_the_budgets_allow(scenario, seed, ratio):
-    """Per client a burst of 3, and ratio for each call."""
-    make = with_strategy(
-        lambda policy, random: StandardStrategy(
-            policy, budget=RetryBudget(ratio, 0.0, 3, hinted_cost=1.0), random=random
-        )
-    )
-    figures = simulate(scenario, make, seed=seed)
-    retries = (figures.amplification - 1) * figures.requests
-    assert retries <= ratio * figures.requests + 3 * scenario.clients + 1e-6
+    assert figures == simulate(scenario, one, seed=seed)
 
 
 @settings(max_examples=20, deadline=None)
-@given(scenario=SCENARIO, name=NAMES, seed=st.integers(0, 1000))
-def test_a_seed_gives_one_result(scenario, name, seed):
-    assert simulate(scenario, contender(name), seed=seed) == simulate(
-        scenario, contender(name), seed=seed
-    )
-
-
-def test_seeds_differ_and_arrivals_do_not_depend_on_the_policy():
-    scenario = replace(BLIP, arrivals="poisson")
-    assert simulate(scenario, contender("full"), seed=1) != simulate(
-        scenario, contender("full"), seed=2
-    )
-    # Before the trouble, at 2 s, all see the same traffic.
-    seen = {
-        simulate(scenario, contender(name), seed=1).attempts_per_bin[:40]
-        for name in ("none", "full", "urllib3")
-    }
-    assert len(seen) == 1
+@given(scenario=SCENARIO, seed=st.integers(0, 1000), ratio=st.sampled_from([0.0, 0.1, 0.5]))
+def test_retries_stay_within_what_the_budgets_allow(scenario, seed, ratio):
+    """Per client a burst of 3, and ratio for each call."""
+    figures = simulate(scenario, standard(RetryPolicy(), ratio, 0.0, 3), seed=seed)
+    retries = (figures.amplification - 1) * figures.requests
+    assert retries <= ratio * figures.requests + 3 * scenario.clients + 1e-6
 
 
 # --- what a strategy may do -------------------------------------------------------------------
@@ -256,66 +204,24 @@ class Patient:
 def test_a_strategy_may_delay_first_attempts():
     """By 0.2 s: whoever came from 1.8 to 2.0 s meets the outage, and nobody who came in it."""
     strategy = Patient(0.2)
-    figures = simulate(BLIP, with_strategy(lambda policy, random: strategy))
+    figures = simulate(BLIP, always(strategy))
     assert figures.refusals == {"budget-exhausted": 100}
     assert figures.p50 == pytest.approx(0.205)
     assert figures.attempts_per_bin[:4] == (0, 0, 0, 0)
     assert figures.attempts_per_bin[4] == 25
-    assert strategy.ended.count("success") == 4_900
+    assert (strategy.ended.count("success"), strategy.ended.count("release")) == (4_900, 100)
 
 
 def test_a_strategy_may_refuse_first_attempts():
     refusal = RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=1.0)
-    figures = simulate(BLIP, with_strategy(lambda policy, random: Patient(refused=refusal)))
+    figures = simulate(BLIP, always(Patient(refused=refusal)))
     assert figures.refusals == {"circuit-open": 5_000}
-    assert (figures.amplification, figures.success, figures.p50, figures.p99) == (
-        0.0,
-        0.0,
-        None,
-        None,
-    )
+    assert (figures.amplification, figures.success, figures.p50) == (0.0, 0.0, None)
     assert figures.recovered == inf
 
 
 def test_a_strategy_may_say_send_once():
     refusal = RetryRefused(Reason.BUDGET_EXHAUSTED)
-    figures = simulate(BLIP, with_strategy(lambda policy, random: Patient(refused=refusal)))
+    figures = simulate(BLIP, always(Patient(refused=refusal)))
     assert figures.refusals == {"budget-exhausted": 100}
     assert figures.amplification == 1.0
-
-
-def test_every_token_is_ended():
-    strategy = Patient()
-    simulate(BLIP, with_strategy(lambda policy, random: strategy))
-    assert (strategy.ended.count("success"), strategy.ended.count("release")) == (4_900, 100)
-
-
-def test_the_collector_is_left_as_it_was():
-    import gc
-
-    assert gc.isenabled()
-    simulate(BLIP, contender("none"))
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        simulate(BLIP, contender("none"))
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
-def test_memory_does_not_grow_with_callers():
-    """Twenty times the callers over the same time: the same bins, and as many calls at once as fail
-    within a wait.
-    """
-    import tracemalloc
-
-    def most(rate):
-        tracemalloc.start()
-        simulate(replace(BLIP, rate=rate), standard(RetryPolicy(backoff=Exponential(0.1))))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak
-
-    # 2 % of them fail, and hold up to 2 KB while they wait.
-    assert most(2_000.0) - most(100.0) < 0.02 * 19_000 * 2_500

@@ -1,19 +1,6 @@
 """The command ``forbear``. Floor: acts.
 
-| file | owns |
-| --- | --- |
-| get.py, part.py, progress.py | ``forbear get``: one URL; a file while it is fetched; how far it is |
-| explain.py | ``forbear explain``: a policy as a table, its worst case, and what in it is likely to hurt |
-| parse.py, findings.py | ``forbear parse``: what a policy makes of a response; what each of its headers says, and why |
-| simulate.py | ``forbear simulate``: arguments, table and JSON of what simulation/ finds |
-| dashboards.py | ``forbear dashboards``: writes the dashboard, rules and alerts of telemetry/assets/ |
-| demo.py | ``forbear demo``: runs the scenes, prints what they show, says whether every promise held |
-| scenes.py, callers.py | of demo: what goes wrong and must be true afterwards; the installed clients, called alike |
-| settings.py, retries.py | the policy that arguments describe; ``Retry(…)`` of other libraries, read as text |
-| page.py | how all of them print: width, colour, tables, durations, mistakes |
-
-Exit status: 0 done; 1 the answer is no (a promise or a ``--fail-if`` did not hold, headers ask for
-nothing); 2 it could not be done.
+Exit status: 0 done, 1 the answer is no, 2 it could not be done.
 """
 
 from __future__ import annotations
@@ -21,18 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
+from textwrap import fill
 
-from .page import legible
+__all__ = ["complain", "main", "teach"]
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["main"]
-
-INTERRUPTED = 130  # what a shell reports for SIGINT
-WITH_ARGUMENTS = {
+COMMANDS = {
+    "demo": "shows each promise kept, against a server that fails",
     "get": "fetch a URL, with retries and resumed downloads to look at",
     "explain": "what a policy retries, for how long, and what may hurt",
     "parse": "what the headers of a response ask for, and which won",
@@ -44,40 +28,37 @@ examples:
   forbear demo                                           four seconds, no network
   forbear get https://example.com/big.iso -o big.iso     goes on where it broke off
   forbear explain --max-attempts 5 --slo 3               how long can that take?
-  forbear explain --from-urllib3 'Retry(10, backoff_factor=1)'
+  forbear explain myservice.http:RETRY                   a policy or a Retry of your code
   curl -sI https://api.example.com/ | forbear parse -    does it say when to come back?
   forbear simulate metastable --plot storm.png           does that backend ever recover?
 
 Each command explains itself: forbear COMMAND --help. NO_COLOR=1 turns colours off.
 """
-DEMO = """\
-Start a server on 127.0.0.1 that throttles, fails and drops connections on purpose, send it real
-requests through the installed clients (httpx, httpx2, requests, urllib3), and print what it saw,
-what the clients waited and which promise that shows. Needs no network; takes a few seconds.
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status.
-
-    Args:
-        argv: Arguments without the program's name; None: those of the process.
+    """Run the command line, by default the process's own, and return its exit status.
 
     Raises:
-        SystemExit: After ``--help`` and ``--version``, and for arguments that are not understood.
+        SystemExit: After ``--help``, and for arguments that are not understood.
     """
-    legible(sys.stdout, sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # rather than raise where there is no ×
     given = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(given)
+    parser = parser_for(given)
     options = parser.parse_args(given)
+    if options.version:
+        print(f"forbear {installed()}")
+        return 0
     if options.command is None:
         parser.print_help(sys.stderr)
         return 2
     try:
-        status = _run(options)
+        status: int = import_module(f".{options.command}", __package__).run(sys.stdout, options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 130  # as a shell reports SIGINT
     except BrokenPipeError:
         # The reader (head, less) has left. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -85,43 +66,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(options: argparse.Namespace) -> int:
-    if options.command == "demo":
-        from . import demo
-
-        return demo.run(sys.stdout)
-    command = import_module(f".{options.command}", __package__)
-    status: int = command.run(sys.stdout, options)
-    return status
-
-
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="forbear",
-        description="Retries that know when to stop: drop-in for httpx, httpx2, requests and urllib3.",
+        description="Retries that know when to stop, for httpx, httpx2, requests and urllib3.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"forbear {_version()}")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    commands.add_parser(
-        "demo",
-        help="shows each promise kept, against a server that fails",
-        description=DEMO,
-        epilog="exit status: 0 all promises held, 1 one did not, 2 no client is installed or no server starts.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    for name, about in WITH_ARGUMENTS.items():
+    for name, about in COMMANDS.items():
         command = commands.add_parser(name, help=about)
-        if name in given:  # loaded only by who asks for it
+        if name in given:  # only the module of the chosen command is loaded
             import_module(f".{name}", __package__).add_arguments(command)
     return parser
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+def installed() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # takes a while to load
 
     try:
         return version("forbear")
     except PackageNotFoundError:
         return "(not installed)"
+
+
+def teach(parser: argparse.ArgumentParser, about: str, examples: str) -> None:
+    """Give a command its help: its purpose, its options, then examples and exit status."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = fill(about, 78)
+    parser.epilog = examples
+
+
+def complain(command: str, mistake: object, status: int = 2) -> int:
+    """Say in one line what went wrong; return the exit status for it."""
+    plain = "".join(one if one.isprintable() else "?" for one in str(mistake))  # no escapes
+    print(f"forbear {command}: {plain}", file=sys.stderr)
+    return status

@@ -6,23 +6,17 @@ import argparse
 from typing import TextIO
 
 from ...telemetry import assets
-from .page import complain, teach
+from . import complain, teach
 
 __all__ = ["add_arguments", "run"]
 
-ABOUT = """\
-Write a Grafana dashboard, and recording rules with alerts for Prometheus, into a directory. They are
-about the metrics of forbear.telemetry, which forbear.telemetry.prometheus and .otel both export under
-the same names. Files of these names that are there already are replaced.
-"""
+ABOUT = (
+    "Write a Grafana dashboard, and recording rules with alerts for Prometheus, into a directory."
+    " They read the metrics that forbear.telemetry exports. Files of these names are replaced."
+)
 EXAMPLES = f"""\
-examples:
-  forbear dashboards                               into this directory
-  forbear dashboards --out /etc/prometheus/forbear
-  promtool check rules {assets.RULES}
-
-then, in prometheus.yml:                           rule_files: ["{assets.RULES}"]
-and in Grafana:                                    Dashboards, New, Import: {assets.DASHBOARD}
+then, in prometheus.yml:   rule_files: ["{assets.RULES}"]
+and in Grafana:            Dashboards, New, Import: {assets.DASHBOARD}
 
 exit status: 0 done, 2 the directory cannot be written to.
 """
@@ -31,9 +25,7 @@ exit status: 0 done, 2 the directory cannot be written to.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
-    parser.add_argument(
-        "--out", default=".", metavar="DIR", help="where to; made if it is not there (.)"
-    )
+    parser.add_argument("--out", default=".", metavar="DIR", help="made if it is not there (.)")
 
 
 def run(out: TextIO, options: argparse.Namespace) -> int:

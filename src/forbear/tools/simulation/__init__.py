@@ -1,20 +1,20 @@
-"""Simulation: many callers, one backend in trouble, virtual time, and the retry objects that are
-shipped. Floor: acts.
+"""Simulation: many callers, one backend in trouble, virtual time, shipped strategies. Floor: acts.
 
 | file | owns |
 | --- | --- |
 | scenario.py | what happens: arrivals, backend, trouble; the named scenarios |
-| contenders.py | who retries: policies by name, each a policy and the strategy that a client would make of it |
+| contenders.py | who retries: policies by name, each with the strategy of a client process |
 | arrivals.py | when calls begin |
 | backend.py | what an attempt meets: capacity, queue, trouble |
 | engine.py | the loop over virtual time |
 | tally.py | what is counted on the way, in memory that does not grow with callers |
 | figures.py | what comes out, and medians over several runs |
 | conditions.py | ``amplification>1.2`` |
+| waits.py | how long one call's retries wait; for ``forbear explain`` |
 | plot.py | pictures, by matplotlib |
 
-Every decision is made by ``core.call.Call`` and a ``RetryStrategy``: what is simulated is the world
-around them, not they. Standard library only, but for the pictures.
+Every decision is made by a ``RetryStrategy`` that forbear ships; only the world around it is
+simulated. Standard library only, except for the pictures.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ One instant at a time, so that a million callers need no more memory than one.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -35,10 +36,9 @@ def evenly(scenario: Scenario) -> Iterator[float]:
 
 
 def at_random(scenario: Scenario, random: Callable[[], float]) -> Iterator[float]:
-    """A Poisson process, given how many arrive: the order statistics of uniform draws, smallest
-    first.
+    """A Poisson process with a given number of arrivals: uniform draws in their order.
 
-    Of n draws from [t, end) all are above x with probability ((end - x) / (end - t))**n.
+    All of n draws from [t, end) are above x with probability ((end - x) / (end - t))**n.
     """
     time, end = 0.0, scenario.duration
     for left in range(scenario.open_callers, 0, -1):

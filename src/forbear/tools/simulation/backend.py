@@ -1,27 +1,27 @@
 """Backend: what an attempt meets: capacity, queue, trouble. Floor: acts.
 
 Work is a fluid: it drains at the capacity, each served attempt adds one, each rejected one adds
-``rejection_cost``. What finds no room is rejected; rejecting goes on at the expense of serving
-until as much again has piled up, then attempts are dropped unseen. That is a token bucket that may
-run into debt, and all it takes for a metastable failure (Bronson and others, "Metastable Failures
-in Distributed Systems", HotOS 2021): while A attempts per call at a cost of r each are more than
-the capacity per arrival, nothing is served.
+``rejection_cost``. An attempt that finds no room is rejected, at the expense of serving, until as
+much work again has piled up; then attempts are dropped unseen. This token bucket with debt is all
+that a metastable failure needs (Bronson and others, "Metastable Failures in Distributed Systems",
+HotOS 2021): while A attempts per call at a cost of r each are more than the capacity per arrival,
+nothing is served.
 """
 
 from __future__ import annotations
 
+from email.utils import formatdate
 from math import ceil, inf
+from typing import TYPE_CHECKING
 
 from ...core.outcome import Failure, FailureKind, Phase
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from .scenario import Scenario
 
-    # An answer that is not good: status and header lines, or an error as an adapter would classify
-    # it.
+    # A bad answer: status and header lines, or an error as an adapter would classify it.
     Bad: TypeAlias = tuple[int, tuple[tuple[str, str], ...]] | Failure
 
 __all__ = ["TIMED_OUT", "Backend", "utc"]
@@ -38,29 +38,17 @@ class Backend:
     """One server's state. Asked in the order of time."""
 
     __slots__ = (
-        "_absorbed",
-        "_answer",
-        "_answers_at",
-        "_backlog",
-        "_cost",
-        "_drains",
-        "_limited",
-        "_piled",
-        "_room",
-        "_scenario",
-        "_service",
-        "_since",
-        "_until",
-    )
+        "_absorbed", "_answer", "_answers_at", "_backlog", "_cost", "_drains", "_limited", "_piled",
+        "_room", "_scenario", "_service", "_since", "_until",
+    )  # fmt: skip
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._limited = scenario.capacity is not None
         self._room = scenario.room
         self._piled = 2 * scenario.room
-        self._absorbed = scenario.burst * (
-            scenario.capacity or 0.0
-        )  # work above which one has to wait
+        # Work above which an attempt has to wait.
+        self._absorbed = scenario.burst * (scenario.capacity or 0.0)
         self._cost = scenario.rejection_cost
         self._backlog = 0.0  # work, at the instant _since
         self._since = 0.0
@@ -73,7 +61,7 @@ class Backend:
     def receive(self, now: float) -> tuple[float, Bad | None]:
         """Take an attempt; return when it is answered, and what is wrong with the answer."""
         while now >= self._until:
-            self._turn()
+            self._change_phase()
         if self._answer is not None:
             at = self._answers_at
             return now + self._service if at is None else at, self._answer
@@ -93,8 +81,8 @@ class Backend:
             return now + waits / self._drains + self._service, None
         return now + self._service, None
 
-    def _turn(self) -> None:
-        """Into the trouble, or out of it."""
+    def _change_phase(self) -> None:
+        """Enter the trouble, or leave it."""
         scenario = self._scenario
         at = self._until
         self._backlog = max(0.0, self._backlog - (at - self._since) * self._drains)
@@ -123,8 +111,6 @@ def hint_lines(scenario: Scenario) -> tuple[tuple[str, str], ...]:
     if asked is None:
         return ()
     if isinstance(asked, str):
-        from email.utils import formatdate
-
         return (("Retry-After", formatdate(utc(ceil(scenario.trouble_ends_at)), usegmt=True)),)
     return (("Retry-After", f"{asked:.15g}"),)
 

@@ -1,34 +1,33 @@
 """Engine: the loop over virtual time. Floor: acts.
 
-Does for each call what a transport does, in the same order: the door, ``Call``, the verdict, the
-wait (_httpx_family/transports.py and drive.py). At one instant answers come before further
-attempts, and these before new calls, each in the order in which they were made: a seed gives one
-result.
+A call asks its client's strategy in the order of a transport: ``acquire_initial_token`` before the
+first attempt (after its failure, if the strategy was quiet), ``refresh_token`` after each failure,
+``record_success`` or ``release`` at the end. At one instant answers come before further attempts,
+and these before new calls, each in the order in which they were made: a seed gives one result.
 """
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from heapq import heappop, heappush
 from math import inf
 from random import Random
+from typing import TYPE_CHECKING
 
-from ...core.call import Call
-from ...core.outcome import Failure
-from ...core.request import Request
-from ...core.verdict import Renew, RetryAfter
+from ...core.headers.hints import read_hint
+from ...core.outcome import Failure, FailureKind, Phase
+from ...core.verdict import Reason
 from ...errors import RetryRefused
 from .arrivals import arrival_times
 from .backend import TIMED_OUT, Backend, utc
 from .figures import Figures
 from .tally import BIN, ROUNDING, WINDOW, Tally
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ...core.strategy import RetryStrategy, RetryToken
+    from ...core.policy import RetryPolicy
+    from ...core.strategy import RetryToken
     from .backend import Bad
     from .contenders import Contender
     from .scenario import Scenario
@@ -36,40 +35,82 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 ORIGIN = "https://backend:443"
-FACTS = Request("GET", ORIGIN)
 
 
 def simulate(scenario: Scenario, contender: Contender, *, seed: int = 0) -> Figures:
-    """Let the calls of a scenario be made by clients with this policy; return what came of it.
+    """Let the calls of a scenario be made by clients with this policy; return the figures.
 
     Args:
         scenario: The world.
-        contender: The policy, and what strategy a client process makes of it.
-        seed: The same seed gives the same figures; and the same arrivals for every contender.
+        contender: The policy, and the strategy that each client process makes of it.
+        seed: The same seed gives the same figures, and the same arrivals for every contender.
     """
     world = World(scenario, contender, seed)
-    collecting = gc.isenabled()
-    gc.disable()  # nothing here is cyclic, and looking for cycles among waiting calls takes a quarter of the time
-    try:
-        world.run()
-    finally:
-        if collecting:
-            gc.enable()
+    world.run()
     return Figures.of(world.tally, scenario, contender.name)
 
 
 class Caller:
-    """A call that did not simply succeed at once."""
+    """A call whose first attempt failed, or that had to ask before it."""
 
-    __slots__ = ("answer", "began_at", "call", "is_answered", "strategy", "token")
+    __slots__ = (
+        "answer", "attempts", "began_at", "client", "is_answered", "permit", "refused", "sent_at",
+        "token",
+    )  # fmt: skip
 
-    def __init__(self, strategy: RetryStrategy, token: RetryToken | None, began_at: float) -> None:
-        self.strategy = strategy
-        self.token = token
-        self.began_at = began_at
-        self.call: Call | None = None
+    def __init__(self, client: Client, began_at: float) -> None:
+        self.client = client
+        self.began_at = self.sent_at = began_at
+        self.attempts = 0
+        self.token: RetryToken | None = None
+        self.permit = 0  # of the breaker
+        self.refused: Reason | None = None  # why this call may be sent once only
         self.answer: Bad | None = None
-        self.is_answered = False  # what comes next is the answer, not another attempt
+        self.is_answered = False  # the next event is the answer, not another attempt
+
+
+class Client:
+    """One client process: its strategy, and its breaker, which is asked about each attempt."""
+
+    __slots__ = ("breaker", "strategy")
+
+    def __init__(self, contender: Contender, random: Any) -> None:
+        self.strategy = contender.strategy(contender.policy, random)
+        self.breaker = None if contender.breaker is None else contender.breaker()
+
+    @property
+    def is_quiet(self) -> bool:
+        """A first attempt may be sent without a question."""
+        return self.strategy.quiet and (self.breaker is None or self.breaker.quiet)
+
+    # The breaker hears of attempts here and nowhere else: a transport's own rules are in shared/.
+
+    def admits(self, caller: Caller, now: float) -> bool:
+        """May the attempt be sent now? Take the permit of a probe."""
+        if self.breaker is None:
+            return True
+        admission = self.breaker.admit(ORIGIN, now)
+        caller.permit = admission.permit
+        return not admission.refused_for
+
+    def observe(self, caller: Caller, failure: Failure | None, now: float) -> None:
+        """Tell the breaker how an attempt ended. "Too much" says nothing about its health."""
+        if self.breaker is None:
+            return
+        permit, caller.permit = caller.permit, 0
+        status = None if failure is None else failure.status
+        if failure is not None and failure.is_throttle and status is not None and status < 500:
+            self.breaker.release(ORIGIN, permit)
+            return
+        failed = failure is not None and (status is None or status >= 500)
+        hint = None if failure is None else failure.retry_after
+        self.breaker.record(
+            ORIGIN, failed=failed, sent_at=caller.sent_at, now=now, permit=permit, hint=hint
+        )
+
+    def refuses(self, now: float, delay: float) -> bool:
+        """Is the circuit still open after so many seconds?"""
+        return self.breaker is not None and self.breaker.refused_for(ORIGIN, now) > delay
 
 
 class World:
@@ -77,34 +118,23 @@ class World:
 
     def __init__(self, scenario: Scenario, contender: Contender, seed: int) -> None:
         self.tally = Tally()
-        self._scenario = scenario
         self._policy = contender.policy
         self._backend = Backend(scenario)
         random = Random(f"{seed} decisions").random
-        self._strategies = [
-            contender.strategy(contender.policy, random) for _ in range(scenario.clients)
-        ]
+        self._clients = [Client(contender, random) for _ in range(scenario.clients)]
         self._arrivals = arrival_times(scenario, Random(f"{seed} arrivals").random)
         self._timeout = inf if scenario.timeout is None else scenario.timeout
-        # Nearly all answers take equally long: those that come in the order of sending need no
-        # heap.
+        # Nearly all answers take equally long: those in the order of sending need no heap.
         self._answers: deque[tuple[float, Caller]] = deque()
-        self._waiting: list[
-            tuple[float, int, Caller]
-        ] = []  # a heap: for the next attempt, or a late answer
+        # A heap of those who wait for their next attempt, or for a late answer.
+        self._waiting: list[tuple[float, int, Caller]] = []
         self._pushed = 0
 
     def run(self) -> None:
         """Until the last call has ended."""
         waiting, answers, tally, arrivals = self._waiting, self._answers, self.tally, self._arrivals
-        receive, timeout = self._backend.receive, self._timeout
-        arrived, sent = tally.arrived, tally.sent
-        strategies: list[Any] = self._strategies
-        has_gauge = hasattr(
-            strategies[0], "gauge"
-        )  # which a transport's door asks; it may become another object
-        turn, of = 0, len(strategies)
-        sampled = 0
+        receive, timeout, clients = self._backend.receive, self._timeout, self._clients
+        turn, sampled = 0, 0
         arrives_at = next(arrivals, inf)
         while True:
             answered_at = answers[0][0] if answers else inf
@@ -120,77 +150,56 @@ class World:
                 if caller.is_answered:
                     self._judge(caller, now)
                 else:
-                    self._proceed(caller, now)
+                    self._send(caller, now)
                 continue
             now = arrives_at
             arrives_at = next(arrivals, inf)
-            strategy = strategies[turn]
-            turn = turn + 1 if turn + 1 < of else 0
+            client = clients[turn]
+            turn = (turn + 1) % len(clients)
             tally.requests += 1
-            arrived[int(now / WINDOW + ROUNDING)] += 1
+            tally.arrived[int(now / WINDOW + ROUNDING)] += 1
             number = int(now / BIN + ROUNDING)
             if number >= sampled:
                 self._sample(number, now)
                 sampled = number + 1
-            if not (strategy.gauge.quiet if has_gauge else strategy.quiet):
-                self._begin(strategy, now)
+            if not client.is_quiet:
+                self._begin(Caller(client, now), now)
                 continue
             tally.attempts += 1
-            sent[number] += 1
+            tally.sent[number] += 1
             at, answer = receive(now)
             if answer is None and at - now <= timeout:
                 tally.succeed(now, at)
             else:
-                self._await(Caller(strategy, None, now), now, at, answer)
+                caller = Caller(client, now)
+                caller.attempts = 1
+                self._await(caller, now, at, answer)
 
-    def _begin(self, strategy: RetryStrategy, now: float) -> None:
-        """A call while some origin is unwell: its strategy is asked first."""
-        token: RetryToken | None = None
+    def _begin(self, caller: Caller, now: float) -> None:
+        """Ask the strategy before the first attempt."""
         try:
-            token = strategy.acquire_initial_token(ORIGIN, now)
-            if token.delay != 0:
-                strategy.release(token, now)
-                token = None
-        except RetryRefused:
-            pass  # Call meets it again and knows what to do
-        caller = Caller(strategy, token, now)
-        if token is not None:
-            self._send(caller, now)
-            return
-        call = caller.call = self._call(strategy, now)
-        try:
-            delay = call.open(now)
+            caller.token = caller.client.strategy.acquire_initial_token(ORIGIN, now)
         except RetryRefused as refused:
-            self.tally.refusals[refused.reason.value] += 1
-            return
-        if delay > 0:
-            self._wait(caller, now + delay)
+            if not refused.send:
+                self._end(caller, refused.reason, now)
+                return
+            caller.refused = refused.reason
+        if caller.token is not None and caller.token.delay > 0:
+            self._wait(caller, now + caller.token.delay)
         else:
-            self._proceed(caller, now)
-
-    def _proceed(self, caller: Caller, now: float) -> None:
-        """Its wait is over."""
-        call = caller.call
-        assert call is not None
-        try:
-            delay = call.admit(now)
-        except RetryRefused as refused:
-            self.tally.refusals[refused.reason.value] += 1
-            return
-        if delay > 0:
-            self._wait(caller, now + delay)
-            return
-        call.sending(now)
-        self._send(caller, now)
-
-    def _call(self, strategy: RetryStrategy, now: float) -> Call:
-        return Call(self._policy, FACTS, strategy, now=now)
+            self._send(caller, now)
 
     def _send(self, caller: Caller, now: float) -> None:
+        if not caller.client.admits(caller, now):
+            self._end(caller, Reason.CIRCUIT_OPEN, now)
+            return
+        caller.attempts += 1
+        caller.sent_at = now
+        if caller.token is not None:
+            caller.token.attempts = caller.attempts
         self.tally.attempts += 1
         self.tally.sent[int(now / BIN + ROUNDING)] += 1
-        at, answer = self._backend.receive(now)
-        self._await(caller, now, at, answer)
+        self._await(caller, now, *self._backend.receive(now))
 
     def _await(self, caller: Caller, now: float, at: float, answer: Bad | None) -> None:
         if at - now > self._timeout:
@@ -208,37 +217,71 @@ class World:
         heappush(self._waiting, (until, self._pushed, caller))
 
     def _judge(self, caller: Caller, now: float) -> None:
-        call, answer, tally = caller.call, caller.answer, self.tally
+        failure = failure_of(caller.answer, now)
         caller.is_answered = False
-        if call is None:  # the first attempt went through the door
-            if answer is None:
-                assert caller.token is not None
-                caller.strategy.record_success(caller.token, now)
-                tally.succeed(caller.began_at, now)
-                return
-            call = caller.call = self._call(caller.strategy, caller.began_at)
-            call.sent(caller.token)
-        elif call.attempts > 1:
-            tally.last_retry_at = now
-        if answer is None:
-            call.after_response(200, (), now, utc_now=utc(now))
-            tally.succeed(caller.began_at, now)
+        if caller.attempts > 1:
+            self.tally.last_retry_at = now
+        caller.client.observe(caller, failure, now)
+        if failure is None:
+            if caller.token is not None:
+                caller.client.strategy.record_success(caller.token, now)
+            self.tally.succeed(caller.began_at, now)
             return
-        if isinstance(answer, Failure):
-            verdict = call.after_error(answer, now)
-        else:
-            verdict = call.after_response(answer[0], answer[1], now, utc_now=utc(now))
-        if isinstance(verdict, RetryAfter):
-            self._wait(caller, now + verdict.delay)
-        else:  # and Call has ended its token
-            assert not isinstance(verdict, Renew)  # nobody here borrows over a network
-            tally.refusals["not-retried" if verdict is None else verdict.reason.value] += 1
+        reason = self._retry(caller, failure, now)
+        if reason is not None:
+            self._end(caller, reason, now)
+
+    def _retry(self, caller: Caller, failure: Failure, now: float) -> str | None:
+        """Have the call sent again after a wait; return the reason if it is not."""
+        if not is_retried(self._policy, failure):
+            return "not-retried"
+        if caller.refused is not None:
+            return caller.refused
+        strategy, asked = caller.client.strategy, failure.retry_after
+        try:
+            if caller.token is None:
+                caller.token = strategy.acquire_initial_token(ORIGIN, now)
+                caller.token.attempts = caller.attempts
+            caller.token = strategy.refresh_token(caller.token, failure, now, latest=inf)
+        except RetryRefused as refused:
+            return refused.reason
+        delay = caller.token.delay
+        if asked is not None and asked > self._policy.max_retry_after:
+            return Reason.RETRY_AFTER_TOO_LONG
+        if caller.client.refuses(now, delay):
+            return Reason.CIRCUIT_OPEN
+        self._wait(caller, now + delay)
+        return None
+
+    def _end(self, caller: Caller, reason: str, now: float) -> None:
+        if caller.token is not None:
+            caller.client.strategy.release(caller.token, now)
+        self.tally.refusals[str(reason)] += 1
 
     def _sample(self, number: int, now: float) -> None:
         """Note how full the budgets are."""
         budgets: list[Any] = [
-            budget for one in self._strategies if (budget := getattr(one, "budget", None))
+            limits.budget
+            for one in self._clients
+            if (limits := getattr(one.strategy, "limits", None)) and limits.budget
         ]
         if budgets:
             left = sum(budget.tokens(ORIGIN, now) / budget.burst for budget in budgets)
             self.tally.levels[number] = left / len(budgets)
+
+
+def failure_of(answer: Bad | None, now: float) -> Failure | None:
+    """The failure that an adapter would report."""
+    if answer is None or isinstance(answer, Failure):
+        return answer
+    status, lines = answer
+    hint = read_hint(status, lines, now=utc(now))
+    return Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint)
+
+
+def is_retried(policy: RetryPolicy, failure: Failure) -> bool:
+    """Does the policy retry such a failure of a GET?"""
+    if failure.status is None:
+        return failure.kind in policy.failures
+    hinted = failure.retry_after is not None and failure.status in policy.hinted_statuses
+    return hinted or failure.status in policy.statuses

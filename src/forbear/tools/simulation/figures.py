@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
+from typing import TYPE_CHECKING
 
 from .tally import BIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
@@ -23,9 +23,7 @@ SERVED_NORMALLY = 0.98  # of a window's arrivals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One run of one policy, or the medians of several. Instants and durations are virtual
-    seconds.
-    """
+    """One run of one policy, or the medians of several. Times are virtual seconds."""
 
     policy: str
     requests: int
@@ -47,12 +45,10 @@ class Figures:
     p99: float | None
     recovered: float
     """Seconds from the end of the trouble until at least 98 % of each quarter second's arrivals are
-    answered well within a second, and stay so; infinite: not before the calls end."""
+    answered well within a second for good; infinite: not before the calls end."""
 
     last_retry: float | None
-    """Seconds from the end of the trouble until the last retry is answered; None: no retry after
-    it.
-    """
+    """Seconds from the end of the trouble to the answer of the last retry; None: there is none."""
 
     refusals: dict[str, int]
     """Requests that failed in the end, by the reason for which there was no further attempt."""
@@ -107,15 +103,8 @@ class Figures:
 
 
 NUMBERS = (
-    "amplification",
-    "peak",
-    "peak_ratio",
-    "success",
-    "p50",
-    "p99",
-    "recovered",
-    "last_retry",
-)
+    "amplification", "peak", "peak_ratio", "success", "p50", "p99", "recovered", "last_retry",
+)  # fmt: skip
 NAMES = ("requests", *NUMBERS)
 
 
@@ -123,17 +112,13 @@ def median_of(runs: Sequence[Figures]) -> Figures:
     """The median of each number over several runs of one policy; series are the first run's."""
     if len(runs) == 1:
         return runs[0]
-    changed: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         name: middle([getattr(run, name) for run in runs]) for name in NUMBERS
     }
     reasons = sorted({reason for run in runs for reason in run.refusals})
-    changed["refusals"] = {
-        reason: round(count)
-        for reason in reasons
-        if (count := median(run.refusals.get(reason, 0) for run in runs))
-    }
-    same = {field.name: getattr(runs[0], field.name) for field in fields(Figures)}
-    return Figures(**{**same, **changed})
+    counts = {one: round(median(run.refusals.get(one, 0) for run in runs)) for one in reasons}
+    refusals = {reason: count for reason, count in counts.items() if count}
+    return replace(runs[0], refusals=refusals, **numbers)
 
 
 def middle(values: list[float | None]) -> float | None:

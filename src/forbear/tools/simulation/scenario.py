@@ -43,9 +43,7 @@ class Scenario:
     fleet_at: float = 1.0
 
     callers_per_client: int | None = None
-    """Calls that one client process makes: each process has a budget of its own. None: one process
-    makes all.
-    """
+    """Calls of one client process, which has a budget of its own. None: one process makes all."""
 
     timeout: float | None = None
     """Seconds after which a client gives up an attempt that is not answered; None: it waits."""
@@ -60,30 +58,26 @@ class Scenario:
     """Seconds' worth of work that is taken on at once above the capacity, without a wait."""
 
     queue: float = 0.0
-    """Further seconds' worth of work that may wait its turn. What finds no room is rejected with
-    503.
-    """
+    """Further seconds' worth of work that may wait. What finds no room is rejected with 503."""
 
     rejection_cost: float = 0.0
-    """Work of rejecting an attempt, as a share of serving it (TLS, parsing, authentication). Free
-    while ``down``.
-    """
+    """Work of rejecting an attempt, as a share of serving it (TLS, parsing, authentication).
+    Rejecting is free while ``down``."""
 
     trouble: Literal["down", "refuse", "hang", "slow"] = "down"
     """"down" answers ``status``, "refuse" takes no connection, "hang" answers nothing and resets
-    all when it ends, "slow" serves at ``speed`` and answers after ``slowdown`` times the service
-    time."""
+    all when it ends, "slow" serves at ``speed`` and takes ``slowdown`` times the service time."""
 
     trouble_at: float = 2.0
+    """When it begins."""
+
     trouble_for: float = 0.2
 
     status: int = 503
     """Answered while ``down``."""
 
     retry_after: float | Literal["end"] | None = None
-    """What these answers say: seconds, or "end": the date of the first whole second at which it is
-    over.
-    """
+    """Told by these answers: seconds, or "end": the date of the first whole second after it."""
 
     speed: float = 0.5
     """While "slow": the share of the capacity that is left."""
@@ -92,65 +86,41 @@ class Scenario:
     """While "slow": how many times longer an answer takes."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "duration",
-            "service_time",
-            "burst",
-            "queue",
-            "fleet_at",
-            "trouble_at",
-            "trouble_for",
-        ):
+        for name in ("service_time", "burst", "queue", "fleet_at", "trouble_at", "trouble_for"):
             a_duration(name, getattr(self, name))
+        a_duration("duration", self.duration, zero=False)
         a_duration("timeout", self.timeout, none="a client that waits", zero=False)
-        if self.duration == 0:
-            raise ValueError("duration must be more than 0 seconds, got 0")
-        for name, least in (
-            ("rate", 0.0),
-            ("rejection_cost", 0.0),
-            ("speed", 0.0),
-            ("slowdown", 1.0),
-        ):
+        for name, least in (("rate", 0), ("rejection_cost", 0), ("speed", 0), ("slowdown", 1)):
             value = getattr(self, name)
             a_number(name, value)
             if value < least:
-                raise ValueError(f"{name} must be at least {least:g}, got {shown(value)}")
+                raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
         if self.speed > 1:
-            raise ValueError(
-                f"speed must be at most 1, got {shown(self.speed)}; it is the share of capacity left"
-            )
+            raise ValueError(f"speed must be at most 1, got {shown(self.speed)}; it is a share")
         if self.capacity is not None:
             a_number("capacity", self.capacity)
             if self.capacity <= 0:
                 raise ValueError(
-                    f"capacity must be more than 0, got {shown(self.capacity)}; use None for no limit"
+                    f"capacity must be more than 0, got {shown(self.capacity)}; None: no limit"
                 )
-        for name, least_count in (("fleet", 0), ("callers_per_client", 1)):
-            count = getattr(self, name)
-            if name == "callers_per_client" and count is None:
-                continue
-            if isinstance(count, bool) or not isinstance(count, int) or count < least_count:
-                raise ValueError(
-                    f"{name} must be a whole number of at least {least_count}, got {shown(count)}"
-                )
+        a_count("fleet", self.fleet, 0)
+        if self.callers_per_client is not None:
+            a_count("callers_per_client", self.callers_per_client, 1)
+        if self.status not in range(400, 600):
+            raise ValueError(f"status must be from 400 to 599, got {shown(self.status)}")
         a_choice("arrivals", self.arrivals, ARRIVALS)
         a_choice("trouble", self.trouble, TROUBLES)
-        if self.trouble_at + self.trouble_for >= self.duration:
-            raise ValueError(
-                f"the trouble must end before the calls do, to see what comes after it: it ends at"
-                f" {self.trouble_ends_at:g} s, they at {self.duration:g} s"
-            )
-        if (
-            isinstance(self.status, bool)
-            or not isinstance(self.status, int)
-            or not 400 <= self.status <= 599
-        ):
-            raise ValueError(f"status must be from 400 to 599, got {shown(self.status)}")
         if self.retry_after is not None and self.retry_after != END:
             a_duration("retry_after", self.retry_after)
+        if self.trouble_ends_at >= self.duration:
+            raise ValueError(
+                "the trouble must end before the calls do, to see what comes after it:"
+                f" it ends at {self.trouble_ends_at:g} s, they at {self.duration:g} s"
+            )
         if not 1 <= self.callers <= MOST_CALLERS:
             raise ValueError(
-                f"rate × duration + fleet must be from 1 to {MOST_CALLERS:,} calls, got {self.callers:,}"
+                f"rate × duration + fleet must be from 1 to {MOST_CALLERS:,} calls,"
+                f" got {self.callers:,}"
             )
 
     @property
@@ -174,11 +144,9 @@ class Scenario:
     @property
     def room(self) -> float:
         """Work that may be there before the next attempt is rejected."""
-        return (
-            max(1.0, (self.burst + self.queue) * self.capacity)
-            if self.capacity is not None
-            else 0.0
-        )
+        if self.capacity is None:
+            return 0.0
+        return max(1.0, (self.burst + self.queue) * self.capacity)
 
     def told(self) -> str:
         """The scenario in three short lines."""
@@ -188,22 +156,22 @@ class Scenario:
             who.append(f"and {self.fleet:,} at once at {self.fleet_at:g} s")
         who.append(f"from {self.clients:,} client process{'es' if self.clients > 1 else ''}")
         if self.timeout is not None:
-            who.append(
-                f"which give{'s' if self.clients == 1 else ''} up an attempt after {self.timeout:g} s"
-            )
+            who.append(f"with a timeout of {self.timeout:g} s")
+        serves = [f"answers in {self.service_time * 1000:g} ms"]
         if self.capacity is None:
-            limits = "serves as many as come"
+            serves.append("serves as many as come")
         else:
             times = f" ({self.capacity / self.rate:.3g} × arrivals)" if self.rate else ""
-            limits = f"serves {self.capacity:,.6g}/s{times}"
-            if self.queue:
-                limits += f", queues {self.queue:g} s of work"
-            if self.rejection_cost:
-                limits += f"; rejecting costs {self.rejection_cost:g} of serving"
+            serves.append(f"serves {self.capacity:,.6g}/s{times}")
+        if self.queue:
+            serves.append(f"queues {self.queue:g} s of work")
+        if self.rejection_cost:
+            serves.append(f"rejecting costs {self.rejection_cost:g} of serving")
         return (
             f"Callers: {', '.join(who)}.\n"
-            f"Backend: answers in {self.service_time * 1000:g} ms, {limits}.\n"
-            f"Trouble: {self._trouble_told()} from {self.trouble_at:g} s to {self.trouble_ends_at:g} s."
+            f"Backend: {', '.join(serves)}.\n"
+            f"Trouble: {self._trouble_told()} from {self.trouble_at:g} s"
+            f" to {self.trouble_ends_at:g} s."
         )
 
     def _trouble_told(self) -> str:
@@ -214,11 +182,15 @@ class Scenario:
         if self.trouble == "slow":
             slower = f", answers after {self.slowdown:g} times as long" if self.slowdown > 1 else ""
             return f"serves at {self.speed:.0%} of its speed{slower}"
-        hint = ""
-        if self.retry_after is not None:
-            date = self.retry_after == END
-            hint = f" and Retry-After: {'the date of its end' if date else f'{self.retry_after:g}'}"
-        return f"answers {self.status}{hint}"
+        if self.retry_after is None:
+            return f"answers {self.status}"
+        asked = "the date of its end" if self.retry_after == END else f"{self.retry_after:g}"
+        return f"answers {self.status} and Retry-After: {asked}"
+
+
+def a_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {shown(value)}")
 
 
 # 100,000 calls in 20 s against a backend with a fifth to spare, for which saying no is not free.
@@ -229,6 +201,15 @@ NEAR_ITS_LIMIT = Scenario(
     callers_per_client=1_000,
     capacity=6_000.0,
     rejection_cost=0.3,
+)
+A_USED_UP_QUOTA = Scenario(
+    duration=30.0,
+    callers_per_client=100,
+    capacity=1_000.0,
+    rejection_cost=0.1,
+    trouble_for=10.0,
+    status=429,
+    retry_after=END,
 )
 
 SCENARIOS = {
@@ -242,15 +223,7 @@ SCENARIOS = {
         "half speed for 2 s, with a fifth of capacity to spare",
     ),
     "quota-reset": (
-        Scenario(
-            duration=30.0,
-            callers_per_client=100,
-            capacity=1_000.0,
-            rejection_cost=0.1,
-            trouble_for=10.0,
-            status=429,
-            retry_after=END,
-        ),
+        A_USED_UP_QUOTA,
         "a quota is used up for 10 s; everybody is told the same absolute second",
     ),
     "metastable": (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import log
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .scenario import Scenario
 
@@ -16,10 +16,10 @@ __all__ = ["BIN", "GOOD_WITHIN", "WINDOW", "Tally", "bin_of"]
 
 BIN = 0.05  # seconds; in which attempts and good answers are counted
 WINDOW = 0.25  # seconds of arrivals that are judged together
-GOOD_WITHIN = 1.0  # seconds; an answer after that is none to who waits for it
+GOOD_WITHIN = 1.0  # seconds; a later answer is no good any more
 STEPS = 500  # of latency per factor e: bins 0.2 % wide
 SMALLEST = 1e-9  # seconds; stands for a latency of 0
-ROUNDING = 1e-9  # instants that are multiples of a bin in decimal shall be so in binary
+ROUNDING = 1e-9  # seconds; a multiple of a bin in decimal is one in binary, too
 
 
 def bin_of(instant: float, width: float) -> int:
@@ -30,8 +30,8 @@ class Tally:
     """The counts of one run."""
 
     __slots__ = (
-        "arrived", "attempts", "good", "last_retry_at", "latencies", "latency_sums", "levels", "refusals", "requests",
-        "sent", "served", "successes",
+        "arrived", "attempts", "good", "last_retry_at", "latencies", "latency_sums", "levels",
+        "refusals", "requests", "sent", "served", "successes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -81,19 +81,18 @@ class Tally:
         return points
 
     def recovered_after(self, scenario: Scenario, share: float) -> float | None:
-        """Seconds from the end of the trouble until arrivals are served normally and stay so; None:
-        never.
+        """Seconds from the end of the trouble until arrivals are served normally for good.
 
-        Judged are whole windows, up to the last whose callers meet full traffic as long as they
-        wait.
+        Whole windows are judged, up to the last whose callers meet full traffic as long as they
+        wait. None: never.
         """
         ends_at = scenario.trouble_ends_at
         first = bin_of(ends_at + WINDOW - ROUNDING, WINDOW)
         last = bin_of(scenario.duration - GOOD_WITHIN, WINDOW) - 1
         bad = [
-            n
-            for n in range(first, last + 1)
-            if self.good.get(n, 0) < share * self.arrived.get(n, 0)
+            window
+            for window in range(first, last + 1)
+            if self.good.get(window, 0) < share * self.arrived.get(window, 0)
         ]
         if not bad:
             return 0.0

@@ -1,0 +1,91 @@
+"""What every command prints through: durations, sizes, widths, colour only for people."""
+
+import io
+
+import pytest
+
+from forbear.tools.cli.tables import RED, Page, amount, spoken, visible
+
+HEADS = ("header", "asks for", "result")
+ROWS = [
+    ("retry-after", "30 s", "lost: retry-after-ms is more exact and so comes first"),
+    ("date", "", "ignored"),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal with so many columns."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def of(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return Terminal()
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.00125, "1.25 ms"),
+        (0.4749, "0.475 s"),
+        (99.9, "99.9 s"),
+        (102.3, "1 m 42 s"),
+        # 406 days, 2 h 59 m 59 s: from 2026-11-20 21:00:00 to 2027-12-31 23:59:59
+        (406 * 86_400 + 10_799, "406 d 2 h 59 m 59 s"),
+    ],
+)
+def test_durations(seconds, text):
+    assert spoken(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [(999, "999 B"), (52_428_800, "52.4 MB"), (999_700, "1 MB"), (7e15, "7e+03 TB")],
+)
+def test_an_amount_has_three_digits(octets, text):
+    assert amount(octets) == text
+
+
+def test_what_a_server_sends_cannot_move_the_cursor():
+    assert visible("\x1b[2J\x07é") == "\\x1b[2J\\x07é"
+    assert len(visible("x" * 500)) == 60
+
+
+def test_a_pipe_gets_columns_of_text():
+    out = io.StringIO()
+    Page(out).table(HEADS, ROWS)
+    assert out.getvalue() == (
+        "header       asks for  result\n"
+        "retry-after  30 s      lost: retry-after-ms is more exact and so comes first\n"
+        "date                   ignored\n"
+    )
+
+
+def test_a_narrow_terminal_folds_the_last_column(terminal, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = terminal(55)
+    Page(out).table(HEADS, ROWS)
+    assert out.getvalue() == (
+        "header       asks for  result\n"
+        "retry-after  30 s      lost: retry-after-ms is more\n"
+        "                       exact and so comes first\n"
+        "date                   ignored\n"
+    )
+
+
+def test_colour_is_for_terminals(terminal):
+    out = terminal(80)
+    Page(out).text("warning: of something", RED)
+    assert out.getvalue() == f"{RED}warning:\x1b[0m of something\n"
+    out = io.StringIO()
+    Page(out).text("warning: of something", RED)
+    assert out.getvalue() == "warning: of something\n"
