@@ -1,30 +1,41 @@
 """Calls: what one costs over the bare inner transport, when it succeeds and when it is retried.
 
 Three measures: `success` (CPU added to a call that needs no retry), `retry` (CPU added by each
-retry of 503, 503, 200 with the waits stubbed, and what a wait of zero does) and `garbage` (objects
-per call that only the cyclic collector can free; exact). What answers is in _stubs.py, who is
-compared in _candidates.py.
+retry of 503, 503, 200 and of two refused connections with the waits stubbed, and what a wait of
+zero does) and `garbage` (objects per call that only the cyclic collector can free; exact). What
+answers is in _stubs.py, who is compared in _candidates.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from _candidates import BODIES_ALONE, CANDIDATES, FORBEAR, Candidate, Setting
+from _candidates import (
+    BODIES_ALONE,
+    CANDIDATES,
+    COUNTED,
+    FORBEAR,
+    ONE_OPTION,
+    PEER,
+    TIMED,
+    WITH_BREAKER,
+    Candidate,
+    Setting,
+)
 from _measure import Lane, Track, best_bare, figure, interleave
 from _stubs import Family, Sleeps
 
 COLOURS = ("sync", "async")
 BARE_AGAIN = "bare again (noise)"
 RETRIED = (503, 503, 200)
+REFUSED = (None, None, 200)
 RETRIES = 2
 BATCH = 100  # calls
-REFUSED = (None, None, 200)
 
 
 @dataclass(frozen=True)
@@ -38,9 +49,7 @@ class Effort:
 
 
 def in_order(rows: dict[str, Any]) -> dict[str, Any]:
-    """Rows in the order of the candidates, whether they ran or not; what is not a candidate comes
-    first.
-    """
+    """Rows in the order of the candidates, whether they ran or not; all others come first."""
     places = {candidate.name: place for place, candidate in enumerate(CANDIDATES)}
     return dict(sorted(rows.items(), key=lambda item: places.get(item[0], -1)))
 
@@ -90,19 +99,30 @@ def retry(
     """Microseconds of CPU per retry: 503, 503, 200 over three bare sendings, by two.
 
     What a candidate does once per call is in it by half. `stubbed` has every sleep replaced by a
-    no-op and the candidate's own schedule; `zero` sleeps for real, for a wait of zero.
-    `sleep_calls` counts, per call, how often a sleep function was called for that wait of zero.
+    no-op and the candidate's own schedule; `refused` is the same after two refused connections;
+    `zero` sleeps for real, for a wait of zero. `sleep_calls` counts, per call, how often a sleep
+    function was called for that wait of zero.
     """
     return {
         "unit": "us",
-        "stubbed": _timed_retries(family, colour, effort, chosen, stubbed=True),
-        "zero": _timed_retries(family, colour, effort, chosen, stubbed=False),
+        "stubbed": _timed_retries(family, colour, effort, chosen, RETRIED, stubbed=True),
+        "refused": _timed_retries(family, colour, effort, chosen, REFUSED, stubbed=True),
+        "zero": _timed_retries(family, colour, effort, chosen, RETRIED, stubbed=False),
         "sleep_calls": _sleep_calls(family, colour, effort, chosen),
     }
 
 
+Script = tuple[int | None, ...]  # statuses; None is a refused connection
+
+
 def _timed_retries(
-    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate], *, stubbed: bool
+    family: Family,
+    colour: str,
+    effort: Effort,
+    chosen: Sequence[Candidate],
+    script: Script,
+    *,
+    stubbed: bool,
 ) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -111,11 +131,11 @@ def _timed_retries(
         inner = family.scripted(colour)
         bare = Lane(
             "bare",
-            family.send_of(colour, inner),
+            family.send_of(colour, inner) if None not in script else family.caught(colour, inner),
             family.request(colour),
-            _script(family, inner, RETRIED),
+            _script(family, inner, script),
             BATCH,
-            sends_per_call=len(RETRIED),
+            sends_per_call=len(script),
         )
         track.warm_up(bare, effort.chunk_seconds / 4, most=800)
         turns: dict[str, Callable[[], tuple[float, ...]]] = {}
@@ -127,7 +147,7 @@ def _timed_retries(
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
                 turns[candidate.name] = _retried_turn(
-                    track, family, colour, candidate, effort, sleeps
+                    track, family, colour, candidate, effort, script, sleeps
                 )
         samples = interleave(
             lambda: track.run(bare, bare.count), turns, effort.rounds, effort.patience
@@ -146,21 +166,19 @@ def _retried_turn(
     colour: str,
     candidate: Candidate,
     effort: Effort,
+    script: Script,
     sleeps: Sleeps | None,
 ) -> Callable[[], tuple[float, ...]]:
     inner = family.scripted(colour)
     wait = zero_wait if sleeps is None else None
     send = candidate.make(Setting(family, colour, inner, wait=wait, sleeps=sleeps, plenty=True))
-    lane = Lane(
-        candidate.name, send, family.request(colour), _script(family, inner, RETRIED), BATCH
-    )
+    lane = Lane(candidate.name, send, family.request(colour), _script(family, inner, script), BATCH)
     track.warm_up(lane, effort.chunk_seconds, most=400)
     return lambda: (track.run(lane, lane.count),)
 
 
-def _script(family: Family, inner: Any, statuses: Iterable[int | None]) -> Callable[[int], None]:
+def _script(family: Family, inner: Any, statuses: Script) -> Callable[[int], None]:
     """Lay out the answers for a number of calls: a response of its own for every sending."""
-    statuses = tuple(statuses)
 
     def prepare(calls: int) -> None:
         inner.answers.clear()
@@ -211,9 +229,7 @@ def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int
 def garbage(
     family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
-    """Objects per call left to the cyclic collector: a success, 503 503 200, refused refused
-    200.
-    """
+    """Objects per call left to the cyclic collector: a success, after 503s, after refusals."""
     scripts = {"success": (200,), "503, 503, 200": RETRIED, "refused, refused, 200": REFUSED}
     rows: dict[str, Any] = {}
     calls = effort.exact_calls
@@ -242,12 +258,42 @@ def garbage(
     return {"unit": "objects per call", "calls": calls, "rows": rows}
 
 
-GOALS = {  # of forbear's own rows, on CPython 3.12: (sync, async)
+@dataclass(frozen=True)
+class Goal:
+    """The most that a row should cost: `plus`, and `times` the row `of` of the same run."""
+
+    plus: float = 0.0
+    times: float = 0.0
+    of: str | None = None
+
+    def most(self, rows: Mapping[str, Any]) -> float | None:
+        """In the unit of the rows; None if the row it is compared with was not measured."""
+        if self.of is None:
+            return self.plus
+        median = rows.get(self.of, {}).get("median")
+        return None if median is None else self.plus + self.times * median
+
+
+def _of_peer(times: float) -> Goal:
+    return Goal(times=times, of=PEER)
+
+
+# Of forbear's own rows: nanoseconds for a success, microseconds for a retry.
+_SUCCESS = {
+    FORBEAR: _of_peer(1.0),
+    BODIES_ALONE: _of_peer(0.25),
+    "forbear, budget=None": _of_peer(0.25),
+    WITH_BREAKER: _of_peer(0.25),
+    COUNTED: Goal(2_500),
+    **{name: Goal(4_000) for name in ONE_OPTION},
+}
+_RETRY = {BODIES_ALONE: _of_peer(1.1), WITH_BREAKER: Goal(3.0, 1.0, BODIES_ALONE)}
+_REFUSED = {BODIES_ALONE: _of_peer(1.5)}
+GOALS: dict[str, dict[str, dict[str, Goal]]] = {
     "success": {
-        FORBEAR: (800, 900),
-        BODIES_ALONE: (150, 220),
-        f"{FORBEAR}, budget and breaker on": (150, 220),
-        f"{FORBEAR}, budget=None": (130, 190),
-    },  # ns
-    "retry": {BODIES_ALONE: (6, 8)},  # us
+        "sync": {**_SUCCESS, TIMED: Goal(4_000)},
+        "async": {**_SUCCESS, TIMED: Goal(6_000)},
+    },
+    "stubbed": {"sync": _RETRY, "async": _RETRY},
+    "refused": {"sync": _REFUSED, "async": _REFUSED},
 }

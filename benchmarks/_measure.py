@@ -27,17 +27,14 @@ LEAST = 5  # rounds that a median is taken over, the least disturbed ones if too
 
 @dataclass
 class Lane:
-    """One candidate's road: how it is called, and what has to be laid out before each batch of
-    calls.
-    """
+    """How one candidate is called, and what is laid out before each batch of calls."""
 
     name: str
     send: Callable[[Any], Any]
     request: Any
     prepare: Callable[[int], None] | None = None
-    batch: int | None = (
-        None  # calls to prepare at a time: few enough that what is laid out stays in the cache
-    )
+    # Calls to prepare at a time: few enough that what is laid out stays in the cache.
+    batch: int | None = None
     sends_per_call: int = 1  # the bare lane of a retried call sends as often as the candidates do
     count: int = 0
     chunk: Callable[..., Any] = field(init=False)
@@ -92,7 +89,8 @@ class Track:
             left -= calls
             if lane.prepare is not None:
                 lane.prepare(calls)
-            gc.collect()  # what the batch before left behind; everything older is frozen, so this is quick
+            # What the batch before left behind; everything older is frozen, so this is quick.
+            gc.collect()
             gc.freeze()
             nanoseconds = lane.chunk(lane.send, lane.request, calls * lane.sends_per_call)
             if asyncio.iscoroutine(nanoseconds):
@@ -173,9 +171,7 @@ class Figure:
 
 
 def figure(samples: Sequence[Sample], best: float, value: Callable[[Sample], float]) -> Figure:
-    """Summarise one candidate over its quiet rounds; with too few of those, over the least
-    disturbed.
-    """
+    """Summarise one candidate over its quiet rounds, or over the least disturbed if few were."""
     ranked = sorted(samples, key=lambda s: max(s.before, s.after))
     quiet = sum(s.is_quiet(best) for s in ranked)
     kept = [value(s) for s in ranked[: max(quiet, LEAST)]]

@@ -1,10 +1,8 @@
-"""What is sent and what answers: real requests and responses of one client family over stub
-transports.
+"""Stubs: real requests and responses of one client family over transports that open no socket.
 
 A request is built by the family's own client, so that it carries the usual headers and
 `extensions["timeout"]`. A response has 8 headers as raw pairs, an unread stream and the extensions
-of an HTTP/1.1 connection, so that closing or draining it costs what it costs in life. Nothing here
-opens a socket.
+of an HTTP/1.1 connection, so that closing or draining it costs what it costs in life.
 """
 
 from __future__ import annotations
@@ -45,9 +43,7 @@ BELOW = SimpleNamespace(_stream=SimpleNamespace(_connection=CONNECTION))
 
 
 class Plan:
-    """When one waiting call is to be sent again, and how late it was; travels in the request's
-    extensions.
-    """
+    """When one waiting call is to be sent again, and how late it was; in its extensions."""
 
     __slots__ = ("at", "late", "sends")
 
@@ -74,9 +70,7 @@ class Family:
                 yield BODY
 
         class Answering(lib.BaseTransport):
-            """Returns one prebuilt response for ever, its body new each time: the bare inner
-            transport of a success.
-            """
+            """Returns one prebuilt response for ever, its body new each time."""
 
             def __init__(self, response: Any) -> None:
                 self._response = response
@@ -178,15 +172,31 @@ class Family:
     def deferring(self) -> Any:
         return self._deferring(self.response)
 
+    def caught(self, colour: str, transport: Any) -> Any:
+        """As `send_of`, and a refused connection is caught: the bare lane of failing calls."""
+        refused = self.lib.ConnectError
+
+        def send(request: Any) -> Any:
+            try:
+                return transport.handle_request(request)
+            except refused:
+                return None
+
+        async def asend(request: Any) -> Any:
+            try:
+                return await transport.handle_async_request(request)
+            except refused:
+                return None
+
+        return send if colour == "sync" else asend
+
     def send_of(self, colour: str, transport: Any) -> Any:
         """The bound method that a client of this colour calls on a transport."""
         return transport.handle_request if colour == "sync" else transport.handle_async_request
 
 
 class Sleeps:
-    """Puts no-ops in the place of time.sleep and asyncio.sleep while open, and counts their
-    calls.
-    """
+    """Puts no-ops in the place of time.sleep and asyncio.sleep while open, and counts calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -208,9 +218,7 @@ class Sleeps:
 
 
 class SleeplessClock:
-    """The real clock with sleeps that only count: `clock=` of a forbear transport whose waits are
-    stubbed.
-    """
+    """The real clock with sleeps that only count: `clock=` where waits are stubbed."""
 
     def __init__(self, sleeps: Sleeps) -> None:
         self.monotonic = time.monotonic

@@ -5,16 +5,18 @@ Knows the shape of what the measures return and nothing of how it was obtained.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from _adapters import GOALS as ADAPTER_GOALS
 from _calls import GOALS as CALL_GOALS
+from _calls import Goal
 from _candidates import LOOP
 from _imports import GOALS as IMPORT_GOALS
 from _waiting import GOALS as WAITING_GOALS
 
 COLOURS = ("sync", "async")
+_ADDED = "CPU added to a success, ns"
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -38,9 +40,17 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-def _timed(rows: dict[str, Any], goals: dict[str, float] | None = None) -> list[list[str]]:
+def _timed(
+    rows: dict[str, Any], goals: Mapping[str, Goal | float] | None = None
+) -> list[list[str]]:
     """Median, range, quiet rounds, multiple of the minimal loop, goal."""
     loop = rows.get(LOOP, {}).get("median")
+
+    def most(name: str) -> str:
+        goal = (goals or {}).get(name)
+        limit = goal.most(rows) if isinstance(goal, Goal) else goal
+        return "" if limit is None else number(limit)
+
     lines = []
     for name, row in rows.items():
         if "skipped" in row:
@@ -53,7 +63,7 @@ def _timed(rows: dict[str, Any], goals: dict[str, float] | None = None) -> list[
                 f"{number(row['low'])}..{number(row['high'])}",
                 f"{row['quiet']}/{row['rounds']}",
                 f"{row['median'] / loop:.2f}" if loop else "-",
-                number(goals[name]) if goals and name in goals else "",
+                most(name),
             ]
         )
     return lines
@@ -62,19 +72,18 @@ def _timed(rows: dict[str, Any], goals: dict[str, float] | None = None) -> list[
 def render(measures: dict[str, Any]) -> str:
     parts = []
     for family, by_colour in measures.get("success", {}).items():
-        for index, colour in enumerate(COLOURS):
+        for colour in COLOURS:
             result = by_colour[colour]
-            goals = {name: pair[index] for name, pair in CALL_GOALS["success"].items()}
             parts.append(
                 table(
-                    f"{family} {colour}: CPU added to a success, ns (bare call {number(result['bare'])})",
+                    f"{family} {colour}: {_ADDED} (bare call {number(result['bare'])})",
                     ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
-                    _timed(result["rows"], goals),
+                    _timed(result["rows"], CALL_GOALS["success"][colour]),
                 )
             )
     for family, by_colour in measures.get("retry", {}).items():
-        for index, colour in enumerate(COLOURS):
-            parts.extend(_retry_tables(family, colour, index, by_colour[colour]))
+        for colour in COLOURS:
+            parts.extend(_retry_tables(family, colour, by_colour[colour]))
     for family, by_colour in measures.get("garbage", {}).items():
         for colour in COLOURS:
             rows = by_colour[colour]["rows"]
@@ -97,7 +106,7 @@ def render(measures: dict[str, Any]) -> str:
             continue
         parts.append(
             table(
-                f"{name}: CPU added to a success, ns (bare call {number(result['bare'])})",
+                f"{name}: {_ADDED} (bare call {number(result['bare'])})",
                 ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
                 _timed(result["rows"], ADAPTER_GOALS),
             )
@@ -110,13 +119,15 @@ def render(measures: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _retry_tables(family: str, colour: str, index: int, result: dict[str, Any]) -> list[str]:
-    goals = {name: pair[index] for name, pair in CALL_GOALS["retry"].items()}
-    stubbed = table(
-        f"{family} {colour}: CPU added per retry, us; 503, 503, 200, waits stubbed",
-        ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
-        _timed(result["stubbed"]["rows"], goals),
-    )
+def _retry_tables(family: str, colour: str, result: dict[str, Any]) -> list[str]:
+    parts = [
+        table(
+            f"{family} {colour}: CPU added per retry, us; {what}, waits stubbed",
+            ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
+            _timed(result[part]["rows"], CALL_GOALS[part][colour]),
+        )
+        for part, what in (("stubbed", "503, 503, 200"), ("refused", "refused, refused, 200"))
+    ]
     calls = result["sleep_calls"]
     zero = table(
         f"{family} {colour}: the same with a wait of zero and the real sleep",
@@ -126,7 +137,7 @@ def _retry_tables(family: str, colour: str, index: int, result: dict[str, Any]) 
             for line in _timed(result["zero"]["rows"])
         ],
     )
-    return [stubbed, zero]
+    return [*parts, zero]
 
 
 def _import_table(rows: dict[str, Any]) -> str:
@@ -162,7 +173,8 @@ def _waiting_table(family: str, result: dict[str, Any]) -> str:
         ]
         lines.append([name, *figures, str(goals.get(name, ""))])
     return table(
-        f"{family} asyncio: {result['calls']} waiting, woken over {result['spread']:g} s; lateness in ms",
+        f"{family} asyncio: {result['calls']} waiting, woken over {result['spread']:g} s;"
+        " lateness in ms",
         ("candidate", "bytes each", "p50", "p99", "max", "CPU us each", "goal bytes"),
         lines,
     )
@@ -192,7 +204,8 @@ def _loopback_tables(result: dict[str, Any]) -> list[str]:
                 )
             parts.append(
                 table(
-                    f"{family} {colour} over loopback nginx (bare {figures['bare_rate']:.0f} requests/s)",
+                    f"{family} {colour} over loopback nginx"
+                    f" (bare {figures['bare_rate']:.0f} requests/s)",
                     (
                         "candidate",
                         "requests/s",

@@ -1,5 +1,4 @@
-"""Waiting: what it takes to hold thousands of calls between two attempts in asyncio, and how late
-they wake.
+"""Waiting: what thousands of calls between two attempts hold in asyncio, and how late they wake.
 
 Every call is a task around the sending of one request that was built beforehand and is not counted;
 the first answer is a 503 of its own, the second a 200. Memory is what tracemalloc sees allocated
@@ -21,21 +20,27 @@ from _stubs import Family, Plan
 
 FLOOR = "task + asyncio.sleep"
 FAR = 90.0  # seconds; nobody wakes while memory is counted
-WARM_UP = (
-    100  # calls; they make and import what is made once, and show how long beginning a wait takes
+# Calls; they make and import what is made once, and show how long beginning a wait takes.
+WARM_UP = 100
+# The first call wakes after so many times the CPU that sending and waking all of them takes.
+MARGIN = 2.5
+ROWS = (
+    "minimal loop",
+    "forbear",
+    "forbear, one listener",
+    "httpx-retries",
+    "httpware Retry",
+    "backoff",
+    "stamina",
+    "tenacity",
 )
-MARGIN = 2.5  # the first call wakes after this many times the CPU that sending and waking all of them takes
-ROWS = ("minimal loop", "forbear", "forbear, one listener", "httpx-retries", "httpware Retry")
-ROWS += ("backoff", "stamina", "tenacity")
 GOALS = {"bytes": {"forbear": 2600}}
 
 
 def waiting(
     family: Family, calls: int, spread: float, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
-    """Bytes per waiting call; p50, p99 and maximum of the lateness in milliseconds; CPU per
-    call.
-    """
+    """Bytes per waiting call, lateness in milliseconds (p50, p99, maximum), CPU per call."""
     rows: dict[str, Any] = {FLOOR: asyncio.run(_measured(_Floor(), calls, spread))}
     for candidate in CANDIDATES:
         if candidate.name not in ROWS:

@@ -5,8 +5,8 @@
 
 Seven measures: success, retry, garbage, adapters (requests and urllib3), imports, waiting,
 loopback. All candidates are measured interleaved in one run, so compare figures of one run with
-each other; nothing here passes or fails on a time. `goal` repeats what the project wants of its own
-rows on CPython 3.12, on the machine where the goals were set.
+each other; nothing here passes or fails on a time. `goal` is what the project wants of its own rows
+on CPython 3.12: a fixed time, or a share of what httpx-retries costs in the same run.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def _header(report: dict[str, Any]) -> str:
     )
     return (
         f"{report['python']} on {report['platform']}\n{packages}\n"
-        f"{report['rounds']} rounds; median and min..max over quiet rounds; CPU time unless said otherwise"
+        f"{report['rounds']} rounds; median and min..max over quiet rounds;"
+        " CPU time unless said otherwise"
     )
 
 

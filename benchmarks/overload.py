@@ -57,12 +57,7 @@ def main() -> int:
     for name in SCENARIOS:
         print(f"{name} …", file=sys.stderr, flush=True)
         scenario = scaled(SCENARIOS[name][0], options)
-        names = [
-            *CONTENDERS,
-            *(f"{one}+budget" for one in UNDER_A_BUDGET),
-            "forbear+breaker",
-            "forbear+cooldown",
-        ]
+        names = [*CONTENDERS, *(f"{one}+budget" for one in UNDER_A_BUDGET), "forbear+breaker"]
         found[name] = {one: several(scenario, contender(one), options.runs) for one in names}
         pages.append(page(name, scenario, found[name]))
     print("tipping …", file=sys.stderr, flush=True)

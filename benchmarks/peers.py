@@ -1,5 +1,4 @@
-"""What retry libraries do when it matters: each one against the same misbehaving server, one
-command.
+"""Peers: what retry libraries do when it matters, each one against the same misbehaving server.
 
     python benchmarks/peers.py [--json]
 
@@ -162,11 +161,14 @@ def retryhttp_httpx(limit: float | None, opened: ExitStack) -> Send:
     quick = wait_random_exponential(multiplier=BASE, max=CAP)
     return decorated(
         retryhttp.retry(
-            max_attempt_number=ATTEMPTS, wait_server_errors=quick, wait_network_errors=quick, wait_timeouts=quick,
+            max_attempt_number=ATTEMPTS,
+            wait_server_errors=quick,
+            wait_network_errors=quick,
+            wait_timeouts=quick,
             reraise=True,
         ),
         opened,
-    )  # fmt: skip
+    )
 
 
 def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:

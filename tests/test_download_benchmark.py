@@ -1,6 +1,4 @@
-"""The download benchmark runs to its end, and what it counts exactly is what the README
-promises.
-"""
+"""The download benchmark runs to its end, and what it counts exactly is what is promised."""
 
 import json
 import os
@@ -15,6 +13,7 @@ import forbear
 DOWNLOAD = Path(__file__).parent.parent / "benchmarks" / "download.py"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         not DOWNLOAD.exists(), reason="benchmarks/ is not part of an installed package"
     ),

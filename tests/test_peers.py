@@ -12,22 +12,24 @@ import forbear
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "benchmarks" / "peers.py"
-# What is a length of time or depends on one, and so differs from run to run: compared by how it
-# begins.
+# Lengths of time, and what depends on one, differ from run to run: their beginnings are compared.
 ABOUT = {
     "a limit of 0.5 s for the whole call": 4,
     "requests for 100 calls in an outage": 1,
     "`Retry-After: 3600`": 18,
 }
 
-pytestmark = pytest.mark.skipif(
-    not PEERS.exists(), reason="benchmarks/ is not part of an installed package"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not PEERS.exists(), reason="benchmarks/ is not part of an installed package"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
 def seen():
-    """By library, what was seen of it."""
+    """What was seen of each library."""
     source = str(Path(forbear.__file__).parent.parent)
     done = subprocess.run(
         [sys.executable, str(PEERS), "--json"],
@@ -50,7 +52,7 @@ def seen():
 
 @pytest.fixture(scope="module")
 def shown():
-    """The same, of the README's table."""
+    """The same, as the README's table has it."""
     lines = (
         (ROOT / "README.md")
         .read_text(encoding="utf-8")
@@ -67,7 +69,7 @@ def shown():
 
 
 def test_the_readme_shows_what_is_seen(seen, shown):
-    """Of every library that is installed here in the version that the table names."""
+    """The table agrees on each library that is installed here in the version it names."""
     compared = seen.keys() & shown.keys()
     assert "forbear" in compared
     for peer in compared:

@@ -1,0 +1,284 @@
+"""Instructions: how many bytecodes forbear adds to a call. Counted, not timed, so without noise.
+
+    python benchmarks/instructions.py [--check | --keep | --json | --frames] [--calls N]
+
+Needs Python 3.12 or later: every bytecode that the interpreter executes is an INSTRUCTION event of
+`sys.monitoring`. The figures are of httpx, sync and async (asyncio). Each call goes through a stub
+transport (_stubs.py): a fresh response with 8 headers and a body of 101 bytes for every sending,
+waits that return at once. A call into C counts as the one bytecode that makes it.
+
+The stub's own code is left out. A bare call through the stub alone is counted in the same way and
+subtracted once for each sending, so that a figure says what the library adds, calls back into
+httpx included:
+
+- success: a call that is answered 200 at once, less one bare sending. By default, with
+  prefetch=0 and resume=False ("bodies left alone"), and with total_timeout=30.
+- per retry: the call 503, 503, 200 less the call 503, 200, less one bare sending.
+- per failed call besides: the call 503, 200 less one retry, less two bare sendings.
+
+Retries are counted with bodies left alone and with a budget that refuses none, as hot_path.py
+times them. `--check` compares the figures with instructions.json, the figures of the last release,
+and exits with 1 if one is more than 2 % higher. `--keep` writes that file. `--frames` prints
+forbear's own Python frames in one sync call with one retry by default, and the files they are in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from types import CodeType
+from typing import Any
+
+import _stubs
+from _candidates import Setting, forbear, httpx_retries
+from _stubs import Family, Sleeps
+from _tables import table
+
+KEPT = Path(__file__).with_suffix(".json")
+STUBS = _stubs.__file__
+SOURCE = Path(__file__).parent.parent / "src"
+COLOURS = ("sync", "async")
+TOLERANCE = 1.02  # times the kept figure
+WARM_UP = 30  # calls: what is imported, made or cached once is there
+FIGURES = {  # what is counted, and what the project wants of it: (sync, async)
+    "success, by default": (150, 150),
+    "success, prefetch=0, resume=False": (None, None),
+    "success, total_timeout=30": (470, 470),
+    "per retry": (700, 780),
+    "per failed call besides": (550, 600),
+}
+FRAMES_GOAL = 45
+
+Make = Callable[[Setting], Callable[[Any], Any]]
+
+
+def figures(make: dict[str, Make], colour: str, calls: int) -> dict[str, float]:
+    """Bytecodes that a library adds; `make` gives one way to send for each kind of call."""
+    family = Family("httpx")
+    bare = count(family, colour, lambda s: family.send_of(colour, s.inner), (200,), calls)
+    found: dict[str, float] = {
+        name: count(family, colour, make[name], (200,), calls) - bare
+        for name in FIGURES
+        if name in make
+    }
+    once = count(family, colour, make["retry"], (503, 200), calls) - 2 * bare
+    twice = count(family, colour, make["retry"], (503, 503, 200), calls) - 3 * bare
+    found["per retry"] = twice - once
+    found["per failed call besides"] = 2 * once - twice
+    return found
+
+
+def count(family: Family, colour: str, make: Make, statuses: tuple[int, ...], calls: int) -> float:
+    """Bytecodes of one call that gets these statuses: the median over some calls."""
+    with Sleeps() as sleeps:
+        is_retried = (
+            len(statuses) > 1
+        )  # only then a wait is stubbed; else the clock is the real one
+        inner = family.scripted(colour)
+        setting = Setting(
+            family, colour, inner, sleeps=sleeps if is_retried else None, plenty=is_retried
+        )
+        send, request = make(setting), family.request(colour)
+        for _ in range(WARM_UP + calls):
+            inner.answers.extend(family.response(status) for status in statuses)
+        gc.collect()
+        gc.disable()
+        try:
+            if colour == "async":
+                counts = asyncio.run(_async_counts(send, request, calls))
+            else:
+                counts = _sync_counts(send, request, calls)
+        finally:
+            gc.enable()
+        if inner.answers:
+            raise RuntimeError(f"{len(inner.answers)} answers were not asked for")
+        return median(counts)
+
+
+def _sync_counts(send: Callable[[Any], Any], request: Any, calls: int) -> list[int]:
+    for _ in range(WARM_UP):
+        send(request)
+    counts = []
+    for _ in range(calls):
+        with counting() as counted:
+            send(request)
+        counts.append(counted[0])
+    return counts
+
+
+async def _async_counts(send: Callable[[Any], Any], request: Any, calls: int) -> list[int]:
+    for _ in range(WARM_UP):
+        await send(request)
+    counts = []
+    for _ in range(calls):
+        with counting() as counted:
+            await send(request)
+        counts.append(counted[0])
+    return counts
+
+
+@contextmanager
+def counting() -> Iterator[list[int]]:
+    """Count every bytecode but the stub's own into the list's one element."""
+    monitoring = sys.monitoring
+    counted = [0]
+
+    def instruction(code: CodeType, offset: int) -> None:
+        if code.co_filename != STUBS:
+            counted[0] += 1
+
+    tool = next(number for number in range(6) if monitoring.get_tool(number) is None)
+    monitoring.use_tool_id(tool, "forbear's benchmark")
+    monitoring.register_callback(tool, monitoring.events.INSTRUCTION, instruction)
+    monitoring.set_events(tool, monitoring.events.INSTRUCTION)
+    try:
+        yield counted
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.register_callback(tool, monitoring.events.INSTRUCTION, None)
+        monitoring.free_tool_id(tool)
+
+
+def _of_forbear(**options: Any) -> Make:
+    return lambda setting: forbear(setting, **options)
+
+
+OURS: dict[str, Make] = {
+    "success, by default": _of_forbear(bodies_alone=False),
+    "success, prefetch=0, resume=False": forbear,
+    "success, total_timeout=30": _of_forbear(bodies_alone=False, policy={"total_timeout": 30.0}),
+    "retry": forbear,
+}
+PEER: dict[str, Make] = {"success, by default": httpx_retries, "retry": httpx_retries}
+
+
+def measure(calls: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Figures by library and colour."""
+    makers = {"forbear": OURS}
+    if find_spec("httpx_retries") is not None:
+        makers["httpx-retries"] = PEER
+    return {
+        name: {colour: figures(make, colour, calls) for colour in COLOURS}
+        for name, make in makers.items()
+    }
+
+
+def frames() -> tuple[int, list[str]]:
+    """Python frames of forbear in one sync call with one retry, and the files they are in."""
+    import forbear as package
+
+    home = str(Path(package.__file__).parent)
+    family = Family("httpx")
+    entered: list[str] = []
+
+    def profile(frame: Any, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(home):
+            entered.append(frame.f_code.co_filename)
+
+    with Sleeps() as sleeps:
+        inner = family.scripted("sync")
+        send = forbear(
+            Setting(family, "sync", inner, sleeps=sleeps, plenty=True), bodies_alone=False
+        )
+        request = family.request("sync")
+        for _ in range(WARM_UP):
+            inner.answers.extend((family.response(503), family.response(200)))
+            send(request)
+        inner.answers.extend((family.response(503), family.response(200)))
+        sys.setprofile(profile)
+        try:
+            send(request)
+        finally:
+            sys.setprofile(None)
+    return len(entered), sorted({str(Path(file).relative_to(home)) for file in entered})
+
+
+def too_high(found: dict[str, dict[str, float]], kept: dict[str, dict[str, float]]) -> list[str]:
+    """One line for each figure that is more than 2 % above the one kept."""
+    return [
+        f"{colour}, {name}: {found[colour][name]:g} bytecodes, {figure:g} are kept"
+        for colour, by_name in kept.items()
+        for name, figure in by_name.items()
+        if found[colour][name] > figure * TOLERANCE
+    ]
+
+
+def render(
+    measured: dict[str, dict[str, dict[str, float]]], kept: dict[str, dict[str, float]]
+) -> str:
+    parts = []
+    for index, colour in enumerate(COLOURS):
+        rows = []
+        for name, goals in FIGURES.items():
+            cells = [
+                measured["forbear"][colour].get(name),
+                goals[index],
+                kept.get(colour, {}).get(name),
+                measured.get("httpx-retries", {}).get(colour, {}).get(name),
+            ]
+            rows.append([name, *("" if cell is None else f"{cell:,g}" for cell in cells)])
+        parts.append(
+            table(
+                f"httpx {colour}: bytecodes added",
+                ("per", "forbear", "goal", "last release", "httpx-retries"),
+                rows,
+            )
+        )
+    return "\n".join(parts)
+
+
+def read_kept() -> dict[str, Any]:
+    """What instructions.json holds: the versions counted, and the figures by colour."""
+    kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
+    return kept
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Count the bytecodes that forbear adds to a call.")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="1 if a figure exceeds the kept one")
+    only.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name}")
+    only.add_argument("--json", action="store_true", help="print the figures as JSON")
+    only.add_argument("--frames", action="store_true", help="count Python frames instead")
+    parser.add_argument("--calls", type=int, default=11, metavar="N", help="calls per figure (11)")
+    options = parser.parse_args()
+    if find_spec("forbear") is None and SOURCE.is_dir():  # a checkout that was not installed
+        sys.path.insert(0, str(SOURCE))
+    if options.frames:
+        number, files = frames()
+        print(f"{number} frames of forbear in one retried call (goal: at most {FRAMES_GOAL})")
+        print(f"{len(files)} files: {', '.join(files)}")
+        return 0
+    if sys.version_info < (3, 12):
+        parser.error("sys.monitoring needs Python 3.12 or later")
+    measured = measure(options.calls)
+    if options.json:
+        print(json.dumps(measured, indent=1))
+        return 0
+    python = "{}.{}".format(*sys.version_info[:2])
+    if options.keep:
+        about = {"python": python, "forbear": version("forbear"), "httpx": version("httpx")}
+        text = json.dumps({**about, "figures": measured["forbear"]}, indent=1)
+        KEPT.write_text(f"{text}\n", encoding="utf-8")
+    kept = read_kept()
+    print(render(measured, kept["figures"]))
+    if options.check:
+        if python != kept["python"]:
+            parser.error(f"the kept figures are of Python {kept['python']}, this is {python}")
+        lines = too_high(measured["forbear"], kept["figures"])
+        print("\n".join(["", *lines]) if lines else "\nno figure is above the last release's")
+        return 1 if lines else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
