@@ -59,7 +59,7 @@ def main() -> None:
         assert expected in said, said
     demo = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)
     assert demo.returncode == 2, demo
-    assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in demo.stdout, demo
+    assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in demo.stderr, demo
     simulated = subprocess.run(
         [command, "simulate", "--policies", "forbear"], capture_output=True, text=True, check=False
     )
@@ -70,7 +70,7 @@ def main() -> None:
         )
         assert written.returncode == 0, written
         assert len(list(Path(directory).iterdir())) == 2, written
-    print(f"{len(wheel)} files, no dependencies; without a client: {demo.stdout.splitlines()[0]}")
+    print(f"{len(wheel)} files, no dependencies; without a client: {demo.stderr.splitlines()[0]}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""Fail if a file is covered less than it must be: python .ci/least_covered.py coverage.json
-PERCENT.
-"""
+"""Fail if a file is covered less than PERCENT: .ci/least_covered.py coverage.json PERCENT."""
 
 import json
 import sys

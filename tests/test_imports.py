@@ -11,8 +11,17 @@ import pytest
 import forbear
 
 SOURCE = str(Path(forbear.__file__).parents[1])
+BARE = ("-I", "-S")  # without site-packages
+EXTRAS = {  # modules that need a library: the library, the extra
+    "httpx": ("httpx", "httpx"),
+    "httpx2": ("httpx2", "httpx2"),
+    "requests": ("requests", "requests"),
+    "urllib3": ("urllib3", "urllib3"),
+    "redis": ("redis", "redis"),
+}
+family = pytest.mark.parametrize("library", ["httpx", "httpx2"])
 
-# Names that ``import forbear`` has no use for: each costs milliseconds.
+# Standard modules that ``import forbear`` has no use for: each costs milliseconds.
 COSTLY = {
     "asyncio",
     "logging",
@@ -48,43 +57,40 @@ def loaded_by(statement: str, *flags: str) -> set[str]:
     return set(run(code, *flags).split())
 
 
-def is_foreign(module: str) -> bool:
-    return module.partition(".")[0] not in {*sys.stdlib_module_names, "forbear"}
+def foreign(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] not in OWN}
+
+
+OWN = {*sys.stdlib_module_names, "forbear"}
 
 
 # --- import forbear ---------------------------------------------------------------------------
 
 
 def test_import_forbear_loads_itself_and_nothing_else() -> None:
-    """In a bare interpreter, without site-packages: no third-party module, and hardly anything at
-    all.
-    """
-    assert loaded_by("import forbear", "-I", "-S") <= {"forbear", "__future__"}
-
-
-def test_import_forbear_loads_nothing_costly() -> None:
-    """The same where everything is installed."""
+    """In a bare interpreter; and nothing costly where everything is installed."""
+    assert loaded_by("import forbear", *BARE) <= {"forbear", "__future__"}
     loaded = loaded_by("import forbear")
-    assert not {module for module in loaded if is_foreign(module)}
+    assert not foreign(loaded)
     assert not loaded & COSTLY
 
 
-@pytest.mark.parametrize("name", forbear.__all__)
-def test_every_public_name_works_without_any_third_party_package(name: str) -> None:
-    loaded = loaded_by(f"import forbear; forbear.{name}", "-I", "-S")
-    assert not {module for module in loaded if is_foreign(module)}
+def test_every_public_name_works_without_any_third_party_package() -> None:
+    names = f"import forbear\nfor name in {forbear.__all__}: getattr(forbear, name)"
+    assert not foreign(loaded_by(names, *BARE))
 
 
 def test_names_are_resolved_once() -> None:
-    code = "import forbear; one = forbear.RetryPolicy; print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"
-    assert run(code, "-I", "-S") == "True True"
+    code = """import forbear
+one = forbear.RetryPolicy
+print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"""
+    assert run(code, *BARE) == "True True"
 
 
 def test_from_forbear_import_star_gives_the_public_names() -> None:
     names = run(
         "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))",
-        "-I",
-        "-S",
+        *BARE,
     )
     assert names.split() == sorted(forbear.__all__)
 
@@ -97,29 +103,24 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
 
 
 def test_dir_lists_names_before_they_are_used() -> None:
-    names = run("import forbear; print(*dir(forbear))", "-I", "-S").split()
+    names = run("import forbear; print(*dir(forbear))", *BARE).split()
     assert set(forbear.__all__) <= set(names)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "core.call",
-        "shared.standard",
-        "shared.budget",
-        "shared.lease",
-        "core.hints",
-        "idempotency",
-        "context",
-        "testing",
-        "asgi",
-        "wsgi",
-        "simulation",
-    ],
-)
-def test_the_lower_floors_work_in_a_bare_interpreter(module: str) -> None:
-    loaded = loaded_by(f"import forbear.{module}", "-I", "-S")
-    assert not {module for module in loaded if is_foreign(module)}
+def test_what_needs_no_client_works_in_a_bare_interpreter() -> None:
+    """The lower floors, the middleware, the testing tools and the simulation."""
+    root = Path(forbear.__file__).parent
+    lower = [path for top in ("core", "shared", "sending") for path in (root / top).rglob("*.py")]
+    modules = [
+        ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in lower
+    ]
+    assert len(modules) > 20
+    modules += [
+        f"forbear.{name}"
+        for name in ("idempotency", "asgi", "wsgi", "testing", "telemetry", "tools.simulation")
+    ]
+    assert not foreign(loaded_by("\n".join(f"import {name}" for name in modules), *BARE))
 
 
 # --- adapters ---------------------------------------------------------------------------------
@@ -138,34 +139,22 @@ def without(*packages: str) -> str:
     return BLOCKER.format(blocked=set(packages))
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
-def test_an_adapter_without_its_library_names_the_extra(library: str) -> None:
+@pytest.mark.parametrize("module", EXTRAS)
+def test_an_adapter_without_its_library_names_the_extra(module: str) -> None:
     """Read as the whole traceback: what is missing, and what to type."""
+    library, extra = EXTRAS[module]
     code = (
         without(library)
         + f"""
 try:
-    import forbear.{library}
+    import forbear.{module}
 except ImportError as error:
     print(error)
     print(error.__suppress_context__)
 """
     )
-    assert run(code) == f"forbear.{library} needs {library}: pip install 'forbear[{library}]'\nTrue"
-
-
-def test_the_fleet_budget_without_redis_names_the_extra() -> None:
-    code = (
-        without("redis")
-        + """
-try:
-    import forbear.redis
-except ImportError as error:
-    print(error)
-    print(error.__suppress_context__)
-"""
-    )
-    assert run(code) == "forbear.redis needs redis: pip install 'forbear[redis]'\nTrue"
+    needed = f"forbear.{module} needs {library}: pip install 'forbear[{extra}]'"
+    assert run(code) == f"{needed}\nTrue"
 
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])
@@ -184,7 +173,7 @@ print("{other}" in sys.modules)
     assert run(code) == "200\nFalse"
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@family
 def test_an_adapter_brings_at_most_three_dataclasses(library: str) -> None:
     """A frozen one costs half a millisecond at import."""
     code = f"""
@@ -202,14 +191,14 @@ print(*sorted(made))
     assert len(made) <= 3, made
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@family
 def test_an_adapter_loads_nothing_third_party_but_its_library(library: str) -> None:
     loaded = loaded_by(f"import {library}\nbefore = set(sys.modules)\nimport forbear.{library}")
-    assert not {module for module in loaded if is_foreign(module)}
+    assert not foreign(loaded)
     assert not loaded & {"dns", "uuid", "ipaddress", "email_validator", "trio"}
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@family
 def test_importing_logs_and_configures_nothing(library: str) -> None:
     """No handler is installed, no level set, nothing written."""
     code = f"""
@@ -217,7 +206,8 @@ import logging
 before = (list(logging.root.handlers), logging.root.level)
 import forbear.{library}
 log = logging.getLogger("forbear")
-print((list(logging.root.handlers), logging.root.level) == before, log.handlers, log.level, log.propagate)
+unchanged = (list(logging.root.handlers), logging.root.level) == before
+print(unchanged, log.handlers, log.level, log.propagate)
 """
     assert run(code) == "True [] 0 True"
 

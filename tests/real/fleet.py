@@ -1,5 +1,6 @@
-"""A fleet in a total outage: processes that call and retry under one RedisBudget. Prints what each
-has done.
+"""A fleet in a total outage: processes that call and retry under one RedisBudget.
+
+Prints, as JSON, the calls made, the requests sent, the budgets that lost Redis, and the seconds.
 
     python tests/real/fleet.py URL BACKEND PROCESSES CALLS RATIO BURST FLOOR
 

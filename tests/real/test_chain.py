@@ -1,6 +1,4 @@
-"""A → B → C: three real services, each with retries of its own, and the last one down. 4 × 4 × 4 is
-64.
-"""
+"""A → B → C: three real services, each with retries, and the last one down. 4 × 4 × 4 is 64."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ POLICY = RetryPolicy(max_attempts=ATTEMPTS)
 
 
 def quick(**options):
-    """Waits take no time, and no budget helps: it would stop the multiplying too, but only once 20
-    tokens are gone.
-    """
+    """Waits take no time, and no budget helps: it would stop the multiplying in the end too."""
     return {
         "policy": POLICY,
         "clock": FakeClock(),
@@ -121,9 +117,7 @@ class Last:
 
 
 def relaying_wsgi(below, on_error, **options):
-    """A service that asks another one, with retries, and answers as that did; what is raised is a
-    502.
-    """
+    """A service that asks another one, with retries, and answers as that did, or 502."""
     app = flask.Flask(__name__)
     session = mount(requests.Session(), **quick(**options))
     session.trust_env = False
@@ -213,10 +207,9 @@ def test_with_it_one_layer_retries(kind):
 
 
 def test_by_announcements_alone(kind):
-    """Where nobody marks answers: B tries 4 times for a first sending, once for each of A's and the
-    client's 3 retries.
+    """Where nobody marks answers, sums instead of products: 4 + 3 + 3.
 
-    Sums instead of products: 4 + 3 + 3.
+    B tries 4 times for a first sending, once for each of A's and the client's 3 retries.
     """
     last = Last(503)
     with Chain(kind, last, announce=True, stop=False) as chain:
@@ -225,9 +218,7 @@ def test_by_announcements_alone(kind):
 
 
 def test_resilience_is_kept(kind):
-    """C is down for three requests: one call of the client saves it all the same, by the layer next
-    to C.
-    """
+    """C is down for three requests: the layer next to C saves the client's call all the same."""
     last = Last(503, 503, 503, 200)
     with Chain(kind, last, announce=True) as chain:
         assert chain.get() == 200

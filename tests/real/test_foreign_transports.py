@@ -1,5 +1,4 @@
-"""Inner transports that are not the library's own: httpx-aiohttp over the wire, ASGI and WSGI
-applications.
+"""Inner transports that are not the library's own: httpx-aiohttp, ASGI and WSGI applications.
 
 httpx-aiohttp reports a request that the server had read as ConnectTimeout, and a refused connection
 with a cause that nobody can vouch for. So its errors prove nothing.
@@ -64,9 +63,7 @@ def aiohttp(request, need_package):
 
 
 def test_a_post_that_the_server_read_and_dropped_is_not_sent_again(aiohttp, server):
-    """aiohttp's "server disconnected" arrives as ConnectTimeout, the class that elsewhere proves
-    the opposite.
-    """
+    """aiohttp's "server disconnected" arrives as ConnectTimeout, which proves nothing here."""
     server.script("/orders", "close", 200)
     (error,) = aiohttp(("POST", server.url + "/orders", {"content": PAYLOAD}))
     assert type(error) is aiohttp.library.ConnectTimeout  # as the bare transport has it
@@ -121,9 +118,8 @@ def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
         hashlib.sha256(PAYLOAD).hexdigest()
     ] * 3
     assert {arrival.connection for arrival in server.requests()} == {1}
-    assert clock.sleeps[1] == pytest.approx(
-        4.2
-    )  # the hint, and half of the tenth that spreads a fleet
+    # The hint, and half of the tenth that spreads a fleet.
+    assert clock.sleeps[1] == pytest.approx(4.2)
 
 
 def test_a_one_shot_body_is_not_sent_twice(aiohttp, server):
@@ -141,9 +137,7 @@ def test_a_one_shot_body_is_not_sent_twice(aiohttp, server):
 
 
 def test_a_deadline_reaches_aiohttp(aiohttp, server):
-    """A server that never answers: the call ends at the deadline, as DeadlineExceeded of the right
-    family.
-    """
+    """A server that never answers: DeadlineExceeded of the right family, at the deadline."""
     server.script("/slow", "hang")
     with forbear.deadline(0.15):
         (error,) = aiohttp(("GET", server.url + "/slow"), clock=None)
@@ -153,9 +147,7 @@ def test_a_deadline_reaches_aiohttp(aiohttp, server):
 
 
 def test_its_twin_for_the_other_library_is_refused_at_once(aiohttp):
-    """A transport of httpx2 under forbear.httpx could only fail when it answers; so it fails when
-    it is built.
-    """
+    """A transport of httpx2 under forbear.httpx fails when it is built, not when it answers."""
     with pytest.raises(TypeError, match="use forbear"):
         aiohttp.ours.AsyncRetryTransport(aiohttp.transport_of_the_other_family(verify=False))
 

@@ -30,6 +30,9 @@ from forbear.testing import FakeClock, fast
 pytestmark = pytest.mark.real
 URL = "http://api.example.com/thing"
 PATIENT = RetryPolicy(backoff=Fixed(100.0))  # seconds that no test waits for
+PYTEST = ("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "--rootdir", ".")
+INSTALLED = bool(entry_points(group="pytest11", name="forbear"))
+OURS = () if INSTALLED else ("-p", "forbear.pytest_plugin")
 
 
 def built(ours, library, **options):
@@ -70,13 +73,12 @@ def test_respx_sees_each_attempt(need_package):
     respx = need_package("respx")
     client = built(forbear.httpx, httpx)
     with respx.mock(assert_all_called=True) as router, client:
-        route = router.get(URL).mock(
-            side_effect=[
-                httpx.Response(503),
-                httpx.ConnectError("refused"),
-                httpx.Response(200, text="done"),
-            ]
-        )
+        answers = [
+            httpx.Response(503),
+            httpx.ConnectError("refused"),
+            httpx.Response(200, text="done"),
+        ]
+        route = router.get(URL).mock(side_effect=answers)
         assert client.get(URL).text == "done"
     assert route.call_count == 3
 
@@ -109,9 +111,7 @@ def test_respx_sees_a_wrapped_client(need_package):
 
 
 def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
-    """pytest-httpx patches httpx's transports; its own suite of two runs in an interpreter of its
-    own.
-    """
+    """pytest-httpx patches httpx's transports; two tests in an interpreter of their own."""
     need_package("pytest_httpx")
     done = run(
         """
@@ -136,17 +136,7 @@ def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
             assert len(httpx_mock.get_requests()) == 2
         """,
         tmp_path=tmp_path,
-        arguments=(
-            "-m",
-            "pytest",
-            "-q",
-            "-c",
-            "/dev/null",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            str(tmp_path),
-        ),
+        arguments=PYTEST,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
@@ -170,24 +160,7 @@ def test_pytest_httpx_and_our_fixtures_in_one_test(need_package, tmp_path):
             forbear_events.assert_retried(1)
         """,
         tmp_path=tmp_path,
-        arguments=(
-            *(
-                "-m",
-                "pytest",
-                "-q",
-                "-c",
-                "/dev/null",
-                "-p",
-                "no:cacheprovider",
-                "--rootdir",
-                str(tmp_path),
-            ),
-            *(
-                ()
-                if entry_points(group="pytest11", name="forbear")
-                else ("-p", "forbear.pytest_plugin")
-            ),
-        ),
+        arguments=(*PYTEST, *OURS),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
@@ -225,9 +198,7 @@ def test_responses_sees_each_attempt(need_package, way):
 
 
 def test_requests_mock_replaces_adapters_and_serves_as_an_inner_one(need_package):
-    """Its Mocker takes a session's adapters away, ours too: nothing is retried. Its Adapter goes
-    below ours.
-    """
+    """Its Mocker takes a session's adapters away, so nothing is retried; its Adapter is below ours."""
     requests_mock = need_package("requests_mock")
     answers = [{"status_code": 503}, {"status_code": 200}]
     with requests.Session() as session, fast():
@@ -250,9 +221,7 @@ OTEL = [
 
 @pytest.fixture
 def spans(need_package):
-    """Returns a function that instruments a library and returns its finished spans; undone at the
-    end.
-    """
+    """A function that instruments a library and returns its finished spans; undone at the end."""
     need_package("opentelemetry")
     instrumentation = need_package("opentelemetry.instrumentation.httpx")
     from opentelemetry.sdk.trace import TracerProvider
@@ -304,9 +273,7 @@ def status_of(span):
 
 
 def test_each_attempt_is_sent_on_with_a_trace_of_its_own(spans, server):
-    """The instrumentation adds traceparent to the request it sees: one per attempt, the trace the
-    same for none.
-    """
+    """The instrumentation adds a traceparent of its own to each attempt."""
     server.script("/thing", 503, 200)
     with built(forbear.httpx, httpx) as client:
         finished = spans("HTTPXClientInstrumentor")
@@ -316,9 +283,7 @@ def test_each_attempt_is_sent_on_with_a_trace_of_its_own(spans, server):
 
 
 def test_forbear_httpx_works_where_httpx_is_an_alias_of_httpx2(tmp_path):
-    """httpx2.alias_httpx(): ``import httpx`` gives httpx2 then, and forbear.httpx is a retrying
-    httpx2.
-    """
+    """After httpx2.alias_httpx() ``import httpx`` gives httpx2; forbear.httpx retries httpx2."""
     done = run(
         """
         import httpx2

@@ -1,6 +1,4 @@
-"""nginx in front of nothing: limit_req answers 429 with Retry-After, keep-alive ends when nginx
-says so.
-"""
+"""nginx in front of nothing: it throttles, closes idle connections and refuses large uploads."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class Nginx:
         self.url = url
 
     def seen(self, uri, at_least):
-        """The log's lines for one URI, in order; nginx writes each when it has done with the
-        request.
-        """
+        """The log's lines for one URI, in order; nginx writes a line after the answer."""
         until = time.monotonic() + 2
         while True:
             lines = (self._home / "seen.log").read_text().splitlines()
@@ -94,9 +90,8 @@ def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(lane, 
     assert float(seen[2]["at"]) - float(seen[1]["at"]) >= 1.0
     (throttled, answered) = forbear.record_of(second).attempts
     assert (throttled.status, throttled.delay_source, answered.status) == (429, "retry-after", 200)
-    assert throttled.delay == pytest.approx(
-        1.05
-    )  # the hint, and half of the tenth that spreads a fleet
+    # The hint, and half of the tenth that spreads a fleet.
+    assert throttled.delay == pytest.approx(1.05)
     assert len({entry["connection"] for entry in seen}) == 1  # the 429 was read to its end
 
 
@@ -163,9 +158,8 @@ def test_a_connection_closed_without_an_answer_is_tried_as_often_as_allowed(lane
     uri = f"/gone/{lane.id}"
     got, posted = lane.calls(("GET", nginx.url + uri), ("POST", nginx.url + uri, {"content": b"x"}))
     assert isinstance(got, lane.library.RemoteProtocolError)
-    assert isinstance(
-        posted, lane.library.RemoteProtocolError | lane.library.ReadError
-    )  # its body stayed unread
+    # Its body stayed unread.
+    assert isinstance(posted, lane.library.RemoteProtocolError | lane.library.ReadError)
     assert forbear.record_of(got).reason == "attempts-exhausted"
     assert forbear.record_of(posted).reason == "method-not-replayable"
     assert [entry["method"] for entry in nginx.seen(uri, 5)] == ["GET"] * 4 + ["POST"]

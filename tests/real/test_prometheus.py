@@ -1,6 +1,4 @@
-"""The rules under promtool, and every expression that ships against a live Prometheus that scrapes
-a faulted run.
-"""
+"""The shipped rules under promtool, and each shipped expression against a live Prometheus."""
 
 from __future__ import annotations
 
@@ -43,10 +41,9 @@ pytestmark = pytest.mark.real
 
 HERE = Path(__file__).parent
 EVERY = "500ms"  # a scrape, and an evaluation of the rules
-WINDOW = "10s"  # of rates, in place of what is right for a production
-ANSWERS_WITHIN = (
-    60.0  # seconds until a Prometheus on a busy machine has started, scraped twice and evaluated
-)
+WINDOW = "10s"  # of rates, in place of minutes
+# Seconds until a Prometheus on a busy machine has started, scraped twice and evaluated.
+ANSWERS_WITHIN = 60.0
 VARIABLES = {"$__rate_interval": WINDOW, "$client": ".*", "$host": ".*"}
 
 
@@ -98,9 +95,7 @@ def test_the_metrics_are_well_named(promtool_program):
 
 @contextmanager
 def faulted_run(metrics):
-    """Clients that meet all kinds of trouble, again and again, so that every metric moves between
-    two scrapes.
-    """
+    """Clients that meet all kinds of trouble, so that every metric moves between two scrapes."""
     policy = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
     over = threading.Event()
     with FaultServer() as server, FaultServer() as other:
@@ -155,31 +150,19 @@ def faulted_run(metrics):
 
 @pytest.fixture(scope="module")
 def live(shipped, tmp_path_factory, free_port, prometheus_program, wait_for_port):
-    """A function that asks a Prometheus which scrapes a faulted run and evaluates the shipped
-    rules.
-    """
+    """A function that asks a Prometheus, which scrapes a faulted run and evaluates the rules."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     exposed, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     work, port = tmp_path_factory.mktemp("prometheus"), free_port()
-    (work / "prometheus.yml").write_text(
-        json.dumps(  # which is YAML
-            {
-                "global": {
-                    "scrape_interval": EVERY,
-                    "scrape_timeout": EVERY,
-                    "evaluation_interval": EVERY,
-                },
-                "rule_files": [str(often(shipped, work))],
-                "scrape_configs": [
-                    {
-                        "job_name": "app",
-                        "static_configs": [{"targets": [f"127.0.0.1:{exposed.server_port}"]}],
-                    }
-                ],
-            }
-        )
-    )
+    seconds = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), EVERY)
+    targets = [{"targets": [f"127.0.0.1:{exposed.server_port}"]}]
+    settings = {
+        "global": seconds,
+        "rule_files": [str(often(shipped, work))],
+        "scrape_configs": [{"job_name": "app", "static_configs": targets}],
+    }
+    (work / "prometheus.yml").write_text(json.dumps(settings))  # which is YAML
     with faulted_run(metrics), (work / "log").open("w") as log:
         running = subprocess.Popen(
             [
@@ -224,9 +207,7 @@ def wait_until_ready(url):
 
 
 def often(shipped, work):
-    """The rules, evaluated as often as the test scrapes, over a window of which it need not wait
-    for the end.
-    """
+    """The rules, evaluated as often as the test scrapes, over a short window."""
     rules = (shipped / "forbear.rules.yml").read_text()
     assert "interval: 15s" in rules
     path = work / "forbear.rules.yml"
@@ -248,21 +229,15 @@ def values(ask, expression):
         time.sleep(0.2)
 
 
-def panels():
+def test_every_panel_shows_something(live):
+    """No misspelt label, no division that never matches: each has an answer after a faulted run."""
     for panel in json.loads(assets.read(assets.DASHBOARD))["panels"]:
         for target in panel.get("targets", ()):
-            yield pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
-
-
-@pytest.mark.parametrize("expression", list(panels()))
-def test_every_panel_shows_something(expression, live):
-    """No misspelt label, no division that never matches: each expression has an answer after a
-    faulted run.
-    """
-    for name, value in VARIABLES.items():
-        expression = expression.replace(name, value)
-    assert "$" not in expression
-    assert all(value >= 0 for value in values(live, expression))
+            expression = target["expr"]
+            for name, value in VARIABLES.items():
+                expression = expression.replace(name, value)
+            assert "$" not in expression
+            assert all(value >= 0 for value in values(live, expression)), panel["title"]
 
 
 def test_the_variables_have_values(live):
@@ -270,20 +245,11 @@ def test_the_variables_have_values(live):
     assert live("label/host/values")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "request_rate:5m",
-        "retry_ratio:5m",
-        "amplification:5m",
-        "retry_success_ratio:5m",
-        "backoff_mean_seconds:5m",
-        "backoff_p95_seconds:5m",
-        "budget_refusal_ratio:5m",
-    ],
-)
-def test_every_recording_rule_records(name, live):
-    assert all(value >= 0 for value in values(live, f"forbear:{name}"))
+def test_every_recording_rule_records(live):
+    names = re.findall(r"record: (\S+)", assets.read(assets.RULES))
+    assert len(names) >= 7
+    for name in names:
+        assert all(value >= 0 for value in values(live, name)), name
 
 
 def test_alerts_are_raised(live):

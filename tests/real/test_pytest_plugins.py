@@ -1,6 +1,4 @@
-"""The pytest plugin in the suites of others, beside the plugins that they have, in interpreters of
-their own.
-"""
+"""The pytest plugin in the suites of others, each in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -16,16 +14,13 @@ SOURCE = Path(forbear.__file__).parent.parent
 
 
 class Suite:
-    """A project with tests of its own, in an interpreter of its own; forbear's plugin and those
-    that are named.
-    """
+    """A project with tests of its own; it has forbear's plugin and those that are named."""
 
     def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pytester = pytester
         monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-        monkeypatch.setenv(
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"
-        )  # the same whatever else is installed here
+        # The same whatever else is installed here.
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         monkeypatch.delenv("COVERAGE_FILE", raising=False)
 
     def run(
@@ -68,7 +63,7 @@ def test_fixtures_show_what_they_are_for(suite):
     for name, sentence in {
         "forbear_clock": "The time of all transports in this test",
         "forbear_events": "The events of all transports in this test",
-        "forbear_fast": "Waits between attempts take no time in this test",
+        "forbear_fast": "Waits between attempts take no time",
         "forbear_server": "A real server on 127.0.0.1 that fails by script",
     }.items():
         _, _, after = shown.partition(f"{name} -- ")
@@ -113,7 +108,7 @@ def test_a_fast_test_leaves_nothing_to_the_next(suite):
         "-q",
         test_orders=PREAMBLE
         + """
-from forbear._rehearsal import ON
+from forbear.sending import context
 from forbear.testing import disabled, fast
 
 client = a_client(BRIEF)
@@ -121,7 +116,7 @@ client = a_client(BRIEF)
 @pytest.mark.usefixtures("forbear_fast", "forbear_events")
 def test_one():
     client.get("http://a.example/")
-    assert len(ON) == 2
+    assert len(context.everywhere.listeners) == 1
     raise ZeroDivisionError
 
 def test_two(forbear_clock):
@@ -130,7 +125,7 @@ def test_two(forbear_clock):
         pytest.skip("in the middle")
 
 def test_three():
-    assert not ON
+    assert context.everywhere is None
     began = time.monotonic()
     client.get("http://a.example/")
     assert time.monotonic() - began >= 0.05
@@ -192,8 +187,7 @@ async def test_a_fixture_of_ones_own(fast_by_hand, shared_client):
     assert len(found.attempts) == 2
 
 async def test_slow_again():
-    from forbear._rehearsal import ON
-    assert not ON
+    assert forbear.sending.context.everywhere is None
     began = time.monotonic()
     async with an_async_client(BRIEF) as client:
         await client.get("http://a.example/")
