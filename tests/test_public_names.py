@@ -50,12 +50,11 @@ PUBLIC = [
     for module, names in MODULES.items()
     for name in sorted(names)
 ]
-# Said once at the Protocol or the base class: RetryStrategy, AttemptWatcher, Backoff, Clock and
+# Said once at the Protocol or the base class: RetryStrategy, Backoff, Clock and
 # httpx.BaseTransport.
 SAID_ELSEWHERE = {
-    "acquire_initial_token", "refresh_token", "record_success", "release", "begin", "admit",
-    "observe", "delay", "monotonic", "time", "sleep", "asleep", "handle_request",
-    "handle_async_request", "close", "aclose",
+    "acquire_initial_token", "refresh_token", "record_success", "release", "delay", "monotonic",
+    "time", "sleep", "asleep", "handle_request", "handle_async_request", "close", "aclose",
 }  # fmt: skip
 FAMILY = {
     forbear.ForbearError: (Exception,),
