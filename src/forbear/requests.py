@@ -58,7 +58,7 @@ class DeadlineExceeded(errors.DeadlineExceeded, requests.Timeout):
 
 
 class RequestsRequest(Urllib3Request):
-    """What a decision may ask of a prepared request."""
+    """The questions that a decision asks about a prepared request."""
 
     __slots__ = ()
 
@@ -132,7 +132,7 @@ class RequestsPort(Urllib3Port):
                 raise
 
     def timeout_of(self, call: Call) -> Timeout:
-        """What requests makes of its timeout argument."""
+        """Return the timeout that requests makes of its timeout argument."""
         timeout = call.request.arguments[0]  # type: ignore[attr-defined]
         if isinstance(timeout, Timeout):
             return timeout
@@ -275,13 +275,13 @@ class RetryAdapter(HTTPAdapter):
             return getattr(self.inner, name)
 
     def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
-        """As of HTTPAdapter; of the inner adapter, if there is one."""
+        """Do the same as HTTPAdapter, or as the inner adapter if there is one."""
         adapter: Any = super() if self.inner is None else self.inner
         adapter.init_poolmanager(*arguments, **named)
         bound_queues(self.poolmanager)
 
     def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
-        """As of HTTPAdapter; of the inner adapter, if there is one."""
+        """Do the same as HTTPAdapter, or as the inner adapter if there is one."""
         adapter: Any = super() if self.inner is None else self.inner
         manager = adapter.proxy_manager_for(*arguments, **named)
         bound_queues(manager)

@@ -81,7 +81,7 @@ class RetryingPool:
         release_conn: bool | None = None,
         **named: Any,
     ) -> BaseHTTPResponse:
-        """As of ``HTTPConnectionPool.urlopen``; ``retries=False`` sends once."""
+        """Do the same as ``HTTPConnectionPool.urlopen``; ``retries=False`` sends once."""
         port = self.retry_port
         started_at = port.clock.monotonic()
         if body is None and "body_pos" in named:
@@ -139,11 +139,11 @@ class RetryingPool:
 
 
 class RetryingHTTPPool(RetryingPool, HTTPConnectionPool):  # type: ignore[misc]
-    """Of one http host."""
+    """A pool of connections to one http host."""
 
 
 class RetryingHTTPSPool(RetryingPool, HTTPSConnectionPool):  # type: ignore[misc]
-    """Of one https host."""
+    """A pool of connections to one https host."""
 
 
 class ManagerOptions(Options, total=False):
@@ -217,7 +217,7 @@ class RetryPoolManager(urllib3.PoolManager):
         self.pool_classes_by_scheme = {"http": RetryingHTTPPool, "https": RetryingHTTPSPool}
 
     def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> BaseHTTPResponse:  # type: ignore[override]
-        """As of ``PoolManager.urlopen``."""
+        """Do the same as ``PoolManager.urlopen``."""
         body = kw.get("body")
         if type(body) not in PLAIN and kw.get("body_pos") is None:
             kw["body_pos"] = position_of(body)  # the hops of a redirect begin there too

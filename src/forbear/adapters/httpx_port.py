@@ -51,7 +51,7 @@ PAIR = itemgetter(0, 2)
 
 
 class HttpxPort(Port):
-    """What both colours share."""
+    """The part that both colours share."""
 
     guard: Any
     bounded: Any
@@ -150,7 +150,7 @@ class HttpxPort(Port):
         )
 
     def view_of(self, request: Any) -> HttpxRequest:
-        """What a decision may ask of a request."""
+        """Return the questions that a decision asks about a request."""
         url = request.url
         view = HttpxRequest(
             request.method, self.origin_of(url), request.headers, self.settings.key_names, url
@@ -170,7 +170,7 @@ class HttpxPort(Port):
         return call
 
     def _outgoing_of(self, call: Call) -> Outgoing:
-        """What is sent for a call that has sent the client's own request so far."""
+        """Make the copy to send for a call that has sent the client's own request so far."""
         outgoing: Outgoing | None = call.outgoing
         if outgoing is None:
             original = call.request.original

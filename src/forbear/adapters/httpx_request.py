@@ -54,7 +54,7 @@ PHASE_OF = {
 
 
 class HttpxRequest(Request):
-    """What a decision may ask of an httpx request."""
+    """The questions that a decision asks about an httpx request."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class HttpxRequest(Request):
 
 
 class Outgoing:
-    """What is sent in place of the client's own request, and the rules that hold for it.
+    """The copy sent in place of the client's own request, and the rules that hold for it.
 
     Attributes:
         request: The copy that is sent next.
@@ -134,7 +134,7 @@ MOST_ORIGINS = 1024  # that are remembered; then all are forgotten
 
 
 class Hop:
-    """What a redirected call carries from hop to hop, in the request's extensions.
+    """The part of a redirected call that hops hand on, in the request's extensions.
 
     The client follows a redirect with a new request, and copies the extensions of the old one.
     """

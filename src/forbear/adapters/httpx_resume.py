@@ -25,7 +25,7 @@ __all__ = ["AsyncResuming", "Resuming"]
 
 
 class Resumable:
-    """What both colours share.
+    """The part that both colours share.
 
     Args:
         port: Of the transport.

@@ -214,7 +214,7 @@ class Bounding:
 
 
 class Bounded(Bounding):
-    """Of a synchronous response.
+    """The body of a synchronous response.
 
     The library asks for a body's read timeout once, when it begins: a peer that stalls later is
     noticed at the latest when as much time has passed again.
@@ -238,7 +238,7 @@ class Bounded(Bounding):
 
 
 class AsyncBounded(Bounding):
-    """Of an asynchronous response."""
+    """The body of an asynchronous response."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         import anyio

@@ -32,7 +32,7 @@ current = CURRENT.get
 
 
 class Retrying:
-    """What both colours of transport share."""
+    """The part that both colours of transport share."""
 
     library: Library
     port_class: type[HttpxPort]

@@ -213,7 +213,7 @@ def tree(error: BaseException) -> list[BaseException]:
 
 
 def socket_meaning(error: BaseException) -> Meaning | None:
-    """What an error of the socket or of http.client means once a connection was asked for."""
+    """Classify an error of the socket or of http.client once a connection was asked for."""
     import http.client
     import ssl
 

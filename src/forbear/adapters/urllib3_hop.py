@@ -45,13 +45,13 @@ class Hop:
         self.story: Story | None = None  # then, what happened
 
     def next(self, now: float) -> Hop:
-        """What goes on with a redirect; a hop's first sending is no retry."""
+        """The part of a call that redirects keep; a hop's first sending is no retry."""
         used = self.retries_used if self.call is None else self.call.attempts - 1
         return Hop(now, self.deadline_at, used)
 
 
 class BridgeRequest(Urllib3Request):
-    """What a decision may ask of a request whose headers and body nobody sees."""
+    """The questions that a decision asks about a request without headers and body."""
 
     __slots__ = ()
 

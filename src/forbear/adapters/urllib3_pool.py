@@ -29,7 +29,7 @@ READ_ERRORS = (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSL
 
 
 class RedirectsOnly(Retry):
-    """What is left of a urllib3 Retry where forbear retries: how many redirects are followed."""
+    """A urllib3 Retry that only counts redirects, because forbear retries."""
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
         return False
@@ -51,7 +51,7 @@ class PoolRequest:
 
 
 class PoolView(Urllib3Request):
-    """What a decision may ask of a request to a pool."""
+    """The questions that a decision asks about a request to a pool."""
 
     __slots__ = ()
 

@@ -38,7 +38,7 @@ __all__ = ["Urllib3Port"]
 
 
 class Urllib3Port(Port):
-    """What requests and urllib3 share. Each adds what stands first here."""
+    """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
     status_of: Any  # of its response
     raw_of: Any  # the urllib3 response in it

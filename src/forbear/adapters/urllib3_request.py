@@ -31,7 +31,7 @@ EARLY = 0.05  # seconds; a timeout that fires so long before the deadline was th
 
 
 class Urllib3Request(Request):
-    """What a decision may ask of a request of requests or urllib3.
+    """The questions that a decision asks about a request of requests or urllib3.
 
     Attributes:
         original: The request as the caller made it.
@@ -77,7 +77,7 @@ def field_lines(headers: Any) -> Any:
 
 
 class Timeouts:
-    """What the client configured for a call, never more than the time left."""
+    """The timeout that the client configured for a call, at most the time left."""
 
     __slots__ = ("_attempt_timeout", "_clock", "_deadline_at")
 
@@ -113,7 +113,7 @@ def least(configured: Any, other: float | None) -> Any:
 
 
 class Outgoing:
-    """What is sent in place of the caller's own request.
+    """The copy that is sent in place of the caller's own request.
 
     Attributes:
         request: What is sent next.

@@ -149,11 +149,11 @@ class BoundedQueue:
 
 
 class BoundedHTTPPool(BoundedQueue, HTTPConnectionPool):
-    """Of one http host."""
+    """A pool of connections to one http host."""
 
 
 class BoundedHTTPSPool(BoundedQueue, HTTPSConnectionPool):
-    """Of one https host."""
+    """A pool of connections to one https host."""
 
 
 BOUNDED = {"http": BoundedHTTPPool, "https": BoundedHTTPSPool}

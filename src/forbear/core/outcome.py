@@ -71,7 +71,7 @@ class Phase(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose fault a failure is, as far as the failure tells."""
+    """The side at fault, as far as the failure tells."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -87,7 +87,7 @@ class RetrySafety(StrEnum):
 
 
 class Hint(NamedTuple):
-    """What the server said about trying again."""
+    """The server's advice about trying again."""
 
     delay: float | None
     """Seconds from now to stay away for, 0 to 2147483648; None: the server gave no usable time."""

@@ -132,7 +132,7 @@ class Renewable(Protocol):
 
 
 class Budget(Protocol):
-    """What ``budget=`` takes: ``RetryBudget`` or ``forbear.redis.RedisBudget``.
+    """The protocol that ``budget=`` takes: ``RetryBudget`` or ``forbear.redis.RedisBudget``.
 
     Thread-safe and never blocking. ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
     A budget may be ``Renewable`` too. With ``counts_calls = True`` it has a method ``count_call()``

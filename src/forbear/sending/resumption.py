@@ -52,7 +52,7 @@ def take_up(port: Port, call: Call, status: int, lines: Any) -> Part:
 
 
 def distrust(call: Call) -> None:
-    """What was to be the rest is something else, and the caller has the beginning."""
+    """The rest belongs to another body, and the caller has the beginning of the first."""
     if call.stop is None:
         call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
 

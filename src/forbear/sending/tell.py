@@ -45,7 +45,7 @@ MOST_ORIGINS = 1024  # for which that is remembered; then all are forgotten
 
 
 class Gauges:
-    """What one transport shares, to be read at any moment by a listener that ``watch``es."""
+    """The shared state of one transport, for listeners with ``watch`` to read at any moment."""
 
     __slots__ = ("__weakref__", "client", "clock", "limits", "sleeper")
 
@@ -61,7 +61,7 @@ class Gauges:
 
 
 class Tell:
-    """What one transport tells. Thread-safe as far as its listeners are.
+    """The events of one transport. Thread-safe as far as its listeners are.
 
     Attributes:
         hears_calls: A listener wants to hear of every call, also of those that succeed at once.

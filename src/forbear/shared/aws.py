@@ -116,7 +116,7 @@ class TokenBucket(Locked):
 
 
 class AwsToken(RetryToken):
-    """What a call has bought."""
+    """The tokens that a call has bought."""
 
     def __init__(self) -> None:
         super().__init__()

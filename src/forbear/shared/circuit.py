@@ -64,7 +64,7 @@ class Transition(NamedTuple):
 
 
 class Numbers(Protocol):
-    """What a circuit asks of its breaker, which explains them."""
+    """The settings that a circuit reads from its breaker, which explains them."""
 
     consecutive_failures: int | None
     failure_rate: float | None

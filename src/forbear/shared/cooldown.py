@@ -29,7 +29,7 @@ Key = tuple[str, bytes]  # origin, credential; b"": everybody
 
 
 class Cooldown(Locked):
-    """What origins asked of one transport. Thread-safe.
+    """The pauses that origins asked of one transport. Thread-safe.
 
     Args:
         mode: "retries": only retries are held; "all": first attempts too.

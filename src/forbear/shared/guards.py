@@ -27,7 +27,7 @@ __all__ = ["Guards", "with_spread"]
 
 
 class Standing:
-    """What breaker, cooldown and origins have given one call."""
+    """The permits that breaker, cooldown and origins gave one call."""
 
     __slots__ = ("credential", "held", "is_admitted", "permit", "tried")
 

@@ -30,7 +30,7 @@ QUIET_AFTER = 10.0  # seconds without a retry; until then every call asks for it
 
 
 class Report(NamedTuple):
-    """What a process says when it borrows."""
+    """The request of a process that borrows tokens."""
 
     calls: int  # since the last report
     elapsed: float  # seconds since then, infinite if there was none
@@ -40,7 +40,7 @@ class Report(NamedTuple):
 
 
 class Lease:
-    """What one scope has."""
+    """The tokens of one scope."""
 
     def __init__(self, reported_at: float) -> None:
         self.reported_at = self.asked_at = reported_at  # asked: when it was last found used up

@@ -82,11 +82,11 @@ class Metrics(Counting):
             ) from error
 
     def describe(self) -> list[Any]:
-        """What ``collect`` will give, without values; for the registry."""
+        """Return the metrics of ``collect`` without values; for the registry."""
         return [self._empty(name) for name in READ_LATE]
 
     def collect(self) -> Iterator[Any]:
-        """What is read when the registry is collected; for the registry."""
+        """Return the metrics with their values; for the registry."""
         families = {name: self._empty(name) for name in READ_LATE}
         for name, values, value in self.readings():
             families[name].add_metric(values, value)
