@@ -341,9 +341,7 @@ class RetryAdapter(HTTPAdapter):
     def close(self) -> None:
         """Close the pools and wake calls that wait; they end with what they have."""
         self.port.sleeper.close()
-        adapter: Any = (
-            super() if self.inner is None else self.inner
-        )  # whose pools are the only ones
+        adapter: Any = super() if self.inner is None else self.inner
         adapter.close()
 
     def __repr__(self) -> str:

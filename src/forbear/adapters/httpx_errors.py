@@ -138,9 +138,8 @@ def is_trusted(error: BaseException) -> bool:
     """
     cause = error.__cause__
     if cause is None and not error.__suppress_context__:
-        cause = (
-            error.__context__
-        )  # raised without ``from``; the libraries of the family always say it
+        # Raised without ``from``; the libraries of the family always say it.
+        cause = error.__context__
     if cause is None or root(error) in CORES:
         return True
     return root(cause) in CORES or (isinstance(cause, OSError) and root(cause) in SOCKET_LAYER)
@@ -199,9 +198,8 @@ def is_disconnect(error: BaseException) -> bool:
     core = error if root(error) in CORES else error.__cause__
     if core is None or root(core) not in CORES or core.__cause__ is not None:
         return False
-    return bool(core.args) and isinstance(
-        core.args[0], str
-    )  # not an event of h2: ENHANCE_YOUR_CALM, CANCEL …
+    # A text, not an event of h2 such as ENHANCE_YOUR_CALM or CANCEL.
+    return bool(core.args) and isinstance(core.args[0], str)
 
 
 def free_lost_slots(inner: Any) -> None:

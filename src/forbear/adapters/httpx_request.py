@@ -262,9 +262,8 @@ class Guard(Readings):
         source = getattr(stream, "_stream", None) if own else None
         self._file = source if is_file(source) else None
         self._start: Any = None
-        self.generated = isgenerator(source) or isasyncgen(
-            source
-        )  # the client itself refuses to read one twice
+        # The client itself refuses to read a generator twice.
+        self.generated = isgenerator(source) or isasyncgen(source)
         if self._file is not None:
             replayable = is_seekable(self._file)
         elif own and hasattr(stream, "fields"):

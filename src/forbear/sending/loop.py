@@ -56,10 +56,8 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                 return port.hand_over(call, outcome)
             if not failed:
                 port.discard(call, outcome)
-            wait, outcome = (
-                seconds,
-                UNSENT,
-            )  # half of what a waiting call would hold is the response
+            # The response would be half of the memory that a waiting call holds.
+            wait, outcome = seconds, UNSENT
     finally:
         del outcome  # an error's traceback leads here
         if call.paid or call.token is not None:
@@ -94,10 +92,8 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                 return await port.hand_over(call, outcome)
             if not failed:
                 await port.discard(call, outcome)
-            wait, outcome = (
-                seconds,
-                UNSENT,
-            )  # half of what a waiting call would hold is the response
+            # The response would be half of the memory that a waiting call holds.
+            wait, outcome = seconds, UNSENT
     finally:
         del outcome  # an error's traceback leads here
         if call.paid or call.token is not None:
