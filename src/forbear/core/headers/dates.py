@@ -1,14 +1,15 @@
 """Dates: HTTP-dates, RFC 3339 timestamps and the server's clock. Floor: decides.
 
 Stricter than ``email.utils``, which guesses at zones and layouts and pivots two-digit years at
-1969, and wider than ``datetime``, which rejects second 60.
+1969, and wider than ``datetime``, which rejects second 60; that one only counts days.
 
 Sources: RFC 9110 §5.6.7 (the three HTTP-dates) and §6.6.1 (Date); RFC 9111 §5.1, §4.2.3 and §1.2.2
-(Age); RFC 3339 §5.6; calendar arithmetic after Hinnant, "chrono-Compatible Low-Level Date
-Algorithms" (2013).
+(Age); RFC 3339 §5.6.
 """
 
 from __future__ import annotations
+
+from datetime import date as civil_date
 
 from .fields import Names, collect, is_digits, members, number
 
@@ -32,7 +33,8 @@ _RFC850_DAY_NAMES = frozenset(f"{day}," for day in _WEEKDAYS)
 _ASCTIME_DAY_NAMES = frozenset(day[:3] for day in _WEEKDAYS)
 _SHORT_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: month for month, name in enumerate(_SHORT_NAMES, 1)}
-_MONTH_LENGTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EPOCH = civil_date(1970, 1, 1).toordinal()
+_ERA = 146097  # days of 400 years, after which the calendar repeats
 _BAD = -1  # a malformed part: outside every range that the part is then checked against
 
 
@@ -136,11 +138,11 @@ def _instant(year: int, month: int, day: int, seconds: int, offset: int | None =
     """Unix seconds, or None if a part is out of range or there is no such day."""
     if year < 0 or seconds < 0 or offset is None:
         return None
-    if not (1 <= month <= 12 and 1 <= day <= _MONTH_LENGTHS[month]):
+    era, year_of_era = divmod(year, 400)
+    try:  # in the era of 2000: datetime knows no year 0
+        days = civil_date(2000 + year_of_era, month, day).toordinal() + (era - 5) * _ERA - _EPOCH
+    except ValueError:
         return None
-    days = _days_from_civil(year, month, day)
-    if (month, day) == (2, 29) and days == _days_from_civil(year, 3, 1):
-        return None  # not a leap year
     return float(days * _DAY + seconds - offset)
 
 
@@ -175,25 +177,8 @@ def _full_year(digits: int, when: tuple[int, int, int], now: float) -> int:
     if digits < 0:
         return _BAD
     days, seconds = divmod(now, _DAY)
-    this_year, *today = _civil_from_days(int(days))
-    last = this_year + 50
+    eras, days_of_era = divmod(int(days), _ERA)  # 1970 begins the first one
+    today = civil_date.fromordinal(_EPOCH + days_of_era)
+    last = today.year + 400 * eras + 50
     year = last - (last - digits) % 100
-    return year - 100 if year == last and when > (*today, seconds) else year
-
-
-def _days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the Gregorian calendar; 29 February of a common year is 1 March."""
-    year -= month <= 2  # years begin in March, so that the leap day is the last
-    since_march = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return 365 * year + year // 4 - year // 100 + year // 400 + since_march - 719468
-
-
-def _civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day; the inverse of the above."""
-    era, day_of_era = divmod(days + 719468, 146097)
-    leap_days = day_of_era // 1460 - day_of_era // 36524 + day_of_era // 146096
-    year_of_era = (day_of_era - leap_days) // 365
-    since_march = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * since_march + 2) // 153
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    return era * 400 + year_of_era + (month <= 2), month, since_march - (153 * shifted + 2) // 5 + 1
+    return year - 100 if year == last and when > (today.month, today.day, seconds) else year
