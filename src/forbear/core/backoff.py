@@ -75,11 +75,7 @@ class Exponential(Frozen):
         a_duration("cap", cap)
         if cap < base:
             raise ValueError(f"cap must be at least base ({shown(base)}), got {shown(cap)}")
-        a_number("factor", factor)
-        if factor < 1:
-            raise ValueError(
-                f"factor must be at least 1, got {shown(factor)}; use 1 for waits that do not grow"
-            )
+        a_number("factor", factor, 1, "; use 1 for waits that do not grow")
         if not isinstance(jitter, str):
             a_number("jitter", jitter)
             if not 0 <= jitter <= 1:

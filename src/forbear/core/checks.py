@@ -19,11 +19,13 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def a_number(name: str, value: object) -> None:
+def a_number(name: str, value: object, least: float = -inf, advice: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     if not -inf < value < inf:
         raise ValueError(f"{name} must be finite, got {shown(value)}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {shown(value)}{advice}")
 
 
 def a_count(name: str, value: object, advice: str = "") -> None:

@@ -7,7 +7,7 @@ rules apply stands in decide.py.
 from __future__ import annotations
 
 from .backoff import Backoff, Exponential
-from .checks import a_choice, a_duration, a_number, a_set, a_switch, shown
+from .checks import a_choice, a_count, a_duration, a_number, a_set, a_switch, shown
 from .frozen import Frozen
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
@@ -61,23 +61,6 @@ class RetryPolicy(Frozen):
         TypeError: A value is of the wrong type, or the name of a field is not known.
     """
 
-    __slots__ = FIELDS = (
-        "max_attempts",
-        "backoff",
-        "throttle_backoff",
-        "statuses",
-        "hinted_statuses",
-        "conflict_with_key",
-        "failures",
-        "methods",
-        "attempt_timeout",
-        "total_timeout",
-        "max_retry_after",
-        "hints",
-        "hint_spread",
-        "on_exhausted",
-    )
-
     max_attempts: int
     backoff: Backoff
     throttle_backoff: Backoff | None
@@ -92,6 +75,8 @@ class RetryPolicy(Frozen):
     hints: Literal["obey", "ignore"]
     hint_spread: float
     on_exhausted: Literal["return", "raise"]
+
+    __slots__ = FIELDS = tuple(__annotations__)
 
     def __init__(
         self,
@@ -111,13 +96,7 @@ class RetryPolicy(Frozen):
         hint_spread: float = 0.1,
         on_exhausted: Literal["return", "raise"] = "return",
     ) -> None:
-        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
-            raise TypeError(f"max_attempts must be a whole number, got {shown(max_attempts)}")
-        if max_attempts < 1:
-            raise ValueError(
-                f"max_attempts must be at least 1, got {max_attempts};"
-                " use max_attempts=1 to send once and never retry"
-            )
+        a_count("max_attempts", max_attempts, "; use max_attempts=1 to send once and never retry")
         a_backoff("backoff", backoff)
         if throttle_backoff is not None:
             a_backoff("throttle_backoff", throttle_backoff)
@@ -126,11 +105,7 @@ class RetryPolicy(Frozen):
         a_duration("total_timeout", total_timeout, none="no limit")
         a_duration("max_retry_after", max_retry_after)
         a_choice("hints", hints, ("obey", "ignore"))
-        a_number("hint_spread", hint_spread)
-        if hint_spread < 0:
-            raise ValueError(
-                f"hint_spread must be at least 0, got {shown(hint_spread)}; 0.1 adds up to 10 %"
-            )
+        a_number("hint_spread", hint_spread, 0, "; 0.1 adds up to 10 %")
         a_choice("on_exhausted", on_exhausted, ("return", "raise"))
         self._set(
             max_attempts=max_attempts,
@@ -163,7 +138,6 @@ class RetryPolicy(Frozen):
         Raises:
             TypeError: A name is not a field; the message lists them.
         """
-        check_names(changes)
         return RetryPolicy(**{**self._fields(), **changes})
 
     def for_vendors(self, *vendors: str) -> RetryPolicy:
@@ -176,7 +150,7 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known.
         """
-        statuses, hinted = tool("presets").statuses_of(vendors)
+        statuses, hinted = tool("vendors").statuses_of(vendors)
         return self.replace(
             statuses=self.statuses | statuses, hinted_statuses=self.hinted_statuses | hinted
         )
@@ -188,7 +162,7 @@ class RetryPolicy(Frozen):
         Two retries cost at most 30 ms of waiting, less than one more round trip across a continent;
         they catch a lost connection or a restarting replica, and leave an outage to the caller.
         """
-        return preset("latency_sensitive")
+        return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1))
 
     @staticmethod
     def high_availability() -> RetryPolicy:
@@ -198,7 +172,7 @@ class RetryPolicy(Frozen):
         Three retries at 100, 200 and 400 ms (mean of the sum 350 ms) bridge the gap between a
         replica that closes and the load balancer that notices.
         """
-        return preset("high_availability")
+        return RetryPolicy(max_attempts=4, backoff=Exponential(base=0.1, cap=30.0))
 
     @staticmethod
     def batch() -> RetryPolicy:
@@ -206,7 +180,7 @@ class RetryPolicy(Frozen):
 
         Ten retries: the waits sum to at most 102 s, long enough for a failover of a database.
         """
-        return preset("batch")
+        return RetryPolicy(max_attempts=11, backoff=Exponential(base=0.1, cap=60.0))
 
     @staticmethod
     def gateway() -> RetryPolicy:
@@ -215,12 +189,13 @@ class RetryPolicy(Frozen):
         Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far
         apart, so that a request moves to a healthy worker before its own client gives up.
         """
-        return preset("gateway")
+        backoff = Exponential(base=0.05, cap=30.0, factor=1.5, jitter=0.2)
+        return RetryPolicy(max_attempts=6, backoff=backoff)
 
     @staticmethod
     def disabled() -> RetryPolicy:
         """One attempt, no retry; deadlines, keys and records still work."""
-        return preset("disabled")
+        return RetryPolicy(max_attempts=1)
 
     @staticmethod
     def from_urllib3(retry: object) -> RetryPolicy:
@@ -302,10 +277,6 @@ def tool(name: str) -> Any:
     from importlib import import_module
 
     return import_module(f"forbear.policy_tools.{name}")
-
-
-def preset(name: str) -> RetryPolicy:
-    return RetryPolicy(**tool("presets").PRESETS[name])
 
 
 def check_names(fields: dict[str, Any]) -> None:

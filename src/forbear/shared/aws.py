@@ -68,10 +68,7 @@ class TokenBucket(Locked):
         self.success_gain = success_gain
         self.returns_cost = returns_cost
         for name in NUMBERS:
-            value = getattr(self, name)
-            a_number(name, value)
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, got {shown(value)}")
+            a_number(name, getattr(self, name), 0)
         a_switch("returns_cost", returns_cost)
         self.quiet = True  # full: a success would bring nothing
         self.tokens = capacity  # there now, for metrics and tests

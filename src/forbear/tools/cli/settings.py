@@ -11,10 +11,10 @@ from typing import Any
 
 from ...core.backoff import Exponential
 from ...core.policy import RetryPolicy
-from ...policy_tools.presets import PRESETS
 
-__all__ = ["PRESETS", "add_policy_arguments", "chosen", "code_of"]
+__all__ = ["add_policy_arguments", "chosen", "code_of"]
 
+PRESETS = ("latency_sensitive", "high_availability", "batch", "gateway", "disabled")
 SCHEDULE = ("base", "cap", "factor", "jitter")
 
 
