@@ -134,9 +134,12 @@ def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None
         ),
     ],
 )
-def test_smithys_example(calls: list[Any], left: int) -> None:
+def test_numbers_of_smithys_example(calls: list[Any], left: int) -> None:
     """5 tokens a retry, 10 after a timeout, 1 for a success, five attempts."""
-    strategy = AwsStandard.smithy_example(random=lambda: 0.5)
+    bucket = TokenBucket(
+        cost=5, throttling_cost=5, timeout_cost=10, success_gain=1, returns_cost=False
+    )
+    strategy = a_strategy(max_attempts=5, bucket=bucket)
     for outcomes, attempts, reason in calls:
         assert run(strategy, *outcomes) == (attempts, reason)
     assert strategy.bucket.tokens == left
@@ -179,12 +182,6 @@ def test_the_wait_is_drawn_from_all_of_it() -> None:
     draws = iter([0.0, 0.25, 0.5])
     strategy = a_strategy(max_attempts=99, random=lambda: next(draws))
     assert waits(strategy, *[answer(500)] * 3) == [0.0, 0.025, 0.1]
-
-
-def test_smithys_example_waits_up_to_1_s_doubling() -> None:
-    """Whatever the failure: 2**(n - 1) seconds, cut to 20, half of each drawn."""
-    strategy = AwsStandard.smithy_example(random=lambda: 0.5)
-    assert waits(strategy, RESET, answer(429), TIMEOUT, answer(500)) == [0.5, 1.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +284,6 @@ def test_one_bucket_for_several_strategies() -> None:
 
 def test_each_has_a_bucket_of_its_own_if_none_is_given() -> None:
     assert AwsStandard().bucket is not AwsStandard().bucket
-    assert AwsStandard.smithy_example().bucket is not AwsStandard.smithy_example().bucket
 
 
 def test_32_threads_never_overspend() -> None:

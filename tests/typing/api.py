@@ -198,7 +198,7 @@ def strategies() -> None:
         random=lambda: 0.5,
     )
     forbear.httpx.RetryTransport(strategy=aws)
-    assert_type(AwsStandard.smithy_example().bucket.tokens, float)
+    assert_type(AwsStandard().bucket.tokens, float)
     AwsStandard(3)  # type: ignore[call-arg]
     guarded = StandardStrategy(policy, breaker=CircuitBreaker(), cooldown="retries")
     assert_type(guarded.quiet, bool)

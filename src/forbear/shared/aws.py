@@ -2,7 +2,7 @@
 
 A quota of tokens per client: a retry costs some, a success gives some back, time gives nothing. The
 numbers are those of the SDKs' "standard" mode since 2026 (botocore/retries/standard.py,
-smithy-python's StandardRetryQuota), and of the example in Smithy's guide "Retrying Requests".
+smithy-python's StandardRetryQuota).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .locks import Locked
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Self
+    from typing import Any
 
     from ..core.backoff import Backoff
     from ..core.outcome import Failure
@@ -168,18 +168,6 @@ class AwsStandard:
         self.backoff = backoff
         self.throttle_backoff = throttle_backoff
         self.random: Callable[[], float] = system_random if random is None else random
-
-    @classmethod
-    def smithy_example(cls, *, random: Callable[[], float] | None = None) -> Self:
-        """Make the example strategy of Smithy's guide.
-
-        Five attempts; 5 tokens a retry, 10 after a timeout, 1 back for any success. After attempt n
-        it waits up to 1 s × 2**(n - 1), at most 20 s, whatever the failure was.
-        """
-        bucket = TokenBucket(
-            cost=5, throttling_cost=5, timeout_cost=10, success_gain=1, returns_cost=False
-        )
-        return cls(max_attempts=5, bucket=bucket, backoff=THROTTLE_BACKOFF, random=random)
 
     @property
     def quiet(self) -> bool:
