@@ -13,7 +13,7 @@ from forbear.core.events import CallOutcome
 from forbear.core.outcome import FailureKind, Phase
 from forbear.sending import lines
 from forbear.shared.circuit import CircuitState
-from forbear.telemetry import METRICS, OUTCOMES, RETRY_REASONS, STATES, assets, labels
+from forbear.telemetry import METRICS, RETRY_REASONS, assets, counting
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}
 OUTCOME = {
@@ -80,8 +80,8 @@ def test_buckets() -> None:
 def test_enumerations_and_labels_say_the_same() -> None:
     """A reason, an outcome or a state that is new in the code is new in the table."""
     assert {reason.value for reason in Reason} == REFUSED
-    assert {outcome.value for outcome in CallOutcome} == set(OUTCOMES)
-    assert {state.value for state in CircuitState} == set(STATES)
+    assert {outcome.value for outcome in CallOutcome} == OUTCOME
+    assert {state.value for state in CircuitState} == STATE
     assert set(RETRY_REASONS) == RETRY
 
 
@@ -117,7 +117,7 @@ def test_every_failure_has_a_reason_and_a_result() -> None:
             assert lines.retry_reason(event) == reason, (kind, phase)
         for phase, reason in zip((Phase.UNSENT, Phase.SENT), reasons, strict=False):
             result = "timeout" if reason.endswith("timeout") else reason
-            assert labels.result_of(None, kind, phase) == result, (kind, phase)
+            assert counting.result_of(None, kind, phase) == result, (kind, phase)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_status_has_a_reason(status: int, reason: str) -> None:
 
 def test_every_status_has_a_result() -> None:
     results = {101: "2xx", 200: "2xx", 304: "3xx", 404: "4xx", 429: "429", 503: "5xx", 999: "5xx"}
-    assert {status: labels.result_of(status, None, None) for status in results} == results
-    assert labels.result_of(None, None, None) == "cancelled"
+    assert {status: counting.result_of(status, None, None) for status in results} == results
+    assert counting.result_of(None, None, None) == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_every_status_has_a_result() -> None:
     ],
 )
 def test_who_chose_a_wait(delay_source: str, source: str) -> None:
-    assert labels.source_of(delay_source) == source
+    assert counting.source_of(delay_source) == source
 
 
 @pytest.mark.parametrize(

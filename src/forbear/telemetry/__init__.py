@@ -48,46 +48,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.events import CallOutcome
 from ..core.verdict import Reason
 from ..sending.lines import RETRIED_STATUSES
+from ..shared.circuit import CircuitState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Literal
 
-__all__ = [
-    "ATTEMPT_KINDS",
-    "METHODS",
-    "METRICS",
-    "MOST_HOSTS",
-    "OTHER",
-    "OUTCOMES",
-    "RESULTS",
-    "RETRY_REASONS",
-    "STATES",
-    "Metric",
-]
+__all__ = ["METHODS", "METRICS", "MOST_HOSTS", "OTHER", "RETRY_REASONS", "STATES", "Metric"]
 
 OTHER = "_OTHER"  # the value of a label that stands for all values that have no place of their own
 MOST_HOSTS = 100  # values of a label that names servers; all further ones are OTHER
 
 # RFC 9110 section 9.3, and PATCH (RFC 5789).
 METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
-OUTCOMES = (
-    "success",
-    "success_after_retry",
-    "failed",
-    "failed_after_retry",
-    "circuit_open",
-    "cancelled",
-)
-ATTEMPT_KINDS = ("first", "retry", "failover", "resume")
-RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 RETRY_REASONS = (
     *RETRIED_STATUSES, "status_other", "connect", "connect_timeout", "read_timeout",
     "write_timeout", "pool_timeout", "protocol", "body", "user",
 )  # fmt: skip
-STATES = ("closed", "open", "half_open")
+STATES = tuple(state.value for state in CircuitState)
 # Upper bounds of buckets, in seconds.
 WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 DURATIONS = (
@@ -116,77 +97,48 @@ class Metric(NamedTuple):
         return f"<Metric {self.prometheus_name} {self.kind} of {', '.join(self.labels)}>"
 
 
-WHOSE: dict[str, Collection[str] | None] = {"client": None, "host": None}
-REASONS = tuple(reason.value for reason in Reason)
+CLIENT: dict[str, Collection[str] | None] = {"client": None}
+WHOSE = {**CLIENT, "host": None}
+OUTCOME = {"outcome": tuple(outcome.value for outcome in CallOutcome)}
+REASON = {"reason": tuple(reason.value for reason in Reason)}
+KINDS = ("first", "retry", "failover", "resume")
+RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 
 # ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path,
 # message, attempt, key.
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric(
-            "forbear.requests", "counter",
-            {**WHOSE, "method": METHODS, "outcome": OUTCOMES}, "{request}",
-            "Calls that ended, one per hop of a redirect.",
-        ),
-        Metric(
-            "forbear.attempts", "counter",
-            {**WHOSE, "kind": ATTEMPT_KINDS, "result": RESULTS}, "{attempt}",
-            "Requests sent over the wire, the first ones included.",
-        ),
-        Metric(
-            "forbear.retries", "counter", {**WHOSE, "reason": RETRY_REASONS}, "{retry}",
-            "Retries scheduled, by what they were for.",
-        ),
-        Metric(
-            "forbear.retries.refused", "counter", {**WHOSE, "reason": REASONS}, "{retry}",
-            "Failed attempts that were not followed by another one, and why.",
-        ),
-        Metric(
-            "forbear.backoff.duration", "histogram",
-            {"client": None, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
-            "Wait before a retry, by who chose it.",
-            WAITS,
-        ),
-        Metric(
-            "forbear.request.duration", "histogram", {**WHOSE, "outcome": OUTCOMES}, "s",
-            "From the call to its answer, waits included.",
-            DURATIONS,
-        ),
-        Metric(
-            "forbear.waiting_requests", "gauge", {"client": None}, "{request}",
-            "Calls asleep before an attempt.",
-        ),
-        Metric(
-            "forbear.budget.available_tokens", "gauge",
-            {"client": None, "budget": None, "scope": ("local", "shared")}, "{token}",
-            "Tokens of the scope with the fewest; of a shared budget those that this process has"
-            " borrowed.",
-        ),
-        Metric(
-            "forbear.budget.backend.errors", "counter",
-            {"client": None, "backend": ("redis",)}, "{error}",
-            "Round trips to a shared budget's store that failed.",
-        ),
-        Metric(
-            "forbear.circuit.state", "gauge", {**WHOSE, "state": STATES}, "{circuit}",
-            "1 for the state that the circuit is in, 0 for the others; only of circuits that have"
-            " opened once.",
-        ),
-        Metric(
-            "forbear.circuit.transitions", "counter",
-            {**WHOSE, "from_state": STATES, "to_state": STATES}, "{transition}",
-            "Changes of state of circuits.",
-        ),
-        Metric(
-            "forbear.failovers", "counter",
-            {"client": None, "from_endpoint": None, "to_endpoint": None}, "{failover}",
-            "Retries sent to another origin of Origins.",
-        ),
-        Metric(
-            "forbear.resumes", "counter",
-            {**WHOSE, "result": ("resumed", "restarted", "failed")}, "{resume}",
-            "Broken downloads asked for again from their first missing byte.",
-        ),
-    )
-}  # fmt: skip
+TABLE = (
+    Metric("forbear.requests", "counter", {**WHOSE, "method": METHODS, **OUTCOME}, "{request}",
+        "Calls that ended, one per hop of a redirect."),
+    Metric("forbear.attempts", "counter", {**WHOSE, "kind": KINDS, "result": RESULTS}, "{attempt}",
+        "Requests sent over the wire, the first ones included."),
+    Metric("forbear.retries", "counter", {**WHOSE, "reason": RETRY_REASONS}, "{retry}",
+        "Retries scheduled, by what they were for."),
+    Metric("forbear.retries.refused", "counter", {**WHOSE, **REASON}, "{retry}",
+        "Failed attempts that were not followed by another one, and why."),
+    Metric("forbear.backoff.duration", "histogram",
+        {**CLIENT, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
+        "Wait before a retry, by who chose it.", WAITS),
+    Metric("forbear.request.duration", "histogram", {**WHOSE, **OUTCOME}, "s",
+        "From the call to its answer, waits included.", DURATIONS),
+    Metric("forbear.waiting_requests", "gauge", CLIENT, "{request}",
+        "Calls asleep before an attempt."),
+    Metric("forbear.budget.available_tokens", "gauge",
+        {**CLIENT, "budget": None, "scope": ("local", "shared")}, "{token}",
+        "Tokens of the scope with the fewest; of a shared budget those that this process has"
+        " borrowed."),
+    Metric("forbear.budget.backend.errors", "counter", {**CLIENT, "backend": ("redis",)}, "{error}",
+        "Round trips to a shared budget's store that failed."),
+    Metric("forbear.circuit.state", "gauge", {**WHOSE, "state": STATES}, "{circuit}",
+        "1 for the state that the circuit is in, 0 for the others; only of circuits that have"
+        " opened once."),
+    Metric("forbear.circuit.transitions", "counter",
+        {**WHOSE, "from_state": STATES, "to_state": STATES}, "{transition}",
+        "Changes of state of circuits."),
+    Metric("forbear.failovers", "counter",
+        {**CLIENT, "from_endpoint": None, "to_endpoint": None}, "{failover}",
+        "Retries sent to another origin of Origins."),
+    Metric("forbear.resumes", "counter",
+        {**WHOSE, "result": ("resumed", "restarted", "failed")}, "{resume}",
+        "Broken downloads asked for again from their first missing byte."),
+)  # fmt: skip
+METRICS = {metric.name: metric for metric in TABLE}

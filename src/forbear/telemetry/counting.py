@@ -10,16 +10,17 @@ from weakref import WeakSet
 
 from ..core.checks import a_switch
 from ..core.events import CallOutcome
-from ..sending.lines import host_of, retry_reason
+from ..core.outcome import TIMEOUT_KINDS
+from ..sending.lines import host_of, is_connecting, retry_reason
 from ..sending.tell import budget_of
 from ..shared.locks import Locked
-from . import METRICS, MOST_HOSTS, OTHER, STATES
-from .labels import method_of, result_of, source_of
+from . import METHODS, METRICS, MOST_HOSTS, OTHER, STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..core.events import CallEnded, Event
+    from ..core.outcome import FailureKind, Phase
     from ..sending.tell import Gauges
 
     Series = Callable[[float], object]
@@ -211,3 +212,32 @@ def tokens_of(budget: Any, now: float) -> list[tuple[str, str, float]]:
         return [("default", "local", budget.lowest(now))]
     name, fallback = budget.name, budget.fallback.lowest(now)
     return [(name, "shared", budget.lowest(now)), (name, "local", fallback)]
+
+
+# Values of the closed labels. The reason of a retry and the name of a host stand in
+# sending/lines.py: the log has them too.
+
+
+def method_of(method: str) -> str:
+    """Return the method, OTHER unless it is a registered one."""
+    return method if method in METHODS else OTHER
+
+
+def result_of(status: int | None, failure: FailureKind | None, phase: Phase | None) -> str:
+    """Return how an attempt ended: the class of its status, or of its failure."""
+    if status is not None:
+        return "429" if status == 429 else f"{min(max(status // 100, 2), 5)}xx"
+    if failure is None:
+        return "cancelled"
+    if failure in TIMEOUT_KINDS:
+        return "timeout"
+    return "connect" if is_connecting(failure, phase) else "protocol"
+
+
+def source_of(delay_source: str) -> str:
+    """Return who chose a delay: this side, a header that names a wait, or one about a quota."""
+    if "ratelimit" in delay_source.replace("-", ""):
+        return "rate_limit_reset"
+    # A cooldown is what an origin asked another call for.
+    asked = delay_source == "cooldown" or "retry" in delay_source
+    return "retry_after" if asked else "computed"
