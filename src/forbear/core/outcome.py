@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-TYPE_CHECKING = False
-
 __all__ = ["NO_HINT", "Failure", "FailureKind", "Fault", "Hint", "Phase", "RetrySafety"]
 
 # Safe to repeat by their meaning: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
@@ -32,7 +30,7 @@ class FailureKind(StrEnum):
     RESET = "reset"  # closed or reset after sending had begun, before an answer
     PROTOCOL = "protocol"  # what came back is not HTTP
     UNPROCESSED = "unprocessed"  # HTTP/2: the peer says that it did not look at the request
-    # Never retried:
+    # NEVER_RETRIED:
     POOL = "pool"
     CERTIFICATE = "certificate"
     DECODING = "decoding"
@@ -40,26 +38,12 @@ class FailureKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-# All but STATUS, whose own list is RetryPolicy.statuses, and those that cannot succeed.
-RETRYABLE_KINDS = frozenset(FailureKind) - {
-    FailureKind.STATUS,
-    FailureKind.POOL,
-    FailureKind.CERTIFICATE,
-    FailureKind.DECODING,
-    FailureKind.PERMANENT,
-    FailureKind.UNKNOWN,
-}
-TIMEOUT_KINDS = frozenset(
-    {
-        FailureKind.CONNECT_TIMEOUT,
-        FailureKind.READ_TIMEOUT,
-        FailureKind.WRITE_TIMEOUT,
-        FailureKind.TIMEOUT,
-        FailureKind.POOL,
-    }
-)
+K = FailureKind
+NEVER_RETRIED = frozenset({K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN})
+RETRYABLE_KINDS = frozenset(K) - NEVER_RETRIED - {K.STATUS}  # that has RetryPolicy.statuses
+TIMEOUT_KINDS = frozenset({K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.POOL})
 # A new connection usually removes these: an idle connection was closed, a stream turned away.
-MOMENTARY_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
+MOMENTARY_KINDS = frozenset({K.RESET, K.UNPROCESSED})
 
 
 class Phase(StrEnum):
@@ -102,7 +86,7 @@ class Hint(NamedTuple):
 NO_HINT = Hint(None, None, None)
 
 
-class Failure:
+class Failure(NamedTuple):
     """Why one attempt did not succeed; what a ``RetryStrategy`` is shown.
 
     Attributes:
@@ -117,34 +101,21 @@ class Failure:
         replayed: The answer is a stored one, which the same idempotency key would bring again.
     """
 
-    __slots__ = ("error", "flagged", "hint", "kind", "phase", "progress", "replayed", "status")
-
-    def __init__(
-        self,
-        kind: FailureKind,
-        phase: Phase,
-        status: int | None = None,
-        hint: Hint = NO_HINT,
-        error: str | None = None,
-        progress: bool = False,
-        replayed: bool = False,
-        flagged: bool = False,
-    ) -> None:
-        self.kind = kind
-        self.phase = phase
-        self.status = status
-        self.hint = hint
-        self.error = error
-        self.progress = progress
-        self.replayed = replayed
-        self.flagged = flagged
+    kind: FailureKind
+    phase: Phase
+    status: int | None = None
+    hint: Hint = NO_HINT
+    error: str | None = None
+    progress: bool = False
+    replayed: bool = False
+    flagged: bool = False
 
     @property
     def retry_safety(self) -> RetrySafety:
         """Whether the failure makes a repetition safe: YES if nothing was sent, NO if none can
         succeed.
         """
-        if self.kind is not FailureKind.STATUS and self.kind not in RETRYABLE_KINDS:
+        if self.kind in NEVER_RETRIED:
             return RetrySafety.NO
         return RetrySafety.YES if self.phase is Phase.UNSENT else RetrySafety.MAYBE
 
