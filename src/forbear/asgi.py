@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .sending.context import Answering
-from .sending.incoming import STOP, Middleware
+from .sending.incoming import STOP, Middleware, with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -71,7 +71,8 @@ class RetryContextMiddleware(Middleware["Application"]):
         async def answer(message: MutableMapping[str, Any]) -> None:
             kind = message["type"]
             if kind in STARTS and self.marks(incoming, message["status"]):
-                message = with_mark(message)
+                lines = with_mark(list(message.get("headers", ())), STOP.encode(), b"false")
+                message = {**message, "headers": lines}
             await send(message)
             if kind == "websocket.accept":
                 incoming.retries = 0  # what was sent again is the handshake
@@ -88,11 +89,3 @@ class RetryContextMiddleware(Middleware["Application"]):
 
 STARTS = ("http.response.start", "websocket.http.response.start")
 BODIES = ("http.response.body", "websocket.http.response.body")
-
-
-def with_mark(message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    lines = list(message.get("headers", ()))
-    mark = STOP.encode()
-    if any(name.lower() == mark for name, _ in lines):
-        return message
-    return {**message, "headers": [*lines, (mark, b"false")]}

@@ -11,7 +11,7 @@ from wsgiref.types import WSGIApplication
 
 from .core.headers.nesting import COUNTERS, TIMEOUTS
 from .sending.context import CURRENT, NOTHING, Answering
-from .sending.incoming import STOP, Middleware
+from .sending.incoming import STOP, Middleware, with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -96,7 +96,7 @@ class Answer:
         """The ``start_response`` that the application is given."""
         code = status[:3] if status[:3].isdecimal() else "0"
         if self._middleware.marks(self._incoming, int(code)):
-            headers = with_mark(headers)
+            headers = with_mark(headers, STOP, "false")
         return self._start_response(status, headers, *exc_info)
 
     def __iter__(self) -> Answer:
@@ -122,9 +122,3 @@ def lines_of(environ: WSGIEnvironment) -> list[tuple[str, str]]:
     return [
         (name, environ[key]) for name, key in NAMES.items() if isinstance(environ.get(key), str)
     ]
-
-
-def with_mark(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    if any(name.lower() == STOP for name, _ in headers):
-        return headers
-    return [*headers, (STOP, "false")]

@@ -25,6 +25,15 @@ DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 DEFAULT_BACKOFF = Exponential(base=1.0, jitter="decorrelated")
 # Other libraries' names that count retries, and would be off by one here.
 COUNTS_RETRIES = {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
+# vendor -> (statuses, statuses only with a hint)
+VENDORS: dict[str, tuple[set[int], set[int]]] = {
+    # docs.github.com, "Rate limits for the REST API": with retry-after or an exhausted quota.
+    "github": (set(), {403}),
+    # docs.anthropic.com, "Errors": overloaded_error.
+    "anthropic": ({529}, set()),
+    # developers.cloudflare.com, "Cloudflare 5xx errors". The origin may have acted before a 524.
+    "cloudflare": ({520, 521, 522, 523, 524}, set()),
+}
 
 
 class RetryPolicy(Frozen):
@@ -150,10 +159,14 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known.
         """
-        statuses, hinted = tool("vendors").statuses_of(vendors)
-        return self.replace(
-            statuses=self.statuses | statuses, hinted_statuses=self.hinted_statuses | hinted
-        )
+        statuses, hinted = self.statuses, self.hinted_statuses
+        for vendor in vendors:
+            if vendor not in VENDORS:
+                known = ", ".join(sorted(VENDORS))
+                raise ValueError(f"vendor must be one of {known}, got {shown(vendor)}")
+            statuses |= VENDORS[vendor][0]
+            hinted |= VENDORS[vendor][1]
+        return self.replace(statuses=statuses, hinted_statuses=hinted)
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:

@@ -16,9 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .clock import Clock
 
-__all__ = ["STOP", "Incoming", "Middleware"]
+__all__ = ["STOP", "Incoming", "Middleware", "with_mark"]
 
 App = TypeVar("App")
+T = TypeVar("T", bound=str | bytes)
 # Seconds kept for the way back: two round trips between data centres of a region and a handler's
 # rendering.
 MARGIN = 0.05
@@ -86,3 +87,10 @@ class Middleware(Generic[App]):
         if not self._stop_outer_retries or not incoming.gave_up:
             return False
         return status >= 500 or status in REPEATED
+
+
+def with_mark(lines: list[tuple[T, T]], name: T, value: T) -> list[tuple[T, T]]:
+    """Return the lines of an answer with the mark, unless the answer says something itself."""
+    if any(found.lower() == name for found, _ in lines):
+        return lines
+    return [*lines, (name, value)]

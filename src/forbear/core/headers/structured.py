@@ -11,19 +11,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal, TypeAlias
+    from typing import TypeAlias
 
-    # Not the Python type, because a Token is no String and a Date no Integer.
-    Kind: TypeAlias = Literal[
-        "String",
-        "Token",
-        "Integer",
-        "Decimal",
-        "Byte Sequence",
-        "Boolean",
-        "Date",
-        "Display String",
-    ]
+    Kind: TypeAlias = str  # as §3.3 names it: a Token is no String and a Date no Integer
     Value: TypeAlias = str | int | float | bool | bytes
 
 __all__ = ["bare_item", "key", "parameters", "run", "skip_spaces"]
