@@ -93,9 +93,6 @@ class Metric(NamedTuple):
         seconds = "_seconds" if self.unit == "s" else ""
         return self.name.replace(".", "_") + seconds + ("_total" if self.kind == "counter" else "")
 
-    def __repr__(self) -> str:
-        return f"<Metric {self.prometheus_name} {self.kind} of {', '.join(self.labels)}>"
-
 
 CLIENT: dict[str, Collection[str] | None] = {"client": None}
 WHOSE = {**CLIENT, "host": None}

@@ -129,20 +129,18 @@ class Spans:
 
     def __call__(self, event: Event | CallEnded) -> None:
         """Begin, continue or end the span of a call."""
-        if event.name == "retry_scheduled":
-            self._wait(event)
-        elif event.name == "gave_up":
-            self._refuse(event)
-        elif event.name == "call_ended":
-            self._end(event)
+        follow = getattr(self, f"_{event.name}", None)
+        if follow is not None:
+            follow(event)
 
-    def _wait(self, event: Any) -> None:
-        found = self._open.pop(event.request_id, None)
-        if found is None:
-            span = self._begin(event)
-        else:
-            span, token = found
+    # One method for each event, by its name.
+
+    def _retry_scheduled(self, event: Any) -> None:
+        if event.request_id in self._open:
+            span, token = self._open[event.request_id]
             context.detach(token)
+        else:
+            span = self._begin(event)
         span.add_event(
             "forbear.wait",
             {
@@ -157,20 +155,15 @@ class Spans:
         self._open[event.request_id] = span, context.attach(inside)
 
     def _begin(self, event: Any) -> Span:
-        began_at = SYSTEM_CLOCK.time() - event.elapsed
-        attributes = {
-            "forbear.client": event.client,
-            "http.request.method": event.method,
-            **server_of(event.origin),
-        }
+        whose = {"forbear.client": event.client, "http.request.method": event.method}
         return self._tracer.start_span(
             "forbear.request",
             kind=trace.SpanKind.INTERNAL,
-            attributes=attributes,
-            start_time=int(began_at * 1e9),
+            attributes={**whose, **server_of(event.origin)},
+            start_time=int((SYSTEM_CLOCK.time() - event.elapsed) * 1e9),
         )
 
-    def _refuse(self, event: Any) -> None:
+    def _gave_up(self, event: Any) -> None:
         found = self._open.get(event.request_id)
         span = trace.get_current_span() if found is None else found[0]
         refused = {"forbear.reason": event.reason.value, "forbear.attempt": event.attempts}
@@ -178,7 +171,7 @@ class Spans:
             refused["forbear.wanted_delay"] = event.refused_delay
         span.add_event("forbear.refused", refused)
 
-    def _end(self, event: Any) -> None:
+    def _call_ended(self, event: Any) -> None:
         found = self._open.pop(event.request_id, None)
         if found is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -62,16 +63,10 @@ class Metrics(Counting):
                 if name in READ_LATE:
                     continue
                 made: Any = prometheus_client.Counter
-                options: dict[str, Any] = {}
                 if metric.kind == "histogram":
-                    made, options = prometheus_client.Histogram, {"buckets": metric.buckets}
-                self._families[name] = made(
-                    metric.prometheus_name,
-                    metric.text,
-                    self.labels_of(name),
-                    registry=registry,
-                    **options,
-                )
+                    made = partial(prometheus_client.Histogram, buckets=metric.buckets)
+                named = metric.prometheus_name, metric.text, self.labels_of(name)
+                self._families[name] = made(*named, registry=registry)
             registry.register(self)
         except ValueError as error:
             for family in self._families.values():
