@@ -241,7 +241,7 @@ class RedisBudget(LeasedBudget):
         Blocks for ``connect_timeout + command_timeout`` at most, not at all while Redis is lost.
         Never raises.
         """
-        scope = self._scope_of(scope)
+        scope = self._key(scope)
         now = SYSTEM_CLOCK.monotonic()
         until, wanted = now + self._longest, 1
         while True:

@@ -55,13 +55,13 @@ class Exponential(Frozen):
         TypeError: A value is of the wrong type.
     """
 
-    __slots__ = FIELDS = ("base", "cap", "factor", "jitter", "immediate_first")
-
     base: float
     cap: float
     factor: float
     jitter: Literal["full", "equal", "decorrelated", "none"] | float
     immediate_first: bool
+
+    __slots__ = FIELDS = tuple(__annotations__)
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ class Fixed(Frozen):
         TypeError: It is not a number.
     """
 
-    __slots__ = FIELDS = ("seconds",)
-
     seconds: float
+
+    __slots__ = FIELDS = tuple(__annotations__)
 
     def __init__(self, seconds: float) -> None:
         a_duration("seconds", seconds)

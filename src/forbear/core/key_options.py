@@ -52,9 +52,6 @@ class IdempotencyKeys(Frozen):
         TypeError: A value is of the wrong type.
     """
 
-    FIELDS = ("header", "style", "profile", "generate", "recognise", "lifetime", "origins")
-    __slots__ = (*FIELDS, "recognised")
-
     header: str
     style: Literal["raw", "sf-string"]
     profile: str
@@ -62,6 +59,10 @@ class IdempotencyKeys(Frozen):
     recognise: tuple[str, ...]
     lifetime: float
     origins: frozenset[str] | None
+
+    FIELDS = tuple(__annotations__)
+    __slots__ = (*FIELDS, "recognised")
+
     recognised: frozenset[str]
     """Lower-case names of ``header`` and ``recognise``: the ``extra`` of ``carries_key``."""
 

@@ -48,11 +48,7 @@ K = FailureKind
 
 # The settings of ``Retry(n)`` beside its total; the last four are absent from older versions.
 DEFAULTS: dict[str, Any] = {
-    "connect": None,
-    "read": None,
-    "redirect": None,
-    "status": None,
-    "other": None,
+    **dict.fromkeys(("connect", "read", "redirect", "status", "other")),
     "allowed_methods": frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT", "TRACE"}),
     "status_forcelist": frozenset(),
     "backoff_factor": 0,

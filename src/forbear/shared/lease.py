@@ -48,6 +48,10 @@ class Lease:
         self.calls = self.size = self.number = 0
         self.until = self.refused_until = -inf
 
+    def suffices(self, wanted: float, now: float) -> bool:
+        """Are that many tokens there, or is it too soon to ask for more?"""
+        return (self.tokens >= wanted and now < self.until) or now < self.refused_until
+
 
 class LeasedBudget(Locked):
     """A budget that spends from leases. Thread-safe.
@@ -100,7 +104,6 @@ class LeasedBudget(Locked):
             self.fallback.deposit(scope, now)
             if not self.fallback.quiet:
                 return
-        scope = self._scope_of(scope)
         with self._lock:
             if now >= self._quiet_at:
                 self.quiet = True
@@ -116,9 +119,8 @@ class LeasedBudget(Locked):
                 self._counted_until_now()
                 self._quiet_at = now + QUIET_AFTER
             return self.fallback.spend(scope, cost, now)
-        scope = self._scope_of(scope)
         with self._lock:
-            lease = self._leases.get(scope)
+            lease = self._leases.get(self._key(scope))
             if lease is None or lease.tokens < cost or now >= lease.until:
                 return False
             lease.tokens -= cost
@@ -129,9 +131,8 @@ class LeasedBudget(Locked):
         if self.is_lost:
             self.fallback.refund(scope, cost)
             return
-        scope = self._scope_of(scope)
         with self._lock:
-            lease = self._leases.get(scope)
+            lease = self._leases.get(self._key(scope))
             if lease is not None:
                 lease.tokens = min(lease.tokens + cost, lease.most)
 
@@ -139,9 +140,8 @@ class LeasedBudget(Locked):
         """Tokens borrowed and not yet spent, or the fallback's; takes nothing."""
         if self.is_lost:
             return self.fallback.tokens(scope, now)
-        scope = self._scope_of(scope)
         with self._lock:
-            lease = self._leases.get(scope)
+            lease = self._leases.get(self._key(scope))
             return lease.tokens if lease is not None and now < lease.until else 0.0
 
     def lowest(self, now: float) -> float:
@@ -152,15 +152,12 @@ class LeasedBudget(Locked):
 
     def needs_renewal(self, scope: str, now: float) -> bool:
         """Can the lease not pay for a retry, and is it worth asking for another?"""
-        scope = self._scope_of(scope)
         with self._lock:
             if self.is_lost:
                 needs = now >= self._ask_at
             else:
-                lease = self._leases.get(scope)
-                needs = lease is None or (
-                    (lease.tokens < 1.0 or now >= lease.until) and now >= lease.refused_until
-                )
+                lease = self._leases.get(self._key(scope))
+                needs = lease is None or not lease.suffices(1, now)
             if needs:
                 self._lease(scope, now).asked_at = now
         return needs
@@ -171,13 +168,12 @@ class LeasedBudget(Locked):
         None if ``wanted`` tokens are there by now or were refused a moment ago; also for ``pause``
         seconds after the keeper was looked for in vain, growing to eight times that.
         """
-        scope = self._scope_of(scope)
         with self._lock:
-            lease = self._leases.get(scope)
+            lease = self._leases.get(self._key(scope))
             if lease is None:  # the keeper was lost a moment ago
                 return None
             now = lease.asked_at  # by the clock of whoever asks; somewhat early is the safe side
-            if (lease.tokens >= wanted and now < lease.until) or now < lease.refused_until:
+            if lease.suffices(wanted, now):
                 return None
             if self.is_lost:
                 if now < self._ask_at:
@@ -197,7 +193,6 @@ class LeasedBudget(Locked):
 
     def lend(self, scope: str, size: int, number: int, now: float, until: float) -> bool:
         """Begin a lease, or add to the one that runs; return whether the keeper had been lost."""
-        scope = self._scope_of(scope)
         with self._lock:
             lease = self._lease(scope, now)
             lease.tokens += size
@@ -207,7 +202,6 @@ class LeasedBudget(Locked):
 
     def refuse(self, scope: str, now: float, until: float) -> bool:
         """Remember that there is nothing to lend; return whether the keeper had been lost."""
-        scope = self._scope_of(scope)
         with self._lock:
             self._lease(scope, now).refused_until = until
         return self._found()
@@ -241,12 +235,12 @@ class LeasedBudget(Locked):
         self._counted_before = reading + 1
         return counted
 
-    def _scope_of(self, scope: str) -> str:
+    def _key(self, scope: str) -> str:
         return "" if self.scope == "transport" else scope
 
     def _lease(self, scope: str, now: float) -> Lease:
         """The scope's entry, as the most recently used. Called with the lock held."""
-        leases = self._leases
+        scope, leases = self._key(scope), self._leases
         lease = leases.pop(scope, None)
         if lease is None:
             lease = Lease(now)
