@@ -25,9 +25,18 @@ if TYPE_CHECKING:
 
     Series = Callable[[float], object]
 
-__all__ = ["Counting", "Reading"]
+__all__ = ["READ_LATE", "Counting"]
 
 Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of its labels, value
+# How the readings of several transports are put together. They may share a budget, which then says
+# the same to all.
+TOGETHER: dict[str, Callable[[list[float]], float]] = {
+    "forbear.waiting_requests": sum,
+    "forbear.budget.available_tokens": min,
+    "forbear.budget.backend.errors": max,
+}
+# Not counted by events but read off transports.
+READ_LATE = (*TOGETHER, "forbear.circuit.state")
 MOST_TRIPPED = 1024  # circuits that are shown, as many as a breaker keeps
 MOST_SUCCESSES = 4096  # kinds of calls that are remembered; then all are looked up again
 
@@ -143,31 +152,20 @@ class Counting(Locked):
         """Read all gauges now, and the counter that no event carries."""
         with self._lock:
             watched = list(self._watched)
-        waiting: dict[str, int] = {}
-        tokens: dict[tuple[str, str, str], float] = {}
-        errors: dict[tuple[str, str], int] = {}
+        found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
         circuits: dict[tuple[str, str], str] = {}
         for gauges in watched:
-            client, now = gauges.client, gauges.clock.monotonic()
-            waiting[client] = waiting.get(client, 0) + gauges.waiting()
-            budget = budget_of(gauges.limits)
-            for name, scope, left in tokens_of(budget, now):
-                tokens[client, name, scope] = min(left, tokens.get((client, name, scope), left))
-            if hasattr(budget, "backend"):  # several transports with one budget say the same
-                whose = client, budget.backend
-                errors[whose] = max(budget.errors, errors.get(whose, 0))
+            for name, values, value in readings_of(gauges):
+                found.setdefault((name, values), []).append(value)
             guards = getattr(gauges.limits, "guards", None)
             breaker = None if guards is None else guards.breaker
+            now = gauges.clock.monotonic()
             for origin, state in () if breaker is None else breaker.states(now).items():
-                whose = client, origin
+                whose = gauges.client, origin
                 circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
-                self._trip(client, origin)
-        for client, number in waiting.items():
-            yield "forbear.waiting_requests", (client,), number
-        for labels, left in tokens.items():
-            yield "forbear.budget.available_tokens", labels, left
-        for whose, number in errors.items():
-            yield "forbear.budget.backend.errors", whose, number
+                self._trip(*whose)
+        for (name, values), numbers in found.items():
+            yield name, values, TOGETHER[name](numbers)
         yield from self._states(circuits)
 
     def _states(self, circuits: dict[tuple[str, str], str]) -> Iterator[Reading]:
@@ -204,14 +202,19 @@ class Counting(Locked):
         return host
 
 
-def tokens_of(budget: Any, now: float) -> list[tuple[str, str, float]]:
-    """Return name, scope and tokens of each allowance of a budget, None if it is not our own."""
+def readings_of(gauges: Gauges) -> Iterator[Reading]:
+    """Read one transport: its waiting calls, and its budget if that is our own."""
+    client, budget = gauges.client, budget_of(gauges.limits)
+    yield "forbear.waiting_requests", (client,), gauges.waiting()
     if budget is None:
-        return []
+        return
+    now, tokens = gauges.clock.monotonic(), "forbear.budget.available_tokens"
     if not hasattr(budget, "backend"):
-        return [("default", "local", budget.lowest(now))]
-    name, fallback = budget.name, budget.fallback.lowest(now)
-    return [(name, "shared", budget.lowest(now)), (name, "local", fallback)]
+        yield tokens, (client, "default", "local"), budget.lowest(now)
+        return
+    yield tokens, (client, budget.name, "shared"), budget.lowest(now)
+    yield tokens, (client, budget.name, "local"), budget.fallback.lowest(now)
+    yield "forbear.budget.backend.errors", (client, budget.backend), budget.errors
 
 
 # Values of the closed labels. The reason of a retry and the name of a host stand in

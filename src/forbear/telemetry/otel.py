@@ -22,7 +22,7 @@ from ..core.record import record_of
 from ..sending.clock import SYSTEM_CLOCK
 from ..sending.lines import host_of
 from . import METRICS
-from .counting import Counting
+from .counting import READ_LATE, Counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -77,7 +77,7 @@ class Metrics(Counting):
                 )
             elif metric.kind == "gauge":
                 meter.create_observable_gauge(name, [self._observer(name)], **named)
-            elif name == "forbear.budget.backend.errors":  # counted by the budget, for all clients
+            elif name in READ_LATE:
                 meter.create_observable_counter(name, [self._observer(name)], **named)
             else:
                 self._instruments[name] = meter.create_counter(name, **named)

@@ -15,7 +15,7 @@ except ImportError:
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from . import METRICS
-from .counting import Counting
+from .counting import READ_LATE, Counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,11 +98,3 @@ class Metrics(Counting):
             child.observe if METRICS[name].kind == "histogram" else child.inc
         )
         return add
-
-
-# Not counted by events but read off transports.
-READ_LATE = tuple(
-    name
-    for name, metric in METRICS.items()
-    if metric.kind == "gauge" or name.endswith("backend.errors")
-)
