@@ -199,7 +199,6 @@ class RedisBudget(LeasedBudget):
         self._longest = connect_timeout + command_timeout
         self._client: Any = self._connected()
         self._of_parents: list[Any] = []
-        self._begin_trips()
 
     def _connected(self) -> Any:
         """Return the client to use; it connects when it is first used."""
@@ -231,7 +230,8 @@ class RedisBudget(LeasedBudget):
                 " the password"
             ) from None
 
-    def _begin_trips(self) -> None:
+    def _begin(self) -> None:
+        super()._begin()
         self._trips: dict[str, RoundTrip] = {}
         self._trips_lock = threading.Lock()
 
@@ -349,7 +349,6 @@ class RedisBudget(LeasedBudget):
             # Kept: closing it may wait for a lock that a thread of the parent held at the fork.
             self._of_parents.append(self._client)
             self._client = self._connected()
-        self._begin_trips()
 
     def __repr__(self) -> str:
         state = f"lost, {self.fallback!r} stands in" if self.is_lost else self._state()

@@ -70,27 +70,26 @@ class Metrics(Counting):
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._instruments: dict[str, Any] = {}
         for name, metric in METRICS.items():
-            named = {"unit": metric.unit, "description": metric.text}
+            named: dict[str, Any] = {"unit": metric.unit, "description": metric.text}
+            if name in READ_LATE:
+                named["callbacks"] = [partial(self._observe, name)]
             if metric.kind == "histogram":
                 self._instruments[name] = meter.create_histogram(
                     name, **named, explicit_bucket_boundaries_advisory=metric.buckets
                 )
             elif metric.kind == "gauge":
-                meter.create_observable_gauge(name, [self._observer(name)], **named)
+                meter.create_observable_gauge(name, **named)
             elif name in READ_LATE:
-                meter.create_observable_counter(name, [self._observer(name)], **named)
+                meter.create_observable_counter(name, **named)
             else:
                 self._instruments[name] = meter.create_counter(name, **named)
 
-    def _observer(self, name: str) -> Any:
-        def observe(options: CallbackOptions) -> Iterable[Observation]:
-            return [
-                metrics.Observation(value, self._attributes(name, values))
-                for found, values, value in self.readings()
-                if found == name
-            ]
-
-        return observe
+    def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
+        return [
+            metrics.Observation(value, self._attributes(name, values))
+            for found, values, value in self.readings()
+            if found == name
+        ]
 
     def _attributes(self, name: str, values: tuple[str, ...]) -> dict[str, str]:
         return dict(zip(self.labels_of(name), values, strict=True))
