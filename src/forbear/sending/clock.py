@@ -127,8 +127,10 @@ class Sleeper(Locked):
     def begin_sleep(self, seconds: float, *, since: float) -> Awaitable[bool]:
         """Begin an asynchronous sleep and return what to await; its result is that of ``sleep``."""
         # No coroutine function, and on asyncio a bare future: a sleeping call holds 250 bytes less.
-        if not self._is_real() or (loop := asyncio_loop()) is None:
-            return self._sleep_elsewhere(seconds, since)
+        if not self._is_real():
+            return self._sleep_on_stand_in(seconds, since)
+        if (loop := asyncio_loop()) is None:
+            return self._sleep_on_trio(seconds, since)
         sleep: Awaitable[bool] = loop.create_future()
         self._tasks[sleep] = loop.call_later(seconds, wake, sleep, True)
         if self._closed_at > since:
@@ -141,11 +143,12 @@ class Sleeper(Locked):
         if timer is not None:
             timer.cancel()
 
-    async def _sleep_elsewhere(self, seconds: float, since: float) -> bool:
-        if not self._is_real():
-            if self._closed_at <= since:
-                await self._clock.asleep(seconds)
-            return self._closed_at <= since
+    async def _sleep_on_stand_in(self, seconds: float, since: float) -> bool:
+        if self._closed_at <= since:
+            await self._clock.asleep(seconds)
+        return self._closed_at <= since
+
+    async def _sleep_on_trio(self, seconds: float, since: float) -> bool:
         import anyio
 
         event = anyio.Event()
