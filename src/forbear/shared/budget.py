@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["RetryBudget", "check_rates"]
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
-TOKENS, SINCE = 0, 1  # of a bucket: tokens at the instant
 
 
 class RetryBudget(Locked):
@@ -73,7 +72,7 @@ class RetryBudget(Locked):
         self.hinted_cost = hinted_cost
         self.scope = scope
         self.quiet = True  # every bucket is full: ``deposit`` may be skipped
-        self._buckets: dict[str, list[float]] = {}
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and at what instant
         self._full_at = -inf  # from then on time alone has filled every bucket
         super().__init__()
 
@@ -87,6 +86,8 @@ class RetryBudget(Locked):
 
     def deposit(self, scope: str, now: float) -> None:
         """Note a call."""
+        if self.quiet:
+            return
         if self.scope == "transport":
             scope = ""
         with self._lock:  # nothing is called in here: a call is where another thread may come in
@@ -95,13 +96,14 @@ class RetryBudget(Locked):
                 self._buckets = {}
                 self.quiet = True
             elif scope in buckets:
-                bucket = buckets[scope]
-                elapsed = now - bucket[SINCE]
-                if elapsed > 0:
-                    bucket[TOKENS] += elapsed * self.floor_per_second
-                    bucket[SINCE] = now
-                bucket[TOKENS] += self.ratio
-                if bucket[TOKENS] >= self.burst:
+                tokens, since = buckets[scope]
+                tokens += self.ratio
+                if now > since:
+                    tokens += (now - since) * self.floor_per_second
+                    since = now
+                if tokens < self.burst:
+                    buckets[scope] = tokens, since
+                else:
                     del buckets[scope]
                     if not buckets:
                         self.quiet = True
@@ -110,27 +112,25 @@ class RetryBudget(Locked):
         """Take ``cost`` tokens if they are there, all or none."""
         if self.scope == "transport":
             scope = ""
-        burst, floor = self.burst, self.floor_per_second
+        tokens = burst = self.burst
+        floor = self.floor_per_second
         with self._lock:
             buckets = self._buckets
             if scope in buckets:
-                bucket = buckets[scope]
-                tokens, since = bucket
+                tokens, since = buckets[scope]
+                del buckets[scope]  # and back at the end: the most recently used
                 if now > since:
                     tokens += (now - since) * floor
                     if tokens > burst:
                         tokens = burst
-                    bucket[SINCE] = now
-                del buckets[scope]  # and back at the end: the most recently used
-            else:
-                tokens, bucket = burst, [burst, now]
-                if len(buckets) >= MOST_SCOPES:
-                    del buckets[next(iter(buckets))]
-            buckets[scope] = bucket
+                else:
+                    now = since
+            elif len(buckets) >= MOST_SCOPES:
+                del buckets[next(iter(buckets))]
             enough = tokens >= cost
             if enough:
                 tokens -= cost
-            bucket[TOKENS] = tokens
+            buckets[scope] = tokens, now
             full_at = now + (burst - tokens) / floor if floor else inf
             if full_at > self._full_at:
                 self._full_at = full_at
@@ -142,10 +142,9 @@ class RetryBudget(Locked):
         if self.scope == "transport":
             scope = ""
         with self._lock:
-            buckets = self._buckets
-            if scope in buckets:  # else it is full, or forgotten
-                bucket = buckets[scope]
-                bucket[TOKENS] = min(bucket[TOKENS] + cost, self.burst)
+            if scope in self._buckets:  # else it is full, or forgotten
+                tokens, since = self._buckets[scope]
+                self._buckets[scope] = min(tokens + cost, self.burst), since
 
     def tokens(self, scope: str, now: float) -> float:
         """Tokens there now, for metrics and tests; takes nothing."""
@@ -161,13 +160,13 @@ class RetryBudget(Locked):
             grown = [self._grown(bucket, now) for bucket in self._buckets.values()]
         return min(grown, default=self.burst)
 
-    def _grown(self, bucket: list[float], now: float) -> float:
-        grown = bucket[TOKENS] + max(0.0, now - bucket[SINCE]) * self.floor_per_second
-        return min(self.burst, grown)
+    def _grown(self, bucket: tuple[float, float], now: float) -> float:
+        tokens, since = bucket
+        return min(self.burst, tokens + max(0.0, now - since) * self.floor_per_second)
 
     def __repr__(self) -> str:
         with self._lock:
-            held = [bucket[TOKENS] for bucket in self._buckets.values()]
+            held = [tokens for tokens, _ in self._buckets.values()]
         lowest, count = min(held, default=self.burst), len(held)
         below = f", {count} scope{'s' if count != 1 else ''} below full" if count else ""
         return f"<RetryBudget {lowest:.4g}/{self.burst:.4g}{below}>"
