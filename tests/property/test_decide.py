@@ -72,9 +72,12 @@ class Calls:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.judged: list[tuple[Any, float, Any]] = []
+        self.tell = self
 
-    def tell(self, call: Call, failure: Failure, verdict: Any, now: float) -> None:
+    def retried(self, call: Call, failure: Failure, verdict: Any, now: float) -> None:
         self.judged.append((failure, now, verdict))
+
+    gave_up = retried
 
     def play(self, call: Call, steps: list[tuple[Any, float]]) -> None:
         """Send until a verdict says not to, with these outcomes; then leave."""

@@ -35,9 +35,6 @@ class Attempt(NamedTuple):
     origin: str  # where the attempt went
 
 
-KEY_LIFETIME = 86_400.0  # seconds for which a server remembers a key, if nobody says otherwise
-
-
 class Resumption:
     """A download whose body broke after it was handed over, and which asks for the rest."""
 
@@ -102,7 +99,7 @@ class Call:
     context: Any = None
     token: Any = None
     ahead: Any = None
-    deadline_at = inf
+    deadline_at = key_until = inf
     planned: tuple[float, str, float] | None = None
     stop: GiveUp | None = None
     resumption: Resumption | None = None
@@ -126,7 +123,6 @@ class Call:
         self.limits = limits
         self.random: Callable[[], float] = limits.random
         self.started_at = self.sent_at = now
-        self.key_until = now + KEY_LIFETIME
         self.most_attempts: float = policy.max_attempts if most is None else most
         self.origin = self.sent_to = self.scope = request.origin
         self.history: list[Attempt] = []
@@ -143,22 +139,24 @@ class Call:
         self.is_under_way = True
         self.sent_at = now
         self.sent_to = self.origin
-        if self.ahead is not None or self.body_error is not None:
-            self.ahead = self.body_error = None
+        self.ahead = self.body_error = None
 
     def note(self, failure: Failure | None, verdict: Verdict, now: float) -> None:
         """Add the attempt that was judged to the history."""
-        delay = source = None
         status = self.status if failure is None else failure.status
+        delay = source = None
         if type(verdict) is Retry:
             delay, source = verdict
         else:
             self.stop = verdict  # type: ignore[assignment]
+            self.last_error = None
             if verdict is None and status is not None:
                 failure = None  # an accepted answer
         self.is_under_way = False
-        notes = status, failure, now - self.sent_at, delay, source, self.sent_to
-        self.history.append(new_attempt(Attempt, notes))
+        elapsed = now - self.sent_at
+        self.history.append(
+            new_attempt(Attempt, (status, failure, elapsed, delay, source, self.sent_to))
+        )
 
     def waits(self, seconds: float) -> None:
         """Add a further wait to the one that was decided."""

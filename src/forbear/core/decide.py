@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from .request import Request
     from .verdict import Verdict
 
-__all__ = ["answered", "decide", "is_failure", "plan_retry"]
+__all__ = ["PLAIN", "answered", "decide", "is_failure", "plan_retry"]
 
 # An attempt must have some time left after the wait, else it could only time out: a LAN round trip.
 LEAST_ATTEMPT = 0.001  # seconds
-PLAIN: dict[int, Failure] = {}  # of answers that say nothing but their status, made once
 NEVER = {
     FailureKind.CERTIFICATE: Reason.PERMANENT_ERROR,
     FailureKind.DECODING: Reason.PERMANENT_ERROR,
@@ -37,9 +36,20 @@ NEVER = {
 }
 
 
+class Plain(dict[int, Failure]):
+    """Failures of answers that say nothing but their status, made once."""
+
+    def __missing__(self, status: int) -> Failure:
+        failure = self[status] = Failure(FailureKind.STATUS, Phase.ANSWERED, status)
+        return failure
+
+
+PLAIN = Plain()
+
+
 def decide(call: Call, failure: Failure, now: float) -> Verdict:
     """Judge the failure of the attempt that was sent last. None: accept what came."""
-    policy, request, hint = call.policy, call.request, failure.hint
+    policy, request = call.policy, call.request
     if call.was_cut:  # 8, as a fact: the deadline has ended the attempt
         return GiveUp(Reason.DEADLINE)
     # 1. Is it a failure?
@@ -47,32 +57,33 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
         return None
     if failure.status is not None:
         # 2. Did the server say no?
-        if hint.should_retry is False:
+        if failure.hint.should_retry is False:
             return GiveUp(Reason.SERVER_SAID_NO)
-        if failure.replayed and hint.should_retry is None and request.keyed:
+        if failure.replayed and failure.hint.should_retry is None and request.keyed:
             return GiveUp(Reason.REPLAYED_RESPONSE)
     elif failure.kind in NEVER:
         # 3. Can another attempt ever succeed?
         return GiveUp(NEVER[failure.kind])
     # 4. May it be repeated: nothing was sent, or the method is idempotent, or a key is valid?
     relies_on_key = failure.phase is not Phase.UNSENT and request.method not in policy.methods
-    if relies_on_key and not request.keyed:
-        return GiveUp(Reason.METHOD_NOT_REPLAYABLE)
-    if relies_on_key and now > call.key_until:
-        return GiveUp(Reason.KEY_EXPIRED)
+    if relies_on_key:
+        if not request.keyed:
+            return GiveUp(Reason.METHOD_NOT_REPLAYABLE)
+        if now > call.key_until:
+            return GiveUp(Reason.KEY_EXPIRED)
     # 5. Can the body be produced again from its first byte? Is ours the only loop?
     if call.guard is not None and not call.guard.ready:
         return GiveUp(Reason.BODY_CONSUMED)
     if call.nested and not failure.progress:  # nobody above repeats what came of a body
         return GiveUp(Reason.NESTED_CALL)
-    return plan_retry(call, failure, now, relies_on_key=relies_on_key)
+    return plan_retry(call, failure, now, relies_on_key)
 
 
 def plan_retry(
-    call: Call, failure: Failure, now: float, *, relies_on_key: bool = False
+    call: Call, failure: Failure, now: float, relies_on_key: bool = False
 ) -> Retry | GiveUp | Renewal:
     """Rules 6 to 10, for a failure that may be repeated."""
-    policy, limits = call.policy, call.limits
+    limits = call.limits
     # 6. Attempts left? Every sending counts, to whichever origin.
     if call.attempts >= call.most_attempts:
         return GiveUp(Reason.ATTEMPTS_EXHAUSTED)
@@ -85,7 +96,7 @@ def plan_retry(
         if plan is None:  # a strategy that has borrowed renews before it plans
             return RENEW
         delay, source, asked = plan
-        if asked > policy.max_retry_after:
+        if asked > call.policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
         # 8. Does it leave time for another attempt before the deadline, and for the key?
         if delay > latest:
@@ -132,18 +143,15 @@ def answered(
 ) -> Failure:
     """Make the failure of an answer of 400 or above, or of one that ``retry_if`` flags.
 
+    One that has no lines and is not flagged has ``PLAIN[status]``.
+
     Args:
         policy: Its ``hints`` and ``hinted_statuses`` are looked at.
         status: The answer's.
-        lines: Its header lines in wire order; empty if none of them is one that a decision reads.
+        lines: Its header lines in wire order.
         utc_now: Answers Unix seconds, with which dates are compared.
         flagged: ``retry_if`` calls the answer a failure.
     """
-    if not lines and not flagged:
-        failure = PLAIN.get(status)
-        if failure is None:
-            failure = PLAIN[status] = Failure(FailureKind.STATUS, Phase.ANSWERED, status)
-        return failure
     hint, replayed = read_answer(status, lines, now=utc_now())
     if status >= 400:
         flagged = flagged or bool(hint.should_retry)

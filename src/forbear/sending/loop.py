@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.decide import decide
-from ..core.verdict import RENEW, Retry
+from ..core.verdict import RENEW, GiveUp, Retry
+from .errors import bare
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -118,10 +119,17 @@ def settle(
         call.limits.accept(call, now)
         return None
     verdict = decide(call, failure, now)
+    if type(verdict) is Retry:
+        call.note(failure, verdict, now)
+        if call.last_error is not None:
+            bare(call.last_error)
+        port.tell.retried(call, failure, verdict, now)
+        return verdict.delay
     if verdict is RENEW:
         return RENEWAL
-    if verdict is None and failure.status is not None:
-        call.limits.accept(call, now)
     call.note(failure, verdict, now)
-    port.tell(call, failure, verdict, now)
-    return verdict.delay if type(verdict) is Retry else None
+    if type(verdict) is GiveUp:
+        port.gave_up(call, failure, verdict, now)
+    elif failure.status is not None:
+        call.limits.accept(call, now)
+    return None

@@ -9,15 +9,15 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.call import KEY_LIFETIME, Call
-from ..core.decide import answered, is_failure
+from ..core.call import Call
+from ..core.decide import PLAIN, answered, is_failure
 from ..core.headers.nesting import ends_outer_loops, outer_loop
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import RECORD, Story
-from ..core.verdict import GiveUp, Reason, Retry
+from ..core.verdict import GiveUp, Reason
 from ..errors import RetryRefused
 from . import context as tests
-from .errors import CutOff, Interrupted, bare
+from .errors import CutOff, Interrupted
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..core.policy import RetryPolicy
     from ..core.request import Request
-    from ..core.verdict import Verdict
     from .context import Scope
     from .settings import Settings
 
@@ -56,10 +55,12 @@ class Port:
         self.clock = settings.clock
         self.sleeper = settings.sleeper
         self.retry_if = settings.retry_if
+        self.key_lifetime = settings.key_lifetime
         self.most_attempts: float = inf if settings.counts_attempts else self.policy.max_attempts
         # Each attempt is sent as it is: no header of its own, no hook before it.
         self.sends_alike = settings.before_attempt is None and not settings.announce_attempts
-        self.hears_ends = settings.tell.tells_ends
+        self.tell = settings.tell
+        self.hears_ends = self.tell.tells_ends
 
     # A call begins.
 
@@ -75,10 +76,8 @@ class Port:
             outgoing: What was made to be sent in the request's place; it has a policy, a deadline
                 and a guard.
         """
-        most = self.most_attempts
-        call = Call(self.policy, request, self.limits, started_at, most)
-        if self.settings.key_lifetime != KEY_LIFETIME:
-            call.key_until = started_at + self.settings.key_lifetime
+        call = Call(self.policy, request, self.limits, started_at, self.most_attempts)
+        call.key_until = started_at + self.key_lifetime
         if outgoing is not None:
             call.outgoing = outgoing
             call.guard = outgoing.guard
@@ -143,7 +142,7 @@ class Port:
         now = call.started_at
         try:
             delay: float = call.limits.enter(call, now, sent=False)
-            if delay > call.deadline_at - now and delay > 0:
+            if delay > 0 and delay > call.deadline_at - now:
                 raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
             return delay
         except BaseException as error:
@@ -187,7 +186,7 @@ class Port:
                 raise self.refusal(call, refused) from call.last_error
             # Not told of first attempts: while a circuit is open each of them would be.
             if call.origin != planned and call.history:
-                self.settings.tell.failed_over(call, planned, call.listeners)
+                self.tell.failed_over(call, planned, call.listeners)
             return delay
         return 0.0
 
@@ -223,7 +222,10 @@ class Port:
             call.nested = is_final(story) or self._sends_once(call)
         if status < 400 and not flagged:
             return self._broken_body(call)
-        failure = answered(call.policy, status, lines, self.clock.time, flagged)
+        if lines or flagged:
+            failure = answered(call.policy, status, lines, self.clock.time, flagged)
+        else:
+            failure = PLAIN[status]
         if call.body_error is not None and not is_failure(call.policy, call.request, failure):
             return self._broken_body(call)
         return failure
@@ -238,7 +240,7 @@ class Port:
         try:
             return bool(self.retry_if(response))
         except Exception as error:
-            self.settings.tell.hook_failed("retry_if", error)
+            self.tell.hook_failed("retry_if", error)
             return False
 
     def judge_error(self, call: Call, error: Exception) -> Failure:
@@ -267,28 +269,15 @@ class Port:
     def _sends_once(self, call: Call) -> bool:
         return call.context is not None and call.context.sends_once()
 
-    def tell(self, call: Call, failure: Failure, verdict: Verdict, now: float) -> None:
-        """Tell listeners and the log of a failed attempt, and of what follows."""
-        if call.last_error is not None:
-            if type(verdict) is Retry:
-                bare(call.last_error)
-            else:
-                call.last_error = None
-        tell = self.settings.tell
-        if type(verdict) is GiveUp:
-            self._tell_above(call, verdict.reason)
-        elif verdict is None or not tell.is_heard(call):
-            return
-        if call.policy is not OFF:
-            tell.failed(call, failure, verdict, now, call.listeners)
-
-    def _tell_above(self, call: Call, reason: Reason) -> None:
-        """Whoever repeats the request that is being answered would repeat all that was tried."""
+    def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
+        """Tell listeners, the log and loops above of a failed attempt that was the last one."""
         if call.most_attempts > 1:
             nested = outer_loop(call.request.header_lines())
             if nested is not None:
-                self.settings.tell.nested(*nested)
-        self._tell_incoming(call, reason)
+                self.tell.nested(*nested)
+        self._tell_incoming(call, stop.reason)
+        if call.policy is not OFF:
+            self.tell.gave_up(call, failure, stop, now)
 
     def _tell_incoming(self, call: Call, reason: Reason) -> None:
         """Whoever repeats the request that is being answered would repeat all that was tried."""
@@ -305,7 +294,7 @@ class Port:
         self._tell_incoming(call, refused.reason)
         if call.policy is not OFF:
             now = self.clock.monotonic()
-            self.settings.tell.refused(call, now, call.listeners)
+            self.tell.refused(call, now, call.listeners)
         if refused.reason is Reason.DEADLINE:
             message = "the strategy's wait would end after the deadline"
             return self.deadline_error(call, message, seconds)
@@ -357,12 +346,11 @@ class Port:
 
     def ended(self, call: Call) -> None:
         """Tell that the call is over, and what a plug-in of the user's raised meanwhile."""
-        tell = self.settings.tell
         if call.plugin_error is not None:
-            tell.hook_failed(self.settings.plugin_name, call.plugin_error)
+            self.tell.hook_failed(self.settings.plugin_name, call.plugin_error)
             call.plugin_error = None
         if self.hears_ends:
-            tell.ended(call, self.clock.monotonic())
+            self.tell.ended(call, self.clock.monotonic())
 
     def closed(self, call: Call) -> Any:
         """The transport was closed during a wait: end with what the call has.

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.hints import why_unused
-from ..core.verdict import Reason, Retry
+from ..core.verdict import Reason
 from ..shared.budget import RetryBudget
 from ..shared.limits import Limits
 from .context import scope_of_call
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..core.call import Attempt, Call
     from ..core.events import CallEnded, CallOutcome, Event
     from ..core.outcome import Failure
-    from ..core.verdict import Verdict
+    from ..core.verdict import GiveUp, Retry
     from ..shared.circuit import Transition
     from ..shared.strategy_limits import StrategyLimits
     from .clock import Clock, Sleeper
@@ -98,40 +98,35 @@ class Tell:
 
     # A failed attempt, and what comes of it.
 
-    def is_heard(self, call: Call) -> bool:
-        """Is there anything to tell of a retry of this call?"""
-        if call.origin != call.sent_to or self._refused or call.lines:
-            return True
-        return bool(self._listeners or call.listeners) or logger.isEnabledFor(INFO)
-
-    def failed(
-        self, call: Call, failure: Failure, verdict: Verdict, now: float, more: Listeners
-    ) -> None:
-        """An attempt failed; tell that, and what follows."""
-        listeners, stop, exhausted = self._listeners + more, call.stop, False
-        if stop is None:
+    def retried(self, call: Call, failure: Failure, verdict: Retry, now: float) -> None:
+        """An attempt failed, and another one follows."""
+        listeners = self._listeners + call.listeners
+        if self._refused:
             self._refused.discard(call.scope)
-        elif stop.reason is Reason.BUDGET_EXHAUSTED:
-            exhausted = self._is_edge(call.scope, now)
-        level = INFO if stop is None and call.origin == call.sent_to else WARNING
-        if listeners or logger.isEnabledFor(level):
-            self._tell_failure(call, failure, verdict, now, listeners)
+        if listeners or logger.isEnabledFor(INFO if call.origin == call.sent_to else WARNING):
+            self._tell_failure(call, failure, listeners)
+            self._tell_retry(call, failure, verdict, now, listeners)
+        if call.lines:
+            self._tell_ignored(call, failure, now, listeners)
+
+    def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
+        """An attempt failed, and was the last one."""
+        listeners = self._listeners + call.listeners
+        exhausted = stop.reason is Reason.BUDGET_EXHAUSTED and self._is_edge(call.scope, now)
+        if listeners or logger.isEnabledFor(WARNING):
+            self._tell_failure(call, failure, listeners)
             if exhausted:
                 from ..core.events import BudgetExhausted
 
                 budget = budget_in_force(call, now)
                 event = BudgetExhausted(self.client, call.request.origin, *budget)
                 self._tell(event, listeners, WARNING)
-            if stop is not None:
-                self._tell_end(call, now, listeners, WARNING)
+            self._tell_end(call, now, listeners, WARNING)
         if call.lines:
             self._tell_ignored(call, failure, now, listeners)
 
-    def _tell_failure(
-        self, call: Call, failure: Failure, verdict: Verdict, now: float, listeners: Listeners
-    ) -> None:
-        """Tell of the attempt, and of the retry that follows."""
-        from ..core.events import AttemptFailed, RetryScheduled
+    def _tell_failure(self, call: Call, failure: Failure, listeners: Listeners) -> None:
+        from ..core.events import AttemptFailed
 
         last = len(call.history) - 1
         failed = AttemptFailed(
@@ -141,8 +136,12 @@ class Tell:
             kind=call.kind_of(last, call.sent_to), request_id=number_of(call),
         )  # fmt: skip
         self._tell(failed, listeners, DEBUG)
-        if not isinstance(verdict, Retry):
-            return
+
+    def _tell_retry(
+        self, call: Call, failure: Failure, verdict: Retry, now: float, listeners: Listeners
+    ) -> None:
+        from ..core.events import RetryScheduled
+
         scheduled = RetryScheduled(
             client=self.client, method=call.request.method, origin=call.request.origin,
             attempt=call.attempts,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .cooldown import Cooldown
     from .origins import Origins
 
-__all__ = ["Guards", "with_spread"]
+__all__ = ["Guards", "hinted"]
 
 
 class Standing:
@@ -151,11 +151,11 @@ class Guards:
         self, call: Call, failure: Failure, delay: float, now: float, latest: float
     ) -> tuple[float, str, float]:
         """Wait for the same origin: as long as it says, also as long as it told another call."""
-        asked, source = failure.hint.delay or 0.0, "backoff"
+        source, asked = "backoff", 0.0
         if failure.hint.delay is not None:
-            hinted = with_spread(call, asked, latest)
-            if hinted >= delay:
-                delay, source = hinted, failure.hint.source or source
+            delay, source, asked = hinted(call, failure, delay, latest)
+        if self.cooldown is None or self.cooldown.is_idle:
+            return delay, source, asked
         standing = self._standing(call)
         left = self._cooling(call, standing, now)
         if left:
@@ -291,6 +291,16 @@ class Guards:
     def __repr__(self) -> str:
         parts = (self.breaker, self.cooldown, self.origins)
         return " ".join(repr(part) for part in parts if part is not None)
+
+
+def hinted(call: Call, failure: Failure, backoff: float, latest: float) -> tuple[float, str, float]:
+    """Wait as long as the server asked, or as the schedule says if that is longer."""
+    asked, source = failure.hint.delay, failure.hint.source
+    assert asked is not None
+    delay = with_spread(call, asked, latest)
+    if delay >= backoff:
+        return delay, source or "backoff", asked
+    return backoff, "backoff", asked
 
 
 def with_spread(call: Call, asked: float, latest: float) -> float:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.checks import a_choice
 from ..core.outcome import MOMENTARY_KINDS, Phase
-from .guards import Guards, with_spread
+from .guards import Guards, hinted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,13 +125,11 @@ class Limits:
             except Exception as error:  # of the user's: the call is on its origin
                 call.plugin_error = error
         delay = 0.0
-        guards = self.guards
-        if not sent and guards is not None and not guards.is_calm():
-            delay = guards.enter(call, now)
-        budget = self.budget
-        if budget is not None and (self.counts_calls or not budget.quiet):
+        if self.guards is not None and not sent and not self.guards.is_calm():
+            delay = self.guards.enter(call, now)
+        if self.budget is not None:
             try:
-                budget.deposit(call.scope, now)
+                self.budget.deposit(call.scope, now)
             except Exception as error:  # of a user's own budget: the call loses nothing
                 call.plugin_error = error
         return delay
@@ -159,11 +157,15 @@ class Limits:
         Returns:
             The delay, who chose it, and how much of it the origin asked for itself.
         """
-        policy = call.policy
-        backoff = policy.backoff
-        if policy.throttle_backoff is not None and failure.is_throttle:
-            backoff = policy.throttle_backoff
-        if failure.status is None and self._is_momentary(call, failure, backoff):
+        backoff = call.policy.backoff
+        if call.policy.throttle_backoff is not None and failure.is_throttle:
+            backoff = call.policy.throttle_backoff
+        if (
+            failure.status is None
+            and failure.kind in MOMENTARY_KINDS  # the cause is known to pass: once without a wait
+            and not call.used_immediate
+            and getattr(backoff, "immediate_first", False)
+        ):
             call.used_immediate = True
             delay = 0.0
         else:
@@ -177,18 +179,7 @@ class Limits:
         asked = failure.hint.delay
         if asked is None:
             return delay, "backoff", 0.0
-        hinted = with_spread(call, asked, latest)
-        if hinted >= delay:
-            return hinted, failure.hint.source or "backoff", asked
-        return delay, "backoff", asked
-
-    def _is_momentary(self, call: Call, failure: Failure, backoff: Any) -> bool:
-        """May the retry come without a wait, since the cause of the failure is known to pass?"""
-        return (
-            not call.used_immediate
-            and failure.kind in MOMENTARY_KINDS
-            and getattr(backoff, "immediate_first", False)
-        )
+        return hinted(call, failure, delay, latest)
 
     def is_dry(self, call: Call, now: float) -> bool:
         """Has the budget spent what it had borrowed?"""
@@ -203,18 +194,20 @@ class Limits:
         budget = self.budget
         if budget is None:
             return True
-        cost = 1.0 if failure.hint.delay is None else budget.hinted_cost
+        cost = 1.0
         if failure.progress:
             cost = budget.hinted_cost * RESUMING_SHARE
         elif call.origin != call.sent_to:
             # No server has seen the request yet, so to all of them this is the first attempt; else
             # it was another origin that named a time.
-            fresh = failure.phase is Phase.UNSENT and call.origin not in call.token.tried
-            cost = 0.0 if fresh else 1.0
-        if not budget.spend(call.scope, cost, now):
-            return False
-        call.paid = cost
-        return True
+            if failure.phase is Phase.UNSENT and call.origin not in call.token.tried:
+                cost = 0.0
+        elif failure.hint.delay is not None:
+            cost = budget.hinted_cost
+        if budget.spend(call.scope, cost, now):
+            call.paid = cost
+            return True
+        return False
 
     # A call ends.
 
