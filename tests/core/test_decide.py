@@ -95,7 +95,7 @@ def no_tokens() -> RetryBudget:
     return budget
 
 
-BREAKER = SimpleNamespace(quiet=False, refused_for=lambda origin, now: 5.0)
+BREAKER = SimpleNamespace(quiet=False, is_closed=False, refused_for=lambda origin, now: 5.0)
 GONE = SimpleNamespace(ready=False)  # a body that was read and cannot be read again
 
 # Each row lifts the objection that the row before met: what is named next is the next rule.

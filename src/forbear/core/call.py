@@ -76,7 +76,12 @@ class Call:
         drawn: Seconds that the schedule answered last.
         paid: Tokens that the next attempt has cost; 0 once it is sent.
         planned: The delay that was decided before the budget was renewed.
-        token: What the limits keep of this call; most calls need nothing.
+        permit: Of the breaker, until the attempt ends; 0: none was needed.
+        is_admitted: The next attempt may be sent: breaker and cooldown have been asked.
+        tried: Origins that failed before, where others can stand in.
+        credential: A hash of who calls, once the cooldown has asked for one.
+        held: Seconds for which cooldowns have held the call.
+        token: Of a user's strategy.
         key_until: Until when the request's idempotency key is valid.
         nested: Another loop, above or below, repeats the request already.
         context: What the enclosing blocks say (sending/context.py).
@@ -89,9 +94,11 @@ class Call:
     """
 
     # Most calls need few of these: as defaults of the class they cost nothing to set.
-    attempts = sent_before = number = 0
-    drawn = paid = 0.0
-    is_under_way = nested = was_cut = used_immediate = is_renewed = False
+    attempts = sent_before = number = permit = 0
+    drawn = paid = held = 0.0
+    credential = b""
+    tried: tuple[str, ...] = ()
+    is_admitted = is_under_way = nested = was_cut = used_immediate = is_renewed = False
     flagged: bool | None = None
     status: int | None = None
     outgoing: Any = None

@@ -61,7 +61,7 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
             wait, outcome = seconds, UNSENT
     finally:
         del outcome  # an error's traceback leads here
-        if call.paid or call.token is not None:
+        if call.paid or call.permit or call.token is not None:
             call.limits.leave(call, port.clock.monotonic())
         if port.hears_ends or call.plugin_error is not None:
             port.ended(call)
@@ -97,7 +97,7 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
             wait, outcome = seconds, UNSENT
     finally:
         del outcome  # an error's traceback leads here
-        if call.paid or call.token is not None:
+        if call.paid or call.permit or call.token is not None:
             call.limits.leave(call, port.clock.monotonic())
         if port.hears_ends or call.plugin_error is not None:
             port.ended(call)

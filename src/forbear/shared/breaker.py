@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..core.outcome import Failure
 
-__all__ = ["Admission", "CircuitBreaker", "is_trouble"]
+__all__ = ["ADMITTED", "Admission", "CircuitBreaker", "is_trouble"]
 
 MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is closed again
 # Seconds after which failures are forgotten, for an open circuit from when a probe may be sent: an
@@ -121,9 +121,11 @@ class CircuitBreaker(Locked):
         self.probe_timeout = probe_timeout
         self.mode = mode
         self.quiet = True  # all circuits are well: successes need not be recorded
+        self.is_closed = True  # all are closed: nobody needs a permit
         self._circuits: dict[str, Circuit] = {}
         # Those that are not closed or have failures to count; looked at without the lock too.
         self._unwell: dict[str, Circuit] = {}
+        self._off: set[str] = set()  # those that are open or half-open
         self._fades_at = -inf  # by then the unwell are forgotten
         self._fades_after = max(FADE, window, probe_timeout)
         self._numbers = count(1)
@@ -138,27 +140,21 @@ class CircuitBreaker(Locked):
 
     def refused_for(self, origin: str, now: float) -> float:
         """Seconds until a call to this origin may be sent, 0 if it may be now. Takes nothing."""
-        if self.quiet or self.mode == "observe":
-            return 0.0
-        circuit = self._unwell.get(origin)
-        if circuit is None or circuit.state is CLOSED:
+        if self.is_closed or self.mode == "observe":
             return 0.0
         with self._lock:
-            return circuit.refused_for(self, now)
+            circuit = self._unwell.get(origin)
+            return 0.0 if circuit is None else circuit.refused_for(self, now)
 
     def states(self, now: float) -> dict[str, CircuitState]:
         """Return the states of all origins whose circuit is not closed."""
         with self._lock:
-            origins = list(self._unwell)
-        found = {origin: self.state(origin, now) for origin in origins}
-        return {origin: state for origin, state in found.items() if state is not CLOSED}
+            origins = list(self._off)
+        return {origin: self.state(origin, now) for origin in origins}
 
     def admit(self, origin: str, now: float) -> Admission:
         """Ask to send now; a permit in the answer must be given back, else it expires."""
-        if self.quiet:
-            return ADMITTED
-        circuit = self._unwell.get(origin)
-        if (circuit is None or circuit.state is CLOSED) and now < self._fades_at:
+        if self.quiet or (origin not in self._off and now < self._fades_at):
             return ADMITTED  # without the lock: nothing changes
         with self._lock:
             if now >= self._fades_at:
@@ -168,7 +164,7 @@ class CircuitBreaker(Locked):
                 return ADMITTED
             self._used(circuit)
             permit, refused_for, edge = circuit.admit(self, next(self._numbers), now)
-            self._settle(circuit, now)
+            self._settle(circuit, edge, now)
         return Admission(permit, 0.0 if self.mode == "observe" else refused_for, edge)
 
     def record(
@@ -199,7 +195,7 @@ class CircuitBreaker(Locked):
                 edge = circuit.succeed(self, permit, sent_at, now)
             else:
                 return None
-            self._settle(circuit, now)
+            self._settle(circuit, edge, now)
         return edge
 
     def release(self, origin: str, permit: int) -> None:
@@ -218,17 +214,25 @@ class CircuitBreaker(Locked):
             oldest = next(iter(circuits))
             del circuits[oldest]
             self._unwell.pop(oldest, None)
+            self._off.discard(oldest)
         return circuit
 
-    def _settle(self, circuit: Circuit, now: float) -> None:
-        """Note whether the circuit, which has changed, is well. With the lock held."""
+    def _settle(self, circuit: Circuit, edge: Transition | None, now: float) -> None:
+        """Note how the circuit is, which has changed. With the lock held."""
+        origin = circuit.origin
         if circuit.is_well:
-            self._unwell.pop(circuit.origin, None)
+            self._unwell.pop(origin, None)
         else:
-            self._unwell[circuit.origin] = circuit
+            self._unwell[origin] = circuit
             since = now if circuit.state is CLOSED or circuit.until < now else circuit.until
-            self._fades_at = max(self._fades_at, since + self._fades_after)
+            if since + self._fades_after > self._fades_at:
+                self._fades_at = since + self._fades_after
         self.quiet = not self._unwell
+        if edge is not None:
+            self._off.discard(origin)
+            if edge.to_state is not CLOSED:
+                self._off.add(origin)
+            self.is_closed = not self._off
 
     def _fade(self, origin: str) -> None:
         """Forget who was unwell long ago, but ``origin``. With the lock held."""
@@ -238,6 +242,8 @@ class CircuitBreaker(Locked):
                 del self._circuits[faded]
         self._unwell = {} if kept is None else {origin: kept}
         self.quiet = kept is None
+        self._off &= self._unwell.keys()
+        self.is_closed = not self._off
 
     def after_fork(self) -> None:
         super().after_fork()

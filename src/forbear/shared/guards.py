@@ -1,7 +1,7 @@
 """Guards: breaker, cooldown and origins, as one call meets them. Floor: remembers.
 
 What each of them means is its own; here is only the order in which they are asked before and after
-each attempt. Of a call's state only ``Call`` and its ``Standing`` are written.
+each attempt. Of a call's state only ``Call`` is written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..core.outcome import Phase
 from ..core.verdict import Reason
 from ..errors import RetryRefused
-from .breaker import is_trouble
+from .breaker import ADMITTED, is_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from .origins import Origins
 
 __all__ = ["Guards", "hinted"]
-
-
-class Standing:
-    """The permits that breaker, cooldown and origins gave one call."""
-
-    __slots__ = ("credential", "held", "is_admitted", "permit", "tried")
-
-    def __init__(self) -> None:
-        self.permit = 0  # of the breaker, until the attempt ends
-        self.is_admitted = False  # the next attempt may be sent
-        self.tried: tuple[str, ...] = ()  # origins that failed before
-        self.credential = b""  # a hash, once the cooldown has asked for one
-        self.held = 0.0  # seconds for which cooldowns have held the call
 
 
 class Guards:
@@ -74,22 +61,15 @@ class Guards:
 
     def enter(self, call: Call, now: float) -> float:
         """Choose where the first attempt goes; hold it, or take its permit."""
-        standing = self._standing(call)
         if self.origins is not None:
             call.origin, refused_for = self.origins.first(call.origin, now, self._refused_for)
             if refused_for:
                 raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
-        delay = self._hold(call, standing, now) if self.holds_first else 0.0
+        delay = self._hold(call, now) if self.holds_first else 0.0
         if not delay:
-            self._take_permit(call, standing, now)
-            standing.is_admitted = True
+            self._take_permit(call, now)
+            call.is_admitted = True
         return delay
-
-    def _standing(self, call: Call) -> Standing:
-        if call.token is None:
-            call.token = Standing()
-        standing: Standing = call.token
-        return standing
 
     def admit(self, call: Call, now: float) -> float:
         """Take what only a sending may take; return seconds to wait first, nearly always 0.
@@ -97,29 +77,29 @@ class Guards:
         Raises:
             RetryRefused: The attempt must not be sent.
         """
-        standing = self._standing(call)
-        cooldown = self.cooldown
-        if standing.is_admitted or (self.is_calm() and (cooldown is None or cooldown.is_idle)):
+        if call.is_admitted:
             return 0.0
-        if cooldown is not None and (call.history or self.holds_first):
-            delay = self._hold(call, standing, now)
+        cooldown = self.cooldown
+        if cooldown is not None and not cooldown.is_idle and (call.history or self.holds_first):
+            delay = self._hold(call, now)
             if delay:
                 return delay
+        if self.breaker is None or self.breaker.is_closed:
+            return 0.0
         try:
-            self._take_permit(call, standing, now)
+            self._take_permit(call, now)
         except RetryRefused:
-            delay = self._turn_away(call, standing, now)
+            delay = self._turn_away(call, now)
             if delay:
                 return delay
-            self._take_permit(call, standing, now)
-        standing.is_admitted = True
+            self._take_permit(call, now)
+        call.is_admitted = True
         return 0.0
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Tell breaker, cooldown and origins how an attempt ended."""
-        standing = self._standing(call)
-        permit, standing.permit = standing.permit, 0
-        standing.is_admitted = False
+        permit, call.permit = call.permit, 0
+        call.is_admitted = False
         origin, cooldown, breaker = call.sent_to, self.cooldown, self.breaker
         hint = None if failure is None else failure.hint.delay
         if breaker is not None:
@@ -132,34 +112,25 @@ class Guards:
                     self._tell(edge)
             elif permit:
                 breaker.release(origin, permit)
-        if cooldown is not None and failure is not None and hint and failure.is_throttle:
-            everybody = failure.status == 503
-            credential = b"" if everybody else self._credential(call, standing, cooldown)
-            cooldown.begin(origin, credential, hint, now)
-        if hint:
+        if hint and failure is not None:
+            if cooldown is not None and failure.is_throttle:
+                everybody = failure.status == 503
+                credential = b"" if everybody else self._credential(call, cooldown)
+                cooldown.begin(origin, credential, hint, now)
             self._rest(call, origin, hint, now)  # also if this call is not sent again
 
     def plan(
         self, call: Call, failure: Failure, backoff: float, now: float, latest: float
     ) -> tuple[float, str, float]:
         """Say when to send again, and where: as of ``Limits.plan``."""
-        if self._is_alone(call):
-            return self._plan_here(call, failure, backoff, now, latest)
-        return self._plan_elsewhere(call, failure, backoff, now, latest)
-
-    def _plan_here(
-        self, call: Call, failure: Failure, delay: float, now: float, latest: float
-    ) -> tuple[float, str, float]:
-        """Wait for the same origin: as long as it says, also as long as it told another call."""
-        source, asked = "backoff", 0.0
+        if not self._is_alone(call):
+            return self._plan_elsewhere(call, failure, backoff, now, latest)
+        delay, source, asked = backoff, "backoff", 0.0
         if failure.hint.delay is not None:
-            delay, source, asked = hinted(call, failure, delay, latest)
-        if self.cooldown is None or self.cooldown.is_idle:
-            return delay, source, asked
-        standing = self._standing(call)
-        left = self._cooling(call, standing, now)
-        if left:
-            held = left + self._stagger(call, standing, left, now)
+            delay, source, asked = hinted(call, failure, backoff, latest)
+        left = 0.0 if self.cooldown is None else self._cooling(call, now)
+        if left:  # as long as it told another call
+            held = left + self._stagger(call, left, now)
             if held > latest >= left:
                 held = latest
             if held > delay:
@@ -170,12 +141,12 @@ class Guards:
         self, call: Call, failure: Failure, backoff: float, now: float, latest: float
     ) -> tuple[float, str, float]:
         """Go to the next origin: at once, if nothing was sent and that origin was not tried yet."""
-        standing, before = self._standing(call), call.origin
+        before = call.origin
         if failure.hint.delay is not None:
             self._rest(call, before, with_spread(call, failure.hint.delay, latest), now)
-        standing.tried = (*standing.tried, before)
+        call.tried = (*call.tried, before)
         fresh = 0.0 if failure.phase is Phase.UNSENT else backoff
-        call.origin, delay = self._next(call, standing, now, fresh=fresh, again=backoff)
+        call.origin, delay = self._next(call, now, fresh=fresh, again=backoff)
         if delay == backoff:
             return delay, "backoff", 0.0
         source = "failover" if call.origin != before else failure.hint.source or "failover"
@@ -186,16 +157,15 @@ class Guards:
 
     def refused_for(self, call: Call, now: float) -> float:
         """Seconds for which the breaker refuses the origin; 0 if another one stands in."""
-        if self.breaker is None or not self._is_alone(call):
+        if self.breaker is None or self.breaker.is_closed or not self._is_alone(call):
             return 0.0
         return self.breaker.refused_for(call.origin, now)
 
     def release(self, call: Call) -> None:
         """Give back the permit of an attempt that was not sent. Idempotent."""
-        if call.token is not None and call.token.permit:
-            permit, call.token.permit = call.token.permit, 0
-            if self.breaker is not None:
-                self.breaker.release(call.origin, permit)
+        permit, call.permit = call.permit, 0
+        if permit and self.breaker is not None:
+            self.breaker.release(call.origin, permit)
 
     def _is_alone(self, call: Call) -> bool:
         """No other origin can stand in."""
@@ -204,21 +174,19 @@ class Guards:
     def _refused_for(self, origin: str, now: float) -> float:
         return 0.0 if self.breaker is None else self.breaker.refused_for(origin, now)
 
-    def _next(
-        self, call: Call, standing: Standing, now: float, *, fresh: float, again: float
-    ) -> tuple[str, float]:
+    def _next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
         def refused_for(origin: str, now: float) -> float:
             cooling = 0.0
             if self.cooldown is not None and call.policy.hints == "obey":
-                cooling = self.cooldown.left(origin, standing.credential, now)
+                cooling = self.cooldown.left(origin, call.credential, now)
             return max(cooling, self._refused_for(origin, now))
 
         assert self.origins is not None
         return self.origins.next(
-            call.origin, standing.tried, now, refused_for, fresh=fresh, again=again
+            call.origin, call.tried, now, refused_for, fresh=fresh, again=again
         )
 
-    def _turn_away(self, call: Call, standing: Standing, now: float) -> float:
+    def _turn_away(self, call: Call, now: float) -> float:
         """The breaker has closed the origin meanwhile: go to another; return seconds to wait first.
 
         Raises:
@@ -226,59 +194,61 @@ class Guards:
         """
         delay = self._refused_for(call.origin, now)
         if not self._is_alone(call):
-            call.origin, delay = self._next(call, standing, now, fresh=0.0, again=0.0)
-            standing.held += delay
-            if standing.held <= call.policy.max_retry_after:
+            call.origin, delay = self._next(call, now, fresh=0.0, again=0.0)
+            call.held += delay
+            if call.held <= call.policy.max_retry_after:
                 return delay
         raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay)
 
-    def _hold(self, call: Call, standing: Standing, now: float) -> float:
+    def _hold(self, call: Call, now: float) -> float:
         """Seconds for which a cooldown holds the attempt; 0: none does, or another origin is free.
 
         Raises:
             RetryRefused: The cooldown holds the call for longer than the policy waits, or the
                 breaker refuses.
         """
-        left = self._cooling(call, standing, now)
+        left = self._cooling(call, now)
         alone = self._is_alone(call)
         if left and not alone:
-            call.origin, left = self._next(call, standing, now, fresh=0.0, again=0.0)
+            call.origin, left = self._next(call, now, fresh=0.0, again=0.0)
         if not left:
             return 0.0
-        if standing.held + left > call.policy.max_retry_after:
+        if call.held + left > call.policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
         # At once: of many calls that waited for a probe's turn all but a few would be refused.
         if alone and (refused_for := self._refused_for(call.origin, now)):
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
-        standing.held += left
-        return left + self._stagger(call, standing, left, now)
+        call.held += left
+        return left + self._stagger(call, left, now)
 
-    def _cooling(self, call: Call, standing: Standing, now: float) -> float:
+    def _cooling(self, call: Call, now: float) -> float:
         cooldown = self.cooldown
         if cooldown is None or cooldown.is_idle or call.policy.hints == "ignore":
             return 0.0
-        return cooldown.left(call.origin, self._credential(call, standing, cooldown), now)
+        return cooldown.left(call.origin, self._credential(call, cooldown), now)
 
-    def _credential(self, call: Call, standing: Standing, cooldown: Cooldown) -> bytes:
-        if not standing.credential:
-            standing.credential = cooldown.credential_of(call.request.header_lines())
-        return standing.credential
+    def _credential(self, call: Call, cooldown: Cooldown) -> bytes:
+        if not call.credential:
+            call.credential = cooldown.credential_of(call.request.header_lines())
+        return call.credential
 
-    def _stagger(self, call: Call, standing: Standing, left: float, now: float) -> float:
+    def _stagger(self, call: Call, left: float, now: float) -> float:
         """Seconds on top, so that held calls do not come back together, nor does a fleet."""
         assert self.cooldown is not None
         spread = call.random() * call.policy.hint_spread * max(left, 1.0)
-        return spread + self.cooldown.queue(call.origin, standing.credential, now)
+        return spread + self.cooldown.queue(call.origin, call.credential, now)
 
     def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
         if self.origins is not None and self.origins.covers(origin):
             self.origins.rest(origin, seconds, now, longest_wait=call.policy.max_retry_after)
 
-    def _take_permit(self, call: Call, standing: Standing, now: float) -> None:
+    def _take_permit(self, call: Call, now: float) -> None:
         if self.breaker is None:
             return
         admission = self.breaker.admit(call.origin, now)
-        standing.permit = admission.permit
+        if admission is ADMITTED:
+            return
+        call.permit = admission.permit
         if admission.edge is not None:
             self._tell(admission.edge)
         if admission.refused_for:

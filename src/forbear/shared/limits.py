@@ -200,7 +200,7 @@ class Limits:
         elif call.origin != call.sent_to:
             # No server has seen the request yet, so to all of them this is the first attempt; else
             # it was another origin that named a time.
-            if failure.phase is Phase.UNSENT and call.origin not in call.token.tried:
+            if failure.phase is Phase.UNSENT and call.origin not in call.tried:
                 cost = 0.0
         elif failure.hint.delay is not None:
             cost = budget.hinted_cost
