@@ -80,7 +80,11 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
 
 
 def plan_retry(
-    call: Call, failure: Failure, now: float, relies_on_key: bool = False
+    call: Call,
+    failure: Failure,
+    now: float,
+    relies_on_key: bool = False,
+    may_renew: bool = True,
 ) -> Retry | GiveUp | Renewal:
     """Rules 6 to 10, for a failure that may be repeated."""
     limits = call.limits
@@ -107,7 +111,7 @@ def plan_retry(
         if limits.follows and (refused_for := limits.refused_for(call, now)) > delay:
             return GiveUp(Reason.CIRCUIT_OPEN, refused_for)
         # 10. Last, because only this takes something.
-        if limits.borrows:
+        if limits.borrows and may_renew:
             planned, call.planned = call.planned, None
             if planned is None and limits.is_dry(call, now):
                 call.planned = delay, source, asked

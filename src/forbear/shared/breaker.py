@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from itertools import count
 from math import inf
-from typing import NamedTuple
 
 from ..core.checks import a_choice, a_count, a_duration, a_number, shown
 from ..core.outcome import RETRYABLE_KINDS, FailureKind
-from .circuit import CLOSED, HALF_OPEN, OPEN, Circuit, CircuitState, Numbers, Transition
+from .circuit import (
+    ADMITTED,
+    CLOSED,
+    HALF_OPEN,
+    OPEN,
+    Admission,
+    Circuit,
+    CircuitState,
+    Numbers,
+    Transition,
+)
 from .locks import Locked
 
 TYPE_CHECKING = False
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..core.outcome import Failure
 
-__all__ = ["ADMITTED", "Admission", "CircuitBreaker", "is_trouble"]
+__all__ = ["CircuitBreaker", "is_trouble"]
 
 MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is closed again
 # Seconds after which failures are forgotten, for an open circuit from when a probe may be sent: an
@@ -29,17 +38,6 @@ MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is clos
 FADE = 600.0
 # These say that an origin is in trouble. A healthy one ends a connection by turning streams away.
 TROUBLE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
-
-
-class Admission(NamedTuple):
-    """The answer to someone who wants to send."""
-
-    permit: int  # to be given back with ``record`` or ``release``; 0: none is needed
-    refused_for: float  # seconds; 0: send
-    edge: Transition | None
-
-
-ADMITTED = Admission(0, 0.0, None)
 
 
 class CircuitBreaker(Locked):
@@ -163,9 +161,9 @@ class CircuitBreaker(Locked):
             if circuit is None:
                 return ADMITTED
             self._used(circuit)
-            permit, refused_for, edge = circuit.admit(self, next(self._numbers), now)
-            self._settle(circuit, edge, now)
-        return Admission(permit, 0.0 if self.mode == "observe" else refused_for, edge)
+            admission = circuit.admit(self, next(self._numbers), now)
+            self._settle(circuit, admission.edge, now)
+        return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
 
     def record(
         self,

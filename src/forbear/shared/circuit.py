@@ -19,7 +19,7 @@ from enum import Enum, StrEnum
 from math import inf
 from typing import NamedTuple, Protocol
 
-__all__ = ["TRANSITIONS", "Cause", "Circuit", "CircuitState", "Transition"]
+__all__ = ["ADMITTED", "TRANSITIONS", "Admission", "Cause", "Circuit", "CircuitState", "Transition"]
 
 SLICES = 10  # of the window; it moves on by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
@@ -61,6 +61,17 @@ class Transition(NamedTuple):
     failures: int  # in a row, when it opened from closed; 0 otherwise
     failure_rate: float | None  # of the calls in the window, when that opened it
     open_for: float | None  # seconds until the first probe, when it opened
+
+
+class Admission(NamedTuple):
+    """The answer to someone who wants to send."""
+
+    permit: int  # to be given back with ``record`` or ``release``; 0: none is needed
+    refused_for: float  # seconds; 0: send
+    edge: Transition | None
+
+
+ADMITTED = Admission(0, 0.0, None)
 
 
 class Numbers(Protocol):
@@ -119,20 +130,18 @@ class Circuit:
                 return min(PROBE_ESTIMATE, min(expiries) - now)
         return 0.0
 
-    def admit(
-        self, limits: Numbers, permit: int, now: float
-    ) -> tuple[int, float, Transition | None]:
-        """Return the permit taken (0: none is needed), seconds refused for, the edge passed."""
+    def admit(self, limits: Numbers, permit: int, now: float) -> Admission:
+        """Let a call send, with this permit if one is needed, or refuse it."""
         edge = None
         if self.state is OPEN and now >= self.until:
             edge = self._move(Cause.TIME_IS_UP, now)
         if self.state is CLOSED:
-            return 0, 0.0, edge
+            return ADMITTED
         if refused_for := self.refused_for(limits, now):
-            return 0, refused_for, edge
+            return Admission(0, refused_for, edge)
         self.probes = {number: until for number, until in self.probes.items() if until > now}
         self.probes[permit] = now + limits.probe_timeout
-        return permit, 0.0, edge
+        return Admission(permit, 0.0, edge)
 
     def succeed(
         self, limits: Numbers, permit: int, sent_at: float, now: float

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ..core.outcome import Phase
 from ..core.verdict import Reason
 from ..errors import RetryRefused
-from .breaker import ADMITTED, is_trouble
+from .breaker import is_trouble
+from .circuit import ADMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

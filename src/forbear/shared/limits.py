@@ -19,6 +19,7 @@ from __future__ import annotations
 from copy import copy
 from math import inf
 from random import random as system_random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import a_choice
@@ -42,13 +43,7 @@ __all__ = ["Limits"]
 RESUMING_SHARE = 0.2
 
 
-class Quiet:
-    """In place of what is shared, where nothing is."""
-
-    quiet = True
-
-
-QUIET = Quiet()
+QUIET = SimpleNamespace(quiet=True)  # in place of what is shared, where nothing is
 
 
 class Limits:
@@ -176,8 +171,7 @@ class Limits:
                 raise ValueError(f"the backoff answered {delay!r} s")
         if self.guards is not None:
             return self.guards.plan(call, failure, delay, now, latest)
-        asked = failure.hint.delay
-        if asked is None:
+        if failure.hint.delay is None:
             return delay, "backoff", 0.0
         return hinted(call, failure, delay, latest)
 

@@ -10,7 +10,7 @@ from ..core.call import Call
 from ..core.decide import plan_retry
 from ..core.request import Request
 from ..core.strategy import RetryToken
-from ..core.verdict import RENEW, GiveUp, Retry
+from ..core.verdict import GiveUp, Retry
 from ..errors import RetryRefused
 from .limits import Limits
 
@@ -94,9 +94,7 @@ class StandardStrategy:
         call.paid = 0.0  # the attempt that has failed was sent
         if self.limits.follows:
             self.limits.observe(call, failure, now)
-        verdict = plan_retry(call, failure, now)
-        if verdict is RENEW:  # by hand nothing is renewed
-            verdict = plan_retry(call, failure, now)
+        verdict = plan_retry(call, failure, now, may_renew=False)
         if isinstance(verdict, GiveUp):
             raise RetryRefused(verdict.reason, retry_after=verdict.delay)
         assert isinstance(verdict, Retry)
