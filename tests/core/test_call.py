@@ -53,7 +53,8 @@ def test_the_story_of_a_call() -> None:
 def test_an_answer_that_is_accepted_is_no_failure() -> None:
     """A 404 that nobody calls a failure; an error that the policy does not retry stays one."""
     call = a_call()
-    call.note(answer(404), None, 1.0)
+    call.status = 404
+    call.accept(1.0)
     assert (call.last_failure, call.stop, call.history[0].status) == (None, None, 404)
     call = a_call()
     call.note(REFUSED, None, 1.0)
@@ -86,7 +87,7 @@ def test_kinds_of_attempts() -> None:
     assert call.kind_of(1, THERE) == "failover"
     call.origin = THERE
     call.sending(1.0)
-    call.note(None, None, 1.0)
+    call.accept(1.0)
     assert call.history[1].origin == THERE
     call.begin_resuming(DOWNLOAD)
     assert isinstance(call.resumption, Resumption)
@@ -116,5 +117,5 @@ def test_a_story_is_final_if_more_must_not_be_added() -> None:
     call = a_call()
     call.note(answer(503), Retry(0.0, "backoff"), 0.0)
     call.sending(0.0)
-    call.note(None, None, 0.0)
+    call.accept(0.0)
     assert call.story(0.0).is_final

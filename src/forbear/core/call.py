@@ -148,22 +148,24 @@ class Call:
         self.sent_to = self.origin
         self.ahead = self.body_error = None
 
-    def note(self, failure: Failure | None, verdict: Verdict, now: float) -> None:
-        """Add the attempt that was judged to the history."""
-        status = self.status if failure is None else failure.status
+    def accept(self, now: float) -> None:
+        """Add an attempt whose answer was accepted to the history."""
+        self.stop = self.last_error = None
+        self.is_under_way = False
+        notes = self.status, None, now - self.sent_at, None, None, self.sent_to
+        self.history.append(new_attempt(Attempt, notes))
+
+    def note(self, failure: Failure, verdict: Verdict, now: float) -> None:
+        """Add an attempt that failed to the history, and what follows."""
         delay = source = None
         if type(verdict) is Retry:
             delay, source = verdict
         else:
             self.stop = verdict  # type: ignore[assignment]
             self.last_error = None
-            if verdict is None and status is not None:
-                failure = None  # an accepted answer
         self.is_under_way = False
-        elapsed = now - self.sent_at
-        self.history.append(
-            new_attempt(Attempt, (status, failure, elapsed, delay, source, self.sent_to))
-        )
+        notes = failure.status, failure, now - self.sent_at, delay, source, self.sent_to
+        self.history.append(new_attempt(Attempt, notes))
 
     def waits(self, seconds: float) -> None:
         """Add a further wait to the one that was decided."""

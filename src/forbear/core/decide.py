@@ -80,11 +80,7 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
 
 
 def plan_retry(
-    call: Call,
-    failure: Failure,
-    now: float,
-    relies_on_key: bool = False,
-    may_renew: bool = True,
+    call: Call, failure: Failure, now: float, relies_on_key: bool = False, may_renew: bool = True
 ) -> Retry | GiveUp | Renewal:
     """Rules 6 to 10, for a failure that may be repeated."""
     limits = call.limits

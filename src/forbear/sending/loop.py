@@ -114,22 +114,23 @@ def settle(
     now = port.clock.monotonic()
     if call.limits.follows and not renewed:
         call.limits.observe(call, failure, now)  # every attempt, whoever decides about it
-    if failure is None:
-        call.note(None, None, now)
-        call.limits.accept(call, now)
-        return None
-    verdict = decide(call, failure, now)
-    if type(verdict) is Retry:
-        call.note(failure, verdict, now)
-        if call.last_error is not None:
-            bare(call.last_error)
-        port.tell.retried(call, failure, verdict, now)
-        return verdict.delay
-    if verdict is RENEW:
-        return RENEWAL
-    call.note(failure, verdict, now)
-    if type(verdict) is GiveUp:
-        port.gave_up(call, failure, verdict, now)
-    elif failure.status is not None:
+    if failure is not None:
+        verdict = decide(call, failure, now)
+        if type(verdict) is Retry:
+            call.note(failure, verdict, now)
+            if call.last_error is not None:
+                bare(call.last_error)
+            port.tell.retried(call, failure, verdict, now)
+            return verdict.delay
+        if verdict is RENEW:
+            return RENEWAL
+        if verdict is not None or failure.status is None:
+            call.note(failure, verdict, now)
+            if type(verdict) is GiveUp:
+                port.gave_up(call, failure, verdict, now)
+            return None
+        call.status = failure.status  # of an answer that nobody calls a failure
+    call.accept(now)
+    if call.token is not None:
         call.limits.accept(call, now)
     return None

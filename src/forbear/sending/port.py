@@ -84,9 +84,10 @@ class Port:
             call.deadline_at = outgoing.deadline_at
             if outgoing.policy is not self.policy:
                 self.follow(call, outgoing.policy)
-        if context is not None or tests.everywhere is not None:
-            context = call.context = tests.with_everywhere(context)
-            assert context is not None
+        if tests.everywhere is not None:
+            context = tests.with_everywhere(context)
+        if context is not None:
+            call.context = context
             call.listeners = context.listeners
             call.most_attempts = min(call.most_attempts, context.most_attempts)
             if context.random is not None and not self.settings.has_random:

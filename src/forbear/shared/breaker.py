@@ -11,17 +11,7 @@ from math import inf
 
 from ..core.checks import a_choice, a_count, a_duration, a_number, shown
 from ..core.outcome import RETRYABLE_KINDS, FailureKind
-from .circuit import (
-    ADMITTED,
-    CLOSED,
-    HALF_OPEN,
-    OPEN,
-    Admission,
-    Circuit,
-    CircuitState,
-    Numbers,
-    Transition,
-)
+from .circuit import ADMITTED, CLOSED, HALF_OPEN, OPEN, Circuit, Numbers
 from .locks import Locked
 
 TYPE_CHECKING = False
@@ -29,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from ..core.outcome import Failure
+    from .circuit import Admission, CircuitState, Transition
 
 __all__ = ["CircuitBreaker", "is_trouble"]
 

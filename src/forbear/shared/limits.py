@@ -10,7 +10,7 @@ they are asked. Of a call's state only ``Call`` is written.
 | admit | right before each attempt: takes a probe's permit |
 | observe | after each attempt, whoever decides about it |
 | plan, refused_for, is_dry, spend | by core/decide.py, in this order |
-| accept | when the last answer was accepted |
+| accept | when the last answer was accepted, if the call has a strategy's token |
 | leave | at the end of each call: gives back what bought an attempt that was not sent |
 """
 
@@ -204,9 +204,6 @@ class Limits:
         return False
 
     # A call ends.
-
-    def accept(self, call: Call, now: float) -> None:
-        """The last answer was accepted."""
 
     def leave(self, call: Call, now: float) -> None:
         """Give back the permit and the price of an attempt that was not sent. Idempotent."""
