@@ -347,6 +347,24 @@ def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe() -> None:
     assert breaker.state(A, NOW + 30 + 2 * FADE - 1) is CLOSED
 
 
+def test_it_knows_whether_any_circuit_is_not_closed() -> None:
+    """Retries ask nothing else while all are: it has to be right after each way a circuit goes."""
+    breaker = a_breaker()
+    fail(breaker)
+    assert breaker.is_closed
+    opened(breaker)
+    opened(breaker, origin=B)
+    permit = breaker.admit(A, NOW + 10).permit
+    succeed(breaker, NOW + 10, permit=permit)
+    assert (breaker.is_closed, breaker.states(NOW + 10)) == (False, {B: HALF_OPEN})
+    breaker.admit(A, NOW + 10 + FADE)  # B is forgotten
+    assert (breaker.is_closed, breaker.states(NOW + 10 + FADE)) == (True, {})
+    opened(breaker, NOW + 10 + FADE)
+    for number in range(MOST_ORIGINS):
+        fail(breaker, NOW + 10 + FADE, origin=f"http://{number}:80")
+    assert (breaker.is_closed, breaker.quiet) == (True, False)  # A was used least recently
+
+
 def test_the_origins_kept_are_bounded() -> None:
     """The least recently used go first, and are closed again."""
     breaker = opened(a_breaker())

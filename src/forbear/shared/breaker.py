@@ -138,8 +138,7 @@ class CircuitBreaker(Locked):
     def states(self, now: float) -> dict[str, CircuitState]:
         """Return the states of all origins whose circuit is not closed."""
         with self._lock:
-            origins = list(self._off)
-        return {origin: self.state(origin, now) for origin in origins}
+            return {origin: self.state(origin, now) for origin in self._off}
 
     def admit(self, origin: str, now: float) -> Admission:
         """Ask to send now; a permit in the answer must be given back, else it expires."""
@@ -204,6 +203,7 @@ class CircuitBreaker(Locked):
             del circuits[oldest]
             self._unwell.pop(oldest, None)
             self._off.discard(oldest)
+            self.is_closed = not self._off
         return circuit
 
     def _settle(self, circuit: Circuit, edge: Transition | None, now: float) -> None:
