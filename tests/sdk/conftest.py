@@ -175,6 +175,12 @@ async def awaited(found: Any) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
-@pytest.fixture(params=[None, "asyncio", "trio"], ids=["sync", "asyncio", "trio"])
-def colour(request):
-    return Colour(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that ask for a colour run without an event loop and on asyncio, those marked ``smoke``
+    on trio too.
+    """
+    if "colour" in metafunc.fixturenames:
+        is_smoke = any(metafunc.definition.iter_markers("smoke"))
+        names = ("sync", "asyncio", "trio")[: 3 if is_smoke else 2]
+        colours = [Colour(None if name == "sync" else name) for name in names]
+        metafunc.parametrize("colour", colours, ids=names)

@@ -1,0 +1,336 @@
+"""What is promised of the SDKs that Stainless generates: openai and anthropic.
+
+Their loops are the same code, so the tests are too: each file of the two takes all of these and has
+a fixture ``sdk`` that says how to make its client and what to call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import anyio
+import pytest
+
+import forbear
+from forbear import IdempotencyKeys, RetryPolicy
+
+from .conftest import awaited
+
+EMPTY_LIST = "200;header=Content-Type:application/json;body=1"
+EMPTY_STREAM = "200;header=Content-Type:text/event-stream;body=0"
+BROKEN_STREAM = "cut:5;header=Content-Type:text/event-stream;body=10"
+
+
+class Sdk:
+    """One of the SDKs in one colour; each file derives its own, with what is named here."""
+
+    package: Any
+    ours: Any  # the module of forbear for the library it builds on
+    listing: str  # what list() and create() ask for
+    creating: str
+    message: dict[str, Any]
+
+    def __init__(self, colour, url, quick):
+        self.colour = colour
+        self.url = url
+        self.quick = quick
+
+    def client(self, plugged, options=None, **more):
+        """As the README says: the SDK's own client, wrapped."""
+        kind, http_client = self.classes()
+        http_client = http_client()
+        if plugged:
+            http_client = self.ours.wrap(http_client, **{**self.quick, **(options or {})})
+        return kind(base_url=self.url, api_key="nobody's", http_client=http_client, **more)
+
+    def list(self, client):
+        return self.colour.outcome(lambda: client.models.with_raw_response.list(), client.close)
+
+    def create(self, client, **more):
+        def call():
+            return self.messages(client).with_raw_response.create(**self.message, **more)
+
+        return self.colour.outcome(call, client.close)
+
+    def stream(self, client, **more):
+        """All events of a streamed message."""
+
+        async def acall():
+            return [event async for event in await found()]
+
+        def found():
+            return self.messages(client).create(**self.message, stream=True, **more)
+
+        return self.colour.outcome(
+            acall if self.colour.is_async else lambda: [*found()], client.close
+        )
+
+
+# Both READMEs: connection errors, 408, 409, 429 and >=500 are retried 2 times by default; forbear
+# sends 4 times by default.
+PLUGGED = [
+    pytest.param(False, {}, 1 + 2, id="alone"),
+    pytest.param(False, {"max_retries": 0}, 1, id="neither"),
+    pytest.param(True, {}, (1 + 2) * 4, id="both"),
+    pytest.param(True, {"max_retries": 0}, 4, id="off"),
+]
+
+
+@pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [(503, "InternalServerError"), (429, "RateLimitError"), ("close", "APIConnectionError")],
+)
+def test_attempts_of_what_may_be_repeated(
+    sdk, server, clock, waits, plugged, settings, attempts, fault, name
+):
+    """A list while the server stays broken: attempts multiply unless max_retries=0; the exception
+    stays.
+    """
+    server.script(sdk.listing, fault)
+    error = sdk.list(sdk.client(plugged, **settings))
+    assert len(server.requests()) == attempts
+    assert isinstance(error, getattr(sdk.package, name))
+    assert len(forbear.record_of(error).attempts) == (4 if plugged else int(fault != "close"))
+    # Of each 4 attempts 3 follow a wait of forbear: the middle of 1 to 3, 1 to 6 and 1 to 10.5 s.
+    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
+    assert len(waits) == (2 if "max_retries" not in settings else 0)
+
+
+@pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
+def test_attempts_of_a_message_with_generated_keys(sdk, server, plugged, settings, attempts):
+    """IdempotencyKeys(): it may be repeated. the SDK sends none, so each of its own retries gets a
+    new one.
+    """
+    server.script(sdk.creating, 503)
+    error = sdk.create(sdk.client(plugged, {"idempotency": IdempotencyKeys()}, **settings))
+    assert isinstance(error, sdk.package.InternalServerError)
+    keys = [arrival.key for arrival in server.requests()]
+    assert len(keys) == attempts
+    if plugged:
+        assert None not in keys
+        assert keys == [key for key in keys[::4] for _ in range(4)]
+        assert len(set(keys)) == attempts // 4
+    else:
+        assert set(keys) == {None}
+
+
+@pytest.mark.parametrize(
+    ("plugged", "settings", "attempts"),
+    [
+        pytest.param(False, {}, 1 + 2, id="alone"),
+        pytest.param(True, {}, 1 + 2, id="both"),
+        pytest.param(True, {"max_retries": 0}, 1, id="off"),
+    ],
+)
+def test_attempts_of_a_message_without_a_key(sdk, server, plugged, settings, attempts):
+    """The server may have done the work: forbear sends a POST without a key once, only the SDK's own
+    loop repeats it.
+    """
+    server.script(sdk.creating, 503)
+    error = sdk.create(sdk.client(plugged, **settings))
+    assert isinstance(error, sdk.package.InternalServerError)
+    assert len(server.requests()) == attempts
+    if plugged:
+        assert forbear.record_of(error).reason == "method-not-replayable"
+
+
+@pytest.mark.smoke
+def test_a_message_is_bought_once(sdk, server):
+    """503, then executed without an answer: the third request brings the same key, and the server
+    knows it.
+    """
+    server.script(sdk.creating, 503, "close")
+    answer = sdk.create(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
+    assert answer.status_code == 200
+    assert answer.headers["idempotent-replayed"] == "true"
+    assert server.executed() == 1
+    assert len(server.requests()) == 3
+    assert len({arrival.key for arrival in server.requests()}) == 1
+    assert forbear.record_of(answer.http_response).retries == 2
+
+
+@pytest.mark.parametrize(("plugged", "settings", "attempts"), PLUGGED)
+def test_attempts_of_a_stream_that_does_not_begin(sdk, server, plugged, settings, attempts):
+    """stream=True with the caller's own key: attempts as without streaming."""
+    server.script(sdk.creating, 503)
+    error = sdk.stream(
+        sdk.client(plugged, **settings), extra_headers={"Idempotency-Key": "order-1"}
+    )
+    assert isinstance(error, sdk.package.InternalServerError)
+    assert [arrival.key for arrival in server.requests()] == ["order-1"] * attempts
+
+
+@pytest.mark.smoke
+def test_a_stream_begins_after_two_failures(sdk, server):
+    """stream=True: the events are those of the third answer."""
+    server.script(sdk.creating, 503, 503, EMPTY_STREAM)
+    assert sdk.stream(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0)) == []
+    assert len(server.requests()) == 3
+
+
+def test_a_stream_that_breaks_is_the_callers_to_repeat(sdk, server):
+    """What was streamed cannot be taken back: one request, and the same exception as without
+    forbear.
+    """
+    server.script(sdk.creating, BROKEN_STREAM)
+    alone = sdk.stream(sdk.client(False, max_retries=0))
+    error = sdk.stream(sdk.client(True, {"idempotency": IdempotencyKeys()}, max_retries=0))
+    assert isinstance(error, Exception)
+    assert type(error) is type(alone)
+    assert len(server.requests()) == 1 + 1
+
+
+def test_a_throttled_answer_is_obeyed(sdk, server, clock):
+    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
+    server.script(sdk.listing, "429;retry-after=7", EMPTY_LIST)
+    assert sdk.list(sdk.client(True, max_retries=0)).status_code == 200
+    assert len(server.requests()) == 2
+    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
+
+
+def test_a_throttle_longer_than_we_may_wait_is_handed_over(sdk, server, clock, waits):
+    """Retry-After: 3600, which the SDK's own loop may sleep: its RateLimitError at once."""
+    server.script(sdk.listing, "429;retry-after=3600", EMPTY_LIST)
+    error = sdk.list(sdk.client(True, max_retries=0))
+    assert type(error) is sdk.package.RateLimitError
+    assert len(server.requests()) == 1
+    assert [*clock.sleeps, *waits] == []
+    assert forbear.record_of(error).refused_delay == 3600
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_retries": 0}], ids=["both", "off"])
+def test_the_servers_no_ends_both_loops(sdk, server, settings):
+    """x-should-retry: false: one request."""
+    server.script(sdk.listing, "503;header=x-should-retry:false")
+    assert isinstance(sdk.list(sdk.client(True, **settings)), sdk.package.InternalServerError)
+    assert len(server.requests()) == 1
+
+
+def test_the_sdks_loop_is_noticed_once(sdk, server, caplog):
+    """Two calls whose attempts multiply, 12 each: one warning, which names the switch."""
+    server.script(sdk.listing, 503)
+    client = sdk.client(True)
+
+    async def twice():
+        for _ in range(2):
+            with pytest.raises(sdk.package.InternalServerError):
+                await awaited(client.models.list())
+
+    call = twice if sdk.colour.is_async else lambda: anyio.run(twice)
+    assert sdk.colour.outcome(call, client.close) is None
+    warned = [
+        record.getMessage() for record in caplog.records if "max_retries=0" in record.getMessage()
+    ]
+    assert len(warned) == 1
+    assert len(server.requests()) == 2 * 12
+
+
+def test_the_sdks_loop_is_stopped(sdk, server, caplog, waits):
+    """stop_outer_retries: the SDK's own loop is on, and ends with ours: 4 instead of 12, and nothing
+    to warn of.
+    """
+    server.script(sdk.listing, 503)
+    error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
+    assert isinstance(error, sdk.package.InternalServerError)
+    assert len(server.requests()) == 4
+    assert error.response.headers["x-should-retry"] == "false"
+    assert len(forbear.record_of(error).attempts) == 4
+    assert waits == []
+    assert "SDK" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "attempts"),
+    [
+        pytest.param({}, 1, id="no key"),
+        pytest.param({"idempotency": IdempotencyKeys()}, 4, id="generated key"),
+    ],
+)
+def test_the_sdks_loop_is_stopped_with_a_key_or_without(sdk, server, options, attempts):
+    """A POST that may have been executed is no longer sent three times, nor a key three times made
+    anew.
+    """
+    server.script(sdk.creating, 503)
+    error = sdk.create(sdk.client(True, {"stop_outer_retries": True, **options}))
+    assert isinstance(error, sdk.package.InternalServerError)
+    assert len(server.requests()) == attempts
+    assert len({arrival.key for arrival in server.requests()}) == 1
+
+
+def test_the_sdks_loop_is_not_stopped_by_errors(sdk, server):
+    """Only an answer can be marked: after a lost connection the SDK begins anew. max_retries=0 has
+    no such gap.
+    """
+    server.script(sdk.listing, "close")
+    error = sdk.list(sdk.client(True, {"stop_outer_retries": True}))
+    assert isinstance(error, sdk.package.APIConnectionError)
+    assert len(server.requests()) == 12
+
+
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [
+        (503, "InternalServerError"),
+        ("429;retry-after=1", "RateLimitError"),
+        (408, "APIStatusError"),
+        ("close", "APIConnectionError"),
+        ("hang", "APITimeoutError"),
+    ],
+)
+def test_what_stays_wrong_is_told_as_by_the_sdk_alone(sdk, server, step, name):
+    """Same class, same words and body as without forbear; record_of finds the story in it."""
+    settings = {"max_retries": 0, **({"timeout": 0.1} if step == "hang" else {})}
+    server.script(sdk.listing, step)
+    alone = sdk.list(sdk.client(False, **settings))
+    error = sdk.list(sdk.client(True, {"policy": RetryPolicy(max_attempts=2)}, **settings))
+    assert type(error) is type(alone)
+    assert isinstance(error, getattr(sdk.package, name))
+    assert str(error) == str(alone)
+    assert getattr(error, "body", None) == getattr(alone, "body", None)
+    assert len(server.requests()) == 1 + 2
+    record = forbear.record_of(error)
+    assert (len(record.attempts), record.reason) == (2, "attempts-exhausted")
+
+
+@pytest.mark.smoke
+def test_our_deadline_is_the_sdks_timeout(sdk, server):
+    """forbear.deadline around a call: the SDK's APITimeoutError, in time, with our exception as the
+    cause.
+    """
+    server.script(sdk.listing, "hang")
+    client = sdk.client(True, {"clock": None}, max_retries=0)
+
+    async def alist():
+        return await client.models.list()
+
+    call = forbear.deadline(0.15)(alist if sdk.colour.is_async else client.models.list)
+    error = sdk.colour.outcome(call, client.close)
+    assert isinstance(error, sdk.package.APITimeoutError)
+    assert isinstance(error.__cause__, forbear.DeadlineExceeded)
+    assert forbear.record_of(error).reason == "deadline"
+    assert (
+        forbear.record_of(error).elapsed < 0.15 + 2
+    )  # the server would never answer; the slack is for a busy machine
+
+
+def test_wrapping_the_sdk_object_says_what_to_pass(sdk):
+    """It is not an HTTP client: TypeError names the one inside."""
+    client = sdk.client(False)
+    with pytest.raises(TypeError, match=re.escape(f"{sdk.ours.__name__}.wrap(client._client)")):
+        sdk.ours.wrap(client)
+    sdk.colour.outcome(lambda: None, client.close)
+
+
+def test_a_finished_client_can_be_wrapped(sdk, server, quick):
+    """wrap(client._client): for code that hands over a finished client of the SDK."""
+    server.script(sdk.listing, 503)
+    client = sdk.client(False)
+    before = client._client._transport
+    sdk.ours.wrap(client._client, **quick)
+    client.max_retries = 0
+    assert isinstance(sdk.list(client), sdk.package.InternalServerError)
+    assert len(server.requests()) == 4
+    sdk.ours.unwrap(client._client)
+    assert client._client._transport is before
