@@ -142,31 +142,6 @@ def test_an_objective_that_is_none_is_refused(slo):
         SOUND.check(slo="1")
 
 
-@given(
-    st.builds(
-        RetryPolicy,
-        max_attempts=st.integers(1, 8),
-        backoff=st.builds(
-            Exponential, st.floats(0, 2), st.floats(2, 30), st.floats(1, 3), st.floats(0, 1)
-        ),
-        methods=st.sets(st.sampled_from(["GET", "POST", "PUT", "PATCH"])),
-        total_timeout=st.none() | st.floats(0, 100),
-        attempt_timeout=st.none() | st.floats(0.1, 10),
-        max_retry_after=st.floats(0, 100),
-        hints=st.sampled_from(["obey", "ignore"]),
-        hint_spread=st.floats(0, 1),
-    ),
-    st.none() | st.floats(0.01, 100),
-    st.none() | st.floats(0, 10),
-)
-def test_every_text_begins_with_the_name_of_a_field(policy, slo, attempt_timeout):
-    for text in policy.check(slo=slo, attempt_timeout=attempt_timeout):
-        name, colon, rest = text.partition(": ")
-        assert name in RetryPolicy.FIELDS
-        assert colon
-        assert rest
-
-
 @given(st.integers(2, 30), st.floats(0.01, 50), st.floats(0, 3))
 def test_the_number_that_is_said_to_fit_fits(attempts, slo, attempt):
     policy = RetryPolicy(

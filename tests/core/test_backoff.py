@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forbear import Backoff, Exponential, Fixed, RetryPolicy
+from forbear import Backoff, Exponential, Fixed
 
 
 def always(value: float) -> Callable[[], float]:
@@ -43,18 +43,6 @@ def test_schedule_without_jitter() -> None:
         )
 
 
-def test_the_gateway_schedule_is_50_75_112_168_253_ms_before_jitter() -> None:
-    """50 ms × 1.5**n: 50, 75, 112.5, 168.75, 253.125 ms; a draw of one half is the middle of ±20
-    %.
-    """
-    backoff = RetryPolicy.gateway().backoff
-    assert [backoff.delay(n, 0.0, always(0.5)) for n in range(1, 6)] == pytest.approx(
-        [0.050, 0.075, 0.1125, 0.16875, 0.253125]
-    )
-    assert backoff.delay(1, 0.0, always(0.0)) == pytest.approx(0.040)
-    assert backoff.delay(1, 0.0, always(1.0)) == pytest.approx(0.060)
-
-
 def test_jitter() -> None:
     """Brooker, "Exponential Backoff And Jitter": full = [0, d], equal = d/2 + [0, d/2]."""
     cases = [
@@ -67,11 +55,6 @@ def test_jitter() -> None:
     for jitter, drawn, expected in cases:
         backoff = Exponential(base=0.5, cap=30.0, jitter=jitter)
         assert backoff.delay(3, 0.0, always(drawn)) == pytest.approx(expected)
-
-
-def test_jitter_does_not_lift_a_wait_over_the_cap() -> None:
-    """The cap holds after jitter too: ±20 % of 30 s at cap 30 is at most 30."""
-    assert Exponential(base=30.0, cap=30.0, jitter=0.2).delay(1, 0.0, always(1.0)) == 30.0
 
 
 def test_decorrelated_jitter() -> None:
@@ -112,18 +95,6 @@ def test_a_base_of_zero_means_no_wait_at_any_attempt() -> None:
 
 
 # --- state ------------------------------------------------------------------------------------
-
-
-def test_every_third_wait_is_one_second_is_three_lines() -> None:
-    """A custom schedule is one method."""
-
-    class EveryThird:
-        def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
-            return 1.0 if attempt % 3 == 0 else 0.1
-
-    backoff = RetryPolicy(max_attempts=7, backoff=EveryThird()).backoff
-    waits = [backoff.delay(attempt, 0.0, never) for attempt in range(1, 7)]
-    assert waits == [0.1, 0.1, 1.0, 0.1, 0.1, 1.0]
 
 
 def test_schedules_are_values() -> None:

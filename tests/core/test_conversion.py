@@ -94,12 +94,6 @@ def test_statuses():
         assert (policy.hints, policy.on_exhausted) == (hints, on_exhausted)
 
 
-def test_a_number_means_what_it_means_to_urllib3():
-    """``max_retries=3`` of a requests adapter: no statuses but with Retry-After, and no waits."""
-    for number in (3, 0, True, False):
-        assert converted(number) == converted(urllib3.Retry.from_int(number))
-
-
 def test_backoff():
     cases = [
         ({}, Exponential(0.0, 120, jitter="none", immediate_first=True)),
@@ -122,18 +116,6 @@ def test_backoff():
     ]  # fmt: skip
     for options, expected in cases:
         assert converted(urllib3.Retry(3, **options)).backoff == expected
-
-
-def test_the_waits_of_urllib3_and_of_its_policy():
-    """urllib3 waits 0, 1, 2, 4 s with a factor of 0.5; the policy 0.5, 1, 2, 4."""
-    backoff = converted(urllib3.Retry(9, backoff_factor=0.5, backoff_max=3)).backoff
-    assert [backoff.delay(attempt, 0.0, lambda: 0.3) for attempt in (1, 2, 3, 4, 5)] == [
-        0.5,
-        1,
-        2,
-        3,
-        3,
-    ]
 
 
 def test_methods():
@@ -332,19 +314,6 @@ def test_with_only_a_total_it_is_sent_as_often(total, kind, method):
         retry = urllib3.Retry(total, status_forcelist=[500])
         response = HTTPResponse(b"", {"Retry-After": "1"} if named else {}, status)
         assert policy.max_attempts == attempts_of_urllib3(retry, method, response=response)
-
-
-@given(retries)
-def test_statuses_and_methods_are_the_lists_of_the_retry(retry):
-    policy = converted(retry)
-    wanted = {status for status in retry.status_forcelist if status >= 400}
-    assert policy.statuses == (
-        set() if retry.status in (0, False) and retry.status is not None else wanted
-    )
-    assert policy.methods == (
-        set(retry.allowed_methods) if retry.allowed_methods else RetryPolicy().methods
-    )
-    assert (policy.hints == "obey") is retry.respect_retry_after_header
 
 
 @given(st.floats(0.001, 10), st.floats(0, 10), st.integers(1, 6), st.floats(0, 1, exclude_max=True))

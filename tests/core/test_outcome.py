@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -129,18 +127,6 @@ def test_keyed_is_worked_out_once_and_only_when_asked() -> None:
     assert looked == [1]
 
 
-def test_keyed() -> None:
-    cases = [
-        ([("Idempotency-Key", "abc")], frozenset(), True),
-        ([(b"Idempotency-Key", b"abc")], frozenset(), True),
-        ([("X-Order-Id", "abc")], frozenset({"x-order-id"}), True),
-        ([("X-Order-Id", "abc")], frozenset(), False),
-        ([("X-Order-Id", "")], frozenset({"x-order-id"}), False), ((), frozenset(), False),
-    ]  # fmt: skip
-    for headers, names, keyed in cases:
-        assert Request("POST", "http://a:80", headers, names).keyed is keyed
-
-
 @pytest.mark.parametrize(
     "headers",
     [[("X-Tenant", "blue"), ("x-tenant", "red")], [(b"X-Tenant", b"blue"), (b"x-tenant", b"red")]],
@@ -175,12 +161,3 @@ def test_what_is_told_of_a_request_is_method_and_origin() -> None:
     """Never its URL or headers (P10)."""
     facts = Request("GET", "http://a:80", [("X-Tenant", "SECRET")], target="/SECRET")
     assert repr(facts) == str(facts) == "<Request GET http://a:80>"
-
-
-def test_outcomes_know_no_http_library() -> None:
-    """A strategy can be written and tested without httpx or requests installed."""
-    code = "import sys, forbear.core.outcome; print([m for m in ('httpx', 'httpx2', 'requests') if m in sys.modules])"
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
-    )
-    assert run.stdout.strip() == "[]"

@@ -29,7 +29,6 @@ from forbear.testing import FakeClock, ScriptedTransport
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0), hint_spread=0.0)
 SECRETS = ("hunter2", "s3cret", "/private", "token=", "key-of-mine", "user:", "Bearer", "scripted")
 URL = "https://user:hunter2@api.example:8443/private/path?token=s3cret#part"
-TIMED_OUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
 THROTTLED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429)
 
 
@@ -201,39 +200,6 @@ def test_records_are_values() -> None:
     assert pickle.loads(pickle.dumps(GAVE_UP)) == GAVE_UP
     with pytest.raises(AttributeError):
         GAVE_UP.elapsed = 1.0  # type: ignore[misc]
-
-
-def test_notes_make_a_record() -> None:
-    """Attempts go on counting after the retries of earlier hops of a redirected call."""
-    history = [
-        Attempt(None, TIMED_OUT, 0.5, 1.0, "backoff", "http://a:80"),
-        Attempt(429, THROTTLED, 0.25, None, None, "http://b:80"),
-    ]
-    stop = GiveUp(Reason.RETRY_AFTER_TOO_LONG, 3600.0)
-    story = Story("POST", "http://a:80", history, 1, 12.3456, stop, (7,))
-    assert story.record() == GAVE_UP._replace(
-        attempts=(
-            an_attempt(
-                2,
-                failure=FailureKind.READ_TIMEOUT,
-                phase=Phase.SENT,
-                error="ReadTimeout",
-                elapsed=0.5,
-                delay=1.0,
-                delay_source="backoff",
-            ),
-            an_attempt(
-                3,
-                origin="http://b:80",
-                status=429,
-                failure=FailureKind.STATUS,
-                phase=Phase.ANSWERED,
-                elapsed=0.25,
-            ),
-        ),
-        resumed=(7,),
-    )
-    assert repr(story) == f"<Story {story.record()}>"
 
 
 ENDED = Attempt(429, THROTTLED, 0.1, None, None, "http://a:80")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear import Exponential, Fixed
+from forbear import Exponential
 
 seconds = st.floats(0, 1e6)
 jitters = st.sampled_from(["full", "equal", "decorrelated", "none"]) | st.floats(0, 1)
@@ -28,12 +26,6 @@ def test_a_wait_is_in_0_to_cap(
 ) -> None:
     """For any attempt, any previous wait and any draw."""
     assert 0 <= schedule.delay(attempt, previous, lambda: drawn) <= schedule.cap
-
-
-@given(schedules(), st.integers(1, 200))
-def test_without_jitter_waits_do_not_shrink(schedule: Exponential, attempt: int) -> None:
-    plain = Exponential(schedule.base, schedule.cap, schedule.factor, "none")
-    assert plain.delay(attempt, 0.0, lambda: 0.5) <= plain.delay(attempt + 1, 0.0, lambda: 0.5)
 
 
 @given(schedules(), st.integers(1, 10**4), unit)
@@ -66,18 +58,3 @@ def test_decorrelated_waits_stay_between_base_and_three_times_the_last(
         slack = 1e-9 * walk.cap
         assert walk.base - slack <= wait <= min(walk.cap, 3 * max(previous, walk.base)) + slack
         previous = wait
-
-
-@given(schedules(), st.integers(1, 10**4), st.integers())
-def test_a_schedule_is_a_function_of_its_draws(
-    schedule: Exponential, attempt: int, seed: int
-) -> None:
-    """Pure: the same draws give the same wait, whoever asked before."""
-    one = schedule.delay(attempt, 1.0, Random(seed).random)
-    schedule.delay(attempt + 5, 7.0, Random(seed + 1).random)
-    assert schedule.delay(attempt, 1.0, Random(seed).random) == one
-
-
-@given(seconds, st.integers(1, 10**6), seconds)
-def test_fixed_is_fixed(wait: float, attempt: int, previous: float) -> None:
-    assert Fixed(wait).delay(attempt, previous, lambda: 0.5) == wait

@@ -255,7 +255,7 @@ def test_rate_limit_is_read_as_http_sf_reads_it(text, status):
 
 # --- time -----------------------------------------------------------------------------------------
 
-SIZE = 100_000
+SIZE = 30_000
 SHAPES = {
     "digits": "9" * SIZE,
     "zeros": "0" * SIZE,
@@ -300,18 +300,18 @@ SHAPES = {
 
 @pytest.mark.slow
 def test_time_is_linear_in_the_length_of_a_value():
-    """All headers at once, 100 kB each: quadratic work on one of them would take minutes."""
+    """All headers at once, 30 kB each: quadratic work on one of them would take minutes."""
     for shape, value in SHAPES.items():
         lines = [(name, value) for name in NAMES]
         began = time.process_time()
         for headers in (lines, *([line] for line in lines)):
             read_hint(429, headers, now=NOW)
-        assert time.process_time() - began < 5.0, shape
+        assert time.process_time() - began < 2.0, shape
 
 
 def test_time_is_linear_in_the_number_of_lines():
     for value in ["1", "x", "", "Fri", '"a";r=0;t=5']:
         began = time.process_time()
         for name in NAMES:
-            read_hint(429, [(name, value)] * 10_000, now=NOW)
-        assert time.process_time() - began < 5.0, value
+            read_hint(429, [(name, value)] * 2_000, now=NOW)
+        assert time.process_time() - began < 2.0, value

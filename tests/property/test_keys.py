@@ -13,7 +13,6 @@ from forbear.core.headers.keys import (
     PROFILES,
     STYLES,
     carries_key,
-    check_profile,
     names_a_key,
     parse,
     parse_item,
@@ -61,13 +60,6 @@ def test_what_is_serialized_can_never_break_a_header(key: str, style: str, profi
     assert sent.isascii()
     assert sent.isprintable()
     assert (parse(sent) if style == "sf-string" else sent) == key
-
-
-@given(profiles, styles)
-def test_a_generated_key_can_always_be_sent(profile: str, style: str) -> None:
-    key = generate(profile=profile)
-    check_profile(key, profile)
-    assert key in serialize(key, style=style, profile=profile)
 
 
 @given(st.text() | nearly_items | st.text(printable))
