@@ -111,13 +111,6 @@ def test_a_refund_gives_back_what_was_paid_and_no_more_than_the_burst() -> None:
     assert sum(budget.spend(A, 1.0, 0.0) for _ in range(12)) == 10
 
 
-def test_a_refund_to_a_scope_that_is_full_changes_nothing() -> None:
-    budget = a_budget()
-    budget.refund(A, 1.0)
-    assert budget.tokens(A, 0.0) == 10
-    assert budget.quiet
-
-
 # --- scopes -----------------------------------------------------------------------------------
 
 
@@ -215,16 +208,6 @@ def test_quiet_while_every_bucket_is_full() -> None:
         budget.deposit(A, float(now))
     assert budget.quiet
     assert budget._buckets == {}
-
-
-def test_not_quiet_from_the_first_retry_until_the_bucket_is_full_again() -> None:
-    budget = a_budget(burst=2, ratio=0.5, floor_per_second=0)
-    assert budget.spend(A, 1.0, 0.0)
-    assert not budget.quiet
-    budget.deposit(A, 0.0)
-    assert not budget.quiet
-    budget.deposit(A, 0.0)
-    assert budget.quiet
 
 
 def test_quiet_again_when_time_alone_has_filled_it() -> None:

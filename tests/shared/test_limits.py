@@ -25,7 +25,7 @@ from forbear import (
 from forbear.core.call import Call
 from forbear.core.decide import plan_retry
 from forbear.core.request import Request
-from forbear.core.verdict import RENEW, GiveUp, Retry
+from forbear.core.verdict import RENEW, Retry
 from forbear.shared.circuit import CircuitState
 from forbear.shared.cooldown import PACE
 from forbear.shared.limits import Limits
@@ -122,28 +122,6 @@ def test_what_a_retry_costs(failure: Failure, cost: float) -> None:
     call = told(limits_of(budget=budget), failure)
     assert isinstance(planned(call, failure), Retry)
     assert (call.paid, budget.tokens(A, NOW)) == (cost, 20 - cost)
-
-
-def test_what_was_not_sent_comes_back_once() -> None:
-    """And what was sent stays paid."""
-    budget = a_budget()
-    limits = limits_of(budget=budget)
-    call = told(limits, RESET)
-    planned(call, RESET)
-    sent(call, RESET)
-    planned(call, RESET)
-    assert budget.tokens(A, NOW) == 18
-    limits.leave(call, NOW)
-    limits.leave(call, NOW)
-    assert budget.tokens(A, NOW) == 19
-
-
-def test_without_a_budget_only_attempts_count() -> None:
-    limits = limits_of()
-    call = a_call(limits, max_attempts=3)
-    verdicts = [planned(sent(call, RESET), RESET) for _ in range(3)]
-    assert verdicts == [Retry(0.0, "backoff")] * 2 + [GiveUp(Reason.ATTEMPTS_EXHAUSTED)]
-    assert limits.quiet
 
 
 def test_a_scope_that_fails_means_the_origin() -> None:
@@ -255,33 +233,6 @@ def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
     assert (caught.value.reason, caught.value.send) == (Reason.CIRCUIT_OPEN, False)
     assert caught.value.retry_after == 6.0
     assert budget.tokens(A, NOW) == 10
-
-
-def test_the_order_in_which_a_retry_is_refused() -> None:
-    """Attempts, too long, deadline, breaker, budget: each is lifted in turn."""
-    budget = a_budget(burst=1)
-    limits = limits_of(budget=budget, breaker=opened(open_for=9.0))
-    assert budget.spend(A, 1.0, NOW)
-    call = a_call(limits, max_attempts=1, max_retry_after=5.0, backoff=Fixed(1.0))
-    call.deadline_at = NOW + 3.0
-    failure = answer(503, 6.0)
-    limits.enter(call, NOW, sent=True)
-    sent(call, failure)
-    found = []
-    for fields in ({}, {"max_attempts": 2}, {"max_retry_after": 7.0}):
-        call.policy = call.policy.replace(**fields)
-        call.most_attempts = call.policy.max_attempts
-        found.append(plan_retry(call, failure, NOW))
-    call.deadline_at = NOW + 99.0
-    found.append(plan_retry(call, failure, NOW))
-    found.append(plan_retry(call, failure, NOW + 9.0))
-    assert found == [
-        (Reason.ATTEMPTS_EXHAUSTED, None),
-        (Reason.RETRY_AFTER_TOO_LONG, 6.0),
-        (Reason.DEADLINE, 6.0),
-        (Reason.CIRCUIT_OPEN, 9.0),
-        (Reason.BUDGET_EXHAUSTED, 6.0),
-    ]
 
 
 def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe() -> None:

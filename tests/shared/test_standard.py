@@ -59,40 +59,6 @@ def test_a_token_says_what_a_strategy_may_know_of_a_call() -> None:
     assert repr(token) == "<RetryToken after 2 attempts, delay 3 s>"
 
 
-def test_the_budget_refuses_last() -> None:
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=2)
-    strategy = a_strategy(budget, max_attempts=9)
-    token = strategy.acquire_initial_token(A, 0.0)
-    assert [refresh(strategy, token), refresh(strategy, token)] == [1.0, 1.0]
-    with pytest.raises(RetryRefused) as caught:
-        refresh(strategy, token)
-    assert (caught.value.reason, caught.value.retry_after) == (Reason.BUDGET_EXHAUSTED, 1.0)
-
-
-def test_a_schedule_goes_on_from_its_own_last_wait() -> None:
-    """Decorrelated from 1 s, drawn in the middle: 2, then between 1 and 3 × 2, although a server
-    made 50 of it.
-    """
-    strategy = StandardStrategy(RetryPolicy(hint_spread=0.0), random=lambda: 0.5)
-    token = strategy.acquire_initial_token(A, 0.0)
-    assert refresh(strategy, token, answer(503, 50.0)) == 50.0
-    assert refresh(strategy, token) == 3.5
-
-
-@pytest.mark.parametrize("wait", [-1.0, float("nan")])
-def test_a_schedule_that_answers_nonsense_is_refused_before_anything_is_taken(wait: float) -> None:
-    class Nonsense:
-        def delay(self, attempt: int, previous: float, random: Any) -> float:
-            return wait
-
-    budget = RetryBudget(burst=20)
-    strategy = a_strategy(budget, backoff=Nonsense())
-    with pytest.raises(RetryRefused) as caught:
-        refresh(strategy, strategy.acquire_initial_token(A, 0.0))
-    assert caught.value.reason is Reason.STRATEGY_FAILED
-    assert budget.quiet
-
-
 @pytest.mark.parametrize("first", ["record_success", "release"])
 @pytest.mark.parametrize("second", ["record_success", "release"])
 def test_both_ends_are_idempotent(first: str, second: str) -> None:
