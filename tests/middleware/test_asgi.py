@@ -98,18 +98,6 @@ async def test_no_setting_is_above_it(backend):
     assert calls.sent == 1
 
 
-async def test_it_follows_tasks_and_threads(backend):
-    calls = backend([503])
-
-    async def work():
-        await anyio.to_thread.run_sync(calls.get)
-        async with anyio.create_task_group() as group:
-            group.start_soon(calls.aget)
-
-    await ask(RetryContextMiddleware(answering(work)), {"retry-attempt": "2"})
-    assert calls.sent == 2
-
-
 async def test_requests_at_once_do_not_mix(backend):
     """Half of 20 are retries; each has its own context."""
     first, again = backend([503]), backend([503])
@@ -246,18 +234,6 @@ async def test_the_incoming_deadline_bounds_the_calls(backend, headers, seconds)
     assert left == [pytest.approx(seconds)]
     # Attempts are 0.1 s apart.
     assert calls.sent == (1 if seconds == 0.03 else 4)
-
-
-async def test_after_the_deadline_nothing_is_sent(backend):
-    calls = backend([503])
-
-    async def work():
-        calls.clock.sleep(1.0)
-        with pytest.raises(forbear.DeadlineExceeded):
-            await calls.aget()
-
-    await ask(RetryContextMiddleware(answering(work), clock=calls.clock), {"grpc-timeout": "1S"})
-    assert calls.sent == 0
 
 
 async def test_the_time_left_is_sent_on_if_asked(backend):

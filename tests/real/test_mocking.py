@@ -100,16 +100,6 @@ def test_respx_sees_each_attempt_async(need_package):
     assert anyio.run(main) == 2
 
 
-def test_respx_sees_a_wrapped_client(need_package):
-    """wrap, then mock."""
-    respx = need_package("respx")
-    client = forbear.httpx.wrap(httpx.Client(trust_env=False), clock=FakeClock())
-    with respx.mock as router, client:
-        route = router.get(URL).mock(side_effect=[httpx.Response(503), httpx.Response(200)])
-        assert client.get(URL).status_code == 200
-    assert route.call_count == 2
-
-
 def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
     """pytest-httpx patches httpx's transports; two tests in an interpreter of their own."""
     need_package("pytest_httpx")

@@ -71,37 +71,6 @@ def test_fixtures_show_what_they_are_for(suite):
         assert sentence in " ".join(after.split()[:20])
 
 
-def test_loading_it_loads_no_client(suite):
-    done = suite.run(
-        "-q",
-        test_modules="""
-        import sys
-
-        def test_nothing_was_loaded(forbear_fast, forbear_events, forbear_clock, forbear_server):
-            assert not {"httpx", "httpx2", "requests", "urllib3", "anyio", "trio"} & set(sys.modules)
-        """,
-    )
-    done.assert_outcomes(passed=1)
-
-
-def test_every_test_of_a_project_can_be_fast(suite):
-    """One line of configuration; a test that asks for the clock still has it."""
-    done = suite.run(
-        "-q",
-        ini="usefixtures = forbear_fast",
-        test_orders=PREAMBLE
-        + """
-def test_sync():
-    assert a_client().get("http://a.example/").status_code == 503
-
-def test_clock(forbear_clock):
-    a_client().get("http://a.example/")
-    assert forbear_clock.sleeps == [100.0, 100.0]
-""",
-    )
-    done.assert_outcomes(passed=2)
-
-
 def test_a_fast_test_leaves_nothing_to_the_next(suite):
     """Also one that fails, is skipped inside or ends by an exit of its block."""
     done = suite.run(

@@ -252,20 +252,6 @@ def test_urllib3_too(redis_server, server):
     assert redis_server.evaluations() == 3
 
 
-def test_calls_that_succeed_open_no_connection(redis_server):
-    """Ten thousand of them, and Redis has not heard of this process."""
-    budget = budget_on(redis_server)
-    with redis_server.ask as client:
-        before = client.info("stats")["total_connections_received"]
-    inner = httpx.MockTransport(lambda request: httpx.Response(200))
-    transport = forbear.httpx.RetryTransport(inner, budget=budget)
-    request = httpx.Request("GET", "http://a.example/")
-    for _ in range(10_000):
-        assert transport.handle_request(request).status_code == 200
-    with redis_server.ask as client:
-        assert client.info("stats")["total_connections_received"] == before + 1  # the one that asks
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"retry_if": lambda response: False}, {"policy": AT_ONCE.replace(total_timeout=60)}],

@@ -98,14 +98,3 @@ def test_the_story_survives_a_cache_below(gets, server):
     server.script("/page", 503, CACHED)
     (response,) = gets("cache below", server.url + "/page", 1)
     assert forbear.record_of(response).reasons == ("503",)
-
-
-def test_two_transports_of_ours_retry_once_not_squared(lane, server):
-    """Four attempts, not sixteen: the outer one sees that the inner one has tried."""
-    server.script("/page", 503)
-    kind = "RetryTransport" if lane.backend is None else "AsyncRetryTransport"
-    http = "HTTPTransport" if lane.backend is None else "AsyncHTTPTransport"
-    inner = getattr(lane.ours, kind)(getattr(lane.library, http)(verify=False), clock=FakeClock())
-    (response,) = lane.calls(("GET", server.url + "/page"), inner=inner)
-    assert response.status_code == 503
-    assert len(server.requests()) == 4

@@ -310,26 +310,6 @@ def test_a_download_is_one_request(
     assert counted("resumes_total", "result") == {(result,): 1}
 
 
-def test_requests_over_the_wire_add_up(caller, server, download, metrics, counted):
-    """Those of calls and those of retries; asking for the rest is a retry for it, and a resume."""
-    server.script("/", 200, "reset", 503, 200, 404, "429;retry-after=0", 503, 503, 503)
-    calls = [("GET", server.url)] * 4 + [("POST", server.url)]
-    calls += [("GET", download(503, 206)), ("GET", download(404))]
-    caller.calls(*calls, policy=POLICY, on_event=[metrics])
-    sums = {
-        name: sum(counted(f"{name}_total", *labels).values())
-        for name, *labels in (
-            ("requests", "host", "method", "outcome"),
-            ("attempts", "host", "kind", "result"),
-            ("retries", "host", "reason"),
-            ("resumes", "host", "result"),
-        )
-    }
-    # Retries: reset, 503; 429, 503; a resumption that failed for good, and one after another.
-    assert sums == {"requests": 7, "attempts": 14, "retries": 7, "resumes": 2}
-    assert len(server.requests()) + 3 + 2 == sums["attempts"]
-
-
 # --- gauges -----------------------------------------------------------------------------------
 
 

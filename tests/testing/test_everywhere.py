@@ -156,24 +156,6 @@ def test_after_the_block_waits_are_real(over, server, request):
 # --- what it does -----------------------------------------------------------------------------
 
 
-def test_calls_share_the_seconds_of_a_deadline():
-    """350 s: the first call uses 300, the second has 50 left, too few for a wait of 100."""
-    client = scripted(503)
-    with fast(), forbear.deadline(350.0):
-        assert attempts(client) == 4
-        assert attempts(client) == 1
-
-
-def test_what_a_server_asks_for_is_obeyed_or_refused_as_in_production():
-    """Retry-After 7 is waited for; 61, above max_retry_after, is not."""
-    policy = PATIENT.replace(backoff=Fixed(0.0), hint_spread=0.0, max_retry_after=60.0)
-    client = scripted((429, {"Retry-After": "7"}), (429, {"Retry-After": "61"}), policy=policy)
-    with fast():
-        found = record_of(client.get(URL))
-    assert [attempt.delay for attempt in found.attempts] == [7.0, None]
-    assert (found.reason, found.refused_delay) == ("retry-after-too-long", 61.0)
-
-
 def test_events_tell_of_as_many_attempts_as_are_made():
     events = record()
     with fast(max_attempts=9):

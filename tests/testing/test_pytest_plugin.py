@@ -19,7 +19,7 @@ import requests
 
 import forbear.httpx
 import forbear.requests
-from forbear import CircuitBreaker, Exponential, Fixed, RetryPolicy, record_of
+from forbear import CircuitBreaker, Exponential, Fixed, RetryPolicy
 from forbear.sending import context
 from forbear.testing import FakeClock, ScriptedTransport, fast
 
@@ -70,29 +70,6 @@ def test_a_transport_with_a_clock_or_dice_of_its_own_keeps_them(forbear_clock):
     assert len(own.sleeps) == 1
     scripted(503, random=lambda: 0.75, policy=policy).get(URL)
     assert forbear_clock.sleeps == [0.375]
-
-
-def test_the_clock_bounds_a_call_and_a_block_of_calls(forbear_clock):
-    """150 s hold one wait of 100 s, for one call and for two."""
-    found = record_of(scripted(503, policy=PATIENT.replace(total_timeout=150.0)).get(URL))
-    assert (len(found.attempts), found.reason, found.elapsed) == (2, "deadline", 100.0)
-    client = scripted(503)
-    with forbear.deadline(150.0):
-        assert len(record_of(client.get(URL)).attempts) == 2
-        assert len(record_of(client.get(URL)).attempts) == 1
-
-
-def test_a_breaker_opens_and_lets_a_probe_through_when_time_has_passed(forbear_clock):
-    breaker, policy = CircuitBreaker(2, open_for=30.0), PATIENT.replace(max_attempts=2)
-    client = scripted(503, 503, 200, breaker=breaker, policy=policy)
-    client.get(URL)
-    with pytest.raises(forbear.CircuitOpenError):
-        client.get(URL)
-    forbear_clock.advance(29.0)
-    with pytest.raises(forbear.CircuitOpenError):
-        client.get(URL)
-    forbear_clock.advance(1.0)
-    assert client.get(URL).status_code == 200
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
