@@ -94,20 +94,6 @@ def test_a_refused_connection_is_no_proof_here(aiohttp, free_port):
     assert len(forbear.record_of(got).attempts) == 4
 
 
-def test_a_key_makes_the_post_repeatable_here_too(aiohttp, server):
-    """Executed, dropped, repeated with the same key: executed once."""
-    server.script("/orders", "close", 200)
-    (response,) = aiohttp(
-        (
-            "POST",
-            server.url + "/orders",
-            {"content": PAYLOAD, "headers": {"Idempotency-Key": "order-1"}},
-        )
-    )
-    assert response.status_code == 200
-    assert (len(server.requests()), server.executed()) == (2, 1)
-
-
 def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
     """503, 429 with a hint, 200: the same bytes three times over one connection."""
     clock = FakeClock()
@@ -120,20 +106,6 @@ def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
     assert {arrival.connection for arrival in server.requests()} == {1}
     # The hint, and half of the tenth that spreads a fleet.
     assert clock.sleeps[1] == pytest.approx(4.2)
-
-
-def test_a_one_shot_body_is_not_sent_twice(aiohttp, server):
-    """A generator through aiohttp: read once, and its 503 is the answer."""
-
-    async def upload():
-        for at in range(0, len(PAYLOAD), 50_000):
-            yield PAYLOAD[at : at + 50_000]
-
-    server.script("/orders", 503, 200)
-    (response,) = aiohttp(("PUT", server.url + "/orders", {"content": upload()}))
-    assert response.status_code == 503
-    (arrival,) = server.requests()
-    assert (arrival.body_complete, arrival.sha256) == (True, hashlib.sha256(PAYLOAD).hexdigest())
 
 
 def test_a_deadline_reaches_aiohttp(aiohttp, server):

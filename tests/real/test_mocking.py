@@ -101,12 +101,13 @@ def test_respx_sees_each_attempt_async(need_package):
 
 
 def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
-    """pytest-httpx patches httpx's transports; two tests in an interpreter of their own."""
+    """pytest-httpx patches httpx's transports; tests in an interpreter of their own, one with our fixtures."""
     need_package("pytest_httpx")
     done = run(
         """
         import anyio, httpx
         import forbear.httpx
+        from forbear import Fixed, RetryPolicy
         from forbear.testing import FakeClock
 
         client = httpx.Client(transport=forbear.httpx.RetryTransport(clock=FakeClock()))
@@ -124,36 +125,20 @@ def test_pytest_httpx_sees_each_attempt(need_package, tmp_path):
             httpx_mock.add_response(text="done")
             assert anyio.run(aclient.get, "http://api.example.com/").text == "done"
             assert len(httpx_mock.get_requests()) == 2
-        """,
-        tmp_path=tmp_path,
-        arguments=PYTEST,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
 
-
-def test_pytest_httpx_and_our_fixtures_in_one_test(need_package, tmp_path):
-    """A client of the module, mocked below and made fast, with its events."""
-    need_package("pytest_httpx")
-    done = run(
-        """
-        import httpx
-        import forbear.httpx
-        from forbear import Fixed, RetryPolicy
-
-        client = httpx.Client(transport=forbear.httpx.RetryTransport(policy=RetryPolicy(backoff=Fixed(100.0))))
+        patient = httpx.Client(transport=forbear.httpx.RetryTransport(policy=RetryPolicy(backoff=Fixed(100.0))))
 
         def test_orders(httpx_mock, forbear_fast, forbear_events):
             httpx_mock.add_response(status_code=503)
             httpx_mock.add_response(text="done")
-            assert client.get("http://api.example.com/").text == "done"
+            assert patient.get("http://api.example.com/").text == "done"
             forbear_events.assert_retried(1)
         """,
         tmp_path=tmp_path,
         arguments=(*PYTEST, *OURS),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_respx_and_fast_in_code_that_makes_its_client_itself(need_package):

@@ -16,7 +16,6 @@ from forbear.testing import record
 JSON = "header=Content-Type:application/json;body=1"
 DOWN = f"503;{JSON}"
 FOUND = f"200;{JSON};header=X-Elastic-Product:Elasticsearch"
-THROTTLED = f"429;retry-after=7;{JSON}"
 
 
 @pytest.fixture
@@ -84,16 +83,6 @@ def test_the_cluster_answers_after_two_failures(call, server):
         answer = call(plugged=True, max_retries=0)
     assert answer.body == 0
     events.assert_retried(2, reasons=["503", "ConnectionError"])
-
-
-def test_a_throttled_answer_is_obeyed(call, server, clock):
-    """429 with Retry-After: 7, which the SDK alone repeats at once: the next request is 7 s later,
-    and a bit.
-    """
-    server.script("/", THROTTLED, FOUND)
-    assert call(plugged=True, max_retries=0).body == 0
-    assert len(server.requests()) == 2
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
 
 
 def test_a_document_is_put_again_but_not_posted(call, server):

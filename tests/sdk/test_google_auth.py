@@ -90,13 +90,6 @@ def test_an_expired_token_is_refreshed_above_us(authorized, server):
     assert tokens(server) == ["Bearer token-0", "Bearer token-1", "Bearer token-1"]
 
 
-def test_a_throttled_answer_is_obeyed(authorized, server, clock):
-    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
-    server.script("/bucket", "429;retry-after=7", 200)
-    assert authorized(True).get(f"{server.url}/bucket").status_code == 200
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
-
-
 def test_a_post_with_a_generated_key_is_executed_once(authorized, server):
     """IdempotencyKeys(): executed without an answer, then the server knows the key again. Without
     keys: one request.

@@ -109,15 +109,6 @@ def test_attempts_of_http_backoff(
     )
 
 
-def test_a_throttled_answer_is_obeyed(plug, server, clock, waits):
-    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
-    plug(True)
-    server.script(FILE, "429;retry-after=7", 200)
-    assert http_backoff("GET", server.url + FILE, max_retries=0).status_code == 200
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
-    assert waits == []
-
-
 def test_hooks_and_settings_of_the_client_stay(plug, server):
     """The wrapped client is huggingface_hub's own: its request id is on every attempt, redirects
     are followed.

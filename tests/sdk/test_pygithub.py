@@ -107,14 +107,6 @@ def test_attempts_of_a_write(call, server, settings, attempts):
     assert len(server.requests()) == server.executed() == attempts
 
 
-def test_a_throttled_answer_is_obeyed(call, server, quick, clock):
-    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
-    server.script(USER, "429;retry-after=7", FOUND)
-    call(retry=Retry(RetryPolicy(), **quick))
-    assert len(server.requests()) == 2
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
-
-
 def test_githubs_403_is_obeyed_if_asked(call, server, quick, clock):
     """for_vendors("github"): a 403 that names a time is a throttle; one that does not is final."""
     policy = RetryPolicy().for_vendors("github")

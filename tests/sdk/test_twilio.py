@@ -91,11 +91,3 @@ def test_a_message_is_sent_once(call, server):
     server.script(MESSAGES, "503;executes=1")
     assert type(call(True, send=True)) is TwilioRestException
     assert len(server.requests()) == server.executed() == 1
-
-
-def test_a_throttled_answer_is_obeyed(call, server, clock):
-    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
-    server.script(ACCOUNT, "429;retry-after=7", 503)
-    call(True)
-    assert len(server.requests()) == 4
-    assert clock.sleeps[0] == pytest.approx(7 + 0.5 * 0.1 * 7)
