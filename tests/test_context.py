@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -24,6 +23,8 @@ from forbear import Fixed, RetryPolicy, record_of
 from forbear.sending.context import CURRENT, scope_of_call
 from forbear.testing import FakeClock, ScriptedTransport, disabled, record
 from forbear.testing.everywhere import Everywhere
+
+from .threads import hasty, in_threads
 
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=5, backoff=Fixed(1.0), hint_spread=0.0)
@@ -407,19 +408,17 @@ async def test_one_block_serves_tasks_that_overlap(asked: Asked) -> None:
 
 def test_one_block_serves_threads_that_overlap() -> None:
     gentle = forbear.override(max_attempts=2)
-    barrier = threading.Barrier(8)
 
-    def work() -> bool:
+    def work(n: int) -> bool:
         for _ in range(50):
-            barrier.wait(5)
             with gentle:
                 scope = CURRENT.get()
                 if scope is None or scope.fields != {"max_attempts": 2}:
                     return False
         return CURRENT.get() is None
 
-    with ThreadPoolExecutor(8) as pool:
-        assert all(future.result() for future in [pool.submit(work) for _ in range(8)])
+    with hasty():
+        assert all(in_threads(8, work))
 
 
 # --- what tests set for the process -----------------------------------------------------------

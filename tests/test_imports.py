@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 import forbear
 
-SOURCE = str(Path(forbear.__file__).parents[1])
+from .processes import loaded_by, python
+
 BARE = ("-I", "-S")  # without site-packages
 EXTRAS = {  # modules that need a library: the library, the extra
     "httpx": ("httpx", "httpx"),
@@ -35,26 +35,6 @@ COSTLY = {
     "threading",
     "email",
 }
-
-
-def run(code: str, *flags: str) -> str:
-    """Run code in a fresh interpreter and return what it printed."""
-    code = f"import sys; sys.path.insert(0, {SOURCE!r})\n{code}"
-    done = subprocess.run(
-        [sys.executable, *flags, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def loaded_by(statement: str, *flags: str) -> set[str]:
-    """The modules that a statement loads, beyond what the interpreter had."""
-    code = f"before = set(sys.modules)\n{statement}\nprint(*sorted(set(sys.modules) - before))"
-    return set(run(code, *flags).split())
 
 
 def foreign(modules: set[str]) -> set[str]:
@@ -84,11 +64,11 @@ def test_names_are_resolved_once() -> None:
     code = """import forbear
 one = forbear.RetryPolicy
 print('RetryPolicy' in vars(forbear), one is forbear.RetryPolicy)"""
-    assert run(code, *BARE) == "True True"
+    assert python(code, *BARE) == "True True"
 
 
 def test_from_forbear_import_star_gives_the_public_names() -> None:
-    names = run(
+    names = python(
         "from forbear import *; print(*sorted(n for n in dir() if n[0] != '_' and n != 'sys'))",
         *BARE,
     )
@@ -103,7 +83,7 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
 
 
 def test_dir_lists_names_before_they_are_used() -> None:
-    names = run("import forbear; print(*dir(forbear))", *BARE).split()
+    names = python("import forbear; print(*dir(forbear))", *BARE).split()
     assert set(forbear.__all__) <= set(names)
 
 
@@ -154,7 +134,7 @@ except ImportError as error:
 """
     )
     needed = f"forbear.{module} needs {library}: pip install 'forbear[{extra}]'"
-    assert run(code) == f"{needed}\nTrue"
+    assert python(code) == f"{needed}\nTrue"
 
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])
@@ -170,7 +150,7 @@ with {library}.Client(transport=RetryTransport(ScriptedTransport([200]))) as cli
 print("{other}" in sys.modules)
 """
     )
-    assert run(code) == "200\nFalse"
+    assert python(code) == "200\nFalse"
 
 
 @family
@@ -187,7 +167,7 @@ dataclasses._process_class = counted
 import forbear.{library}
 print(*sorted(made))
 """
-    made = run(code).split()
+    made = python(code).split()
     assert len(made) <= 3, made
 
 
@@ -209,7 +189,7 @@ log = logging.getLogger("forbear")
 unchanged = (list(logging.root.handlers), logging.root.level) == before
 print(unchanged, log.handlers, log.level, log.propagate)
 """
-    assert run(code) == "True [] 0 True"
+    assert python(code) == "True [] 0 True"
 
 
 def test_contact_without_email_validator_names_the_extra() -> None:
@@ -223,4 +203,4 @@ except ImportError as error:
     print(error)
 """
     )
-    assert run(code) == "contact= needs email-validator: pip install 'forbear[contact]'"
+    assert python(code) == "contact= needs email-validator: pip install 'forbear[contact]'"

@@ -1,7 +1,6 @@
 """``forbear explain``: what it prints, for which description of a policy, with which exit status."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import forbear
 from forbear import Exponential, FailureKind, Fixed, RetryPolicy
 from forbear.tools.cli import main
 from forbear.tools.cli.settings import code_of
+
+from ..processes import python
 
 SOURCE = Path(forbear.__file__).parent.parent
 FULL = ("--max-attempts", "5", "--base", "0.5", "--cap", "20", "--jitter", "full")
@@ -188,8 +189,7 @@ def test_the_code_that_is_shown_makes_the_policy():
 def test_it_needs_nothing_that_is_installed():
     """Neither a client library, nor rich, nor matplotlib."""
     code = (
-        "import sys; from forbear.tools.cli import main; main(['explain']);"
+        "from forbear.tools.cli import main; main(['explain']);"
         "assert not {'httpx', 'requests', 'urllib3', 'rich', 'matplotlib'} & set(sys.modules)"
     )
-    environment = {"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "utf-8"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+    python(code, PYTHONIOENCODING="utf-8")

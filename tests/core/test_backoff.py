@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from forbear import Backoff, Exponential, Fixed
+
+from ..processes import python
 
 
 def always(value: float) -> Callable[[], float]:
@@ -142,15 +142,7 @@ for _ in range(4):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_children_of_a_fork_draw_different_jitter() -> None:
     """Workers forked from one preloaded parent do not come back in step."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKING],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    lines = run.stdout.splitlines()
+    lines = python(FORKING).splitlines()
     assert len(lines) == 4
     assert len(set(lines)) == 4
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,8 @@ from forbear.core.headers.keys import (
     parse_item,
     serialize,
 )
+
+from ..processes import loaded_by
 
 CORPUS = json.loads(
     (Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text(encoding="utf-8")
@@ -358,12 +358,7 @@ def test_the_public_module_offers_the_three_functions() -> None:
 
 
 def test_importing_the_keys_costs_no_heavy_module() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import forbear.idempotency, forbear.core.key_options;"
-        "print(sorted(set(sys.modules) - before))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(out.stdout.replace("'", "").strip("[]\n").split(", "))
+    loaded = loaded_by("import forbear.idempotency, forbear.core.key_options")
     assert not loaded & {
         "dataclasses",
         "re",

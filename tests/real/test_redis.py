@@ -32,6 +32,8 @@ from forbear import Fixed, RetryBudget, RetryPolicy
 from forbear.redis import RedisBudget
 from forbear.testing import FakeClock, ScriptedTransport
 
+from ..threads import in_threads
+
 pytestmark = pytest.mark.real
 
 A, B = "http://a.example:80", "http://b.example:80"
@@ -327,18 +329,7 @@ def test_a_fleet_in_a_total_outage_retries_no_more_than_allowed(
 
 
 def bought_by_64_threads(budget):
-    barrier, bought = threading.Barrier(64), []
-
-    def fail():
-        barrier.wait()
-        bought.append(take(budget))
-
-    threads = [threading.Thread(target=fail) for _ in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(bought)
+    return sum(in_threads(64, lambda n: take(budget)))
 
 
 def test_threads_share_round_trips_and_nobody_is_refused(redis_server):

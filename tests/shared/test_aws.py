@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
-import threading
 from typing import Any
 
 import pytest
@@ -30,6 +28,8 @@ from forbear import (
     RetryStrategy,
     TokenBucket,
 )
+
+from ..threads import hasty, in_threads
 
 A = "http://a:80"
 TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
@@ -240,9 +240,6 @@ def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(w
     assert strategy.bucket.tokens == 500
 
 
-# --- ends -------------------------------------------------------------------------------------
-
-
 # --- the bucket -------------------------------------------------------------------------------
 
 
@@ -288,19 +285,9 @@ def test_each_has_a_bucket_of_its_own_if_none_is_given() -> None:
 
 def test_32_threads_never_overspend() -> None:
     """500 buys 35 retries at 14, and 10 are left: not one more, whoever comes first."""
-    bucket, bought = TokenBucket(), [0] * 32
-
-    def work(n: int) -> None:
-        bought[n] = sum(bucket.spend(14) for _ in range(20))
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    sys.setswitchinterval(before)
+    bucket = TokenBucket()
+    with hasty():
+        bought = in_threads(32, lambda n: sum(bucket.spend(14) for _ in range(20)))
     assert (sum(bought), bucket.tokens) == (35, 10)
 
 

@@ -17,6 +17,8 @@ from forbear.shared import circuit
 from forbear.shared.breaker import FADE, MOST_ORIGINS
 from forbear.shared.circuit import LONGEST_HINT, TRANSITIONS, CircuitState, Transition
 
+from ..threads import in_threads
+
 A, B = "http://a:80", "http://b:80"
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 NOW = 1_000.0
@@ -210,11 +212,9 @@ def test_sixty_four_threads_half_open() -> None:
     """Never more than four in flight, whatever becomes of them."""
     breaker = opened(a_breaker(probes=4, successes_to_close=10_000, probe_timeout=1e9))
     in_flight, most, sent, lock = 0, 0, 0, threading.Lock()
-    start = threading.Barrier(64)
 
     def call(number: int) -> None:
         nonlocal in_flight, most, sent
-        start.wait()
         for _ in range(200):
             permit = breaker.admit(A, NOW + 10).permit
             if permit:
@@ -229,11 +229,7 @@ def test_sixty_four_threads_half_open() -> None:
                 else:
                     succeed(breaker, NOW + 10, permit=permit)
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(64, call)
     assert 0 < most <= 4
     assert sent >= 4
     assert breaker.admit(A, NOW + 10).permit  # none is lost

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
-import threading
 from typing import Any
 
 import pytest
@@ -13,6 +11,8 @@ import pytest
 from forbear import RetryBudget
 from forbear.core.request import Request
 from forbear.shared.budget import MOST_SCOPES
+
+from ..threads import hasty, in_threads
 
 A, B = "http://a:80", "http://b:80"
 
@@ -245,48 +245,16 @@ def test_a_bucket_that_fills_soon_does_not_fill_the_others() -> None:
 # --- threads ----------------------------------------------------------------------------------
 
 
-def run_in_threads(count: int, work: Any) -> None:
-    barrier = threading.Barrier(count)
-    failed: list[BaseException] = []
-
-    def run(n: int) -> None:
-        barrier.wait()
-        try:
-            work(n)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-
-
-@pytest.fixture
-def hasty() -> Any:
-    """Threads give way to each other as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def test_64_threads_never_overspend(hasty: None) -> None:
+def test_64_threads_never_overspend() -> None:
     """failsafe-go checks and then adds, so N racers all pass; here exactly the burst passes."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=500)
-    bought = [0] * 64
-
-    def spend(n: int) -> None:
-        bought[n] = sum(budget.spend(A, 1.0, 0.0) for _ in range(100))
-
-    run_in_threads(64, spend)
+    with hasty():
+        bought = in_threads(64, lambda n: sum(budget.spend(A, 1.0, 0.0) for _ in range(100)))
     assert sum(bought) == 500
     assert budget.tokens(A, 0.0) == 0
 
 
-def test_64_threads_lose_no_token(hasty: None) -> None:
+def test_64_threads_lose_no_token() -> None:
     """Spent, refunded and deposited at once: what is left is what the sums say."""
     budget = RetryBudget(ratio=1, floor_per_second=0, burst=100_000)
     assert budget.spend(A, 50_000.0, 0.0)
@@ -299,7 +267,8 @@ def test_64_threads_lose_no_token(hasty: None) -> None:
             budget.deposit(A, 0.0)
             assert budget.spend(A, 1.0, 0.0)
 
-    run_in_threads(64, work)
+    with hasty():
+        in_threads(64, work)
     # each round: -2 + 1 + 1 - 1
     assert budget.tokens(A, 0.0) == 50_000 - 64 * 50
 

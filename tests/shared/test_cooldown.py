@@ -5,11 +5,13 @@ Who is held when a call asks is in test_limits.py.
 
 from __future__ import annotations
 
-import threading
+from itertools import chain
 
 import pytest
 
 from forbear.shared.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
+
+from ..threads import in_threads
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
@@ -78,18 +80,8 @@ def test_a_new_cooldown_has_a_new_queue() -> None:
 def test_threads_get_different_places() -> None:
     cooldown = a_cooldown()
     cooldown.begin(A, EVERYBODY, 60.0, NOW)
-    places: list[float] = []
-
-    def wait() -> None:
-        for _ in range(100):
-            places.append(cooldown.queue(A, EVERYBODY, NOW))
-
-    threads = [threading.Thread(target=wait) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(places)) == 800
+    places = in_threads(8, lambda n: [cooldown.queue(A, EVERYBODY, NOW) for _ in range(100)])
+    assert len(set(chain(*places))) == 800
 
 
 @pytest.mark.parametrize(("mode", "quiet"), [("all", False), ("retries", True)])

@@ -5,7 +5,6 @@ itself.
 from __future__ import annotations
 
 import os
-import threading
 from math import inf
 
 import httpx
@@ -16,6 +15,8 @@ from hypothesis import strategies as st
 from forbear import Origins, RetryBudget, RetryPolicy
 from forbear.httpx import RetryTransport
 from forbear.shared.lease import MOST_SCOPES, LeasedBudget, Report
+
+from ..threads import in_threads
 
 A, B = "http://a.example:80", "http://b.example:80"
 
@@ -211,15 +212,11 @@ def test_calls_counted_without_their_origin_are_as_old_as_the_quiet() -> None:
 def test_threads_count_together() -> None:
     budget = a_budget()
 
-    def count() -> None:
+    def count(n: int) -> None:
         for _ in range(10_000):
             budget.count_call()
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, count)
     assert borrow(budget, A, 0.0).calls == 40_000
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from typing import Any
 
@@ -15,6 +13,8 @@ from forbear import CircuitBreaker, Origins, RetryBudget, TokenBucket
 from forbear.shared.cooldown import Cooldown
 from forbear.shared.lease import LeasedBudget
 from forbear.shared.locks import renew
+
+from ..processes import python
 
 MAKERS: list[Any] = [
     RetryBudget,
@@ -88,6 +88,4 @@ assert budget.tokens("a", 0.0) == 4  # what the child spends is the child's
 def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() -> None:
     """gunicorn and multiprocessing fork whenever they like."""
     # Python warns of every fork beside threads, which is what this test is about.
-    command = [sys.executable, "-W", "ignore", "-c", FORK_WITH_THE_LOCK_HELD]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    python(FORK_WITH_THE_LOCK_HELD, "-W", "ignore")

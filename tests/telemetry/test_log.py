@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import httpx
@@ -18,6 +16,8 @@ from forbear.core.request import Request
 from forbear.httpx import RetryTransport
 from forbear.sending.tell import Tell
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
+
+from ..processes import python
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 ONCE = POLICY.replace(max_attempts=1)
@@ -320,6 +320,4 @@ print("forbear.core.events" in sys.modules)
 
 def test_events_are_not_even_imported_until_somebody_hears_one():
     """They take 5 ms, which a command line tool would pay for nothing."""
-    command = [sys.executable, "-W", "ignore", "-c", UNHEARD]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert python(UNHEARD, "-W", "ignore") == "False"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -34,6 +31,9 @@ from forbear.core.events import CallEnded, Resumption
 from forbear.httpx import RetryTransport
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
+
+from ..processes import python
+from ..threads import in_threads
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 AT_ONCE = POLICY.replace(backoff=Fixed(0))
@@ -437,15 +437,11 @@ def test_threads_lose_no_count(metrics, counted):
     transport = RetryTransport(inner, policy=policy, budget=None, on_event=[metrics])
     client = httpx.Client(transport=transport)
 
-    def calls():
+    def calls(n):
         for _ in range(200):
             client.get("http://a.test/")
 
-    threads = [threading.Thread(target=calls) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(8, calls)
     sent = len(inner.requests)
     assert sum(counted("requests_total", "outcome").values()) == 1600
     assert sum(counted("attempts_total", "kind", "result").values()) == sent
@@ -557,10 +553,8 @@ print(registry.get_sample_value("forbear_request_duration_seconds_count", labels
 
 def test_workers_of_one_application_are_added_up(tmp_path):
     """prometheus_client's multiprocess mode, with workers that are forked after a first call."""
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    command = [sys.executable, "-W", "ignore", "-c", WORKERS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout.split(), done.stderr) == (["3.0", "3.0"], "")
+    done = python(WORKERS, "-W", "ignore", PROMETHEUS_MULTIPROC_DIR=str(tmp_path))
+    assert done.split() == ["3.0", "3.0"]
 
 
 # --- both exporters ---------------------------------------------------------------------------

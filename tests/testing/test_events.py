@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from typing import Any
 
 import anyio
@@ -16,6 +15,8 @@ import forbear.httpx2
 from forbear import Fixed, RetryPolicy
 from forbear.httpx import AsyncRetryTransport
 from forbear.testing import FakeClock, ScriptedTransport, record
+
+from ..threads import in_threads
 
 URL = "http://api.example/"
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
@@ -51,11 +52,7 @@ def test_a_block_keeps_the_events_of_every_client_in_it() -> None:
 def test_on_event_keeps_those_of_one_transport_from_any_thread() -> None:
     events = record()
     client = a_client(503, on_event=[events])
-    threads = [threading.Thread(target=client.get, args=(URL,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, lambda n: client.get(URL))
     a_client(503).get(URL)
     assert len(events.named("gave_up")) == 4
     assert len(events) == 4 * len(GAVE_UP)

@@ -4,7 +4,6 @@ out of reach.
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,6 +28,8 @@ from forbear.sending.clock import SYSTEM_CLOCK
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
 from forbear.testing.clock import SKIPPING
 from forbear.testing.everywhere import Everywhere
+
+from ..threads import in_threads
 
 URL = "http://api.example/"
 PATIENT = RetryPolicy(max_attempts=4, backoff=Fixed(100.0))  # seconds that no test waits for
@@ -374,21 +375,16 @@ def test_a_block_holds_for_the_whole_process(backend):
 
 def test_overlapping_blocks_of_threads_leave_nothing():
     """Eight threads enter and leave one block at once."""
-    shared, start = fast(), threading.Barrier(8)
+    shared = fast()
     missing = []
 
-    def play():
-        start.wait()
+    def play(n):
         for _ in range(200):
             with shared:
                 if not is_on():
                     missing.append(True)
 
-    threads = [threading.Thread(target=play) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(8, play)
     assert not missing
     assert not is_on()
 

@@ -4,9 +4,6 @@ other plugins.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import tomllib
 from pathlib import Path
@@ -22,6 +19,8 @@ import forbear.requests
 from forbear import CircuitBreaker, Exponential, Fixed, RetryPolicy
 from forbear.sending import context
 from forbear.testing import FakeClock, ScriptedTransport, fast
+
+from ..processes import loaded_by
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = Path(forbear.__file__).parent.parent
@@ -129,22 +128,12 @@ def test_the_server_fails_by_script(forbear_fast, forbear_server):
 # --- what it costs ----------------------------------------------------------------------------
 
 
-def loaded_by(statement: str) -> set[str]:
-    code = f"import sys, pytest; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
-    return set(done.stdout.split())
-
-
 def test_the_plugin_loads_itself_and_the_front_door_only():
     """On everybody's start-up path who has forbear installed, whether they test it or not."""
-    assert loaded_by("import forbear.pytest_plugin") <= {"forbear", "forbear.pytest_plugin"}
+    assert loaded_by("import forbear.pytest_plugin", after="import pytest") <= {
+        "forbear",
+        "forbear.pytest_plugin",
+    }
 
 
 def test_no_fixture_loads_a_client():
@@ -152,8 +141,8 @@ def test_no_fixture_loads_a_client():
 from forbear.testing import FakeClock, FaultServer, assert_schedule, disabled, fast, record
 from forbear.testing.everywhere import Everywhere
 with fast(), disabled(), Everywhere(clock=FakeClock(), listener=record()), FaultServer(): pass
-""".strip().replace("\n", "\\n")
-    loaded = {name.partition(".")[0] for name in loaded_by(f'exec("{statement}")')}
+"""
+    loaded = {name.partition(".")[0] for name in loaded_by(statement, after="import pytest")}
     clients = {"httpx", "httpx2", "httpcore", "requests", "urllib3", "anyio", "rich", "redis"}
     assert not loaded & clients
 

@@ -1,0 +1,35 @@
+"""Threads that do the same thing at the same moment."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Run ``work(n)`` in so many threads at once; return what each returned, or raise what the
+    first one raised.
+    """
+    start = threading.Barrier(count)
+
+    def run(n: int) -> Any:
+        start.wait(30)
+        return work(n)
+
+    with ThreadPoolExecutor(count) as pool:
+        return [done.result() for done in [pool.submit(run, n) for n in range(count)]]
+
+
+@contextmanager
+def hasty() -> Iterator[None]:
+    """Let threads give way to each other as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
