@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,6 @@ ONLY_A_SUCCESS = (
     "forbear, in deadline()",
     "forbear, an origin unwell",
 )
-PEERS = {
-    "httpx-retries": "httpx_retries",
-    "httpware Retry": "httpware",
-    "tenacity": "tenacity",
-    "stamina": "stamina",
-    "backoff": "backoff",
-}
 ANSWERED = {"median", "low", "high", "all_median", "quiet", "rounds"}
 
 pytestmark = pytest.mark.skipif(
@@ -109,35 +101,6 @@ def test_no_call_leaves_objects_to_the_cyclic_collector(measures):
             assert rows[name] == nothing, (where, name)
         for name in ONLY_A_SUCCESS:
             assert rows[name] == {"success": 0}, (where, name)
-
-
-@pytest.mark.slow
-def test_the_other_measures_have_their_figures(measures):
-    adapters = measures["adapters"]
-    assert set(adapters["requests"]["rows"]["RetryAdapter over HTTPAdapter.send"]) == ANSWERED
-    assert set(adapters["urllib3"]["rows"]["RetryPoolManager's pool"]) == ANSWERED
-    for name in ("httpx, then forbear.httpx", "httpx2, then forbear.httpx2", "forbear alone"):
-        assert set(measures["imports"]["rows"][name]) == ANSWERED | {"cpu", "modules"}
-    for family in FAMILIES:
-        waiting = measures["waiting"][family]
-        assert waiting["calls"] == 1_000
-        for name in ("task + asyncio.sleep", "minimal loop", "forbear"):
-            assert set(waiting["rows"][name]) == {"bytes", "p50", "p99", "max", "cpu_us"}
-    if "skipped" in measures["loopback"]:
-        assert measures["loopback"]["skipped"]
-    else:
-        for _, result in each(measures["loopback"]):
-            assert {"median", "cpu_us", "rate", "rate_ratio"} <= set(result["rows"]["forbear"])
-
-
-@pytest.mark.slow
-def test_an_absent_peer_is_listed_and_not_fatal(measures):
-    rows = measures["success"]["httpx"]["sync"]["rows"]
-    for title, package in PEERS.items():
-        if find_spec(package) is None:
-            assert rows[title] == {"skipped": "not installed"}
-        else:
-            assert set(rows[title]) == ANSWERED
 
 
 # instructions.py

@@ -121,24 +121,6 @@ def test_from_httpx_retries_agrees_with_the_table(cells):
         assert getattr(converted, field) == getattr(ours, field), field
 
 
-def test_the_waits_of_httpx_retries_are_those_of_the_table(monkeypatch):
-    """Full jitter from 2 × factor: with the random part at its mean 0.5, 1 and 2 seconds."""
-    library = importlib.import_module("httpx_retries")
-    ((theirs, ours),) = [
-        (evaluate(code(cells[1]), {"Retry": library.Retry}), evaluate(code(cells[2]), OURS))
-        for cells in rows(URLLIB3)
-        if "max_backoff_wait" in cells[1]
-    ]
-    monkeypatch.setattr(random, "random", lambda: 0.5)
-    monkeypatch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
-    waits = []
-    for _ in range(3):
-        theirs = theirs.increment()
-        waits.append(theirs.backoff_strategy())
-    assert waits == pytest.approx([0.5, 1.0, 2.0])
-    assert waits == pytest.approx([ours.backoff.delay(n, 0.0, lambda: 0.5) for n in (1, 2, 3)])
-
-
 LIBRARIES = [
     pytest.param(column, name, cells, id=f"{name} {code(cells[column])}")
     for column, name in enumerate(("tenacity", "stamina", "backoff"))

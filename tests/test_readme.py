@@ -11,7 +11,6 @@ import shlex
 import ssl
 from contextlib import redirect_stdout
 from functools import partialmethod
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -56,11 +55,11 @@ def packages_of(source):
 
 
 PYTHON = blocks("python")
-# Files of tests, for pytest; tests/sdk runs those of SDKs that are not installed here.
+# Files of tests, for pytest; tests/sdk runs those of SDKs.
 TESTS = [
     source
     for source, _ in PYTHON
-    if "\ndef test_" in source and all(map(find_spec, packages_of(source)))
+    if "\ndef test_" in source and not {"openai", "stripe"} & packages_of(source)
 ]
 PROGRAMS = [
     pytest.param(source, line, id=f"line {line}")

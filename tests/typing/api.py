@@ -241,12 +241,7 @@ def breakers() -> None:
     CircuitBreaker(mode="shadow")  # type: ignore[arg-type]
     CircuitBreaker(5, 0.5)  # type: ignore[call-arg]
     forbear.httpx.RetryTransport(breaker=breaker, cooldown="all")
-    forbear.httpx2.AsyncRetryTransport(breaker=breaker, cooldown="off")
     forbear.httpx.RetryTransport(breaker=5)  # type: ignore[arg-type]
-    forbear.httpx2.RetryTransport(cooldown="some")  # type: ignore[arg-type]
-    forbear.httpx.wrap(httpx.Client(), breaker=breaker, cooldown="retries")
-    forbear.requests.RetryAdapter(breaker=breaker, cooldown="all")
-    forbear.requests.mount(requests.Session(), breaker=breaker, cooldown="all")
     forbear.urllib3.RetryPoolManager(breaker=breaker, cooldown="all")
 
 
@@ -256,8 +251,6 @@ def several_servers() -> None:
     assert_type(origins.covers("https://a.example:443"), bool)
     Origins(["https://a.example", "https://b.example"], choose="random")  # type: ignore[arg-type]
     forbear.httpx.RetryTransport(origins=origins)
-    forbear.httpx2.wrap(httpx2.Client(), origins=origins)
-    forbear.requests.mount(requests.Session(), origins=origins)
     forbear.urllib3.RetryPoolManager(origins=origins)
     forbear.httpx.RetryTransport(origins=["https://a.example"])  # type: ignore[arg-type]
 
@@ -338,10 +331,7 @@ def fleets() -> None:
         redis.Redis(), name="orders", hinted_cost=0.5, fallback=RetryBudget(), random=lambda: 0.5
     )
     forbear.httpx.RetryTransport(budget=fleet)
-    forbear.httpx.wrap(httpx.Client(), budget=fleet)
-    forbear.requests.mount(requests.Session(), budget=fleet)
     forbear.urllib3.Retry(budget=fleet)
-    forbear.urllib3.RetryPoolManager(budget=fleet)
     StandardStrategy(RetryPolicy(), budget=fleet)
     assert_type(fleet.is_lost, bool)
     assert_type(fleet.fallback, RetryBudget)
