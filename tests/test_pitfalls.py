@@ -14,7 +14,6 @@ import logging
 import os
 import pickle
 import re
-import ssl
 import subprocess
 import sys
 import textwrap
@@ -38,6 +37,8 @@ import forbear.urllib3
 from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryPolicy
 from forbear.testing import FakeClock, FaultServer
 
+from .lanes import NO_TLS, Lane
+
 REQUIRED = {str(number) for number in (*range(1, 32), *range(64, 76))} | {"19a"}
 NOT_YET = {
     "75": "hedging is not part of this release",
@@ -45,63 +46,13 @@ NOT_YET = {
 
 pytestmark = pytest.mark.smoke
 
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 EXHAUSTED = "attempts-exhausted"
 
 
-class Lane:
-    """One library in one colour."""
-
-    def __init__(self, name, backend):
-        self.library = importlib.import_module(name)
-        self.ours = importlib.import_module(f"forbear.{name}")
-        self.backend = backend
-        self.id = f"{name}-{backend or 'sync'}"
-
-    def inner(self, **settings):
-        kind = (
-            self.library.HTTPTransport if self.backend is None else self.library.AsyncHTTPTransport
-        )
-        return kind(**{"verify": NO_TLS, **settings})
-
-    def transport(self, inner=None, **options):
-        kind = self.ours.RetryTransport if self.backend is None else self.ours.AsyncRetryTransport
-        return kind(
-            inner or self.inner(), **{"clock": FakeClock(), "random": lambda: 0.5, **options}
-        )
-
-    def calls(self, *requests, transport=None, client=None, bare=False, **options):
-        """Send (method, url, keywords) one after the other by one client; return responses or
-        exceptions.
-        """
-        transport = transport or (self.inner() if bare else self.transport(**options))
-        settings = {"transport": transport, "trust_env": False, "timeout": 5, **(client or {})}
-        asked = [(method, url, dict(*rest)) for method, url, *rest in requests]
-        if self.backend is not None:
-            return anyio.run(self._acalls, settings, asked, backend=self.backend)
-        outcomes = []
-        with self.library.Client(**settings) as built:
-            for method, url, keywords in asked:
-                try:
-                    outcomes.append(built.request(method, url, **keywords))
-                except Exception as error:
-                    outcomes.append(error)
-        return outcomes
-
-    async def _acalls(self, settings, asked):
-        outcomes = []
-        async with self.library.AsyncClient(**settings) as built:
-            for method, url, keywords in asked:
-                try:
-                    outcomes.append(await built.request(method, url, **keywords))
-                except Exception as error:
-                    outcomes.append(error)
-        return outcomes
-
-    def one_shot(self, kind="iterator"):
-        if self.backend is not None:
-            return agenerator()
-        return iter([b"abc"]) if kind == "iterator" else generator()
+def one_shot(lane, kind="iterator"):
+    if lane.backend is not None:
+        return agenerator()
+    return iter([b"abc"]) if kind == "iterator" else generator()
 
 
 def generator():
@@ -160,7 +111,7 @@ def bodies(server, path="/"):
 def test_pitfall_01_a_second_request_of_an_iterator_does_not_arrive_empty(lane, kind, server):
     """PUT content=iter([b"abc"]), 503: a second request must not arrive empty, nor at all."""
     server.script("/", 503, 200)
-    (response,) = lane.calls(("PUT", server.url, {"content": lane.one_shot(kind)}))
+    (response,) = lane.calls(("PUT", server.url, {"content": one_shot(lane, kind)}))
     assert response.status_code == 503
     assert bodies(server) == [3]
 

@@ -12,14 +12,14 @@ import os
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import time
 
-import anyio
 import pytest
 
-from forbear.testing import FakeClock, FaultServer
+from forbear.testing import FaultServer
+
+from ..lanes import Lane
 
 PORT_OPENS_WITHIN = 5.0  # seconds
 
@@ -93,80 +93,6 @@ def server():
     """The faulting server on loopback."""
     with FaultServer() as running:
         yield running
-
-
-class Lane:
-    """One library of the family in one colour.
-
-    Attributes:
-        library: httpx or httpx2.
-        ours: forbear.httpx or forbear.httpx2.
-        backend: asyncio or trio; None: synchronous.
-    """
-
-    def __init__(self, name: str, backend: str | None) -> None:
-        self.library = importlib.import_module(name)
-        self.ours = importlib.import_module(f"forbear.{name}")
-        self.backend = backend
-        self.id = f"{name}-{backend or 'sync'}"
-
-    def calls(
-        self, *requests, inner=None, bare=False, follow_redirects=False, verify=None, **options
-    ):
-        """Send requests one after the other by one client; return their responses or exceptions.
-
-        A request is (method, url) or (method, url, keywords); a function among the keywords makes
-        its value. ``inner`` are keywords of the library's transport, or a transport. ``bare``
-        leaves forbear out.
-        """
-        if not isinstance(inner, (dict, type(None))):
-            sends = inner
-        else:
-            kind = (
-                self.library.HTTPTransport
-                if self.backend is None
-                else self.library.AsyncHTTPTransport
-            )
-            sends = kind(verify=verify or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), **(inner or {}))
-        if not bare:
-            kind = (
-                self.ours.RetryTransport if self.backend is None else self.ours.AsyncRetryTransport
-            )
-            sends = kind(sends, **{"clock": FakeClock(), "random": lambda: 0.5, **options})
-        settings = {
-            "transport": sends,
-            "trust_env": False,
-            "timeout": 5,
-            "follow_redirects": follow_redirects,
-        }
-        asked = [(method, url, dict(*rest)) for method, url, *rest in requests]
-        if self.backend is not None:
-            return anyio.run(self._acalls, settings, asked, backend=self.backend)
-        outcomes = []
-        with self.library.Client(**settings) as client:
-            for method, url, keywords in asked:
-                try:
-                    outcomes.append(client.request(method, url, **made(keywords)))
-                except Exception as error:
-                    outcomes.append(error)
-        return outcomes
-
-    async def _acalls(self, settings, asked):
-        outcomes = []
-        async with self.library.AsyncClient(**settings) as client:
-            for method, url, keywords in asked:
-                try:
-                    outcomes.append(await client.request(method, url, **made(keywords)))
-                except Exception as error:
-                    outcomes.append(error)
-        return outcomes
-
-    def __repr__(self):
-        return f"<{self.id}>"
-
-
-def made(keywords):
-    return {name: value() if callable(value) else value for name, value in keywords.items()}
 
 
 # Both libraries and every event loop; what differs between the other pairs is not the server's.

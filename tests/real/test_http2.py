@@ -366,8 +366,7 @@ def test_over_tls_the_same_holds(lane, need_package):
     with Http2Server(503, "refused", "goaway-0", 200, tls=serving) as server:
         (response,) = lane.calls(
             ("POST", server.url, {"content": WHOLE, "headers": {"Idempotency-Key": "order-1"}}),
-            inner={"http2": True},
-            verify=trusting,
+            inner={"http2": True, "verify": trusting},
         )
     assert (response.status_code, response.http_version) == (200, "HTTP/2")
     assert server.bodies("POST") == [WHOLE] * 4

@@ -254,37 +254,6 @@ def test_urllib3_too(redis_server, server):
     assert redis_server.evaluations() == 3
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"retry_if": lambda response: False}, {"policy": AT_ONCE.replace(total_timeout=60)}],
-    ids=["fast path", "retry_if", "total_timeout"],
-)
-def test_every_call_is_counted_once(redis_server, options):
-    """ratio 1: after 30 good calls, on every way in, 30 tokens come with the report."""
-    clock = FakeClock()
-    budget = budget_on(redis_server, ratio=1, burst=1_000)
-    named = {"policy": AT_ONCE, "clock": clock, "budget": budget, **options}
-    script = [503, *[200] * 30]
-    with httpx.Client(
-        transport=forbear.httpx.RetryTransport(ScriptedTransport(script), **named)
-    ) as client:
-        client.get("http://a.example/")
-        assert redis_server.evaluations() == 1
-        clock.advance(11.0)
-        with forbear.deadline(60.0, clock=clock):
-            client.get("http://a.example/")  # 10 s without a retry are over: quiet
-        assert budget.quiet
-        for n in range(28):
-            if n % 3:
-                client.get("http://a.example/")
-            else:
-                with forbear.override(max_attempts=2):
-                    client.get("http://a.example/")
-    assert budget.needs_renewal(A, clock.monotonic())
-    report, _ = budget.borrow(A, 1, 1.0)
-    assert report.calls == 30 - 1
-
-
 # --- under load -------------------------------------------------------------------------------
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 from math import inf
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forbear import Origins, RetryBudget, RetryPolicy
+from forbear import Origins, RetryBudget, RetryPolicy, deadline, override
 from forbear.httpx import RetryTransport
 from forbear.shared.lease import MOST_SCOPES, LeasedBudget, Report
 
@@ -380,17 +381,23 @@ def test_what_is_spent_was_lent_and_every_call_is_reported_once(
 # --- in a transport ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("choose", ["first", "round-robin"])
-def test_calls_that_never_go_straight_through_are_counted(choose: str) -> None:
-    """Once each: a total timeout is one reason why they do not, origins in turn are another."""
+WAYS: dict[str, dict[str, Any]] = {
+    "fast path": {},
+    "retry_if": {"retry_if": lambda response: False},
+    "total_timeout": {"policy": RetryPolicy(total_timeout=9)},
+    "origins": {"origins": Origins([A, B])},
+    "origins in turn": {"origins": Origins([A, B], choose="round-robin")},
+}
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_every_call_is_counted_once(options: dict[str, Any]) -> None:
+    """Whether it may go straight through or not, in a block or outside."""
     budget = a_budget()
-    transport = RetryTransport(
-        httpx.MockTransport(lambda request: httpx.Response(200)),
-        policy=RetryPolicy(total_timeout=9),
-        budget=budget,
-        origins=Origins([A, B], choose=choose),  # type: ignore[arg-type]
-    )
-    with httpx.Client(transport=transport) as client:
-        for _ in range(10):
+    inner = httpx.MockTransport(lambda request: httpx.Response(200))
+    with httpx.Client(transport=RetryTransport(inner, budget=budget, **options)) as client:
+        for n in range(10):
+            with override(max_attempts=2) if n % 3 else deadline(60.0):
+                client.get(A)
             client.get(A)
-    assert borrow(budget, A, 1e12).calls == 10
+    assert borrow(budget, A, 1e12).calls == 20
