@@ -10,8 +10,9 @@ from forbear.core.request import Request
 from forbear.core.verdict import GiveUp, Retry
 from forbear.shared.limits import Limits
 
+from ..failures import REFUSED, answer
+
 HERE, THERE = "http://here.example:80", "http://there.example:80"
-REFUSED = Failure(FailureKind.REFUSED, Phase.UNSENT, error="ConnectError")
 RESET = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError")
 DOWNLOAD: Any = object()
 
@@ -20,10 +21,6 @@ def a_call(now: float = 0.0) -> Call:
     call = Call(RetryPolicy(backoff=Fixed(1.0)), Request("GET", HERE), Limits(), now, 4)
     call.sending(now)
     return call
-
-
-def answer(status: int) -> Failure:
-    return Failure(FailureKind.STATUS, Phase.ANSWERED, status)
 
 
 def test_the_story_of_a_call() -> None:

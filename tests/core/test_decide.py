@@ -39,6 +39,7 @@ from forbear.core.verdict import RENEW, GiveUp, Retry
 from forbear.shared.limits import Limits
 from forbear.testing import FakeClock
 
+from ..failures import REFUSED, RESET, TIMEOUT, UNPROCESSED
 from ..httpx_errors import class_named, exception_of
 
 ORIGIN = "http://origin.example:80"
@@ -50,11 +51,6 @@ AGAIN = Retry(1.0, "backoff")
 NO = ("x-should-retry", "false")
 YES = ("x-should-retry", "true")
 REPLAYED = ("Idempotent-Replayed", "true")
-
-RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
-REFUSED = Failure(FailureKind.REFUSED, Phase.UNSENT, error="ConnectError")
-TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
-UNPROCESSED = Failure(FailureKind.UNPROCESSED, Phase.UNSENT, error="RemoteProtocolError")
 
 
 def a_call(

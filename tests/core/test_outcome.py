@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from forbear import Failure, FailureKind, Fault, Hint, Phase
+from forbear import Failure, FailureKind, Fault, Phase
 from forbear.core.outcome import NO_HINT, RETRYABLE_KINDS, RetrySafety
 from forbear.core.request import Request, origin_of
 
+from ..failures import answer
+
 K = FailureKind
-
-
-def answer(status: int, delay: float | None = None, source: str | None = None) -> Failure:
-    return Failure(K.STATUS, Phase.ANSWERED, status=status, hint=Hint(delay, None, source))
 
 
 def test_retry_safety() -> None:

@@ -21,7 +21,6 @@ from forbear import (
     Failure,
     FailureKind,
     Fixed,
-    Hint,
     Phase,
     Reason,
     RetryRefused,
@@ -29,20 +28,10 @@ from forbear import (
     TokenBucket,
 )
 
+from ..failures import RESET, TIMEOUT, answer
 from ..threads import hasty, in_threads
 
 A = "http://a:80"
-TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
-RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
-
-
-def answer(status: int, delay: float | None = None, source: str | None = "retry-after") -> Failure:
-    return Failure(
-        FailureKind.STATUS,
-        Phase.ANSWERED,
-        status,
-        Hint(delay, None, source if delay is not None else None),
-    )
 
 
 def a_strategy(capacity: float = 500, **fields: Any) -> AwsStandard:

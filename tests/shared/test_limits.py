@@ -14,7 +14,6 @@ from forbear import (
     Failure,
     FailureKind,
     Fixed,
-    Hint,
     Origins,
     Phase,
     Reason,
@@ -30,16 +29,11 @@ from forbear.shared.circuit import CircuitState
 from forbear.shared.cooldown import PACE
 from forbear.shared.limits import Limits
 
+from ..failures import REFUSED, RESET, answer
+
 A, B, C = "http://a:80", "http://b:80", "http://c:80"
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 NOW = 1_000.0
-RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
-REFUSED = Failure(FailureKind.REFUSED, Phase.UNSENT, error="ConnectError")
-
-
-def answer(status: int, delay: float | None = None, source: str = "retry-after") -> Failure:
-    hint = Hint(delay, None, source if delay is not None else None)
-    return Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=hint)
 
 
 def a_budget(**fields: Any) -> RetryBudget:

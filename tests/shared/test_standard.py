@@ -12,10 +12,7 @@ import pytest
 from forbear import (
     CircuitBreaker,
     Failure,
-    FailureKind,
     Fixed,
-    Hint,
-    Phase,
     Reason,
     RetryBudget,
     RetryPolicy,
@@ -24,14 +21,9 @@ from forbear import (
     StandardStrategy,
 )
 
+from ..failures import RESET, answer
+
 A = "http://a:80"
-RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
-
-
-def answer(status: int, delay: float | None = None) -> Failure:
-    return Failure(
-        FailureKind.STATUS, Phase.ANSWERED, status=status, hint=Hint(delay, None, "retry-after")
-    )
 
 
 def a_strategy(

@@ -1,0 +1,16 @@
+"""Failures as adapters tell them, for tests that need no adapter."""
+
+from __future__ import annotations
+
+from forbear import Failure, FailureKind, Hint, Phase
+
+RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")
+REFUSED = Failure(FailureKind.REFUSED, Phase.UNSENT, error="ConnectError")
+TIMEOUT = Failure(FailureKind.READ_TIMEOUT, Phase.SENT, error="ReadTimeout")
+UNPROCESSED = Failure(FailureKind.UNPROCESSED, Phase.UNSENT, error="RemoteProtocolError")
+
+
+def answer(status: int, delay: float | None = None, source: str = "retry-after") -> Failure:
+    """An answer with this status; ``delay`` is what the header ``source`` asks for."""
+    hint = Hint(delay, None, None if delay is None else source)
+    return Failure(FailureKind.STATUS, Phase.ANSWERED, status=status, hint=hint)
