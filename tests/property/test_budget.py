@@ -7,19 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from forbear import (
-    Failure,
-    FailureKind,
-    Fixed,
-    Hint,
-    Phase,
     RetryBudget,
-    RetryPolicy,
-    RetryRefused,
-    StandardStrategy,
 )
 
 SCOPES = st.sampled_from(["http://a:80", "http://b:80"])
@@ -130,46 +122,3 @@ class BudgetLaws(RuleBasedStateMachine):
 
 TestBudgetLaws = BudgetLaws.TestCase
 TestBudgetLaws.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-
-
-@settings(deadline=None)
-@given(
-    fields=numbers,
-    calls=st.lists(
-        st.tuples(st.floats(0, 3), st.integers(0, 6), st.booleans(), st.booleans()), max_size=60
-    ),
-)
-def test_the_strategy_spends_no_more_than_the_budget_allows(
-    fields: dict[str, float], calls: list[tuple[float, int, bool, bool]]
-) -> None:
-    """Through the real strategy: each call makes some retries and may be cancelled in its last
-    wait.
-    """
-    budget = RetryBudget(**fields)  # type: ignore[arg-type]
-    strategy = StandardStrategy(
-        RetryPolicy(max_attempts=100, backoff=Fixed(0.0)), budget=budget, random=lambda: 0.5
-    )
-    now, sent = 0.0, 0.0
-    for pause, retries, hinted, cancelled in calls:
-        now += pause
-        failure = Failure(
-            FailureKind.STATUS,
-            Phase.ANSWERED,
-            status=503,
-            hint=Hint(0.0 if hinted else None, None, None),
-        )
-        token = strategy.acquire_initial_token("http://a:80", now)
-        token.attempts = 1
-        for n in range(retries):
-            try:
-                strategy.refresh_token(token, failure, now, latest=1e9)
-            except RetryRefused:
-                break
-            if cancelled and n == retries - 1:
-                break
-            token.attempts += 1
-            sent += budget.hinted_cost if hinted else 1.0
-        strategy.release(token, now)
-        strategy.release(token, now)
-    allowed = budget.ratio * len(calls) + budget.floor_per_second * now + budget.burst
-    assert sent <= allowed + SLACK

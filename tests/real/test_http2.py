@@ -261,15 +261,6 @@ def test_pitfall_15_a_one_shot_body_is_never_sent_empty_by_httpcores_own_resend(
     assert server.executed("POST") == 0
 
 
-def test_an_idempotent_request_with_a_one_shot_body_is_not_sent_empty_either(lane):
-    """PUT may be repeated, its consumed body may not: the story says so."""
-    with Http2Server(200, "goaway-below", 200) as server:
-        _, error = lane.calls(("GET", server.url), ("PUT", server.url, one_shot(lane)), inner=PLAIN)
-    assert isinstance(error, lane.library.RemoteProtocolError)
-    assert forbear.record_of(error).reason == "body-consumed"
-    assert server.bodies("PUT") == [WHOLE]
-
-
 def test_a_replayable_body_arrives_whole_by_httpcores_own_resend(lane):
     """The guard does not stand in the way of a body that can be produced again."""
     for body in (plain(lane), replayable(lane)):

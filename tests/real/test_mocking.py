@@ -228,20 +228,6 @@ def test_opentelemetry_sees_each_attempt(library, ours, instrumentor, spans, ser
     assert [status_of(span) for span in finished()] == [503, 503, 200]
 
 
-@pytest.mark.parametrize(("library", "ours", "instrumentor"), OTEL)
-def test_opentelemetry_sees_each_attempt_async(library, ours, instrumentor, spans, server):
-    """The same for AsyncClient."""
-    server.script("/thing", 503, 200)
-
-    async def main():
-        async with abuilt(ours, library) as client:
-            finished = spans(instrumentor)
-            await client.get(server.url + "/thing")
-            return finished()
-
-    assert [status_of(span) for span in anyio.run(main)] == [503, 200]
-
-
 def status_of(span):
     attributes = span.attributes
     return attributes.get("http.response.status_code", attributes.get("http.status_code"))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import anyio
-import httpx
 import pytest
 
-from forbear import Fixed, RetryPolicy
-from forbear.httpx import RetryTransport
 from forbear.sending.clock import Clock
-from forbear.testing import FakeClock, ScriptedTransport
+from forbear.testing import FakeClock
 
 
 def test_a_sleep_advances_the_clock_and_is_kept() -> None:
@@ -73,12 +70,3 @@ def test_the_wall_clock_can_be_stepped_alone() -> None:
     clock.step_utc(-3_600.0)
     assert clock.time() == -2_600.0
     assert clock.monotonic() == before
-
-
-def test_it_makes_a_retrying_client_instant() -> None:
-    clock = FakeClock()
-    policy = RetryPolicy(max_attempts=3, backoff=Fixed(3_600.0))
-    transport = RetryTransport(ScriptedTransport([503, 503, 200]), policy=policy, clock=clock)
-    with httpx.Client(transport=transport) as client:
-        assert client.get("http://api.example/").status_code == 200
-    assert clock.sleeps == [3_600.0, 3_600.0]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed, RetryPolicy
 from forbear.testing import assert_schedule
@@ -57,32 +55,6 @@ def test_retries_that_are_not_made_are_told():
     with pytest.raises(AssertionError, match="retry 2: is not made, expected 3 s"):
         assert_schedule(RetryPolicy(max_attempts=2, backoff=Fixed(3.0)), [(3, 3), (3, 3)])
     assert_schedule(RetryPolicy.disabled(), [])
-
-
-def test_a_schedule_of_the_users_own():
-    """Every third wait is one second, the others a random part of a tenth."""
-
-    class Thirds:
-        def delay(self, attempt, previous, random):
-            return 1.0 if attempt % 3 == 0 else 0.1 * random()
-
-    policy = RetryPolicy(max_attempts=4, backoff=Thirds())
-    assert_schedule(policy, [(0, 0.1), (0, 0.1), (1, 1)])
-    with pytest.raises(AssertionError, match=r"retry 3: waits 1 s, expected 0 to 0\.1 s"):
-        assert_schedule(policy, [(0, 0.1)] * 3)
-
-
-@given(
-    jitter=st.sampled_from(list(SCHEDULES)),
-    draws=st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4),
-)
-def test_no_draw_ever_leaves_the_bounds_that_hold(jitter, draws):
-    """A decorrelated wait depends on the one that was drawn before it."""
-    before = 0.0
-    for attempt, drawn in enumerate(draws, start=1):
-        before = a_policy(jitter).backoff.delay(attempt, before, lambda drawn=drawn: drawn)
-        least, longest = SCHEDULES[jitter][attempt - 1]
-        assert least - 1e-9 <= before <= longest + 1e-9
 
 
 @pytest.mark.parametrize(
