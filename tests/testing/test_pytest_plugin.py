@@ -23,7 +23,6 @@ from forbear.testing import FakeClock, ScriptedTransport, fast
 from ..processes import loaded_by
 
 ROOT = Path(__file__).parent.parent.parent
-SOURCE = Path(forbear.__file__).parent.parent
 URL = "http://api.example/"
 PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
 
