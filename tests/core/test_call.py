@@ -31,7 +31,9 @@ def test_the_story_of_a_call() -> None:
     call.note(answer(429), Retry(2.0, "retry-after"), 101.75)
     call.sending(103.75)
     call.note(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
-    record = call.story(104.0).record()
+    story = call.story(104.0)
+    record = story.record()
+    assert repr(story) == f"<Story {record}>"
     assert (record.method, record.origin, record.elapsed) == ("GET", HERE, 4.0)
     assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 4.0)
     assert [
