@@ -29,6 +29,7 @@ from forbear import (
 )
 from forbear.core.events import CallEnded, Resumption
 from forbear.httpx import RetryTransport
+from forbear.redis import RedisBudget
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, record
 
@@ -419,8 +420,6 @@ def test_several_transports_of_one_client_are_one_client(metrics, counted):
 
 def test_an_unreachable_fleet_budget_is_counted(scripted, nobody, counted):
     """One failed round trip, and from then on the local tokens are those in force."""
-    from forbear.redis import RedisBudget
-
     local = RetryBudget(burst=5, floor_per_second=0)
     budget = RedisBudget(nobody.replace("http", "redis"), name="fleet", fallback=local)
     client = scripted(503, 200, budget=budget)
@@ -581,9 +580,11 @@ def test_opentelemetry_exports_the_same(server, nobody, registry, metrics):
     provider = MeterProvider(metric_readers=[reader])
     others = otel.Metrics(provider)
     server.script("/", 200, 503, 200, 503, "reset", 503)
+    local = RetryBudget(burst=5, floor_per_second=0)
     transport = RetryTransport(
         policy=POLICY,
         on_event=[metrics, others],
+        budget=RedisBudget(nobody.replace("http", "redis"), name="fleet", fallback=local),
         breaker=CircuitBreaker(3, open_for=60),
         origins=Origins([server.url, nobody]),
     )
@@ -595,6 +596,7 @@ def test_opentelemetry_exports_the_same(server, nobody, registry, metrics):
             both(Resumption("default", "GET", server.url, 5, 10, "resumed"))
         ours, found = families(registry), families(theirs)
     named = {"forbear_requests", "forbear_attempts", "forbear_waiting_requests"}
+    named |= {"forbear_budget_backend_errors", "forbear_budget_available_tokens"}
     assert found.keys() == ours.keys() >= named
     for name, (kind, samples) in ours.items():
         assert found[name][0] == kind, name
