@@ -19,7 +19,7 @@ from . import errors
 from .adapters.urllib3_bodies import PLAIN
 from .adapters.urllib3_errors import classify
 from .adapters.urllib3_port import Urllib3Port
-from .adapters.urllib3_request import Outgoing, Urllib3Request, origin_at
+from .adapters.urllib3_request import Urllib3Request, origin_at
 from .adapters.urllib3_resume import LARGE, Begun, ResumedResponse, is_resumable
 from .adapters.urllib3_sockets import SECONDS_LEFT, bound_queues
 from .core.checks import shown
@@ -63,7 +63,7 @@ class RequestsRequest(Urllib3Request):
     __slots__ = ()
 
     def path_and_query(self) -> str:
-        return self.target.path_url  # type: ignore[no-any-return]
+        return self.original.path_url  # type: ignore[no-any-return]
 
 
 class RequestsPort(Urllib3Port):
@@ -82,13 +82,18 @@ class RequestsPort(Urllib3Port):
 
     def request_of(self, source: Any) -> RequestsRequest:
         request, streams, *arguments = source
-        names, origin = self.settings.key_names, origin_at(request.url)
-        view = RequestsRequest(request.method or "GET", origin, request.headers, names, request)
-        view.original, view.streams, view.arguments = request, streams, arguments
-        return view
+        return RequestsRequest(
+            request.method or "GET",
+            origin_at(request.url),
+            request.headers,
+            self.settings.key_names,
+            original=request,
+            streams=streams,
+            arguments=arguments,
+        )
 
-    def aim(self, call: Call, outgoing: Outgoing) -> None:
-        copy = outgoing.pristine = outgoing.pristine.copy()
+    def aim(self, call: Call, view: Urllib3Request) -> None:
+        copy = view.pristine = view.pristine.copy()
         parts = urlsplit(copy.url)
         scheme, _, netloc = call.origin.partition("://")
         user, at, _ = parts.netloc.rpartition("@")
@@ -97,13 +102,11 @@ class RequestsPort(Urllib3Port):
 
     def transmit(self, call: Call, request: Any) -> Any:
         view: Any = call.request
-        timeouts = None if call.outgoing is None else call.outgoing.timeouts
-        if timeouts is None:
+        if not self.is_bounded(call):
             return self.adapter.send_once(request, view.streams, *view.arguments)
-        queueing = SECONDS_LEFT.set(timeouts.left())
+        queueing = SECONDS_LEFT.set(self.left(call))
         try:
-            clamped = timeouts.clamped(self.timeout_of(call))
-            return self.adapter.send_once(request, True, clamped, *view.arguments[1:])
+            return self.adapter.send_once(request, True, self.bounded(call), *view.arguments[1:])
         finally:
             SECONDS_LEFT.reset(queueing)
 
@@ -123,7 +126,7 @@ class RequestsPort(Urllib3Port):
         return response
 
     def load_last(self, call: Call, response: Any) -> None:
-        if call.outgoing is None or call.outgoing.timeouts is None:
+        if not self.is_bounded(call):
             return  # the session reads it
         try:
             _ = response.content

@@ -10,8 +10,6 @@ from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from urllib3.util import parse_url
-
 from ..core.outcome import Failure
 from ..sending.context import CURRENT, scope_of_call
 from ..sending.loop import RENEWAL, settle
@@ -50,16 +48,6 @@ class Hop:
         return Hop(now, self.deadline_at, used)
 
 
-class BridgeRequest(Urllib3Request):
-    """The questions that a decision asks about a request without headers and body."""
-
-    __slots__ = ()
-
-    def path_and_query(self) -> str:
-        url = self.target or ""
-        return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
-
-
 class BridgePort(Port):
     """The port that all copies of a Retry share."""
 
@@ -84,7 +72,7 @@ class BridgePort(Port):
         """Return the hop's call, with the attempt that has just ended noted in it."""
         call = hop.call
         if call is None:
-            request = BridgeRequest(method, origin_at(url, pool), {}, target=url)
+            request = Urllib3Request(method, origin_at(url, pool), {}, target=url)
             call = hop.call = self.new_call(request, hop.sent_at, CURRENT.get())
             if call.context is not None:
                 policy = call.context.merged(policy)

@@ -13,7 +13,7 @@ from urllib3.util import Retry, Timeout, parse_url
 from ..core.record import RECORD
 from ..core.request import DEFAULT_PORTS
 from .urllib3_port import Urllib3Port
-from .urllib3_request import Outgoing, Urllib3Request, origin_at
+from .urllib3_request import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -50,16 +50,6 @@ class PoolRequest:
         return PoolRequest(*head, self.preload, self.named)
 
 
-class PoolView(Urllib3Request):
-    """The questions that a decision asks about a request to a pool."""
-
-    __slots__ = ()
-
-    def path_and_query(self) -> str:
-        url = self.target
-        return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
-
-
 class PoolPort(Urllib3Port):
     """The port that all pools of one manager share.
 
@@ -85,14 +75,18 @@ class PoolPort(Urllib3Port):
         # Most calls give no Retry: the one that was made for the default of their pool.
         self.latest: tuple[Any, Any] = (..., None)
 
-    def request_of(self, source: PoolRequest) -> PoolView:
+    def request_of(self, source: PoolRequest) -> Urllib3Request:
         if source.headers is None:
             source.headers = source.pool.headers
-        origin = origin_at(source.url, source.pool)
-        names = self.settings.key_names
-        view = PoolView(source.method.upper(), origin, source.headers, names, source.url)
-        view.original, view.streams = source, not source.preload
-        return view
+        return Urllib3Request(
+            source.method.upper(),
+            origin_at(source.url, source.pool),
+            source.headers,
+            self.settings.key_names,
+            source.url,
+            source,
+            streams=not source.preload,
+        )
 
     def prepare(self, call: Call) -> None:
         super().prepare(call)
@@ -103,9 +97,8 @@ class PoolPort(Urllib3Port):
                 "The body was sent before the redirect and cannot be sent again."
             )
 
-    def aim(self, call: Call, outgoing: Outgoing) -> None:
-        copy, origin = outgoing.pristine.copy(), call.origin
-        path = call.request.path_and_query()
+    def aim(self, call: Call, view: Urllib3Request) -> None:
+        copy, origin, path = view.pristine.copy(), call.origin, view.path_and_query()
         # What goes to a forward proxy has the Host of its URL; a Host that names something else is
         # the caller's own.
         if not copy.url.startswith("/") and copy.headers.get("Host") == parse_url(copy.url).netloc:
@@ -114,14 +107,13 @@ class PoolPort(Urllib3Port):
         if self.manager._proxy_requires_url_absolute_form(parse_url(origin)):
             path = origin.removesuffix(f":{DEFAULT_PORTS[copy.pool.scheme]}") + path
         copy.url = path
-        outgoing.pristine = copy
+        view.pristine = copy
 
     def transmit(self, call: Call, request: PoolRequest) -> Any:
-        timeouts = None if call.outgoing is None else call.outgoing.timeouts
         changed: dict[str, Any] = {}
-        if timeouts is not None:
-            left, own = timeouts.left(), request.named.get("pool_timeout")
-            changed["timeout"] = timeouts.clamped(self.timeout_of(call))
+        if self.is_bounded(call):
+            left, own = self.left(call), request.named.get("pool_timeout")
+            changed["timeout"] = self.bounded(call)
             if left is not None:
                 changed["pool_timeout"] = left if own is None else min(own, left)
         if call.resumption is not None:  # a rest from elsewhere is that of something else

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib3.exceptions import ProtocolError
 
 from ..core.headers.ranges import Part
-from ..core.outcome import Failure, FailureKind, Phase
+from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD
 from ..sending import resumption
 from ..sending.bodies import ConsumedBody
@@ -24,17 +24,23 @@ from ..sending.port import Port, is_final
 from ..sending.settings import OFF
 from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
-from .urllib3_request import LEAST, Outgoing, Timeouts, Urllib3Request, field_lines, has_header
+from .urllib3_request import clamped, field_lines, has_header
 from .urllib3_resume import BEGUN, Begun, ResumedResponse, is_cut_off, is_large, is_resumable
 from .urllib3_sockets import DRAIN_SECONDS, discard, read_freely, read_within
 
 if TYPE_CHECKING:
+    from urllib3.util import Timeout
+
     from ..core.call import Call
     from ..core.record import Story
     from ..sending.context import Scope
     from ..sending.settings import Settings
+    from .urllib3_request import Urllib3Request
 
 __all__ = ["Urllib3Port"]
+
+LEAST = 0.001  # seconds; urllib3 refuses 0
+EARLY = 0.05  # seconds; a timeout that fires so long before the deadline was the caller's own
 
 
 class Urllib3Port(Port):
@@ -124,38 +130,21 @@ class Urllib3Port(Port):
         return call, self.enter(call)
 
     def prepare(self, call: Call) -> None:
-        """Make what will be sent: guard the body, add headers, bound the attempts."""
+        """Make what will be sent: guard the body, add headers."""
+        if call.policy is OFF:
+            return
         view: Any = call.request
         body = view.original.body
-        if type(body) not in PLAIN and call.policy is not OFF:
+        if type(body) not in PLAIN:
             start = self.start_of(view.original)
             call.guard = guard_of(body, start, self.settings.body_buffer)
-        headers: list[tuple[str, str]] = []
-        if call.policy is not OFF:
-            added, key = new_headers(self.settings, view)
-            headers = added + key
-        timeouts = self._timeouts(call)
-        if timeouts is not None or headers or call.guard is not None:
-            outgoing = self._outgoing(call)
-            outgoing.timeouts = timeouts
-            if headers or call.guard is not None:
-                copy = outgoing.pristine = view.original.copy()
-                for name, value in headers:
-                    copy.headers[name] = value
-                if call.guard is not None:
-                    copy.body = call.guard.outgoing
-
-    def _timeouts(self, call: Call) -> Timeouts | None:
-        each = call.policy.attempt_timeout
-        if call.deadline_at == inf and each is None:
-            return None
-        return Timeouts(self.clock, call.deadline_at, each)
-
-    def _outgoing(self, call: Call) -> Outgoing:
-        if call.outgoing is None:
-            call.outgoing = Outgoing(call.request.original)
-        outgoing: Outgoing = call.outgoing
-        return outgoing
+        added, key = new_headers(self.settings, view)
+        if added or key or call.guard is not None:
+            copy = view.pristine = view.original.copy()
+            for name, value in added + key:
+                copy.headers[name] = value
+            if call.guard is not None:
+                copy.body = call.guard.outgoing
 
     # Each attempt.
 
@@ -163,31 +152,25 @@ class Urllib3Port(Port):
         """Return the request to send now, for the call's origin and with this attempt's headers."""
         view: Any = call.request
         if call.origin != (call.sent_to if call.attempts else view.origin):
-            self.aim(call, self._outgoing(call))
+            self.aim(call, view)
         lines = next_lines(
             self.settings, call, lambda name: has_header(view.original.headers, name)
         )
-        outgoing: Outgoing | None = call.outgoing
-        if call.resumption is None and outgoing is not None and outgoing.begun is not None:
-            lines.extend(outgoing.begun.fields())
+        if call.resumption is None and view.begun is not None:
+            lines.extend(view.begun.fields())
         hook = self.settings.before_attempt if call.history else None
-        if not lines and hook is None:
-            if outgoing is None:
-                return view.original
-            request = outgoing.pristine
-        else:  # on a copy, and on a fresh one each time
-            outgoing = self._outgoing(call)
-            request = outgoing.pristine.copy()
+        request = view.pristine
+        if lines or hook is not None:  # on a copy, and on a fresh one each time
+            request = request.copy()
             for name, value in lines:
                 request.headers[name] = value
-            outgoing.announced = [name for name, _ in lines]
             if hook is not None:
                 try:
                     hook(request, call.attempts + 1)
                 except Exception as error:
                     self.settings.tell.hook_failed("before_attempt", error)
-        outgoing.request = request
-        view.headers = request.headers
+        view.request, view.headers = request, request.headers
+        view.announced = [name for name, _ in lines]
         return request
 
     def send(self, call: Call) -> Any:
@@ -199,27 +182,39 @@ class Urllib3Port(Port):
             response = self.transmit(call, request)
         except ConsumedBody as error:
             raise self.failed_to_send(call, error) from None
-        outgoing: Outgoing | None = call.outgoing
+        view: Any = call.request
         raw = self.raw_of(response)
         if call.resumption is not None:
             if is_cut_off(raw):
                 self.discard(call, response)
                 raise ProtocolError("Connection broken: the head of the answer was cut off")
             return response
-        if outgoing is not None and outgoing.begun is not None and raw.status in (206, 416):
-            return self._join(call, request, outgoing.begun, response)
-        if self.loads(call.request, call.policy, response):
+        if view.begun is not None and raw.status in (206, 416):
+            return self._join(call, request, view.begun, response)
+        if self.loads(view, call.policy, response):
             self._hurry(call, raw)
             response = self.read(request, response)
         return response
 
+    def left(self, call: Call) -> float | None:
+        """Seconds until the deadline, None if there is none."""
+        if call.deadline_at == inf:
+            return None
+        return max(call.deadline_at - self.clock.monotonic(), LEAST)
+
+    def is_bounded(self, call: Call) -> bool:
+        """Do other timeouts than the caller's own hold for an attempt?"""
+        return call.deadline_at != inf or call.policy.attempt_timeout is not None
+
+    def bounded(self, call: Call) -> Timeout:
+        """Return the timeouts of the next attempt."""
+        return clamped(self.timeout_of(call), call.policy.attempt_timeout, self.left(call))
+
     def _hurry(self, call: Call, raw: Any) -> None:
         """Let the reading of a body end at the deadline."""
-        timeouts = None if call.outgoing is None else call.outgoing.timeouts
-        if timeouts is not None:
-            left = timeouts.left()
-            if left is not None:
-                read_within(raw, left)
+        left = self.left(call)
+        if left is not None:
+            read_within(raw, left)
 
     def read(self, request: Any, response: Any) -> Any:
         """Read the body inside the loop; what came of a large one that breaks is kept."""
@@ -247,7 +242,7 @@ class Urllib3Port(Port):
         at = begun.continues_in(raw)
         if at is None:
             self.discard(call, response)
-            call.outgoing.begun = None
+            call.request.begun = None  # type: ignore[attr-defined]
             error = ProtocolError("Connection broken: the rest of the body is another one's")
             return self.loaded(request, begun, error)
         call.resumed += (at,)
@@ -282,7 +277,7 @@ class Urllib3Port(Port):
         if begun is None or call.policy is OFF or call.resumption is not None:
             return failure
         progressed = begun.has_progressed(call.request)
-        self._outgoing(call).begun = begun if begun.download is not None else None
+        call.request.begun = begun if begun.download is not None else None  # type: ignore[attr-defined]
         if not progressed:
             return failure
         call.attempts = 1  # only the rest will be asked for: this counts as a first attempt
@@ -294,6 +289,10 @@ class Urllib3Port(Port):
         if cause is not None and any(found is cause for found in tree(error)):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
         return classify(error)
+
+    def cut_short(self, call: Call, failure: Failure) -> bool:
+        is_late = self.clock.monotonic() >= call.deadline_at - EARLY
+        return is_late and failure.kind in TIMEOUT_KINDS
 
     def discard(self, call: Call, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
@@ -308,12 +307,9 @@ class Urllib3Port(Port):
         if call.resumption is not None:
             return self._rest_of(call, response)
         view: Any = call.request
-        outgoing: Outgoing | None = call.outgoing
-        timeouts = None if outgoing is None else outgoing.timeouts
         raw = self.raw_of(response)
-        if outgoing is not None:
-            for name in outgoing.announced:  # digest authentication sends a copy of it again
-                outgoing.request.headers.pop(name, None)
+        for name in view.announced:  # digest authentication sends a copy of it again
+            view.request.headers.pop(name, None)
         self._finish(call, response)
         if call.guard is not None and self.is_redirect(response):
             keep_for_redirect(response, call.guard)
@@ -330,7 +326,7 @@ class Urllib3Port(Port):
                 exceeded = self.deadline_error(call, "the deadline ended the attempt")
                 raise exceeded from error
             return response
-        if timeouts is not None:
+        if self.is_bounded(call):
             self._free(call, raw)
         if self.resumes and call.policy is not OFF and is_resumable(raw):
             return self.stand_in(response, ResumedResponse(self, raw, call))
@@ -356,11 +352,6 @@ class Urllib3Port(Port):
             stop_outer(self.settings, call, response.headers)
 
     # A body that broke after it was handed over.
-
-    def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
-        """Get ready to ask for the rest of a body; then run the loop again with ``error``."""
-        resumption.begin(self, call, error, received, progressed=progressed)
-        self._outgoing(call).timeouts = self._timeouts(call)
 
     def _rest_of(self, call: Call, response: Any) -> Any:
         """Return the urllib3 response that brings the rest; None if nothing was missing.

@@ -7,46 +7,61 @@ Private attributes that are read, checked by tests/adapters/test_private_attribu
 
 from __future__ import annotations
 
-from math import inf
 from socket import getdefaulttimeout
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from urllib3.util import Timeout
+from urllib3.util import Timeout, parse_url
 
 from ..core.headers.hints import READ_TEXT
-from ..core.outcome import TIMEOUT_KINDS, FailureKind
 from ..core.request import Request, origin_of
 
 if TYPE_CHECKING:
-    from ..sending.clock import Clock
     from .urllib3_resume import Begun
 
-__all__ = [
-    "LEAST", "Outgoing", "Timeouts", "Urllib3Request", "field_lines", "has_header", "origin_at",
-]  # fmt: skip
-
-LEAST = 0.001  # seconds; urllib3 refuses 0
-EARLY = 0.05  # seconds; a timeout that fires so long before the deadline was the caller's own
+__all__ = ["Urllib3Request", "clamped", "field_lines", "has_header", "origin_at"]
 
 
 class Urllib3Request(Request):
-    """The questions that a decision asks about a request of requests or urllib3.
+    """A request of requests or urllib3: what a decision asks about it, and what is sent for it.
 
     Attributes:
         original: The request as the caller made it.
         streams: The caller reads the body of the answer.
         arguments: Of ``RetryAdapter.send``: timeout, verify, cert and proxies.
+        pristine: What is sent: the original, or a copy with a header, a body or an origin of ours.
+        request: The same with the headers of one attempt alone and what the user's hook changed.
+        announced: Names of those headers.
+        begun: A large body that broke inside the loop, and whose rest is asked for.
     """
 
-    __slots__ = ("arguments", "streams")
+    __slots__ = ("announced", "arguments", "begun", "pristine", "request", "streams")
 
-    original: Any
-    streams: bool
-    arguments: Any
+    def __init__(
+        self,
+        method: str,
+        origin: str,
+        headers: Any,
+        key_names: frozenset[str] = frozenset(),
+        target: Any = "",
+        original: Any = None,
+        *,
+        streams: bool = True,
+        arguments: Any = (),
+    ) -> None:
+        super().__init__(method, origin, headers, key_names, target)
+        self.original = self.pristine = self.request = original
+        self.streams = streams
+        self.arguments = arguments
+        self.announced: list[str] = []
+        self.begun: Begun | None = None
 
     def header_lines(self) -> list[tuple[str, str]]:
         return [(as_text(name), as_text(value)) for name, value in self.headers.items()]
+
+    def path_and_query(self) -> str:
+        url = self.target or ""
+        return url.partition("#")[0] if url.startswith("/") else parse_url(url).request_uri
 
 
 def as_text(part: Any) -> str:
@@ -76,31 +91,16 @@ def field_lines(headers: Any) -> Any:
     return list(headers.items())
 
 
-class Timeouts:
-    """The timeout that the client configured for a call, at most the time left."""
+def clamped(configured: Timeout, each: float | None, left: float | None) -> Timeout:
+    """Return the timeouts of an attempt.
 
-    __slots__ = ("_attempt_timeout", "_clock", "_deadline_at")
-
-    def __init__(self, clock: Clock, deadline_at: float, attempt_timeout: float | None) -> None:
-        self._clock = clock
-        self._deadline_at = deadline_at
-        self._attempt_timeout = attempt_timeout
-
-    def left(self) -> float | None:
-        """Seconds until the deadline, None if there is none."""
-        if self._deadline_at == inf:
-            return None
-        return max(self._deadline_at - self._clock.monotonic(), LEAST)
-
-    def clamped(self, configured: Timeout) -> Timeout:
-        """The timeouts of the next attempt: connect and read, and as their sum the time left."""
-        each = self._attempt_timeout
-        connect, read = least(configured._connect, each), least(configured._read, each)
-        return Timeout(total=least(configured.total, self.left()), connect=connect, read=read)
-
-    def cut_short(self, kind: FailureKind, now: float) -> bool:
-        """Did this timeout fire because the deadline had shortened it?"""
-        return kind in TIMEOUT_KINDS and now >= self._deadline_at - EARLY
+    Args:
+        configured: The caller's own.
+        each: The policy's ``attempt_timeout``, for connecting and for each read.
+        left: Seconds until the deadline, for both together.
+    """
+    connect, read = least(configured._connect, each), least(configured._read, each)
+    return Timeout(total=least(configured.total, left), connect=connect, read=read)
 
 
 def least(configured: Any, other: float | None) -> Any:
@@ -110,26 +110,6 @@ def least(configured: Any, other: float | None) -> Any:
     if configured is not None and not isinstance(configured, (int, float)):
         configured = getdefaulttimeout()
     return other if configured is None else min(configured, other)
-
-
-class Outgoing:
-    """The copy that is sent in place of the caller's own request.
-
-    Attributes:
-        request: What is sent next.
-        pristine: The same before headers of one attempt alone and the user's hook.
-        announced: Names of those headers.
-        timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
-        begun: A large body that broke inside the loop, and whose rest is asked for.
-    """
-
-    __slots__ = ("announced", "begun", "pristine", "request", "timeouts")
-
-    def __init__(self, request: Any) -> None:
-        self.request = self.pristine = request
-        self.announced: list[str] = []
-        self.timeouts: Timeouts | None = None
-        self.begun: Begun | None = None
 
 
 def has_header(headers: Any, name: str) -> bool:

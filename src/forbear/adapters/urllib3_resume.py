@@ -310,7 +310,7 @@ class Resumable:
             self._ends_at = self._received
             return True  # nothing was missing but the end
         progressed, self._asked_at = self._received > self._asked_at, self._received
-        port.resume(call, error, self._received, progressed=progressed)
+        resumption.begin(port, call, error, self._received, progressed=progressed)
         try:
             rest = run(call, port, first=[error])
         except Exception:  # the error that broke the body says more
