@@ -33,14 +33,18 @@ class Hop:
     """One hop. Not shared between threads."""
 
     def __init__(self, sent_at: float, deadline_at: float, retries_used: int = 0) -> None:
-        self.sent_at = self.due_at = sent_at  # the first attempt, as far as known; the next one
-        self.delay = 0.0  # the wait before the next attempt
+        self.sent_at = sent_at  # the first attempt, as far as known
         self.deadline_at = deadline_at
         self.retries_used = retries_used  # by earlier hops
         self.call: Call | None = None  # from the hop's first failure on
-        self.is_sent = False  # the next attempt is noted in the call already
         self.is_over = False  # urllib3 has handed over or raised
         self.story: Story | None = None  # then, what happened
+
+    @property
+    def delay(self) -> float:
+        """Seconds to wait before the next attempt."""
+        history = () if self.call is None else self.call.history
+        return (history[-1].delay or 0.0) if history else 0.0
 
     def next(self, now: float) -> Hop:
         """The part of a call that redirects keep; a hop's first sending is no retry."""
@@ -84,13 +88,13 @@ class BridgePort(Port):
             call.limits.enter(call, hop.sent_at, sent=True)
             call.attempts = call.sent_before = hop.retries_used
             call.sending(hop.sent_at)
-        elif not hop.is_sent:  # urllib3 always sleeps in between, others may not
+        elif not call.is_under_way:  # urllib3 always sleeps in between, others may not
             call.sending(self.clock.monotonic())
         call.request.method = method
         return call
 
     def goes_on(self, hop: Hop, failure: Failure, *, body_ready: bool) -> bool:
-        """Is another attempt to be made? Then ``due_at`` says when."""
+        """Is another attempt to be made? Then ``delay`` says when."""
         call = hop.call
         assert call is not None
         call.guard = None if body_ready else UNSEEN
@@ -103,31 +107,28 @@ class BridgePort(Port):
             seconds = settle(call, self, failure, renewed=True)
         if seconds is None:
             self.end(hop)
-            return False
-        hop.delay, hop.due_at = seconds, call.sent_at + call.history[-1].elapsed + seconds
-        hop.is_sent = False
-        return True
+        return seconds is not None
 
     def wait(self, hop: Hop) -> None:
         """Wait until the next attempt is due, and note that it is sent."""
         call = hop.call
-        if call is None or hop.is_sent:
+        if call is None or call.is_under_way:
             return
-        delay = hop.due_at - self.clock.monotonic()  # draining took its share
+        ended_at = call.sent_at + call.history[-1].elapsed
+        delay = ended_at + hop.delay - self.clock.monotonic()  # draining took its share
         try:
             if delay > 0:
                 self.clock.sleep(delay)
         except BaseException:
             self.end(hop)
             raise
-        hop.is_sent = True
         call.sending(self.clock.monotonic())
 
     def accept(self, hop: Hop, status: int) -> None:
         """urllib3 keeps an answer without asking ``increment``."""
         call = hop.call
         if not hop.is_over and call is not None:
-            if not hop.is_sent:
+            if not call.is_under_way:
                 call.sending(self.clock.monotonic())
             if status < 400:
                 call.status = status
