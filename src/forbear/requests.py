@@ -20,7 +20,7 @@ from .adapters.urllib3_bodies import PLAIN
 from .adapters.urllib3_errors import classify
 from .adapters.urllib3_port import Urllib3Port
 from .adapters.urllib3_request import Urllib3Request, origin_at
-from .adapters.urllib3_resume import LARGE, Begun, ResumedResponse, is_resumable
+from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_sockets import SECONDS_LEFT, bound_queues
 from .core.checks import shown
 from .core.record import RECORD, Story
@@ -119,12 +119,6 @@ class RequestsPort(Urllib3Port):
     def load(self, request: Any, response: Any) -> None:
         _ = response.content
 
-    def loaded(self, request: Any, begun: Begun, error: Exception | None) -> Any:
-        response = begun.response
-        response.raw = begun.replayed(error)
-        _ = response.content
-        return response
-
     def load_last(self, call: Call, response: Any) -> None:
         if not self.is_bounded(call):
             return  # the session reads it
@@ -146,8 +140,7 @@ class RequestsPort(Urllib3Port):
         if not getattr(response, "_content_consumed", False):
             super().discard(call, response)
 
-    def stand_in(self, response: Any, raw: ResumedResponse) -> Any:
-        setattr(raw, RECORD, vars(response).pop(RECORD, None))
+    def with_raw(self, response: Any, raw: Any) -> Any:
         response.raw = raw
         return response
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..core.record import Story
     from ..sending.bodies import ConsumedBody
     from ..sending.settings import Settings
-    from .urllib3_resume import Begun, ResumedResponse
 
 __all__ = ["PoolPort", "PoolRequest"]
 
@@ -153,14 +152,6 @@ class PoolPort(Urllib3Port):
                 return raised
         return error
 
-    def loaded(self, request: Any, begun: Begun, error: Exception | None) -> Any:
-        response = begun.replayed(error)
-        if error is not None:
-            begun.raw.close()
-            begun.raw.release_conn()
-        self.load(request, response)
-        return response
-
     def timeout_of(self, call: Call) -> Timeout:
         original = call.request.original
         configured = original.named.get("timeout", original.pool.timeout)
@@ -175,8 +166,7 @@ class PoolPort(Urllib3Port):
         if not self.loads(call.request, call.policy, response):
             self.load(call.request.original, response)
 
-    def stand_in(self, response: Any, raw: ResumedResponse) -> Any:
-        setattr(raw, RECORD, vars(response).pop(RECORD, None))
+    def with_raw(self, response: Any, raw: Any) -> Any:
         return raw
 
     def status_error(self, call: Call, response: Any) -> Exception:

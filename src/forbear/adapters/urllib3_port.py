@@ -25,7 +25,7 @@ from ..sending.settings import OFF
 from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
 from .urllib3_request import clamped, field_lines, has_header
-from .urllib3_resume import BEGUN, Begun, ResumedResponse, is_cut_off, is_large, is_resumable
+from .urllib3_resume import Begun, ResumedResponse, is_cut_off, is_large, is_resumable
 from .urllib3_sockets import DRAIN_SECONDS, discard, read_freely, read_within
 
 if TYPE_CHECKING:
@@ -54,9 +54,8 @@ class Urllib3Port(Port):
     transmit: Any  # sends a request; returns the response, its body to come
     loads: Any  # is the body to be read inside the attempt?
     load: Any  # reads it as the library would
-    loaded: Any  # returns the response with the body of a Begun, or raises as the library would
     load_last: Any  # reads the body of the answer that the call ends with
-    stand_in: Any  # puts a ResumedResponse in place
+    with_raw: Any  # returns the response with another urllib3 response in it
     timeout_of: Any  # the caller's own timeouts
     is_redirect: Any  # will the caller follow the response?
     status_error: Any  # the library's own error for a status
@@ -99,7 +98,7 @@ class Urllib3Port(Port):
         response = held[0]
         try:
             if self.loads(view, self.policy, response):
-                response = held[0] = self.read(view.original, response)
+                response = held[0] = self.read(view, response)
         except Exception as error:
             held[0] = error
             return None
@@ -156,7 +155,7 @@ class Urllib3Port(Port):
         lines = next_lines(
             self.settings, call, lambda name: has_header(view.original.headers, name)
         )
-        if call.resumption is None and view.begun is not None:
+        if view.begun is not None:
             lines.extend(view.begun.fields())
         hook = self.settings.before_attempt if call.history else None
         request = view.pristine
@@ -190,10 +189,10 @@ class Urllib3Port(Port):
                 raise ProtocolError("Connection broken: the head of the answer was cut off")
             return response
         if view.begun is not None and raw.status in (206, 416):
-            return self._join(call, request, view.begun, response)
+            return self._join(call, view, response)
         if self.loads(view, call.policy, response):
             self._hurry(call, raw)
-            response = self.read(request, response)
+            response = self.read(view, response)
         return response
 
     def left(self, call: Call) -> float | None:
@@ -216,40 +215,51 @@ class Urllib3Port(Port):
         if left is not None:
             read_within(raw, left)
 
-    def read(self, request: Any, response: Any) -> Any:
+    def read(self, view: Urllib3Request, response: Any) -> Any:
         """Read the body inside the loop; what came of a large one that breaks is kept."""
         raw = self.raw_of(response)
         if self.resumes and is_large(raw):
-            return self._read_large(request, Begun(response, raw), raw)
-        self.load(request, response)
+            return self._read_large(view, Begun(response, raw), raw)
+        self.load(view.request, response)
         return response
 
-    def _read_large(self, request: Any, begun: Begun, raw: Any) -> Any:
+    def _read_large(self, view: Urllib3Request, begun: Begun, raw: Any) -> Any:
         error = begun.read_on(raw)
-        try:
-            return self.loaded(request, begun, error)
-        except Exception as raised:
-            if error is not None:
-                setattr(raised, BEGUN, begun)
-            raise
+        view.begun = None if error is None else begun
+        return self._replay(view, begun, error)
 
-    def _join(self, call: Call, request: Any, begun: Begun, response: Any) -> Any:
+    def _replay(self, view: Urllib3Request, begun: Begun, error: Exception | None) -> Any:
+        """Let the library read what came, and raise its own error for what broke the body."""
+        if error is not None:
+            begun.raw.close()
+            begun.raw.release_conn()
+        response = self.stand_in(begun.response, begun.replayed(error))
+        self.load(view.request, response)
+        return response
+
+    def _join(self, call: Call, view: Urllib3Request, response: Any) -> Any:
         """Put the rest that comes to the beginning; what does not fit fails like a broken body.
 
         Then the next attempt begins again.
         """
-        raw = self.raw_of(response)
+        begun, raw = view.begun, self.raw_of(response)
+        assert begun is not None
         at = begun.continues_in(raw)
         if at is None:
             self.discard(call, response)
-            call.request.begun = None  # type: ignore[attr-defined]
+            view.begun = None
             error = ProtocolError("Connection broken: the rest of the body is another one's")
-            return self.loaded(request, begun, error)
+            return self._replay(view, begun, error)
         call.resumed += (at,)
         tell = self.settings.tell
         tell.resumed(call, at, begun.download.complete, "resumed", call.listeners)  # type: ignore[union-attr]
         self._hurry(call, raw)
-        return self._read_large(request, begun, raw)
+        return self._read_large(view, begun, raw)
+
+    def stand_in(self, response: Any, raw: Any) -> Any:
+        """Put another urllib3 response in place of the one that came."""
+        setattr(raw, RECORD, vars(response).pop(RECORD, None))
+        return self.with_raw(response, raw)
 
     def renew(self, call: Call, outcome: Any) -> None:
         try:
@@ -273,11 +283,13 @@ class Urllib3Port(Port):
 
     def judge_error(self, call: Call, error: Exception) -> Failure:
         failure = super().judge_error(call, error)
-        begun: Begun | None = vars(error).pop(BEGUN, None)
-        if begun is None or call.policy is OFF or call.resumption is not None:
+        view: Any = call.request
+        begun: Begun | None = view.begun
+        if begun is None or not begun.is_broken:
             return failure
-        progressed = begun.has_progressed(call.request)
-        call.request.begun = begun if begun.download is not None else None  # type: ignore[attr-defined]
+        progressed = begun.has_progressed(view)
+        if begun.download is None:
+            view.begun = None
         if not progressed:
             return failure
         call.attempts = 1  # only the rest will be asked for: this counts as a first attempt

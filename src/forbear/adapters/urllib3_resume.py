@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from ..core.headers.ranges import Download
     from ..core.record import Story
 
-__all__ = [
-    "BEGUN", "LARGE", "Begun", "ResumedResponse", "is_cut_off", "is_large", "is_resumable",
-]  # fmt: skip
+__all__ = ["LARGE", "Begun", "ResumedResponse", "is_cut_off", "is_large", "is_resumable"]
 
 PIECE = 65_536  # octets asked for at once
 LARGE = 65_536  # octets; a smaller body is begun again
@@ -40,7 +38,6 @@ HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
     "enforce_content_length", "auto_close",
 )  # fmt: skip
-BEGUN = "_forbear_begun"  # attribute of the error of a body that was read inside the loop
 
 
 def is_resumable(raw: Any) -> bool:
@@ -94,12 +91,14 @@ class Begun:
     Attributes:
         response: The library's, whose head counts.
         raw: The urllib3 response in it.
+        is_broken: It broke in the last attempt, and that is not judged yet.
         download: What can be resumed, once the body has broken; None: nothing.
     """
 
     def __init__(self, response: Any, raw: Any) -> None:
         self.response = response
         self.raw = raw
+        self.is_broken = False
         self.download: Download | None = None
         self._pieces: deque[bytes] = deque()
         self._received = self._asked_at = 0
@@ -111,14 +110,16 @@ class Begun:
                 self._pieces.append(piece)
                 self._received += len(piece)
         except Exception as error:
+            self.is_broken = True
             return error
         if self.download is None or self.download.missing(self._received) == 0:
             return None
-        self.download = None  # nothing of this can be trusted
+        self.download, self.is_broken = None, True  # nothing of this can be trusted
         return exceptions.ProtocolError("Connection broken: the rest has another length")
 
     def has_progressed(self, request: Any) -> bool:
         """Can the rest be asked for, and did some of the body come since that was done last?"""
+        self.is_broken = False
         if not self._asked_at:
             lines = list(self.raw.headers.items())
             asked = request.header_lines()
