@@ -296,28 +296,29 @@ class RetryAdapter(HTTPAdapter):
         port = self.port
         started_at = port.clock.monotonic()
         scope = current()
-        held: list[Any] = []
         if (
-            not port.special
-            and (scope is None or scope.asks_nothing)
-            and type(request.body) in PLAIN
-            and port.limits.quiet
+            port.special
+            or (scope is not None and not scope.asks_nothing)
+            or type(request.body) not in PLAIN
+            or not port.shared.quiet
         ):
-            try:
-                response = self.send_once(request, stream, timeout, verify, cert, proxies)
-                if response.status_code < 300 and not port.hears_calls:
-                    raw = response.raw
-                    if stream:
-                        if not (port.resumes and is_resumable(raw)):
-                            return response
-                    elif (getattr(raw, "length_remaining", None) or 0) <= LARGE:
-                        _ = response.content
+            source = request, stream, timeout, verify, cert, proxies
+            return port.send_all(source, started_at)  # type: ignore[no-any-return]
+        try:
+            response = self.send_once(request, stream, timeout, verify, cert, proxies)
+            if response.status_code < 300 and port.is_plain:
+                raw = response.raw
+                if stream:
+                    if not (port.resumes and is_resumable(raw)):
                         return response
-                    del raw
-                held.append(response)
-                del response  # nothing keeps it while the call waits
-            except Exception as error:
-                held.append(error)
+                elif (getattr(raw, "length_remaining", None) or 0) <= LARGE:
+                    _ = response.content
+                    return response
+                del raw
+            held: list[Any] = [response]
+            del response  # nothing keeps it while the call waits
+        except Exception as error:
+            held = [error]
         source = request, stream, timeout, verify, cert, proxies
         return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
 

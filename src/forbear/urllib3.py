@@ -25,7 +25,6 @@ from .adapters.urllib3_pool import PoolPort, PoolRequest
 from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_retry import Retry
 from .sending.context import CURRENT
-from .sending.loop import run
 from .sending.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings, documented
 
 if TYPE_CHECKING:
@@ -95,43 +94,40 @@ class RetryingPool:
         preload = preload_content and (release_conn is None or release_conn)
         named["preload_content"] = preload_content and not preload
         named["release_conn"] = False if preload else release_conn
-        scope = current()
-        held: list[Any] = []
-        response: Any = None
-        if (
-            redirects is not False
-            and not port.special
-            and (scope is None or scope.asks_nothing)
-            and type(body) in PLAIN
-            and port.limits.quiet
-        ):
-            try:
-                response = super().urlopen(  # type: ignore[misc]
-                    method, url, body, headers, retries=redirects, **named
-                )
-                if response.status < 300 and not port.hears_calls:
-                    if not preload:
-                        if not (port.resumes and is_resumable(response)):
-                            return response  # type: ignore[no-any-return]
-                    elif (response.length_remaining or 0) <= LARGE:
-                        _ = response.data
-                        response.release_conn()
-                        return response  # type: ignore[no-any-return]
-                held.append(response)
-            except BaseException as error:
-                held.append(error)
         named["retries"] = redirects
-        request = PoolRequest(self, method, url, body, headers, preload, named)
-        if redirects is False:
-            call, wait = port.begin(request, started_at, False)
-            return run(call, port, wait)  # type: ignore[no-any-return]
-        if held and isinstance(held[0], BaseException):
+        scope = current()
+        if (
+            redirects is False
+            or port.special
+            or (scope is not None and not scope.asks_nothing)
+            or type(body) not in PLAIN
+            or not port.shared.quiet
+        ):
+            source = self, method, url, body, headers, preload, named
+            setting = False if redirects is False else None
+            return port.send_all(source, started_at, setting)  # type: ignore[no-any-return]
+        response: Any = None
+        try:
+            response = super().urlopen(method, url, body, headers, **named)  # type: ignore[misc]
+            if response.status < 300 and port.is_plain:
+                if not preload:
+                    if not (port.resumes and is_resumable(response)):
+                        return response  # type: ignore[no-any-return]
+                elif (response.length_remaining or 0) <= LARGE:
+                    _ = response.data
+                    response.release_conn()
+                    return response  # type: ignore[no-any-return]
+            held = [response]
+        except BaseException as error:
+            held = [error]
+        source = self, method, url, body, headers, preload, named
+        if isinstance(held[0], BaseException):
             if response is not None:
-                held[0] = port.load_error(request, response, held[0])
+                held[0] = port.load_error(PoolRequest(*source), response, held[0])
             if not isinstance(held[0], Exception):
                 raise held.pop()
         response = None  # nothing keeps it while the call waits
-        return port.take_over(request, started_at, scope, held)  # type: ignore[no-any-return]
+        return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
 
     def send_once(self, *arguments: Any, **named: Any) -> Any:
         """Send once, as urllib3 does it."""

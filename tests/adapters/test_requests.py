@@ -234,6 +234,26 @@ def test_mount_shares_the_budget_between_schemes(session):
     assert [record_of(session.get(f"http://{host}.example/")).retries for host in "ab"] == [2, 2]
 
 
+class CountingBudget(RetryBudget):
+    """A budget that asks to be told of each call that succeeds at once, as a fleet's does."""
+
+    counts_calls = True
+    calls = 0
+
+    def count_call(self):
+        self.calls += 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_success_at_once_is_counted_for_a_budget_that_counts(server, session, stream):
+    budget = CountingBudget()
+    session.mount("http://", RetryAdapter(budget=budget))
+    server.script("/thing", "200;etag=v1")
+    for _ in range(3):
+        assert session.get(server.url + "/thing", stream=stream).content
+    assert budget.calls == 3
+
+
 def test_mount_twice_is_refused(session):
     mount(session)
     with pytest.raises(ValueError, match="retries already"):

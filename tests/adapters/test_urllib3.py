@@ -15,7 +15,7 @@ from urllib3.exceptions import EmptyPoolError, HTTPError, MaxRetryError, Protoco
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import Fixed, Reason, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
 from forbear.testing import FakeClock, FaultServer
 from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
 
@@ -98,6 +98,27 @@ def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server,
             manager.request("GET", server.url + "/thing", pool_timeout=0.01)
         response.release_conn()
         assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
+
+
+class CountingBudget(RetryBudget):
+    """A budget that asks to be told of each call that succeeds at once, as a fleet's does."""
+
+    counts_calls = True
+    calls = 0
+
+    def count_call(self):
+        self.calls += 1
+
+
+@pytest.mark.parametrize("preload_content", [False, True])
+def test_a_success_at_once_is_counted_for_a_budget_that_counts(server, preload_content):
+    budget = CountingBudget()
+    server.script("/thing", "200;etag=v1")
+    with RetryPoolManager(budget=budget) as manager:
+        for _ in range(3):
+            named = {"preload_content": preload_content}
+            assert manager.request("GET", server.url + "/thing", **named).data
+    assert budget.calls == 3
 
 
 def test_a_plain_success_has_a_record(server, manager):

@@ -74,17 +74,18 @@ class PoolPort(Urllib3Port):
         # Most calls give no Retry: the one that was made for the default of their pool.
         self.latest: tuple[Any, Any] = (..., None)
 
-    def request_of(self, source: PoolRequest) -> Urllib3Request:
-        if source.headers is None:
-            source.headers = source.pool.headers
+    def request_of(self, source: Any) -> Urllib3Request:
+        request = PoolRequest(*source)
+        if request.headers is None:
+            request.headers = request.pool.headers
         return Urllib3Request(
-            source.method.upper(),
-            origin_at(source.url, source.pool),
-            source.headers,
+            request.method.upper(),
+            origin_at(request.url, request.pool),
+            request.headers,
             self.settings.key_names,
-            source.url,
-            source,
-            streams=not source.preload,
+            request.url,
+            request,
+            streams=not request.preload,
         )
 
     def prepare(self, call: Call) -> None:

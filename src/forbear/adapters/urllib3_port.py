@@ -64,7 +64,10 @@ class Urllib3Port(Port):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.special = settings.special
+        self.shared: Any = settings.limits.shared
         self.hears_calls = settings.tell.hears_calls
+        # A success at once needs nothing more than to be returned.
+        self.is_plain = not (settings.limits.counts_calls or self.hears_calls)
         self.resumes = settings.resume
         self.sleep = self.sleeper.sleep
 
@@ -73,18 +76,15 @@ class Urllib3Port(Port):
     def take_over(
         self, source: Any, started_at: float, scope: Scope | None, held: list[Any]
     ) -> Any:
-        """Go on where the fast path ends, or where a call does not take it.
+        """Go on where the fast path ends.
 
         Args:
             source: The request.
             started_at: When the call began.
             scope: The context that it began in.
-            held: The outcome of the first attempt, if that was sent. It is taken out: nothing keeps
-                it while the call waits.
+            held: The outcome of the first attempt. It is taken out: nothing keeps it while the call
+                waits.
         """
-        if not held:
-            call, wait = self.begin(source, started_at)
-            return run(call, self, wait)
         view: Urllib3Request = self.request_of(source)
         if not isinstance(held[0], Exception):
             response = self._accepted(view, (source, scope, started_at), held)
@@ -108,17 +108,15 @@ class Urllib3Port(Port):
         raw = self.raw_of(response)
         if view.streams and self.resumes and is_resumable(raw):
             response = self.stand_in(response, ResumedResponse(self, raw, source))
+        if self.limits.counts_calls:
+            self.limits.count_call()
         if self.hears_calls:
             elapsed = self.clock.monotonic() - source[2]
             self.settings.tell.succeeded_at_once(view.method, view.origin, status, elapsed)
         return response
 
-    def begin(self, source: Any, started_at: float, setting: Any = None) -> tuple[Call, float]:
-        """Begin a call of which nothing was sent; return the seconds to wait before it is.
-
-        Raises:
-            The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
-        """
+    def send_all(self, source: Any, started_at: float, setting: Any = None) -> Any:
+        """Send a request that does not take the fast path; its own setting may be False."""
         call = self.new_call(self.request_of(source), started_at, CURRENT.get())
         policy, call.deadline_at = self.resolve(call.context, setting, started_at)
         if policy is not self.policy:
@@ -126,7 +124,7 @@ class Urllib3Port(Port):
         if call.deadline_at <= started_at:
             raise self.too_late(call)
         self.prepare(call)
-        return call, self.enter(call)
+        return run(call, self, self.enter(call))
 
     def prepare(self, call: Call) -> None:
         """Make what will be sent: guard the body, add headers."""
