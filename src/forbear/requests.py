@@ -111,10 +111,8 @@ class RequestsPort(Urllib3Port):
             SECONDS_LEFT.reset(queueing)
 
     def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
-        status = response.status_code
         # A session follows a redirect whose body cannot be read.
-        is_wanted = status < 400 or status not in policy.statuses
-        return is_wanted and not view.streams and not response.is_redirect
+        return super().loads(view, policy, response) and not response.is_redirect
 
     def load(self, request: Any, response: Any) -> None:
         _ = response.content

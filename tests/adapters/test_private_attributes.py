@@ -346,12 +346,6 @@ def test_a_pool_hands_out_its_connections_in_get_conn():
 # requests and urllib3.
 
 
-def test_timeouts_of_urllib3_say_what_was_configured():
-    """``_connect`` and ``_read``; the public properties say what is left."""
-    configured = urllib3.Timeout(connect=3, read=4)
-    assert (configured._connect, configured._read) == (3, 4)
-
-
 def test_headers_of_urllib3_keep_their_lines_by_lower_case_name():
     """``_container``; without it all lines are looked at."""
     headers = urllib3.HTTPHeaderDict({"Retry-After": "1"})

@@ -5,7 +5,6 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
 
     _body_position      requests, prepared request: where a file body began
     _client             SDKs: the httpx client inside theirs
-    _connect            urllib3, Timeout: what the caller configured
     _connect_failed     httpcore, connection: never opened, so its place in the pool is free
     _connection         httpcore, connection: the one inside; urllib3, response: to give back
     _connections        httpcore, pool
@@ -19,7 +18,6 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
     _original_response  urllib3, response: http.client's response below
     _pool               httpx, transport: httpcore's pool; urllib3, response: where it came from
     _proxy_requires_url_absolute_form  urllib3, proxy manager
-    _read               urllib3, Timeout: what the caller configured
     _requests           httpcore, pool: who waits for a connection
     _retries            httpcore, pool: connect retries of its own
     _sock               http.client, below a response: the socket

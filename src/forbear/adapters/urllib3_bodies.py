@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable
+from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +70,8 @@ class Body(Readings):
             buffer_limit=buffer_limit,
         )
         if self._start is not None:
-            self.outgoing: Any = (
-                body  # http.client looks at files itself: at text ones, for instance
-            )
+            # http.client looks at files itself: at text ones, for instance.
+            self.outgoing: Any = body
         else:
             self.outgoing = Reader(self) if hasattr(body, "read") else Chunks(self)
         if getattr(body, "gi_frame", body) is None:
@@ -167,11 +166,9 @@ class Chunks:
 
 def position_of(body: Any) -> int | None:
     """Where a file stands, None if it cannot be put back there."""
-    if not (hasattr(body, "seek") and hasattr(body, "tell")):
+    if not is_seekable(body):
         return None
     try:
-        if hasattr(body, "seekable") and not body.seekable():
-            return None
         start = body.tell()
     except Exception:  # closed: whoever reads it says so
         return None

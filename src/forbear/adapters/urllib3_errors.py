@@ -38,9 +38,8 @@ URLLIB3: dict[str, Meaning] = {
     **rows(K.DNS, UNSENT, "NameResolutionError"),
     **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeoutError"),
     **rows(K.POOL, UNSENT, "EmptyPoolError"),
-    **rows(
-        K.READ_TIMEOUT, SENT, "ReadTimeoutError"
-    ),  # also a TLS handshake or CONNECT that stalled
+    # Also a TLS handshake or CONNECT that stalled.
+    **rows(K.READ_TIMEOUT, SENT, "ReadTimeoutError"),
     # A TLS 1.3 server refuses a client's certificate after it read the request.
     **rows(K.TLS, SENT, "SSLError"),
     **rows(K.PROXY, SENT, "ProxyError"),  # also raised after a forward proxy had read the request
@@ -90,9 +89,8 @@ WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
 # Modules whose OSErrors come from the socket layer itself; socks: PySocks under urllib3's SOCKS
 # proxies.
 SOCKET_LAYER = ("builtins", "socket", "ssl", "socks")
-TUNNEL_REFUSED = (
-    "Tunnel connection failed: "  # http.client: a proxy did not answer CONNECT with 200
-)
+# http.client: a proxy did not answer CONNECT with 200.
+TUNNEL_REFUSED = "Tunnel connection failed: "
 DEEPEST, MOST = 8, 16  # levels and errors looked at; a cause may be set to anything
 
 

@@ -17,7 +17,6 @@ from .urllib3_request import Urllib3Request, origin_at
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..core.policy import RetryPolicy
     from ..core.record import Story
     from ..sending.bodies import ConsumedBody
     from ..sending.settings import Settings
@@ -122,10 +121,6 @@ class PoolPort(Urllib3Port):
         return request.pool.send_once(
             request.method, request.url, request.body, request.headers, **named
         )
-
-    def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
-        status = response.status
-        return not view.streams and (status < 400 or status not in policy.statuses)
 
     def load(self, request: Any, response: Any) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection let go of."""

@@ -26,12 +26,13 @@ from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
 from .urllib3_request import clamped, field_lines, has_header
 from .urllib3_resume import Begun, ResumedResponse, is_cut_off, is_large, is_resumable
-from .urllib3_sockets import DRAIN_SECONDS, discard, read_freely, read_within
+from .urllib3_sockets import discard, read_freely, read_within
 
 if TYPE_CHECKING:
     from urllib3.util import Timeout
 
     from ..core.call import Call
+    from ..core.policy import RetryPolicy
     from ..core.record import Story
     from ..sending.context import Scope
     from ..sending.settings import Settings
@@ -52,7 +53,6 @@ class Urllib3Port(Port):
     start_of: Any  # where a file body stood when the request was made
     aim: Any  # lets the request go where the call goes now
     transmit: Any  # sends a request; returns the response, its body to come
-    loads: Any  # is the body to be read inside the attempt?
     load: Any  # reads it as the library would
     load_last: Any  # reads the body of the answer that the call ends with
     with_raw: Any  # returns the response with another urllib3 response in it
@@ -213,6 +213,11 @@ class Urllib3Port(Port):
         if left is not None:
             read_within(raw, left)
 
+    def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
+        """Is the body to be read inside the attempt?"""
+        status: int = self.status_of(response)
+        return not view.streams and (status < 400 or status not in policy.statuses)
+
     def read(self, view: Urllib3Request, response: Any) -> Any:
         """Read the body inside the loop; what came of a large one that breaks is kept."""
         raw = self.raw_of(response)
@@ -306,10 +311,7 @@ class Urllib3Port(Port):
 
     def discard(self, call: Call, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
-        left = DRAIN_SECONDS
-        if call.deadline_at != inf:
-            left = min(left, call.deadline_at - self.clock.monotonic())
-        discard(self.raw_of(response), left)
+        discard(self.raw_of(response), call.deadline_at - self.clock.monotonic())
 
     # The end.
 

@@ -1,13 +1,11 @@
 """Request: what requests and urllib3 send, and what a decision sees of it. Floor: acts.
 
 Private attributes that are read, checked by tests/adapters/test_private_attributes.py:
-``_container`` of HTTPHeaderDict, without which all header lines are looked at; ``_connect`` and
-``_read`` of Timeout.
+``_container`` of HTTPHeaderDict, without which all header lines are looked at.
 """
 
 from __future__ import annotations
 
-from socket import getdefaulttimeout
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -99,17 +97,16 @@ def clamped(configured: Timeout, each: float | None, left: float | None) -> Time
         each: The policy's ``attempt_timeout``, for connecting and for each read.
         left: Seconds until the deadline, for both together.
     """
-    connect, read = least(configured._connect, each), least(configured._read, each)
-    return Timeout(total=least(configured.total, left), connect=connect, read=read)
+    own = configured.clone()
+    own.start_connect()  # before that it does not tell how long it lets a read take
+    connect, read = least(own.connect_timeout, each), least(own.read_timeout, each)
+    return Timeout(total=least(own.total, left), connect=connect, read=read)
 
 
-def least(configured: Any, other: float | None) -> Any:
+def least(configured: Any, other: float | None) -> float | None:
     """The smaller of two timeouts; None means none, urllib3's default is the socket module's."""
-    if other is None:
-        return configured
-    if configured is not None and not isinstance(configured, (int, float)):
-        configured = getdefaulttimeout()
-    return other if configured is None else min(configured, other)
+    one = Timeout.resolve_default_timeout(configured)
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def has_header(headers: Any, name: str) -> bool:

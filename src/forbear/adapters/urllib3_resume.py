@@ -346,6 +346,3 @@ class Resumable:
     def fileno(self) -> int:
         found: int = self.live.fileno()
         return found
-
-    def flush(self) -> None:
-        """Nothing is written."""

@@ -24,7 +24,7 @@ from ..core.verdict import Reason
 from ..sending.settings import DEFAULT_POLICY, Settings
 from .urllib3_hop import KEYED, BridgePort, Hop
 from .urllib3_request import field_lines
-from .urllib3_sockets import DRAIN_SECONDS, discard
+from .urllib3_sockets import discard
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -304,7 +304,7 @@ class Retry(util.Retry):
         lines = field_lines(response.headers)
         failure: Any = port.failure_of(call, response, status, lines, None)
         if port.goes_on(hop, failure, body_ready=self._is_body_ready(call)):
-            self._discard(response, hop)
+            discard(response, hop.deadline_at - port.clock.monotonic())
             return self._next(hop, call, RequestHistory(method, url, None, status, None))
         failed = refusal(pool, url, ResponseError.SPECIFIC_ERROR.format(status_code=status))
         if port.has_story(call):
@@ -330,7 +330,7 @@ class Retry(util.Retry):
         location = response.get_redirect_location() or None
         entry = RequestHistory(method, url, None, response.status, location)
         copy.history = (*self.history, entry)
-        self._discard(response, hop)
+        discard(response, hop.deadline_at - now)
         return copy
 
     def _next(self, hop: Hop, call: Call, entry: RequestHistory) -> Self:
@@ -360,10 +360,6 @@ class Retry(util.Retry):
 
     def _is_body_ready(self, call: Call) -> bool:
         return self.bodies_replayable or call.request.method in BODILESS
-
-    def _discard(self, response: BaseHTTPResponse, hop: Hop) -> None:
-        left = hop.deadline_at - self._port.clock.monotonic()
-        discard(response, min(DRAIN_SECONDS, max(0.0, left)))
 
     # Copies.
 

@@ -22,7 +22,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
 
-__all__ = ["DRAIN_SECONDS", "SECONDS_LEFT", "bound_queues", "discard", "read_freely", "read_within"]
+__all__ = ["SECONDS_LEFT", "bound_queues", "discard", "read_freely", "read_within"]
 
 # A body of more bytes or seconds than these costs more than the new connection that draining it
 # saves.
@@ -75,7 +75,7 @@ def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
 
     Args:
         raw: A urllib3 response that nobody has read from, or that was read to its end.
-        seconds: Longest time for it, if less than a quarter of a second.
+        seconds: Longest time for it; never more than a quarter of a second.
     """
     if is_over(raw):
         with suppress(Exception):
