@@ -42,10 +42,7 @@ __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "
 
 current = CURRENT.get
 # Attributes that callers look at, and change, on the adapter of a session.
-POOLS = (
-    "max_retries", "config", "poolmanager", "proxy_manager", "_pool_connections", "_pool_maxsize",
-    "_pool_block",
-)  # fmt: skip
+POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
 UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
@@ -133,10 +130,6 @@ class RequestsPort(Urllib3Port):
             return timeout
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         return Timeout(connect=connect, read=read)
-
-    def discard(self, call: Call, response: Any) -> None:
-        if not getattr(response, "_content_consumed", False):
-            super().discard(call, response)
 
     def with_raw(self, response: Any, raw: Any) -> Any:
         response.raw = raw

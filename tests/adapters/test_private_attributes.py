@@ -360,9 +360,8 @@ def test_a_proxy_manager_says_which_form_a_url_takes():
     assert not wants(urllib3.util.parse_url("https://a.example"))
 
 
-def test_requests_says_where_a_body_began_and_whether_one_was_read():
-    """``_body_position`` of a prepared request, ``_content_consumed`` of a response."""
+def test_requests_says_where_a_body_began():
+    """``_body_position`` of a prepared request."""
     file = io.BytesIO(b"abc")
     file.seek(1)
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1
-    assert requests.Response()._content_consumed is False

@@ -10,7 +10,6 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
     _connections        httpcore, pool
     _container          urllib3, HTTPHeaderDict: the lines by lower-case name
     _content            requests, response: the body that was read
-    _content_consumed   requests, response: whether it was
     _fp                 urllib3, response: http.client's response below
     _list               httpx, Headers: the lines; faster than `raw`
     _mounts             httpx, client: its transports by URL pattern

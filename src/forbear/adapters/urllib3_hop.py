@@ -85,9 +85,8 @@ class BridgePort(Port):
             if policy is not self.policy:
                 self.follow(call, policy)
             call.deadline_at = hop.deadline_at
-            call.limits.enter(call, hop.sent_at, sent=True)
             call.attempts = call.sent_before = hop.retries_used
-            call.sending(hop.sent_at)
+            self.first_failed(call)
         elif not call.is_under_way:  # urllib3 always sleeps in between, others may not
             call.sending(self.clock.monotonic())
         call.request.method = method
