@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PLAIN", "Body", "guard_of", "keep_for_redirect", "position_of"]
 
 PLAIN = frozenset({type(None), bytes, str, bytearray, memoryview})  # can be sent again as they are
+BLOCK = 16_384  # octets; urllib3 reads a body in blocks of as many
 # The caller follows a redirect by another call, with the same body: its guard knows what of it can
 # still be read. The redirect's response holds the guard.
 LAST_REDIRECTED: ContextVar[ref[Body] | None] = ContextVar("forbear_last_redirected", default=None)
@@ -73,7 +74,7 @@ class Body(Readings):
             # http.client looks at files itself: at text ones, for instance.
             self.outgoing: Any = body
         else:
-            self.outgoing = Reader(self) if hasattr(body, "read") else Chunks(self)
+            self.outgoing = Chunks(self)
         if getattr(body, "gi_frame", body) is None:
             self._readings = 1  # a generator that an earlier hop of a redirect has used up
 
@@ -90,16 +91,13 @@ class Body(Readings):
         """
         if not self.ready:
             raise ConsumedBody("its body was used up before")
-        if self.is_sent:
-            if self._start is not None:
-                try:
-                    self.source.seek(self._start)
-                except (OSError, ValueError) as error:  # closed, or it lied about being seekable
-                    raise ConsumedBody(
-                        f"its file cannot be put back ({type(error).__name__})"
-                    ) from None
-            elif isinstance(self.outgoing, Reader):
-                self.outgoing.restart()
+        if self.is_sent and self._start is not None:
+            try:
+                self.source.seek(self._start)
+            except (OSError, ValueError) as error:  # closed, or it lied about being seekable
+                raise ConsumedBody(
+                    f"its file cannot be put back ({type(error).__name__})"
+                ) from None
         self.is_sent = True
 
     def take_chunk(self, chunk: Any) -> Any:
@@ -108,38 +106,8 @@ class Body(Readings):
         return chunk
 
 
-class Reader:
-    """Stands for a one-shot body that is read, such as a pipe or a multipart encoder."""
-
-    def __init__(self, body: Body) -> None:
-        self._body = body
-        self.restart()
-
-    def restart(self) -> None:
-        self._kept: list[bytes] | None = None  # of this reading; None: it has not begun
-        self._is_over = False
-
-    def read(self, size: int = -1) -> Any:
-        body = self._body
-        if self._is_over:  # another pass, by an authentication handler for instance
-            raise ConsumedBody("it was read to its end")
-        if self._kept is None:
-            self._kept = body.begin()[::-1]
-        if self._kept:
-            return self._kept.pop()
-        try:
-            chunk = body.source.read(size)
-        except BaseException as error:
-            body.broke(error)
-            raise
-        if not chunk:
-            self._is_over = True
-            return chunk
-        return body.take_chunk(chunk)
-
-
 class Chunks:
-    """Stands for a body that is iterated."""
+    """Stands for a body that is iterated, or read once, such as a pipe or a multipart encoder."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
@@ -148,12 +116,11 @@ class Chunks:
         body = self._body
         yield from body.begin()
         try:
-            if body.buffer is None:
-                chunks = iter(body.source)
-            else:
-                if body.rest is None:
-                    body.rest = iter(body.source)
-                chunks = body.rest
+            chunks = body.rest
+            if chunks is None:
+                chunks = chunks_of(body.source)
+            if body.buffer is not None:
+                body.rest = chunks
             for chunk in chunks:
                 yield body.take_chunk(chunk)
         except (ConsumedBody, GeneratorExit):  # GeneratorExit: the library stops reading
@@ -162,6 +129,16 @@ class Chunks:
             body.broke(error)
             raise
         body.finish()
+
+
+def chunks_of(source: Any) -> Iterator[Any]:
+    """Begin to read a body."""
+    return blocks_of(source) if hasattr(source, "read") else iter(source)
+
+
+def blocks_of(file: Any) -> Iterator[Any]:
+    while block := file.read(BLOCK):
+        yield block
 
 
 def position_of(body: Any) -> int | None:
