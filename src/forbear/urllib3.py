@@ -203,6 +203,10 @@ class RetryPoolManager(urllib3.PoolManager):
                 f"{who} takes no prefetch: with preload_content=True the body is read inside"
                 " anyway, whatever its size"
             )
+        if "proxy_url" not in options and self.base is urllib3.ProxyManager:
+            raise TypeError(
+                f"{who} needs proxy_url='http://…'; without a proxy use RetryPoolManager"
+            )
         theirs = {name: value for name, value in options.items() if is_urllib3s(name, self.base)}
         ours = {name: value for name, value in options.items() if name not in theirs}
         self.port = ManagerPort(Settings(who, policy, ours))
@@ -241,19 +245,6 @@ class RetryProxyManager(RetryPoolManager, urllib3.ProxyManager):
     """
 
     base = urllib3.ProxyManager
-
-    def __init__(
-        self,
-        policy: RetryPolicy = DEFAULT_POLICY,
-        num_pools: int = 10,
-        headers: Mapping[str, str] | None = None,
-        **options: Unpack[ManagerOptions],
-    ) -> None:
-        if "proxy_url" not in options:
-            raise TypeError(
-                "RetryProxyManager needs proxy_url='http://…'; without a proxy use RetryPoolManager"
-            )
-        super().__init__(policy, num_pools, headers, **options)
 
 
 def is_urllib3s(name: str, base: type[urllib3.PoolManager]) -> bool:

@@ -48,10 +48,9 @@ def keep_for_redirect(response: Any, guard: Body) -> None:
 
 
 class Body(Readings):
-    """One call's body that is not plain.
+    """One call's body that is not plain. A library iterates it in place of the caller's own.
 
     Attributes:
-        outgoing: What is given to the library in its place.
         is_sent: An attempt, or an earlier hop of a redirect, has had it.
 
     Args:
@@ -70,11 +69,6 @@ class Body(Readings):
             doubted=not file and not isinstance(body, (list, tuple)),
             buffer_limit=buffer_limit,
         )
-        if self._start is not None:
-            # http.client looks at files itself: at text ones, for instance.
-            self.outgoing: Any = body
-        else:
-            self.outgoing = Chunks(self)
         if getattr(body, "gi_frame", body) is None:
             self._readings = 1  # a generator that an earlier hop of a redirect has used up
 
@@ -82,6 +76,11 @@ class Body(Readings):
     def is_seekable(self) -> bool:
         """A file that says by itself where it stands."""
         return self._start is not None
+
+    @property
+    def outgoing(self) -> Any:
+        """What is given to the library; it looks at files itself: at text ones, for instance."""
+        return self.source if self.is_seekable else self
 
     def begin_attempt(self) -> None:
         """Make ready for an attempt: now, and not after the head has gone out.
@@ -100,35 +99,22 @@ class Body(Readings):
                 ) from None
         self.is_sent = True
 
-    def take_chunk(self, chunk: Any) -> Any:
-        """Look at a chunk before it goes out."""
-        self.note(chunk.encode() if isinstance(chunk, str) else chunk)
-        return chunk
-
-
-class Chunks:
-    """Stands for a body that is iterated, or read once, such as a pipe or a multipart encoder."""
-
-    def __init__(self, body: Body) -> None:
-        self._body = body
-
     def __iter__(self) -> Iterator[Any]:
-        body = self._body
-        yield from body.begin()
+        yield from self.begin()
         try:
-            chunks = body.rest
-            if chunks is None:
-                chunks = chunks_of(body.source)
-            if body.buffer is not None:
-                body.rest = chunks
+            chunks = chunks_of(self.source) if self.rest is None else self.rest
+            if self.buffer is not None:
+                self.rest = chunks
             for chunk in chunks:
-                yield body.take_chunk(chunk)
+                # Looked at before it goes out.
+                self.note(chunk.encode() if isinstance(chunk, str) else chunk)
+                yield chunk
         except (ConsumedBody, GeneratorExit):  # GeneratorExit: the library stops reading
             raise
         except BaseException as error:
-            body.broke(error)
+            self.broke(error)
             raise
-        body.finish()
+        self.finish()
 
 
 def chunks_of(source: Any) -> Iterator[Any]:
