@@ -13,7 +13,7 @@ from urllib3.util import Retry, Timeout, parse_url
 from ..core.record import RECORD
 from ..core.request import DEFAULT_PORTS
 from .urllib3_port import Urllib3Port
-from .urllib3_request import Urllib3Request, origin_at
+from .urllib3_request import Urllib3Request, least, origin_at
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -111,10 +111,8 @@ class PoolPort(Urllib3Port):
     def transmit(self, call: Call, request: PoolRequest) -> Any:
         changed: dict[str, Any] = {}
         if self.is_bounded(call):
-            left, own = self.left(call), request.named.get("pool_timeout")
             changed["timeout"] = self.bounded(call)
-            if left is not None:
-                changed["pool_timeout"] = left if own is None else min(own, left)
+            changed["pool_timeout"] = least(request.named.get("pool_timeout"), self.left(call))
         if call.resumption is not None:  # a rest from elsewhere is that of something else
             changed["redirect"] = False
         named = {**request.named, **changed}

@@ -17,7 +17,7 @@ from ..core.request import Request, origin_of
 if TYPE_CHECKING:
     from .urllib3_resume import Begun
 
-__all__ = ["Urllib3Request", "clamped", "field_lines", "has_header", "origin_at"]
+__all__ = ["Urllib3Request", "clamped", "field_lines", "has_header", "least", "origin_at"]
 
 
 class Urllib3Request(Request):
