@@ -156,18 +156,18 @@ class Urllib3Port(Port):
         if view.begun is not None:
             lines.extend(view.begun.fields())
         hook = self.settings.before_attempt if call.history else None
-        request = view.pristine
+        request, view.announced = view.pristine, ()
         if lines or hook is not None:  # on a copy, and on a fresh one each time
             request = request.copy()
             for name, value in lines:
                 request.headers[name] = value
+            view.announced = [name for name, _ in lines]
             if hook is not None:
                 try:
                     hook(request, call.attempts + 1)
                 except Exception as error:
                     self.settings.tell.hook_failed("before_attempt", error)
         view.request, view.headers = request, request.headers
-        view.announced = [name for name, _ in lines]
         return request
 
     def send(self, call: Call) -> Any:
@@ -209,9 +209,8 @@ class Urllib3Port(Port):
 
     def _hurry(self, call: Call, raw: Any) -> None:
         """Let the reading of a body end at the deadline."""
-        left = self.left(call)
-        if left is not None:
-            read_within(raw, left)
+        if call.deadline_at != inf:
+            read_within(raw, max(call.deadline_at - self.clock.monotonic(), LEAST))
 
     def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
         """Is the body to be read inside the attempt?"""
@@ -306,8 +305,8 @@ class Urllib3Port(Port):
         return classify(error)
 
     def cut_short(self, call: Call, failure: Failure) -> bool:
-        is_late = self.clock.monotonic() >= call.deadline_at - EARLY
-        return is_late and failure.kind in TIMEOUT_KINDS
+        ends_at = call.deadline_at - EARLY
+        return failure.kind in TIMEOUT_KINDS and self.clock.monotonic() >= ends_at
 
     def discard(self, call: Call, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""

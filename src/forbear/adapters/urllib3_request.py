@@ -15,6 +15,8 @@ from ..core.headers.hints import READ_TEXT
 from ..core.request import Request, origin_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .urllib3_resume import Begun
 
 __all__ = ["Urllib3Request", "clamped", "field_lines", "has_header", "least", "origin_at"]
@@ -51,7 +53,7 @@ class Urllib3Request(Request):
         self.original = self.pristine = self.request = original
         self.streams = streams
         self.arguments = arguments
-        self.announced: list[str] = []
+        self.announced: Sequence[str] = ()
         self.begun: Begun | None = None
 
     def header_lines(self) -> list[tuple[str, str]]:
