@@ -10,14 +10,15 @@ tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from functools import lru_cache
 
 from ..core.outcome import Failure, FailureKind, Phase
 from ..errors import ForbearError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 __all__ = ["classify", "consumed_error", "free_lost_slots", "is_inside", "status_error"]
@@ -59,40 +60,66 @@ MEANING: dict[str, tuple[FailureKind, Phase]] = {
     "ResponseNotRead": (K.PERMANENT, SENT),
     "SSEError": (K.PERMANENT, ANSWERED),
 }
+# What a cause below a failed connection tells more closely, by the names of ssl and socket.
+CAUSES = {
+    "SSLCertVerificationError": K.CERTIFICATE,
+    "SSLError": K.TLS,
+    "gaierror": K.DNS,
+}
 CORES = ("httpcore", "httpcore2")
 # Modules whose OSErrors come from the socket layer itself. aiohttp's connection errors derive from
 # OSError too, and are raised after a request was read.
 SOCKET_LAYER = ("builtins", "socket", "ssl")
 REFUSED_STREAM = 7  # RFC 9113 section 7
+PROXY_REFUSAL = re.compile(r"4[0-9]{2}( |\Z)")  # a proxy answered CONNECT with 4xx: it will again
+MOST_CAUSES = 16
 
 
 def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
     """Say what an exception means to a transport of the family whose modules are ``roots``."""
-    kind, phase = meaning(error, roots)
-    return Failure(kind, phase, error=type(error).__name__)
+    cls: Any = type(error)
+    kind, phase = meaning_of_class(cls, roots)
+    if kind is not K.UNKNOWN and kind is not K.PERMANENT:
+        kind, phase = by_cause(error, kind, phase)
+    return Failure(kind, phase, error=cls.__name__)
 
 
-def meaning(error: BaseException, roots: tuple[str, ...]) -> tuple[FailureKind, Phase]:
-    if isinstance(
-        error, (ForbearError, UnicodeError)
-    ):  # our own refusals; a host name that IDNA refuses
-        return K.PERMANENT, UNSENT
-    found = named(error, roots)
-    if found is None:
-        if type(error).__name__ == "LocalProtocolError" and root(error) == "h11":
-            return K.PERMANENT, SENT  # a body that does not fit its Content-Length
-        return K.UNKNOWN, SENT
-    kind, phase = found
-    causes = list(chain(error))
-    if any(is_certificate_error(cause) for cause in causes):
+@lru_cache(maxsize=256)
+def meaning_of_class(cls: type, roots: tuple[str, ...]) -> tuple[FailureKind, Phase]:
+    """Say what a class of exceptions means, whatever its cause."""
+    if issubclass(cls, (ForbearError, UnicodeError)):
+        return K.PERMANENT, UNSENT  # our own refusals; a host name that IDNA refuses
+    for base in cls.__mro__:
+        if root(base) in roots and base.__name__ in MEANING:
+            return MEANING[base.__name__]
+    if cls.__name__ == "LocalProtocolError" and root(cls) == "h11":
+        return K.PERMANENT, SENT  # a body that does not fit its Content-Length
+    return K.UNKNOWN, SENT
+
+
+@lru_cache(maxsize=256)
+def meaning_of_cause(cls: type) -> FailureKind | None:
+    for base in cls.__mro__:
+        if base.__module__ in SOCKET_LAYER and base.__name__ in CAUSES:
+            return CAUSES[base.__name__]
+    return None
+
+
+def by_cause(error: BaseException, kind: FailureKind, phase: Phase) -> tuple[FailureKind, Phase]:
+    """Say what an error means whose class means this."""
+    causes = chain(error)
+    kinds = set(map(meaning_of_cause, map(type, causes)))
+    if K.CERTIFICATE in kinds:
         return K.CERTIFICATE, UNSENT
-    if kind is K.PROXY and is_proxy_refusal(error):
+    if kind is K.PROXY and PROXY_REFUSAL.match(str(error)):
         return K.PERMANENT, UNSENT
-    if phase is UNSENT and kind is not K.POOL and kind is not K.PERMANENT:
+    if phase is UNSENT and kind is not K.POOL:
         if not is_trusted(error):
             return kind, SENT
-        if kind is K.REFUSED:
-            return connect_kind(causes), UNSENT
+        if kind is K.REFUSED and K.DNS in kinds:
+            return K.DNS, UNSENT
+        if kind is K.REFUSED and K.TLS in kinds:
+            return K.TLS, UNSENT
     elif kind is K.PROTOCOL:
         if any(is_unprocessed(cause) for cause in (error, *causes)):
             return K.UNPROCESSED, UNSENT
@@ -101,33 +128,26 @@ def meaning(error: BaseException, roots: tuple[str, ...]) -> tuple[FailureKind, 
     return kind, phase
 
 
-def named(error: BaseException, roots: tuple[str, ...]) -> tuple[FailureKind, Phase] | None:
-    for cls in type(error).__mro__:
-        if cls.__module__.partition(".")[0] in roots:
-            found = MEANING.get(cls.__name__)
-            if found is not None:
-                return found
-    return None
+def root(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
 
 
-def root(error: BaseException) -> str:
-    return type(error).__module__.partition(".")[0]
-
-
-def chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> list[BaseException]:
     """The causes below an error, nearest first; bounded, since a cause may be set to anything.
 
     Never ``__context__``: that may be an error of the caller's, who sends this request while
     handling it.
     """
-    for _ in range(16):
+    causes: list[BaseException] = []
+    while len(causes) < MOST_CAUSES:
         cause = error.__cause__
         if cause is None and error.args and isinstance(error.args[0], BaseException):
             cause = error.args[0]  # httpcore keeps what it mapped there too
         if cause is None:
-            return
-        yield cause
+            break
+        causes.append(cause)
         error = cause
+    return causes
 
 
 def is_trusted(error: BaseException) -> bool:
@@ -140,54 +160,23 @@ def is_trusted(error: BaseException) -> bool:
     if cause is None and not error.__suppress_context__:
         # Raised without ``from``; the libraries of the family always say it.
         cause = error.__context__
-    if cause is None or root(error) in CORES:
+    if cause is None or root(type(error)) in CORES:
         return True
-    return root(cause) in CORES or (isinstance(cause, OSError) and root(cause) in SOCKET_LAYER)
-
-
-def is_certificate_error(cause: BaseException) -> bool:
-    import ssl
-
-    return isinstance(cause, ssl.SSLCertVerificationError)
-
-
-def is_proxy_refusal(error: BaseException) -> bool:
-    """A proxy answered CONNECT with 4xx: it will again."""
-    text = str(error)
-    return (
-        len(text) >= 3
-        and text[0] == "4"
-        and text[1:3].isascii()
-        and text[1:3].isdigit()
-        and text[3:4] in ("", " ")
-    )
-
-
-def connect_kind(causes: list[BaseException]) -> FailureKind:
-    import socket
-    import ssl
-
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return K.DNS
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return K.TLS
-    return K.REFUSED
+    below = root(type(cause))
+    return below in CORES or (isinstance(cause, OSError) and below in SOCKET_LAYER)
 
 
 def is_unprocessed(error: BaseException) -> bool:
     """HTTP/2: the peer says that it did not look at this request.
 
     REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM
-        and
-    CANCEL prove nothing.
+    and CANCEL prove nothing.
     """
     event = error.args[0] if error.args else None
     name = type(event).__name__
     if name == "StreamReset":
-        return (
-            bool(getattr(event, "remote_reset", False))
-            and getattr(event, "error_code", None) == REFUSED_STREAM
-        )
+        was_reset = bool(getattr(event, "remote_reset", False))
+        return was_reset and getattr(event, "error_code", None) == REFUSED_STREAM
     return name == "ConnectionTerminated" and getattr(event, "last_stream_id", None) == 0
 
 
@@ -195,8 +184,8 @@ def is_disconnect(error: BaseException) -> bool:
     """The peer closed without an answer: httpcore raises that itself, while bad HTTP has h11's
     error as cause.
     """
-    core = error if root(error) in CORES else error.__cause__
-    if core is None or root(core) not in CORES or core.__cause__ is not None:
+    core = error if root(type(error)) in CORES else error.__cause__
+    if core is None or root(type(core)) not in CORES or core.__cause__ is not None:
         return False
     # A text, not an event of h2 such as ENHANCE_YOUR_CALM or CANCEL.
     return bool(core.args) and isinstance(core.args[0], str)
@@ -226,7 +215,7 @@ def free_lost_slots(inner: Any) -> None:
 
 def is_inside(error: BaseException, wanted: BaseException) -> bool:
     """Is the wanted error this one, or a cause of it?"""
-    return any(found is wanted for found in (error, *chain(error)))
+    return error is wanted or any(cause is wanted for cause in chain(error))
 
 
 def status_error(module: Any, request: Any, response: Any, body: bytes | None) -> Exception:
