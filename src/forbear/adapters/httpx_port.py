@@ -65,6 +65,7 @@ class HttpxPort(Port):
         self.deadline_exceeded = library.deadline_exceeded
         self.byte_stream, self.ready = library.byte_stream, library.ready
         self.prefetch, self.resumes = settings.prefetch, settings.resume
+        self.length_line = 0  # of the heads of answers, where the last one told its length
         self.origin_of = Origins().of
         keys = settings.idempotency
         self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)

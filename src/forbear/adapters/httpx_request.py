@@ -61,6 +61,9 @@ class HttpxRequest(Request):
     def header_lines(self) -> Any:
         return self.headers.raw
 
+    def header(self, name: str) -> str | None:
+        return self.headers.get(name)  # type: ignore[no-any-return]
+
     def path_and_query(self) -> str:
         return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
 
@@ -202,11 +205,12 @@ class Timeouts(dict[str, Any]):
         deadline_at: float,
         attempt_timeout: float | None,
     ) -> None:
-        super().__init__(configured)
+        dict.__init__(self, configured)
         self._own = configured
         self._clock = clock
         self._deadline_at = deadline_at
         self._shortened: Any = ()
+        self._is_narrowed = attempt_timeout is not None
         if attempt_timeout is not None:
             for phase in ("pool", "connect", "read", "write"):
                 own = configured.get(phase)
@@ -250,7 +254,8 @@ class Timeouts(dict[str, Any]):
         ``forbear.deadline`` only.
         """
         self._deadline_at = deadline_at
-        self.update(self._own)
+        if self._is_narrowed:
+            self.update(self._own)
 
 
 class Guard(Readings):

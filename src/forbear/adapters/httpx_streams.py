@@ -36,25 +36,38 @@ LATE: Literal["late"] = "late"  # more is to come, some time
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.
 SECONDS = 0.25
 BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous body is cut from outside
-LONGEST = 9  # digits of a length, more than any that is read ahead
+FRAMING = (b"content-length", b"transfer-encoding")
 # Of these each part is wanted when it comes.
 ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
 UNKNOWN = 2**62
 
 
-def length_ahead(response: Any) -> int:
-    """The length of the body, as far as its head tells; else more than is ever read ahead.
+def length_ahead(port: Any, response: Any) -> int:
+    """Return the length of the body, as far as its head tells; else more than is ever read ahead.
 
-    Every call that succeeds at once asks. The body ends where the library says, whatever this is.
+    Every call that succeeds at once asks. A server tells it in the same line of one head after the
+    other, so that line is looked at first. The body ends where the library says, whatever this is.
     """
     try:
         lines = response.headers._list
     except AttributeError:
         lines = [(name, name.lower(), value) for name, value in response.headers.raw]
-    for _, name, value in lines:
-        if name == b"content-length":
-            return int(value) if value.isdigit() and len(value) <= LONGEST else UNKNOWN
-    return UNKNOWN
+    try:
+        _, name, value = lines[port.length_line]
+    except IndexError:
+        name = b""
+    if name not in FRAMING:
+        for place, line in enumerate(lines):
+            if line[1] in FRAMING:
+                _, name, value = line
+                port.length_line = place
+                break
+    if name != b"content-length":
+        return UNKNOWN
+    try:
+        return int(value)
+    except ValueError:
+        return UNKNOWN
 
 
 def patience(response: Any, outgoing: Any, now: float) -> float:
@@ -126,13 +139,13 @@ class AsyncPrefetched(Ahead):
 
 def read_ahead(port: Any, response: Any, outgoing: Any) -> Any:
     """Read a small body as far as time allows; return what came of it, None for a larger one."""
-    length = length_ahead(response)
+    length = length_ahead(port, response)
     if not 0 <= length <= port.prefetch or response.is_closed:  # a transport below has read it
         return None
     ahead = port.prefetched()
     ahead.stream = stream = response.stream
     ahead.chunks = chunks = []
-    until: float | None = None
+    until = None
     try:
         rest = iter(stream)
         for chunk in rest:
@@ -161,13 +174,13 @@ def read_ahead(port: Any, response: Any, outgoing: Any) -> Any:
 
 async def aread_ahead(port: Any, response: Any, outgoing: Any) -> Any:
     """Read a small body as far as time allows; return what came of it, None for a larger one."""
-    length = length_ahead(response)
+    length = length_ahead(port, response)
     if not 0 <= length <= port.prefetch or response.is_closed:  # a transport below has read it
         return None
     ahead = port.prefetched()
     ahead.stream = stream = response.stream
     ahead.chunks = chunks = []
-    until: float | None = None
+    until = None
     try:
         rest = stream.__aiter__()
         async for chunk in rest:

@@ -100,9 +100,7 @@ class SyncRetrying(Retrying):
                 ahead = WHOLE
                 if self.looks_at_bodies and type(outcome.stream) not in port.ready:
                     ahead = read_ahead(port, outcome, outgoing)
-                if ahead is WHOLE and self.is_plain:
-                    if outgoing is not None:
-                        port.reopen(outgoing, outcome, scope)
+                if ahead is WHOLE and outgoing is None and self.is_plain:
                     return outcome
                 trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
                 if trouble is None:
@@ -174,9 +172,7 @@ class AsyncRetrying(Retrying):
                 ):
                     ahead = await aread_ahead(port, outcome, outgoing)
             if outcome.status_code < 300:
-                if ahead is WHOLE and self.is_plain:
-                    if outgoing is not None:
-                        port.reopen(outgoing, outcome, scope)
+                if ahead is WHOLE and outgoing is None and self.is_plain:
                     return outcome
                 trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
                 if trouble is None:
