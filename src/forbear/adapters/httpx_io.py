@@ -13,13 +13,15 @@ from ..core.headers.ranges import Part
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted
-from .httpx_errors import free_lost_slots, status_error
+from ..sending.settings import OFF
+from .httpx_errors import free_lost_slots
 from .httpx_port import HttpxPort
 from .httpx_request import LEAST, Outgoing
 from .httpx_streams import aread_ahead, read_ahead
 
 if TYPE_CHECKING:
     from ..core.call import Call
+    from ..core.policy import RetryPolicy
     from ..sending.settings import Settings
     from .httpx_library import Library
 
@@ -44,7 +46,7 @@ class SyncHttpxPort(HttpxPort):
 
     def send(self, call: Call) -> Any:
         request = self.next_request(call)
-        if call.history and self.settings.before_attempt is not None:
+        if self.before_attempt is not None and call.history:
             self._call_hook(request, call.attempts + 1)
         call.sending(self.clock.monotonic())
         try:
@@ -57,7 +59,7 @@ class SyncHttpxPort(HttpxPort):
 
     def _call_hook(self, request: Any, attempt: int) -> None:
         try:
-            self.settings.before_attempt(request, attempt)  # type: ignore[misc]
+            self.before_attempt(request, attempt)
         except Exception as error:
             self.settings.tell.hook_failed("before_attempt", error)
 
@@ -71,47 +73,42 @@ class SyncHttpxPort(HttpxPort):
                 outcome.stream.close()
             raise
 
-    def discard(self, call: Call, response: Any) -> None:
-        """Read what is left of a failed response if that is little and quick, else close it."""
-        if type(response.stream) is not self.byte_stream:
-            self._drain(call, response)
-
-    def _drain(self, call: Call, response: Any, body: list[bytes] | None = None) -> bool:
-        """Read the raw body within bounds, then close the response.
+    def discard(self, call: Call, response: Any) -> list[bytes] | None:
+        """Read what is left of a failed response if that is little and quick, then close it.
 
         Returns:
-            The whole body came; ``body`` has its chunks.
+            The raw body, if all of it came.
         """
-        stream, room = response.stream, DRAIN_BYTES
+        stream, body, room = response.stream, [], DRAIN_BYTES
+        extensions = self.sent_request(call).extensions
+        own = extensions.get("timeout")
         try:
-            if self.is_quick(call, response):
-                seconds, now = HALF, self.clock.monotonic()
+            if not self.is_quick(call, response):
+                room = -1
+            else:
+                now = self.clock.monotonic()
+                seconds = HALF
                 if call.deadline_at != inf:
                     seconds = max(min(HALF, (call.deadline_at - now) / 2), LEAST)
-                until = now + seconds
                 # httpcore asks the request's extensions for the read timeout when the body begins.
-                extensions = self.sent_request(call).extensions
-                saved, extensions["timeout"] = extensions.get("timeout"), {"read": seconds}
-                try:
-                    for chunk in stream:
-                        room -= len(chunk)
-                        if body is not None:
-                            body.append(chunk)
-                        if room < 0 or self.clock.monotonic() >= until:
-                            room = min(room, -1)
-                            break
-                finally:
-                    extensions["timeout"] = saved
-                    if saved is None:
-                        del extensions["timeout"]
-            else:
-                room = -1
+                extensions["timeout"] = {"read": seconds}
+                for chunk in stream:
+                    room -= len(chunk)
+                    body.append(chunk)
+                    if room < 0 or self.clock.monotonic() >= now + seconds:
+                        room = min(room, -1)
+                        break
             stream.close()  # Response.close() costs as much as a third of a retry
         except Exception:  # it failed before: how its body fails no longer matters
             room = -1
             with suppress(Exception):
                 stream.close()
-        return room >= 0
+        finally:
+            if own is not None:
+                extensions["timeout"] = own
+            else:
+                extensions.pop("timeout", None)
+        return body if room >= 0 else None
 
     def hand_over(self, call: Call, response: Any) -> Any:
         if call.resumption is not None:
@@ -124,13 +121,9 @@ class SyncHttpxPort(HttpxPort):
             raise Interrupted
         self.finish(call, response)
         if call.stop is not None and self.wants_status_error(call):
-            body: list[bytes] = []
-            whole = self._drain(call, response, body)
-            original, found = call.request.original, b"".join(body) if whole else None
+            body = self.discard(call, response)
             # No name for the error here: its traceback would hold the frame that holds it.
-            raise self.with_story(
-                call, status_error(self.library.module, original, response, found)
-            )
+            raise self.status_error(call, response, body)
         return response
 
 
@@ -152,7 +145,7 @@ class AsyncHttpxPort(HttpxPort):
 
     async def send(self, call: Call) -> Any:
         request = self.next_request(call)
-        if call.history and self.settings.before_attempt is not None:
+        if self.before_attempt is not None and call.history:
             await self._call_hook(request, call.attempts + 1)
         call.sending(self.clock.monotonic())
         try:
@@ -161,28 +154,27 @@ class AsyncHttpxPort(HttpxPort):
                 if call.resumption is None and self.reads_ahead(response, call.policy):
                     self.note_ahead(call, await aread_ahead(self, response, call.outgoing))
             else:
-                with self.backstop.after(call.deadline_at - call.sent_at + BACKSTOP):
-                    response = await self.inner.handle_async_request(request)
-                    if call.resumption is None and self.reads_ahead(response, call.policy):
-                        ahead = await aread_ahead(self, response, call.outgoing)
-                        self.note_ahead(call, ahead)
-                    return response
-                free_lost_slots(self.inner)
-                raise CutOff
+                # The rest of a download is not read ahead.
+                policy = call.policy if call.resumption is None else OFF
+                seconds = call.deadline_at - call.sent_at
+                response, ahead = await self.send_within(seconds, request, call.outgoing, policy)
+                self.note_ahead(call, ahead)
             return response
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
 
-    async def send_first(self, outgoing: Outgoing, now: float) -> tuple[Any, Any]:
-        """Send a first attempt before its deadline; return the answer, and what came of its body.
+    async def send_within(
+        self, seconds: float, request: Any, outgoing: Outgoing, policy: RetryPolicy
+    ) -> tuple[Any, Any]:
+        """Send one attempt before the deadline; return the answer, and what came of its body.
 
         Raises:
             CutOff: The deadline is over, and the library has not noticed.
         """
-        with self.backstop.after(outgoing.deadline_at - now + BACKSTOP):
-            response = await self.inner.handle_async_request(outgoing.request)
+        with self.backstop.after(seconds + BACKSTOP):
+            response = await self.inner.handle_async_request(request)
             ahead = None
-            if self.reads_ahead(response, outgoing.policy):
+            if self.reads_ahead(response, policy):
                 ahead = await aread_ahead(self, response, outgoing)
             return response, ahead
         free_lost_slots(self.inner)
@@ -190,7 +182,7 @@ class AsyncHttpxPort(HttpxPort):
 
     async def _call_hook(self, request: Any, attempt: int) -> None:
         try:
-            answer = self.settings.before_attempt(request, attempt)  # type: ignore[misc]
+            answer = self.before_attempt(request, attempt)
             if hasattr(answer, "__await__"):
                 await answer  # may be cancelled; then nothing was sent
         except Exception as error:
@@ -211,51 +203,45 @@ class AsyncHttpxPort(HttpxPort):
                     await outcome.stream.aclose()
             raise
 
-    async def discard(self, call: Call, response: Any) -> None:
-        """Read what is left of a failed response if that is little and quick, else close it."""
-        if type(response.stream) is not self.byte_stream:
-            await self._drain(call, response)
-
-    async def _drain(self, call: Call, response: Any, body: list[bytes] | None = None) -> bool:
-        """Read the raw body within bounds, then close the response.
+    async def discard(self, call: Call, response: Any) -> list[bytes] | None:
+        """Read what is left of a failed response if that is little and quick, then close it.
 
         Returns:
-            The whole body came; ``body`` has its chunks.
+            The raw body, if all of it came.
         """
-        stream, room = response.stream, DRAIN_BYTES
+        stream, body, room = response.stream, [], DRAIN_BYTES
+        extensions = self.sent_request(call).extensions
+        own = extensions.get("timeout")
         try:
-            if self.is_quick(call, response):
-                seconds, now = HALF, self.clock.monotonic()
+            if not self.is_quick(call, response):
+                room = -1
+            else:
+                now = self.clock.monotonic()
+                seconds = HALF
                 if call.deadline_at != inf:
                     seconds = max(min(HALF, (call.deadline_at - now) / 2), LEAST)
-                until = now + seconds
                 # httpcore asks the request's extensions for the read timeout when the body begins.
-                extensions = self.sent_request(call).extensions
-                saved, extensions["timeout"] = extensions.get("timeout"), {"read": seconds}
-                try:
-                    async for chunk in stream:
-                        room -= len(chunk)
-                        if body is not None:
-                            body.append(chunk)
-                        if room < 0 or self.clock.monotonic() >= until:
-                            room = min(room, -1)
-                            # Ends the loop by an error: generators left in the middle are never
-                            # closed.
-                            await stream.aclose()
-                            if room < -DRAIN_BYTES:
-                                break
-                finally:
-                    extensions["timeout"] = saved
-                    if saved is None:
-                        del extensions["timeout"]
-            else:
-                room = -1
+                extensions["timeout"] = {"read": seconds}
+                async for chunk in stream:
+                    room -= len(chunk)
+                    body.append(chunk)
+                    if room < 0 or self.clock.monotonic() >= now + seconds:
+                        room = min(room, -1)
+                        # Ends the loop by an error: generators left in the middle are never closed.
+                        await stream.aclose()
+                        if room < -DRAIN_BYTES:
+                            break
             await stream.aclose()  # Response.aclose() costs as much as a third of a retry
         except Exception:  # it failed before: how its body fails no longer matters
             room = -1
             with suppress(Exception):
                 await stream.aclose()
-        return room >= 0
+        finally:
+            if own is not None:
+                extensions["timeout"] = own
+            else:
+                extensions.pop("timeout", None)
+        return body if room >= 0 else None
 
     async def hand_over(self, call: Call, response: Any) -> Any:
         if call.resumption is not None:
@@ -268,11 +254,7 @@ class AsyncHttpxPort(HttpxPort):
             raise Interrupted
         self.finish(call, response)
         if call.stop is not None and self.wants_status_error(call):
-            body: list[bytes] = []
-            whole = await self._drain(call, response, body)
-            original, found = call.request.original, b"".join(body) if whole else None
+            body = await self.discard(call, response)
             # No name for the error here: its traceback would hold the frame that holds it.
-            raise self.with_story(
-                call, status_error(self.library.module, original, response, found)
-            )
+            raise self.status_error(call, response, body)
         return response

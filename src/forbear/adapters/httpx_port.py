@@ -18,18 +18,18 @@ from ..sending import resumption
 from ..sending.headers import announced, new_headers, next_lines, stop_outer
 from ..sending.port import Port, is_final
 from ..sending.settings import OFF
-from .httpx_errors import classify, consumed_error, free_lost_slots, is_inside
+from .httpx_errors import classify, consumed_error, free_lost_slots, is_inside, status_error
 from .httpx_request import (
     HOP,
     AsyncBodyGuard,
     BodyGuard,
     Hop,
     HttpxRequest,
-    Origins,
     Outgoing,
     Timeouts,
     copied,
     mark_redirect,
+    origin_of_url,
     wants_guard,
 )
 from .httpx_streams import LATE, WHOLE
@@ -64,9 +64,9 @@ class HttpxPort(Port):
         self.circuit_open_error = library.circuit_open_error
         self.deadline_exceeded = library.deadline_exceeded
         self.byte_stream, self.ready = library.byte_stream, library.ready
+        self.before_attempt: Any = settings.before_attempt
         self.prefetch, self.resumes = settings.prefetch, settings.resume
         self.length_line = 0  # of the heads of answers, where the last one told its length
-        self.origin_of = Origins().of
         keys = settings.idempotency
         self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
 
@@ -104,12 +104,7 @@ class HttpxPort(Port):
         key: Any = ()
         if self.adds_headers and policy is not OFF:
             headers, key = new_headers(self.settings, self.view_of(request))
-            if (
-                key
-                and hop is not None
-                and hop.key
-                and hop.key_origin == self.origin_of(request.url)
-            ):
+            if key and hop is not None and hop.key and hop.key_origin == origin_of_url(request.url):
                 key = hop.key
             headers.extend(key)
         is_untouched = policy is OFF and deadline_at == inf
@@ -117,8 +112,7 @@ class HttpxPort(Port):
         outgoing = Outgoing(sent, policy, deadline_at)
         if deadline_at != inf or policy.attempt_timeout is not None:
             if deadline_at <= started_at:
-                call = self.new_call(self.view_of(request), started_at, scope, outgoing)
-                raise self.too_late(call)
+                raise self.too_late(self.call_of(request, outgoing, started_at, scope))
             self._bound(outgoing)
         if guard is not None:
             outgoing.guard = outgoing.request.stream = guard
@@ -130,7 +124,7 @@ class HttpxPort(Port):
         if hop is not None:
             outgoing.hop = hop
         if key:
-            outgoing.key, outgoing.key_origin = key, self.origin_of(request.url)
+            outgoing.key, outgoing.key_origin = key, origin_of_url(request.url)
         return outgoing
 
     def _guarded(self, stream: Any, hop: Hop | None) -> Any:
@@ -154,7 +148,7 @@ class HttpxPort(Port):
         """Return the questions that a decision asks about a request."""
         url = request.url
         view = HttpxRequest(
-            request.method, self.origin_of(url), request.headers, self.settings.key_names, url
+            request.method, origin_of_url(url), request.headers, self.settings.key_names, url
         )
         view.original = request
         return view
@@ -192,7 +186,7 @@ class HttpxPort(Port):
             outgoing = self._outgoing_of(call)
             self._aim(call, outgoing)
         lines = next_lines(self.settings, call, original.headers.__contains__)
-        if lines or (self.settings.before_attempt is not None and call.history):  # on a fresh copy
+        if lines or (self.before_attempt is not None and call.history):  # on a fresh copy
             outgoing = self._outgoing_of(call)
             outgoing.request = copied(outgoing.pristine, self.library, lines)
             call.request.headers = outgoing.request.headers
@@ -268,7 +262,7 @@ class HttpxPort(Port):
         if settings.tell.hears_calls:
             settings.tell.succeeded_at_once(
                 request.method,
-                self.origin_of(request.url),
+                origin_of_url(request.url),
                 response.status_code,
                 self.clock.monotonic() - started_at,
             )
@@ -386,6 +380,12 @@ class HttpxPort(Port):
         outgoing.timeouts = None
         if call.deadline_at != inf or call.policy.attempt_timeout is not None:
             self._bound(outgoing)
+
+    def status_error(self, call: Call, response: Any, body: list[bytes] | None) -> Exception:
+        """Make the library's own error for the answer that the call ends with."""
+        found = None if body is None else b"".join(body)
+        error = status_error(self.library.module, call.request.original, response, found)
+        return self.with_story(call, error)
 
     def closed_error(self) -> Exception:
         error: Exception = self.library.module.TransportError(

@@ -11,6 +11,7 @@ Private attributes that are read, each checked by tests/adapters/test_private_at
 
 from __future__ import annotations
 
+from functools import lru_cache
 from inspect import isasyncgen, isgenerator
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ __all__ = [
     "Timeouts",
     "copied",
     "mark_redirect",
+    "origin_of_url",
     "wants_guard",
 ]
 
@@ -110,30 +112,16 @@ def copied(request: Any, library: Any, headers: Any = None, url: Any = None) -> 
     return copy
 
 
-class Origins:
-    """Origins of URLs, each worked out once."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[Any, str] = {}
-
-    def of(self, url: Any) -> str:
-        """``scheme://host:port``, never userinfo, path or query."""
-        try:
-            parts = url._uri_reference
-            key = parts.scheme, parts.host, parts.port
-        except AttributeError:
-            key = url.scheme, url.raw_host.decode("ascii"), url.port
-        origin = self._known.get(key)
-        if origin is None:
-            if len(self._known) >= MOST_ORIGINS:
-                self._known = {}
-            origin = self._known[key] = origin_of(*key)
-        return origin
+def origin_of_url(url: Any) -> str:
+    """``scheme://host:port``, never userinfo, path or query."""
+    try:
+        parts = url._uri_reference
+    except AttributeError:
+        return origin_of(url.scheme, url.raw_host.decode("ascii"), url.port)
+    return known_origin(parts.scheme, parts.host, parts.port)
 
 
-MOST_ORIGINS = 1024  # that are remembered; then all are forgotten
+known_origin = lru_cache(maxsize=1024)(origin_of)
 
 
 class Hop:
@@ -156,17 +144,10 @@ class Hop:
 
     def continues_in(self, request: Any) -> bool:
         """Is this request the next hop, not one of its own that only carries our mark?"""
-        return self.made_for() is not request and same_place(request.url, self.target)
-
-
-def same_place(one: Any, other: Any) -> bool:
-    """Do two URLs ask the same server for the same thing? A fragment is never sent."""
-    return bool(
-        one.raw_scheme == other.raw_scheme
-        and one.raw_host == other.raw_host
-        and one.port == other.port
-        and one.raw_path == other.raw_path
-    )
+        if self.made_for() is request:
+            return False
+        # A fragment is never sent.
+        return bool(request.url.copy_with(fragment=None) == self.target.copy_with(fragment=None))
 
 
 def mark_redirect(call: Call, response: Any) -> None:

@@ -159,7 +159,8 @@ class AsyncRetrying(Retrying):
         trouble = None
         try:
             if outgoing is not None and outgoing.deadline_at != inf:
-                outcome, ahead = await port.send_first(outgoing, started_at)
+                seconds, policy = outgoing.deadline_at - started_at, outgoing.policy
+                outcome, ahead = await port.send_within(seconds, outgoing.request, outgoing, policy)
             else:
                 sent = request if outgoing is None else outgoing.request
                 outcome = await self.inner.handle_async_request(sent)
