@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .core.verdict import Reason
     from .sending.settings import FamilyOptions
 
 __all__ = [
@@ -43,19 +42,9 @@ AnyClient = TypeVar("AnyClient", httpx.Client, httpx.AsyncClient)
 class CircuitOpenError(errors.CircuitOpenError, httpx.TransportError):
     """Nothing was sent: a strategy refuses this origin now. Also an ``httpx.TransportError``."""
 
-    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
-        httpx.TransportError.__init__(self, message)
-        self.reason = reason
-        self.retry_after = retry_after
-
 
 class DeadlineExceeded(errors.DeadlineExceeded, httpx.TimeoutException):
     """The deadline of the call is over. Also an ``httpx.TimeoutException``."""
-
-    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
-        httpx.TimeoutException.__init__(self, message)
-        self.reason = reason
-        self.retry_after = retry_after
 
 
 LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)

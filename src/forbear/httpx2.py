@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .core.verdict import Reason
     from .sending.settings import FamilyOptions
 
 __all__ = [
@@ -43,19 +42,9 @@ AnyClient = TypeVar("AnyClient", httpx2.Client, httpx2.AsyncClient)
 class CircuitOpenError(errors.CircuitOpenError, httpx2.TransportError):
     """Nothing was sent: a strategy refuses this origin now. Also an ``httpx2.TransportError``."""
 
-    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
-        httpx2.TransportError.__init__(self, message)
-        self.reason = reason
-        self.retry_after = retry_after
-
 
 class DeadlineExceeded(errors.DeadlineExceeded, httpx2.TimeoutException):
     """The deadline of the call is over. Also an ``httpx2.TimeoutException``."""
-
-    def __init__(self, message: str, *, reason: Reason, retry_after: float | None = None) -> None:
-        httpx2.TimeoutException.__init__(self, message)
-        self.reason = reason
-        self.retry_after = retry_after
 
 
 LIBRARY = Library(httpx2, CircuitOpenError, DeadlineExceeded)

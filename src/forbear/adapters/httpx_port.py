@@ -124,7 +124,7 @@ class HttpxPort(Port):
         if hop is not None:
             outgoing.hop = hop
         if key:
-            outgoing.key, outgoing.key_origin = key, origin_of_url(request.url)
+            outgoing.key = key
         return outgoing
 
     def _guarded(self, stream: Any, hop: Hop | None) -> Any:
@@ -245,15 +245,10 @@ class HttpxPort(Port):
                 return True
         if isinstance(ahead, Exception):
             return ahead
-        if (
-            ahead is not WHOLE
-            and self.resumes
-            and request.method == "GET"
-            and response.status_code in (200, 206)
-            and (outgoing is None or outgoing.policy is not OFF)
-        ):
+        may_resume = self.resumes and ahead is not WHOLE
+        if may_resume and (outgoing is None or outgoing.policy is not OFF):
             source = request, outgoing, started_at, scope
-            response.stream = self.resuming(self, response, source)
+            self._let_resume(request.method, response, ahead, source)
         if outgoing is not None:
             self.reopen(outgoing, response, scope)
         settings = self.settings
@@ -329,22 +324,16 @@ class HttpxPort(Port):
             stop_outer(self.settings, call, response.headers)
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
-        elif call.ahead is not WHOLE and self.resumes:
-            self._let_resume(call, response)
+        elif self.resumes and call.policy is not OFF:
+            self._let_resume(call.request.method, response, call.ahead, call)
         if outgoing is not None:
             self.reopen(outgoing, response, call.context, call)
 
-    def _let_resume(self, call: Call, response: Any) -> None:
-        if (
-            response.status_code in (200, 206)
-            and call.request.method == "GET"
-            and (
-                call.ahead is LATE
-                or (call.ahead is None and type(response.stream) not in self.ready)
-            )
-            and call.policy is not OFF
-        ):
-            response.stream = self.resuming(self, response, call)
+    def _let_resume(self, method: str, response: Any, ahead: Any, source: Any) -> None:
+        """Let the body of a GET go on where it breaks, if it is still to come."""
+        is_live = ahead is LATE or (ahead is None and type(response.stream) not in self.ready)
+        if is_live and method == "GET" and response.status_code in (200, 206):
+            response.stream = self.resuming(self, response, source)
 
     def reopen(
         self, outgoing: Outgoing, response: Any, context: Scope | None, call: Call | None = None

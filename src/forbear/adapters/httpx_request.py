@@ -80,7 +80,7 @@ class Outgoing:
         deadline_at: The call must not go on after this instant; infinite if there is none.
         timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
         guard: Around a body that is no plain bytes.
-        key: Header lines of a generated idempotency key, and the origin that it is for.
+        key: Header lines of a generated idempotency key.
         hop: What an earlier hop of a redirected call has left.
     """
 
@@ -88,7 +88,6 @@ class Outgoing:
     timeouts: Timeouts | None = None
     guard: Any = None
     key: Any = ()
-    key_origin = ""
     hop: Hop | None = None
 
     def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
@@ -137,7 +136,7 @@ class Hop:
         self.retries_used = max(0, call.attempts - 1)
         self.deadline_at = call.deadline_at
         self.key = () if outgoing is None else outgoing.key
-        self.key_origin = "" if outgoing is None else outgoing.key_origin
+        self.key_origin = call.request.origin
         self.body = call.guard
         self.made_for = ref(original)
         self.target = target

@@ -19,8 +19,6 @@ from ..sending.loop import arun, run
 if TYPE_CHECKING:
     from typing import Self
 
-    from ..core.call import Call
-
 __all__ = ["AsyncResuming", "Resuming"]
 
 
@@ -37,7 +35,7 @@ class Resumable:
     # Most bodies never break; what they do not need stands here once.
     _chunks: Any = ()
     _call: Any = None
-    _error: Exception | None = None  # what broke the body last
+    _error: Any = None  # what broke the body last
     _resumed_at = 0
     _ends_at: int | None = None  # raw octets in all, once a part was asked for
     _closed = False
@@ -54,8 +52,6 @@ class Resumable:
         self._received += len(chunk)
         if self._ends_at is not None and self._received > self._ends_at:
             # More than there is: nothing of this part can be trusted.
-            assert self._call is not None
-            assert self._error is not None
             resumption.distrust(self._call)
             resumption.fail(self._port, self._call, self._error)
             raise self._what_broke_it()
@@ -74,24 +70,21 @@ class Resumable:
         if call.resumption is None:
             asked, (status, headers, _) = self._port.sent_request(call), self._answer
             download = download_of(asked.method, asked.headers.raw, status, headers.raw)
-            if download is None:
-                return False
-            call.begin_resuming(download)
         else:
-            call.begin_resuming(call.resumption.download)
+            download = call.resumption.download
+        if download is None:
+            return False
+        call.begin_resuming(download)
         self._call, self._error = call, error
         return True
 
-    def _made(self) -> Call:
+    def _made(self) -> Any:
         if type(self._source) is not tuple:
-            return self._source  # type: ignore[no-any-return]
-        call: Call = self._port.call_of(*self._source)
-        return self._port.first_failed(call)  # type: ignore[no-any-return]
+            return self._source
+        return self._port.first_failed(self._port.call_of(*self._source))
 
     def _is_whole(self) -> bool:
         """Let go of what broke; is nothing missing but the end?"""
-        assert self._call is not None
-        assert self._call.resumption is not None
         self._chunks = ()
         self._stream = self._port.byte_stream(b"")
         self._ends_at = None
@@ -105,22 +98,17 @@ class Resumable:
     def _go_on_with(self, response: Any) -> None:
         """The rest has begun to come; or there is none, and None came."""
         call, extensions = self._call, self._answer[2]
-        assert call is not None
         extensions[SETTING] = call.story(self._port.clock.monotonic())
         if response is None:
             return
-        assert call.resumption is not None
-        missing = call.resumption.download.missing(self._received)
-        assert missing is not None
-        self._ends_at = self._received + missing
+        self._ends_at = self._received + call.resumption.download.missing(self._received)
         self._stream = response.stream
         if "network_stream" in response.extensions:
             extensions["network_stream"] = response.extensions["network_stream"]
 
     def _what_broke_it(self) -> Exception:
         error, self._error = self._error, None  # its traceback will lead here
-        assert error is not None
-        return error
+        return error  # type: ignore[no-any-return]
 
 
 class Resuming(Resumable):
