@@ -72,19 +72,18 @@ class HttpxPort(Port):
 
     # A call begins.
 
-    def prepare(self, request: Any, started_at: float, scope: Scope | None) -> Outgoing | None:
-        """Make what is sent in the place of a request; None: the request itself.
+    def prepare(self, request: Any, started_at: float, scope: Scope | None) -> Outgoing:
+        """Say what is sent in the place of a request: a copy, if anything in it is changed.
 
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        library = self.library
+        library, context = self.library, scope
         if not isinstance(request, library.module.Request):
             raise TypeError(
                 f"a transport of forbear.{library.name} got a request of"
                 f" {type(request).__module__.partition('.')[0]}: mount the other family's"
             )
-        context = scope
         if tests.everywhere is not None:
             context = tests.with_everywhere(scope)
         setting, hop = None, None
@@ -107,15 +106,17 @@ class HttpxPort(Port):
             if key and hop is not None and hop.key and hop.key_origin == origin_of_url(request.url):
                 key = hop.key
             headers.extend(key)
-        is_untouched = policy is OFF and deadline_at == inf
-        sent = request if is_untouched else copied(request, self.library, headers or None)
+        is_bounded = deadline_at != inf or policy.attempt_timeout is not None
+        sent = request
+        if is_bounded or headers or guard is not None:
+            sent = copied(request, library, headers or None)
         outgoing = Outgoing(sent, policy, deadline_at)
-        if deadline_at != inf or policy.attempt_timeout is not None:
+        if is_bounded:
             if deadline_at <= started_at:
                 raise self.too_late(self.call_of(request, outgoing, started_at, scope))
             self._bound(outgoing)
         if guard is not None:
-            outgoing.guard = outgoing.request.stream = guard
+            outgoing.guard = sent.stream = guard
         if context is not None and context.incoming is not None and policy is not OFF:
             written = request.headers.__contains__
             lines = announced(self.settings, context, 1, deadline_at, written)
@@ -243,12 +244,12 @@ class HttpxPort(Port):
             response.request = request if outgoing is None else outgoing.request
             if self.is_flagged(response):
                 return True
-        if isinstance(ahead, Exception):
-            return ahead
-        may_resume = self.resumes and ahead is not WHOLE
-        if may_resume and (outgoing is None or outgoing.policy is not OFF):
-            source = request, outgoing, started_at, scope
-            self._let_resume(request.method, response, ahead, source)
+        if ahead is not WHOLE:
+            if isinstance(ahead, Exception):
+                return ahead
+            if self.resumes and (outgoing is None or outgoing.policy is not OFF):
+                source = request, outgoing, started_at, scope
+                self._let_resume(request.method, response, ahead, source)
         if outgoing is not None:
             self.reopen(outgoing, response, scope)
         settings = self.settings
@@ -365,6 +366,7 @@ class HttpxPort(Port):
         resumption.begin(self, call, error, received, progressed=progressed)
         outgoing = self._outgoing_of(call)
         outgoing.deadline_at = call.deadline_at
+        outgoing.pristine = copied(outgoing.pristine, self.library)
         outgoing.pristine.extensions.update(call.request.original.extensions)
         outgoing.timeouts = None
         if call.deadline_at != inf or call.policy.attempt_timeout is not None:

@@ -71,11 +71,11 @@ class HttpxRequest(Request):
 
 
 class Outgoing:
-    """The copy sent in place of the client's own request, and the rules that hold for it.
+    """The request that is sent, and the rules that hold for it.
 
     Attributes:
-        request: The copy that is sent next.
-        pristine: The copy before headers of one attempt alone and the user's hook.
+        request: Sent next: a copy of the client's own, or that itself if nothing in it is changed.
+        pristine: The same before headers of one attempt alone and the user's hook.
         policy: In force for the call.
         deadline_at: The call must not go on after this instant; infinite if there is none.
         timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
