@@ -1,7 +1,7 @@
 """forbear for httpx2: ``RetryTransport``, ``AsyncRetryTransport``, ``wrap``. Floor: acts.
 
-Everything is shared with the other library of the family (_httpx_family/) but the classes: none of
-httpx2's own is an instance or a subclass of the other's.
+Everything is shared with the other library of the family (adapters/httpx_*.py) but the classes:
+none of httpx2's own is an instance or a subclass of the other's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ except ImportError:
     raise ImportError("forbear.httpx2 needs httpx2: pip install 'forbear[httpx2]'") from None
 
 from . import errors
+from .adapters import httpx_errors
 from .adapters import httpx_transport as transports
 from .adapters.httpx_library import Library
 from .adapters.httpx_wrap import unwrap_client, wrap_client
@@ -111,4 +112,4 @@ def unwrap(client: AnyClient) -> AnyClient:
 
 def classify(error: BaseException) -> Failure:
     """Say what an exception means: its kind, and how far the request got. Never raises."""
-    return LIBRARY.classify(error)
+    return httpx_errors.classify(error, LIBRARY.roots)

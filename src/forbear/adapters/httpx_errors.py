@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["classify", "consumed_error", "free_lost_slots", "is_inside", "status_error"]
+__all__ = ["classify", "free_lost_slots", "is_inside", "status_error"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
@@ -247,10 +247,3 @@ def status_error(module: Any, request: Any, response: Any, body: bytes | None) -
     # ``retry_if`` flagged a status that the library does not take for an error.
     message = f"'{response.status_code}' was refused by retry_if"
     return module.HTTPStatusError(message, request=request, response=response)  # type: ignore[no-any-return]
-
-
-def consumed_error(module: Any, error: Exception, *, by_hop: bool) -> Exception:
-    """The library's own error for a body that cannot be sent again, or was sent ``by_hop``."""
-    if by_hop:  # an earlier hop of a redirect: the error that the client raises without us
-        return module.StreamConsumed()  # type: ignore[no-any-return]
-    return module.RemoteProtocolError(f"The request cannot be sent again: {error}.")  # type: ignore[no-any-return]

@@ -39,9 +39,7 @@ class SyncHttpxPort(HttpxPort):
     """The port of ``RetryTransport``."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
-        super().__init__(settings, library, inner)
-        self.guard, self.bounded = library.guard, library.bounded
-        self.prefetched, self.resuming = library.prefetched, library.resuming
+        super().__init__(settings, library, inner, library.sync)
         self.sleep = self.sleeper.sleep
 
     def send(self, call: Call) -> Any:
@@ -131,9 +129,7 @@ class AsyncHttpxPort(HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
-        super().__init__(settings, library, inner)
-        self.guard, self.bounded = library.async_guard, library.async_bounded
-        self.prefetched, self.resuming = library.async_prefetched, library.async_resuming
+        super().__init__(settings, library, inner, library.asynchronous)
         self.backstop = Backstop()
 
     async def sleep(self, seconds: float, *, since: float) -> bool:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .httpx_errors import classify
 from .httpx_request import AsyncBodyGuard, BodyGuard
 from .httpx_resume import AsyncResuming, Resuming
 from .httpx_streams import AsyncBounded, AsyncPrefetched, Bounded, Prefetched
 
-if TYPE_CHECKING:
-    from ..core.outcome import Failure
-
-__all__ = ["Library"]
+__all__ = ["Library", "Streams"]
 
 
 class Library:
@@ -26,25 +22,23 @@ class Library:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.byte_stream: Any = module.ByteStream
-        # The libraries insist on streams of their own base classes.
-        sync, asynchronous = module.SyncByteStream, module.AsyncByteStream
-        self.guard: Any = type("GuardedBody", (BodyGuard, sync), {})
-        self.async_guard: Any = type("AsyncGuardedBody", (AsyncBodyGuard, asynchronous), {})
-        self.bounded: Any = type("BoundedStream", (Bounded, sync), {})
-        self.async_bounded: Any = type("AsyncBoundedStream", (AsyncBounded, asynchronous), {})
-        self.prefetched: Any = type("PrefetchedStream", (Prefetched, sync), {})
-        self.async_prefetched: Any = type(
-            "AsyncPrefetchedStream", (AsyncPrefetched, asynchronous), {}
+        self.sync = Streams(module.SyncByteStream, BodyGuard, Bounded, Prefetched, Resuming)
+        self.asynchronous = Streams(
+            module.AsyncByteStream, AsyncBodyGuard, AsyncBounded, AsyncPrefetched, AsyncResuming
         )
-        self.resuming: Any = type("ResumingStream", (Resuming, sync), {})
-        self.async_resuming: Any = type("AsyncResumingStream", (AsyncResuming, asynchronous), {})
         # Streams that are left as they are: read, or looked after by a forbear below.
-        self.ready = frozenset(
-            (
-                self.byte_stream, self.prefetched, self.async_prefetched, self.resuming,
-                self.async_resuming,
-            )
-        )  # fmt: skip
+        both = self.sync, self.asynchronous
+        looked_after = {kind for one in both for kind in (one.prefetched, one.resuming)}
+        self.ready = frozenset({self.byte_stream, *looked_after})
 
-    def classify(self, error: BaseException) -> Failure:
-        return classify(error, self.roots)
+
+class Streams:
+    """Our streams of one colour; the libraries insist on streams of their own base class."""
+
+    def __init__(
+        self, base: type, guard: type, bounded: type, prefetched: type, resuming: type
+    ) -> None:
+        self.guard: Any = type("GuardedBody", (guard, base), {})
+        self.bounded: Any = type("BoundedStream", (bounded, base), {})
+        self.prefetched: Any = type("PrefetchedStream", (prefetched, base), {})
+        self.resuming: Any = type("ResumingStream", (resuming, base), {})

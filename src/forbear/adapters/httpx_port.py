@@ -18,7 +18,7 @@ from ..sending import resumption
 from ..sending.headers import announced, new_headers, next_lines, stop_outer
 from ..sending.port import Port, is_final
 from ..sending.settings import OFF
-from .httpx_errors import classify, consumed_error, free_lost_slots, is_inside, status_error
+from .httpx_errors import classify, free_lost_slots, is_inside, status_error
 from .httpx_request import (
     HOP,
     AsyncBodyGuard,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..sending.bodies import ConsumedBody
     from ..sending.context import Scope
     from ..sending.settings import Settings
-    from .httpx_library import Library
+    from .httpx_library import Library, Streams
 
 __all__ = ["HttpxPort"]
 
@@ -53,13 +53,10 @@ PAIR = itemgetter(0, 2)
 class HttpxPort(Port):
     """The part that both colours share."""
 
-    guard: Any
-    bounded: Any
-    prefetched: Any
-    resuming: Any
-
-    def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
+    def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings)
+        self.guard, self.bounded = streams.guard, streams.bounded
+        self.prefetched, self.resuming = streams.prefetched, streams.resuming
         self.library, self.inner = library, inner
         self.circuit_open_error = library.circuit_open_error
         self.deadline_exceeded = library.deadline_exceeded
@@ -213,8 +210,11 @@ class HttpxPort(Port):
 
     def consumed(self, outgoing: Outgoing, error: ConsumedBody, *, first: bool) -> Exception:
         """The library's error for a body that would have been read a second time."""
-        by_hop = outgoing.hop is not None and first and outgoing.guard.generated
-        return consumed_error(self.library.module, error, by_hop=by_hop)
+        module = self.library.module
+        if outgoing.hop is not None and first and outgoing.guard.generated:
+            # An earlier hop of a redirect has read it: the error that the client raises without us.
+            return module.StreamConsumed()  # type: ignore[no-any-return]
+        return module.RemoteProtocolError(f"The request cannot be sent again: {error}.")  # type: ignore[no-any-return]
 
     def reads_ahead(self, response: Any, policy: RetryPolicy) -> bool:
         """Is the answer likely to be accepted, and its body to be read before it is?"""

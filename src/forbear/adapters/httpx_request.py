@@ -189,7 +189,7 @@ class Timeouts(dict[str, Any]):
         self._own = configured
         self._clock = clock
         self._deadline_at = deadline_at
-        self._shortened: Any = ()
+        self._shortened: set[str] = set()
         self._is_narrowed = attempt_timeout is not None
         if attempt_timeout is not None:
             for phase in ("pool", "connect", "read", "write"):
@@ -202,10 +202,9 @@ class Timeouts(dict[str, Any]):
             return configured
         left = max(self._deadline_at - self._clock.monotonic(), LEAST)
         if configured is not None and configured <= left:
-            if phase in self._shortened:
-                self._shortened.discard(phase)
+            self._shortened.discard(phase)
             return configured
-        self._shortened = {*self._shortened, phase}
+        self._shortened.add(phase)
         return left
 
     def __getitem__(self, phase: str) -> Any:

@@ -15,6 +15,7 @@ from ..core.outcome import RETRYABLE_KINDS
 from ..core.record import SETTING
 from ..sending import resumption
 from ..sending.loop import arun, run
+from .httpx_errors import classify
 
 if TYPE_CHECKING:
     from typing import Self
@@ -63,7 +64,8 @@ class Resumable:
     def _begin(self, error: Exception) -> bool:
         """Can the rest be asked for?"""
         call = self._call or self._made()
-        if self._closed or self._port.library.classify(error).kind not in RETRYABLE_KINDS:
+        kind = classify(error, self._port.library.roots).kind
+        if self._closed or kind not in RETRYABLE_KINDS:
             return False
         if call.guard is not None and not call.guard.ready:
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -220,10 +220,10 @@ class Bounding:
         self._timeouts = timeouts
         self._exceeded = exceeded
 
-    def _translated(self, error: Exception) -> Exception | None:
+    def _fail(self, error: Exception) -> NoReturn:
         if "Timeout" in type(error).__name__ and self._timeouts.is_over():
-            return self._exceeded("the deadline ended the body")
-        return None
+            raise self._exceeded("the deadline ended the body") from error
+        raise error
 
 
 class Bounded(Bounding):
@@ -241,10 +241,7 @@ class Bounded(Bounding):
                     raise self._exceeded("the deadline ended the body")
                 yield chunk
         except Exception as error:
-            exceeded = self._translated(error)
-            if exceeded is None:
-                raise
-            raise exceeded from error
+            self._fail(error)
 
     def close(self) -> None:
         self._stream.close()
@@ -267,10 +264,7 @@ class AsyncBounded(Bounding):
                 except StopAsyncIteration:
                     return
                 except Exception as error:
-                    exceeded = self._translated(error)
-                    if exceeded is None:
-                        raise
-                    raise exceeded from error
+                    self._fail(error)
             if chunk is None:  # the scope was cancelled, and kept that to itself
                 raise self._exceeded("the deadline ended the body")
             yield chunk

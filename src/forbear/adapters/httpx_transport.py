@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..core.policy import RetryPolicy
     from ..sending.settings import FamilyOptions
     from .httpx_library import Library
-    from .httpx_port import HttpxPort
 
 __all__ = ["AsyncRetrying", "SyncRetrying"]
 
@@ -35,7 +34,7 @@ class Retrying:
     """The part that both colours of transport share."""
 
     library: Library
-    port_class: type[HttpxPort]
+    port_class: type[SyncHttpxPort | AsyncHttpxPort]
     base: str  # the library's class of transports of this colour
     default: str  # and the one that is made if none is given
     method: str
