@@ -224,6 +224,19 @@ class HttpxAdapter:
     async def read(self, response):
         return await response.aread() if self.is_async else response.read()
 
+    async def download(self, client, url, **request):
+        """A GET whose body is read to its end after the hand-over."""
+        return await self.call(client, "GET", url, **request)
+
+    async def collect(self, response, got):
+        """Read a body piece by piece into ``got``."""
+        if self.is_async:
+            async for piece in response.aiter_raw():
+                got += piece
+        else:
+            for piece in response.iter_raw():
+                got += piece
+
     def watched(self, steps):
         """A scripted inner transport whose live responses note when they are closed."""
         return Watched(self.library, steps)
@@ -318,6 +331,15 @@ class SyncAdapter:
     async def open(self, client, method, url, **request):
         return client.request(method, url, is_open=True, **request)
 
+    async def download(self, client, url, **request):
+        response = await self.open(client, "GET", url, **request)
+        await self.read(response)
+        return response
+
+    async def collect(self, response, got):
+        for piece in self.pieces_of(response):
+            got += piece
+
     async def close(self, thing):
         thing.close()
 
@@ -405,6 +427,9 @@ class RequestsAdapter(SyncAdapter):
     async def read(self, response):
         return response.content
 
+    def pieces_of(self, response):
+        return response.iter_content(1000)
+
 
 class RequestsClient:
     """A session with the words of the suite."""
@@ -460,6 +485,9 @@ class Urllib3Adapter(SyncAdapter):
 
     async def read(self, response):
         return response.data
+
+    def pieces_of(self, response):
+        return response.stream(1000)
 
     async def close(self, thing):
         thing.close()

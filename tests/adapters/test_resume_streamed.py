@@ -1,5 +1,6 @@
-"""A body that the caller streams goes on when it breaks, or ends with the error that the library
-itself would give.
+"""A body that the caller streams goes on when it breaks: what is of requests and urllib3 alone.
+
+What they share with httpx is in test_resuming.py.
 
 Every test meets requests or urllib3 and a real socket; what counts is the bytes the caller got, and
 the requests the server saw. An expected offset is the number of raw bytes that were sent before the
@@ -26,7 +27,7 @@ import urllib3
 from urllib3 import exceptions
 
 import forbear
-from forbear import CircuitBreaker, Fixed, RetryBudget, RetryPolicy, record_of
+from forbear import Fixed, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
 from forbear.testing import FakeClock
 from forbear.urllib3 import RetryPoolManager, RetryProxyManager
@@ -183,17 +184,6 @@ def test_a_cut_body_arrives_whole(client, way):
     assert len(record_of(response).attempts) == 4
 
 
-@clients
-@pytest.mark.parametrize("cut", [0, 8_000, 39_999])
-def test_what_is_asked_for_is_what_is_missing(client, cut):
-    """RFC 9110 sections 14.1.2 and 13.1.5: from the first missing byte, if nothing changed."""
-    with Origin(CONTENT, [Answer(cut), Answer()]) as origin:
-        response, got, error = fetch(client, origin)
-        assert (got, error) == (CONTENT, None)
-        assert origin.ranges == [(None, None), (f"bytes={cut}-", '"v1"')]
-    assert record_of(response).resumed == (cut,)
-
-
 CODED = {"gzip": gzip.compress(CONTENT, 1), "deflate": zlib.compress(CONTENT, 1)}
 for coding, module in (("br", "brotli"), ("zstd", "compression.zstd")):  # where they are installed
     with contextlib.suppress(ImportError):
@@ -228,58 +218,6 @@ def test_a_body_that_stalls_goes_on_elsewhere(client):
         ours.close()
     assert [attempt.failure for attempt in record_of(response).attempts] == ["read-timeout", None]
     assert record_of(response).attempts[0].phase == "answered"
-
-
-@clients
-def test_the_callers_own_range_goes_on_to_its_end(client):
-    """A 206 to one range is a download too: what is missing of it is asked for, and no more."""
-    with Origin(CONTENT, [Answer(1_000), Answer(2_000), Answer()]) as origin:
-        ours = client()
-        response = ours.get(origin.url, headers={"Range": "bytes=5000-14999"})
-        assert read(client, response) == (CONTENT[5_000:15_000], None)
-        assert origin.ranges == [
-            ("bytes=5000-14999", None),
-            ("bytes=6000-14999", '"v1"'),
-            ("bytes=8000-14999", '"v1"'),
-        ]
-        ours.close()
-    assert record_of(response).resumed == (6_000, 8_000)
-
-
-@clients
-def test_a_date_that_is_strong_will_do(client):
-    """RFC 9110 section 8.8.2.2: modified more than a second before the answer was made."""
-    lines = {
-        "ETag": None,
-        "Last-Modified": "Sun, 06 Nov 1994 08:49:37 GMT",
-        "Date": "Sun, 06 Nov 1994 08:59:37 GMT",
-    }
-    with Origin(CONTENT, [Answer(8_000, lines=lines), Answer(lines=lines)]) as origin:
-        assert fetch(client, origin)[1:] == (CONTENT, None)
-        assert origin.ranges[1] == ("bytes=8000-", "Sun, 06 Nov 1994 08:49:37 GMT")
-
-
-@clients
-def test_a_call_that_was_retried_before_its_answer_goes_on_too(client):
-    """The story has it all: a 503, the answer that broke, and the rest of it."""
-    with Origin(CONTENT, [Answer(status=503), Answer(8_000), Answer()]) as origin:
-        response, got, error = fetch(client, origin)
-        assert (got, error) == (CONTENT, None)
-    record = record_of(response)
-    assert [attempt.status for attempt in record.attempts] == [503, None, 206]
-    assert record.resumed == (8_000,)
-    assert record.reason is None
-
-
-@clients
-def test_attempts_count_only_those_without_progress(client):
-    """max_attempts=2, and twenty cuts: each answer brings something, so each is a first attempt."""
-    answers = [*(Answer(1_500) for _ in range(20)), Answer()]
-    with Origin(CONTENT, answers) as origin:
-        response, got, error = fetch(client, origin, policy=POLICY.replace(max_attempts=2))
-        assert (got, error) == (CONTENT, None)
-        assert len(origin.requests) == 21
-    assert record_of(response).resumed == tuple(range(1_500, 30_001, 1_500))
 
 
 @clients
@@ -370,51 +308,29 @@ def test_a_large_body_that_never_ends_well_is_the_librarys_error(client):
 # It does not go on: the error is the library's own, and says why.
 
 
-ADVERSARIES = {
-    "another version": [Answer(lines={"ETag": '"v2"'})],
-    "another version, whole": [Answer(ranges=False, lines={"ETag": '"v2"'}, content=CONTENT[::-1])],
-    "the whole, again": [Answer(ranges=False)],
-    "shifted by one": [Answer(lines={"Content-Range": "bytes 8001-39999/40000"}, shift=1)],
-    "shifted back": [Answer(lines={"Content-Range": "bytes 7999-39999/40000"}, shift=-1)],
-    "weak validator": [Answer(lines={"ETag": 'W/"v1"'})],
-    "no validator": [Answer(lines={"ETag": None})],
-    "nonsense in Content-Range": [Answer(lines={"Content-Range": "bytes 8000-/40000"})],
-    "another unit": [Answer(lines={"Content-Range": "lines 8000-39999/40000"})],
-    "shorter total": [Answer(content=CONTENT[:30_000])],
-    "longer total": [Answer(content=CONTENT + b"more")],
-    "a range of a range": [
-        Answer(lines={"Content-Range": "bytes 8000-8999/40000", "Content-Length": "1000"})
-    ],
-    "another length": [Answer(lines={"Content-Length": "31999"})],
-    "encoded now": [Answer(lines={"Content-Encoding": "gzip"})],
-    "multipart": [Answer(lines={"Content-Type": "multipart/byteranges; boundary=x"})],
-    "416": [Answer(status=416, lines={"Content-Range": "bytes */40000"})],
-    "416 without a total": [Answer(status=416, lines={"Content-Range": None})],
-    "gone": [Answer(status=404)],
-    "redirected": [Answer(status=302, lines={"Location": "/elsewhere", "Content-Range": None})],
-}
-
-
 @clients
-@pytest.mark.parametrize("answers", ADVERSARIES.values(), ids=ADVERSARIES)
-def test_what_does_not_fit_is_the_original_error(client, answers):
-    """Nothing is mixed or repeated: the bytes up to the cut, then what the bare library raises."""
+def test_a_rest_that_is_not_there_is_the_error_of_the_bare_library(client):
+    """Its class and its text; and no connection stays open."""
     first = Answer(8_000)
     with Origin(CONTENT, [first]) as origin:
         expected, bare_error = read(client, client.bare(origin.url))
-    with Origin(CONTENT, [first, *answers]) as origin:
+    with Origin(CONTENT, [first, Answer(status=404)]) as origin:
         response, got, error = fetch(client, origin)
         assert type(error) is type(bare_error)
         assert str(error)[:60] == str(bare_error)[:60]
         assert CONTENT.startswith(got)
         assert len(expected) <= len(got) <= 8_000
-        assert len(origin.requests) == 2
-        assert record_of(error).reason == record_of(response).reason == "response-delivered"
-        assert record_of(error).resumed == ()
         # In these is the pool, which a closed client closes when it is dropped.
         del response, error, bare_error
         gc.collect()  # the library's errors of a body are cycles
         assert origin.wait_for_open(0)
+
+
+@clients
+def test_a_chunked_body_is_not_resumed(client):
+    with Origin(CONTENT, [Answer(8_000, chunked=True), Answer()]) as origin:
+        assert type(fetch(client, origin)[2]) is client.broken
+        assert len(origin.requests) == 1
 
 
 @clients
@@ -427,80 +343,6 @@ def test_a_rest_that_ends_early_is_no_end_of_a_body_without_length(client):
     assert isinstance(error, (client.broken, exceptions.ProtocolError))  # raw.read() is urllib3's
     assert CONTENT.startswith(got)
     assert len(record_of(response).resumed) == 1
-
-
-@clients
-def test_the_error_carries_the_story(client):
-    """As a note, and as the record, of the error that the library raises."""
-    with Origin(CONTENT, [Answer(8_000, rst=True), Answer(200), Answer(status=404)]) as origin:
-        _, got, error = fetch(client, origin)
-        assert got == CONTENT[: len(got)]
-    record = record_of(error)
-    assert [attempt.status for attempt in record.attempts] == [None, None, 404]
-    noted = error if client is Urllib3 else error.__context__  # requests raises its own around it
-    assert noted.__notes__ == [f"forbear: {record}"]
-    assert "resumed at" in str(record)
-
-
-@clients
-@pytest.mark.parametrize(
-    "first",
-    [
-        Answer(8_000, lines={"ETag": 'W/"v1"'}), Answer(8_000, lines={"ETag": None}),
-        Answer(8_000, lines={"Accept-Ranges": "none"}), Answer(8_000, chunked=True),
-    ],
-    ids=["weak", "no validator", "no ranges", "chunked"],
-)  # fmt: skip
-def test_what_cannot_be_resumed_is_as_without_us(client, first):
-    """One request, the library's error, and no note."""
-    with Origin(CONTENT, [first, Answer()]) as origin:
-        _, got, error = fetch(client, origin)
-        assert type(error) is client.broken
-        assert got == CONTENT[: len(got)]
-        assert len(origin.requests) == 1
-    assert (
-        getattr(error, "__notes__", None) is getattr(error.__context__, "__notes__", None) is None
-    )
-
-
-@clients
-@pytest.mark.parametrize(
-    "options", [{"resume": False}, {"policy": POLICY.replace(max_attempts=1)}, {"policy": RetryPolicy.disabled()}],
-    ids=["resume=False", "max_attempts=1", "disabled"],
-)  # fmt: skip
-def test_it_can_be_turned_off(client, options):
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        _, _, error = fetch(client, origin, **options)
-        assert type(error) is client.broken
-        assert len(origin.requests) == 1
-
-
-@clients
-def test_a_post_is_not_resumed(client):
-    """ "This specification only defines GET" (RFC 9110 section 14.2), with a key too."""
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = client()
-        named = {"headers": {"Idempotency-Key": "1", "Content-Length": "0"}}
-        if client is Requests:
-            response = ours.session.post(origin.url, stream=True, timeout=5, **named)
-        else:
-            response = ours.manager.request(
-                "POST", origin.url, preload_content=False, timeout=5, **named
-            )
-        assert type(read(client, response)[1]) is client.broken
-        assert len(origin.requests) == 1
-        ours.close()
-
-
-@clients
-def test_attempts_without_progress_run_out(client):
-    """Three attempts: the first, and two that brought nothing; then the original error says so."""
-    with Origin(CONTENT, [Answer(8_000), Answer(0, rst=True), Answer(head_cut=20)]) as origin:
-        _, got, error = fetch(client, origin, policy=POLICY.replace(max_attempts=3))
-        assert CONTENT.startswith(got)
-        assert "ConnectionResetError" in str(error)  # of the last body that came
-        assert len(origin.requests) == 3
-    assert record_of(error).reason == "attempts-exhausted"
 
 
 @clients
@@ -518,70 +360,6 @@ def test_a_rest_whose_head_was_cut_off_is_asked_for_again(client, cut):
 
 
 @clients
-def test_a_hint_is_obeyed_and_one_too_long_ends_it(client):
-    """503 with Retry-After in answer to a Range: never sooner, and not at all if that is too
-    long.
-    """
-    clock = FakeClock()
-    policy = POLICY.replace(max_retry_after=60.0)
-    later = Answer(status=503, lines={"Retry-After": "7", "Content-Range": None})
-    with Origin(CONTENT, [Answer(8_000), later, Answer()]) as origin:
-        assert fetch(client, origin, policy=policy, clock=clock, random=lambda: 0.0)[1:] == (
-            CONTENT,
-            None,
-        )
-    assert clock.sleeps == [7.0]
-    much_later = Answer(status=503, lines={"Retry-After": "61", "Content-Range": None})
-    with Origin(CONTENT, [Answer(8_000), much_later, Answer()]) as origin:
-        _, _, error = fetch(client, origin, policy=policy, clock=clock)
-        assert len(origin.requests) == 2
-    assert record_of(error).reason == "retry-after-too-long"
-    assert clock.sleeps == [7.0]
-
-
-@clients
-def test_the_budget_holds(client):
-    """One token, no floor: what asks only for the rest costs a fifth of it, so the sixth cut is the
-    last.
-    """
-    budget = RetryBudget(ratio=0.0, floor_per_second=0.0, burst=1, hinted_cost=1)
-    with Origin(CONTENT, [Answer(1_000)]) as origin:
-        _, got, error = fetch(client, origin, budget=budget)
-        assert got == CONTENT[: len(got)]
-        assert len(origin.requests) == 6
-    assert record_of(error).reason == "budget-exhausted"
-
-
-@clients
-def test_an_open_circuit_ends_it(client):
-    """A breaker that opens at the second failure in a row: the rest is not asked for a third
-    time.
-    """
-    breaker = CircuitBreaker(2, open_for=60.0)
-    with Origin(CONTENT, [Answer(8_000), Answer(status=503)]) as origin:
-        _, _, error = fetch(client, origin, breaker=breaker)
-        assert type(error) is client.broken
-        assert len(origin.requests) == 2
-    assert record_of(error).reason == "circuit-open"
-
-
-@clients
-def test_the_deadline_ends_it(client):
-    """The next wait would end after the deadline: the original error, at once."""
-    clock = FakeClock()
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = client(POLICY.replace(backoff=Fixed(5.0)), clock=clock)
-        with forbear.deadline(3.0):
-            response = ours.get(origin.url)
-            got, error = read(client, response)
-        ours.close()
-        assert CONTENT.startswith(got)
-        assert len(origin.requests) == 1
-    assert record_of(error).reason == "deadline"
-    assert clock.sleeps == []
-
-
-@clients
 def test_the_deadline_bounds_the_rest_too(client):
     """The rest drips for ever: under forbear.deadline its reading ends when the time is over."""
     with Origin(CONTENT, [Answer(8_000), Answer(drip=0.02)]) as origin:
@@ -593,18 +371,6 @@ def test_the_deadline_bounds_the_rest_too(client):
         ours.close()
     assert CONTENT.startswith(got)
     assert error is not None
-
-
-@clients
-def test_total_timeout_ends_with_the_hand_over(client):
-    """It limits the call until its answer is handed over; a body that breaks later is resumed."""
-    clock = FakeClock()
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = client(POLICY.replace(total_timeout=10.0), clock=clock)
-        response = ours.get(origin.url)
-        clock.sleep(60.0)
-        assert read(client, response) == (CONTENT, None)
-        ours.close()
 
 
 # The caller ends it.
@@ -680,29 +446,6 @@ def test_drain_conn_does_not_go_on(client):
 
 
 @clients
-def test_closing_the_client_wakes_a_wait(client):
-    """The rest was to be asked for in a minute: the original error comes when the client is
-    closed.
-    """
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        waiting = threading.Event()
-        heard = [lambda event: waiting.set() if event.name == "retry_scheduled" else None]
-        ours = client(POLICY.replace(backoff=Fixed(60.0)), on_event=heard)
-        response = ours.get(origin.url)
-        closer = threading.Thread(
-            target=lambda: waiting.wait(5) and (time.sleep(0.05), ours.close())
-        )
-        closer.start()
-        started_at = time.monotonic()
-        got, error = read(client, response)
-        assert time.monotonic() - started_at < 30
-        closer.join()
-        assert CONTENT.startswith(got)
-        assert type(error) is client.broken
-        assert len(origin.requests) == 1
-
-
-@clients
 def test_an_interrupt_during_the_wait_comes_through(client):
     """KeyboardInterrupt is the caller's; what is read after it ends too early, and asks for
     nothing.
@@ -736,15 +479,6 @@ def test_the_connection_goes_back_to_its_pool(client):
         assert read(client, ours.get(origin.url)) == (CONTENT, None)
         assert origin.connections == 2
         assert len(origin.requests) == 3
-        ours.close()
-
-
-@clients
-def test_the_place_in_the_pool_comes_back_when_it_fails(client):
-    with Origin(CONTENT, [Answer(8_000), Answer(status=404), Answer()]) as origin:
-        ours = client(pool=1)
-        assert read(client, ours.get(origin.url))[1] is not None
-        assert read(client, ours.get(origin.url)) == (CONTENT, None)
         ours.close()
 
 
@@ -785,32 +519,6 @@ def test_a_redirect_in_place_of_the_rest_is_not_followed():
         assert type(read(Urllib3, response)[1]) is exceptions.ProtocolError
         assert len(origin.requests) == 2
         ours.close()
-
-
-def test_hooks_see_the_request_for_the_rest():
-    """before_attempt may sign it: it has the Range already."""
-    seen = []
-    with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        for client in CLIENTS:
-            fetch(
-                client,
-                origin,
-                before_attempt=lambda request, attempt: seen.append(request.headers.get("Range")),
-            )
-    assert seen == ["bytes=8000-"]
-
-
-@clients
-def test_it_is_told(client):
-    """Listeners hear that a body went on, and where."""
-    heard = []
-    with Origin(CONTENT, [Answer(8_000), Answer(100), Answer(status=404)]) as origin:
-        fetch(client, origin, on_event=[heard.append])
-    told = [event for event in heard if event.name == "resume"]
-    assert [(event.offset, event.total, event.result) for event in told] == [
-        (8_000, 40_000, "resumed"),
-        (8_100, 40_000, "failed"),
-    ]
 
 
 @pytest.mark.parametrize("make", [RetryAdapter, RetryPoolManager])
