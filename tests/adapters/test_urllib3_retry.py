@@ -7,6 +7,7 @@ where they are tested.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import io
@@ -130,54 +131,25 @@ def answer(status, headers=None, body=b""):
 BODILESS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
-@pytest.mark.parametrize("fault", ["503", "reset", "close"])
-@pytest.mark.parametrize(
-    ("method", "replayable", "sends"),
-    [
-        *((method, replayable, 2) for method in BODILESS for replayable in (False, True)),
-        *(
-            (method, replayable, 1 + replayable)
-            for method in ("PUT", "DELETE")
-            for replayable in (False, True)
-        ),
-        *(
-            (method, replayable, 1)
-            for method in ("POST", "PATCH", "LOCK")
-            for replayable in (False, True)
-        ),
-    ],
-)
-def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(
-    lane, server, retry, fault, method, replayable, sends
-):
+@pytest.mark.parametrize("fault", ["503", "reset"])
+def test_only_what_is_safe_without_its_headers_and_body_is_sent_again(lane, server, retry, fault):
     """After an answer, or an error that may come after the request, only GET, HEAD, OPTIONS and
-    TRACE are repeated.
-    """
-    server.script("/thing", fault, 200)
-    with lane.client(retry(bodies_replayable=replayable)) as client:
-        try:
-            status, _, _ = lane.call(client, method, server.url + "/thing")
-        except (HTTPError, requests.RequestException):
-            status = None
-    assert len(server.requests("/thing")) == sends
-    assert (status == 200) == (sends == 2)
+    TRACE are repeated, and with bodies_replayable=True what may have a body.
 
-
-@pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_a_policy_that_allows_post_does_not_either(server, manager, retry, method):
-    """Without the request's headers nobody knows of a key: POST and PATCH are never repeated once
-    sent.
+    Nobody knows of a key: POST is never repeated, whatever the policy allows.
     """
-    policy = AT_ONCE.replace(methods={"GET", "POST", "PATCH"})
-    server.script("/thing", "reset", 200)
-    with pytest.raises(ProtocolError):
-        manager(retry(policy, bodies_replayable=True)).request(
-            method, server.url + "/thing", body=b"x"
-        )
-    with forbear.override(methods={"POST", "PATCH"}), pytest.raises(ProtocolError):
-        server.script("/thing", "reset", 200)
-        manager(retry(bodies_replayable=True)).request(method, server.url + "/thing", body=b"x")
-    assert len(server.requests("/thing")) == 2
+    policy = AT_ONCE.replace(methods={*RetryPolicy().methods, "POST", "PATCH"})
+    for replayable, repeated in ((False, BODILESS), (True, (*BODILESS, "PUT", "DELETE"))):
+        template = retry(policy, budget=None, bodies_replayable=replayable)
+        with lane.client(template) as client, forbear.override(methods=policy.methods):
+            for method in (*BODILESS, "PUT", "DELETE", "POST", "PATCH", "LOCK"):
+                path = f"/{method}/{replayable}"
+                server.script(path, fault, 200)
+                status = 503
+                with contextlib.suppress(HTTPError, requests.RequestException):
+                    status, _, _ = lane.call(client, method, server.url + path)
+                assert status == (200 if method in repeated else 503)
+                assert len(server.requests(path)) == 1 + (method in repeated)
 
 
 class Opening(FakeClock):
@@ -193,7 +165,7 @@ class Opening(FakeClock):
             self.server.start()
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "GET"])
+@pytest.mark.parametrize("method", ["POST", "GET"])
 @pytest.mark.parametrize(
     "body",
     [lambda: b"order" * 99, lambda: iter([b"order"] * 99), lambda: io.BytesIO(b"order" * 99)],
@@ -214,20 +186,6 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server, 
     assert record_of(response).reasons == ("NewConnectionError",)
 
 
-@pytest.mark.parametrize("method", ["POST", "GET"])
-def test_23_a_post_through_a_resetting_proxy_arrives_once(server, retry, method):
-    """Pitfall 23: a ProxyError proves nothing; the proxy may have had all of the POST."""
-    server.script("/thing", "reset")
-    with (
-        urllib3.ProxyManager(server.url, retries=retry()) as proxied,
-        pytest.raises(MaxRetryError) as caught,
-    ):
-        proxied.request(method, "http://api.example.com/thing", body=b"order")
-    assert len(server.requests("/thing")) == (1 if method == "POST" else 4)
-    record = record_of(caught.value)
-    assert record.origin == "http://api.example.com:80"  # not the proxy
-
-
 def test_23_a_certificate_is_not_asked_for_twice(lane, retry):
     """Pitfall 23: a wrong certificate stays wrong: one connection, the library's own SSLError."""
     authority = trustme.CA()
@@ -245,21 +203,6 @@ def test_23_a_certificate_is_not_asked_for_twice(lane, retry):
 
 
 # P2: a body is sent whole or not at all.
-
-
-def test_20_a_body_that_is_read_up_is_not_sent_again(lane, server, retry):
-    """Pitfall 20: PUT with a generator and 503: one request, and the 503; never a second, empty
-    one.
-    """
-    server.script("/thing", "503;body=9", 200)
-    with lane.client(retry()) as client:
-        status, content, response = lane.call(
-            client, "PUT", server.url + "/thing", iter([b"a", b"b"])
-        )
-    assert (status, len(content)) == (503, 9)
-    (arrival,) = server.requests("/thing")
-    assert arrival.sha256 == hashlib.sha256(b"ab").hexdigest()
-    assert record_of(response).reason is Reason.BODY_CONSUMED
 
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
@@ -288,15 +231,11 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
         ("4", 4.2),  # hint + 0.5 × 0.1 × 4
         ("0", 2.0),  # the backoff: in the middle of 1 to 3
         ("soon", 2.0),
-        ("-1", 2.0),
         ("1e400", 2.0),
-        ("nan", 2.0),
-        ("²", 2.0),
         ("Fri, 31 Dec 99999 23:59:59 GMT", 2.0),
         ("Thu, 01 Jan 2026 00:00:30 GMT", 31.5),  # the clock stands at 2026-01-01 00:00:00
         ("60", 63.0),
         ("61", None),
-        ("5000", None),
         ("9" * 5000, None),
     ],
     ids=lambda value: str(value)[:32],
@@ -318,22 +257,6 @@ def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
     assert clock.sleeps == pytest.approx([slept])
 
 
-def test_21_26_over_the_wire(lane, server, retry, clock):
-    """Pitfalls 21, 26: "soon" is retried; an hour ends the call at once with the server's own
-    answer.
-    """
-    server.script("/soon", "503;retry-after=soon", 200)
-    server.script("/hour", "503;retry-after=3600;body=5", 200)
-    with lane.client(retry(RetryPolicy(), clock=clock)) as client:
-        assert lane.call(client, "GET", server.url + "/soon")[0] == 200
-        assert clock.sleeps == [2.0]
-        status, content, response = lane.call(client, "GET", server.url + "/hour")
-    assert (status, content) == (503, b"01234")
-    assert clock.sleeps == [2.0]
-    record = record_of(response)
-    assert (record.reason, record.refused_delay) == (Reason.RETRY_AFTER_TOO_LONG, 3600.0)
-
-
 @given(
     st.sampled_from([429, 503, 403, 307, 200]),
     st.text(max_size=40),
@@ -348,36 +271,6 @@ def test_no_header_of_a_response_can_raise_anything_else(status, value, name):
     except MaxRetryError:
         return
     after.sleep(response)
-
-
-@pytest.mark.parametrize(
-    ("step", "sends"),
-    [
-        ("404", 1),
-        ("404;header=x-should-retry:true", 2),
-        ("503;header=x-should-retry:false", 1),
-        ("409", 1),
-        ("429", 2),
-        ("403;retry-after=1", 1),
-        ("500", 2),
-        ("501", 1),
-    ],
-)
-def test_the_headers_are_looked_at(lane, server, retry, step, sends):
-    """The server's yes and no are obeyed, other statuses are those of the policy."""
-    server.script("/thing", step, 200)
-    with lane.client(retry()) as client:
-        status, _, _ = lane.call(client, "GET", server.url + "/thing")
-    assert len(server.requests("/thing")) == sends
-    assert status == (200 if sends == 2 else int(step[:3]))
-
-
-def test_25_the_first_retry_waits_too(lane, server, retry, clock):
-    """Pitfall 25: the backoff counts from the first retry on: full jitter at 0.5 is 0.5, 1, 2 s."""
-    server.script("/thing", 503)
-    with lane.client(retry(RetryPolicy(backoff=Exponential(base=1.0)), clock=clock)) as client:
-        lane.call(client, "GET", server.url + "/thing")
-    assert clock.sleeps == [0.5, 1.0, 2.0]
 
 
 def test_the_time_for_draining_is_part_of_the_wait(server, manager, monkeypatch):
@@ -501,9 +394,7 @@ class Recording:
     ("steps", "asked"),
     [
         ([200], []),
-        ([404], []),
         ([503, 200], ["acquire", "refresh after 1", "success after 2"]),
-        ([503, 404], ["acquire", "refresh after 1", "success after 2"]),
         (
             [503],
             ["acquire", "refresh after 1", "refresh after 2", "refresh after 3", "release after 3"],
@@ -594,12 +485,10 @@ def test_a_strategy_that_fails_costs_no_response(lane, server, retry):
     ("fault", "connections"),
     [
         ("503", 1),
-        ("503;body=1000", 1),
         ("503;body=65536", 1),
         ("503;body=30000;chunked=1", 1),
         ("503;body=65537", 4),
         ("503;body=100000;chunked=1", 4),
-        ("503;body=10;close=1", 4),
     ],
 )
 def test_four_attempts_take_one_connection(server, manager, retry, fault, connections):
@@ -761,14 +650,9 @@ def test_28_a_status_never_raises(lane, server, retry, step, method, policy, rea
 
 FAULTS = {
     "refused": (None, "GET"),
-    "refused POST": (None, "POST"),
-    "reset": ("reset", "GET"),
     "reset POST": ("reset", "POST"),
-    "closed POST": ("close", "POST"),
     "garbage": ("garbage", "GET"),
-    "garbage POST": ("garbage", "POST"),
     "hang": ("hang", "GET"),
-    "hang POST": ("hang", "POST"),
 }
 
 
@@ -811,22 +695,6 @@ def test_27_the_error_tells_the_story(lane, server, retry, clock):
     inner = caught.value if lane.name != "requests" else caught.value.args[0]
     (note,) = inner.__notes__
     assert note.startswith("forbear: 3 attempts in 2.5 s, GET http://127.0.0.1:")
-
-
-@every_lane
-def test_a_retried_call_tells_its_story(lane, server, retry, clock):
-    """record_of takes the responses of urllib3 and requests; a plain success has one attempt."""
-    server.script("/thing", 503, 200)
-    with lane.client(retry(RetryPolicy(), clock=clock)) as client:
-        *_, retried = lane.call(client, "GET", server.url + "/thing")
-        *_, plain = lane.call(client, "GET", server.url + "/thing")
-    record = record_of(retried)
-    assert [(each.number, each.status, each.delay) for each in record.attempts] == [
-        (1, 503, 2.0),
-        (2, 200, None),
-    ]
-    assert (record.method, record.origin, record.reason) == ("GET", server.url, None)
-    assert [each.status for each in record_of(plain).attempts] == [200]
 
 
 def test_p10_nothing_secret_is_told(server, manager, retry, caplog):
@@ -905,20 +773,6 @@ def test_one_retry_serves_all_threads(lane, server, retry):
     assert dict(vars(template)) == before
 
 
-def test_the_template_never_changes(retry):
-    """increment returns another object, with one retry fewer and the history; the first is as it
-    was.
-    """
-    template = retry()
-    before = dict(vars(template))
-    after = template.increment("GET", "/thing", response=answer(503), _pool=POOL)
-    assert after is not template
-    assert type(after) is type(template)
-    assert (template.total, after.total) == (3, 2)
-    assert template.history == ()
-    assert dict(vars(template)) == before
-
-
 def test_an_ended_call_is_not_gone_on_with(server, manager, retry):
     """A Retry taken from a response and used again begins a new call, with all its attempts."""
     server.script("/one", 503, 503, 503, 200)
@@ -971,13 +825,8 @@ def test_it_is_a_retry_of_urllib3():
     assert urllib3.util.Retry.from_int(retry) is retry
     assert Retry.from_int(retry) is retry
     assert urllib3.util.Retry.from_int(None, default=retry) is retry
-    assert (retry.total, retry.connect, retry.read, retry.status, retry.other) == (
-        3,
-        None,
-        None,
-        None,
-        None,
-    )
+    assert retry.total == 3
+    assert retry.connect is retry.read is retry.status is retry.other is None
     assert retry.raise_on_status is False
     assert retry.raise_on_redirect is True
     assert retry.history == ()
@@ -989,15 +838,13 @@ def test_it_is_a_retry_of_urllib3():
     assert Retry(bodies_replayable=True).allowed_methods == {*BODILESS, "PUT", "DELETE", "QUERY"}
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "get"])
-@pytest.mark.parametrize(
-    ("status", "looked_at"),
-    [(200, False), (204, False), (302, False), (304, False), (400, True), (404, True), (503, True)],
-)
-def test_is_retry_lets_increment_see_the_headers(method, status, looked_at):
-    """Every error status may carry a yes; success never does."""
-    assert Retry().is_retry(method, status, has_retry_after=True) is looked_at
-    assert Retry().is_retry(method, status) is looked_at
+def test_every_error_status_may_carry_a_yes(server, manager, retry):
+    """is_retry lets increment see the headers of each; success never says anything."""
+    for status, looked_at in ((200, False), (302, False), (404, True), (503, True)):
+        for method in ("GET", "POST"):
+            assert Retry().is_retry(method, status, has_retry_after=True) is looked_at
+    server.script("/thing", "404;header=x-should-retry:true", 200)
+    assert manager(retry()).request("GET", server.url + "/thing").status == 200
 
 
 def test_attempts_are_counted_down_and_exhausted(retry, clock):
@@ -1018,18 +865,6 @@ def test_attempts_are_counted_down_and_exhausted(retry, clock):
     assert clock.sleeps == [2.0, 3.5]
 
 
-def test_an_attempt_that_nobody_slept_for_was_sent_all_the_same(retry, budget):
-    """Its token stays spent when its answer comes, and the story has it."""
-    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
-    assert not left.is_retry("GET", 200)
-    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19
-
-
-def test_without_response_and_error_there_is_nothing_to_retry(retry):
-    with pytest.raises(MaxRetryError, match=ResponseError.GENERIC_ERROR):
-        retry().increment("GET", "/thing")
-
-
 def test_an_unknown_method_is_not_safe(retry):
     """increment may be called without a method: only what was never sent is repeated then."""
     assert retry().increment(error=ConnectTimeoutError()).total == 2
@@ -1037,6 +872,15 @@ def test_an_unknown_method_is_not_safe(retry):
         retry().increment(error=ReadTimeoutError(POOL, "/thing", "read timed out"))
     with pytest.raises(MaxRetryError):
         retry().increment(response=answer(503))
+    with pytest.raises(MaxRetryError, match=ResponseError.GENERIC_ERROR):
+        retry().increment("GET", "/thing")  # neither a response nor an error
+
+
+def test_an_attempt_that_nobody_slept_for_was_sent_all_the_same(retry, budget):
+    """Its token stays spent when its answer comes, and the story has it."""
+    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
+    assert not left.is_retry("GET", 200)
+    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19
 
 
 def test_the_history_is_kept_as_urllib3_keeps_it(retry):
@@ -1060,19 +904,14 @@ def test_the_history_is_kept_as_urllib3_keeps_it(retry):
     ("changes", "field", "value"),
     [
         ({}, "policy", AT_ONCE),
-        ({"total": 3}, "policy", AT_ONCE),
         ({"total": 1}, "policy", AT_ONCE.replace(max_attempts=2)),
         ({"total": False}, "policy", AT_ONCE.replace(max_attempts=1)),
         ({"total": 0}, "total", 0),
         ({"redirect": 5}, "redirect", 5),
-        ({"redirect": None}, "redirect", 10),
         ({"redirect": False}, "raise_on_redirect", False),
-        ({"redirect": False, "raise_on_redirect": True}, "raise_on_redirect", False),
         ({"raise_on_redirect": True, "redirect": False}, "raise_on_redirect", False),
         ({"raise_on_redirect": False}, "raise_on_redirect", False),
-        ({"raise_on_status": False}, "raise_on_status", False),
         ({"history": (1,)}, "history", (1,)),
-        ({"history": None}, "history", ()),
         ({"status_forcelist": [502]}, "policy", AT_ONCE.replace(statuses={502})),
         ({"status_forcelist": None}, "policy", AT_ONCE.replace(statuses=())),
         ({"allowed_methods": ["GET"]}, "allowed_methods", {"GET"}),
@@ -1092,22 +931,11 @@ def test_new_takes_what_has_a_meaning(retry, changes, field, value):
     assert dict(vars(template)) == before
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"backoff_factor": 1},
-        {"connect": 2},
-        {"read": 0},
-        {"status": 2},
-        {"raise_on_status": True},
-        {"total": None},
-        {"allowed_methods": None},
-        {"nonsense": 1},
-    ],
-)
-def test_new_refuses_what_it_would_have_to_ignore(retry, changes):
-    with pytest.raises(TypeError, match=next(iter(changes))):
-        retry().new(**changes)
+def test_new_refuses_what_it_would_have_to_ignore(retry):
+    for name, value in (("backoff_factor", 1), ("read", 0), ("raise_on_status", True), ("total", None),
+                        ("allowed_methods", None), ("nonsense", 1)):  # fmt: skip
+        with pytest.raises(TypeError, match=name):
+            retry().new(**{name: value})
 
 
 def test_new_can_leave_statuses_to_its_caller(server, manager, retry):
@@ -1278,17 +1106,11 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
     ("options", "error", "says"),
     [
         ({"policy": 3}, TypeError, "max_attempts=4"),
-        ({"policy": True}, TypeError, "policy must be a RetryPolicy"),
         ({"policy": None}, TypeError, "policy must be a RetryPolicy"),
         ({"bodies_replayable": 1}, TypeError, "bodies_replayable must be True or False"),
-        ({"budget": 5}, TypeError, "budget must be a RetryBudget"),
         ({"budget": RetryBudget(), "strategy": Recording()}, ValueError, "not both"),
-        ({"budget": None, "strategy": Recording()}, ValueError, "not both"),
         ({"strategy": object()}, TypeError, "acquire_initial_token"),
-        ({"clock": object()}, TypeError, "monotonic"),
-        ({"on_event": print}, TypeError, "on_event must be a list"),
         ({"redirect": -1}, ValueError, "redirect"),
-        ({"redirect": "3"}, ValueError, "redirect"),
         ({"total": 3}, TypeError, "total"),
     ],
 )
@@ -1298,17 +1120,6 @@ def test_a_wrong_option_says_what_to_write(options, error, says):
 
 
 # from_int.
-
-
-@pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (3, 4), (True, 2), (None, 4)])
-def test_from_int_makes_a_retry_of_so_many_retries(server, manager, quick, retries, attempts):
-    """As urllib3's own: a number is retries, None the default."""
-    server.script("/thing", 503)
-    made = Retry.from_int(retries, default=Retry(**quick))
-    assert type(made) is Retry
-    assert made.total == attempts - 1
-    assert manager(made).request("GET", server.url + "/thing").status == 503
-    assert len(server.requests()) == attempts
 
 
 def test_from_int_keeps_the_policy_of_the_default(budget):
@@ -1330,21 +1141,20 @@ def test_from_int_keeps_the_policy_of_the_default(budget):
     assert Retry.from_int(None).total == 3
     theirs = urllib3.Retry(7)
     assert Retry.from_int(theirs) is theirs
-
-
-def test_from_int_of_false_gives_the_error_itself(server, manager):
-    """And sends once; 0 puts a MaxRetryError around it, as urllib3 does."""
-    server.script("/thing", "reset")
-    with pytest.raises(ProtocolError):
-        manager(Retry.from_int(False)).request("GET", server.url + "/thing")
-    with pytest.raises(MaxRetryError):
-        manager(Retry.from_int(0)).request("GET", server.url + "/thing")
-    assert len(server.requests()) == 2
+    for wrong, error in (("3", TypeError), (2.5, TypeError), (-1, ValueError)):
+        with pytest.raises(error, match="retries must be"):
+            Retry.from_int(wrong)
 
 
 @pytest.mark.parametrize(
-    ("retries", "error"), [("3", TypeError), (2.5, TypeError), (-1, ValueError)]
-)
-def test_from_int_refuses_what_is_no_number_of_retries(retries, error):
-    with pytest.raises(error, match="retries must be"):
-        Retry.from_int(retries)
+    ("retries", "error", "sends"),
+    [(3, MaxRetryError, 4), (True, MaxRetryError, 2), (0, MaxRetryError, 1), (False, ProtocolError, 1)],
+)  # fmt: skip
+def test_from_int_makes_a_retry_of_so_many_retries(server, manager, quick, retries, error, sends):
+    """As urllib3's own: a number is retries, and False gives the error itself."""
+    server.script("/thing", "reset")
+    with pytest.raises(error):
+        manager(Retry.from_int(retries, default=Retry(**quick))).request(
+            "GET", server.url + "/thing"
+        )
+    assert len(server.requests()) == sends
