@@ -434,23 +434,16 @@ class RequestsAdapter(SyncAdapter):
 class RequestsClient:
     """A session with the words of the suite."""
 
-    def __init__(self, adapter, *, timeout=5):
+    def __init__(self, adapter, *, timeout=5, follow_redirects=False):
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.mount("http://", adapter)
         self.session.mount("https://", adapter)
-        self._timeout = timeout
+        self._named = {"timeout": timeout, "allow_redirects": follow_redirects}
 
-    def request(self, method, url, *, content=None, headers=None, is_open=False):
-        return self.session.request(
-            method,
-            url,
-            data=content,
-            headers=as_mapping(headers),
-            timeout=self._timeout,
-            allow_redirects=False,
-            stream=is_open,
-        )
+    def request(self, method, url, *, content=None, headers=None, is_open=False, **named):
+        named = {"data": content, "stream": is_open, **self._named, **named}
+        return self.session.request(method, url, headers=as_mapping(headers), **named)
 
     def close(self):
         self.session.close()
@@ -471,7 +464,7 @@ class Urllib3Adapter(SyncAdapter):
     base_class = urllib3.PoolManager
     wire_errors = {fault: {"MaxRetryError"} for fault in ("reset", "close", "garbage", "hang")}
 
-    def bare_client(self, inner, options, **settings):
+    def bare_client(self, inner, options, *, follow_redirects=False, **settings):
         manager = RetryPoolManager(**{"timeout": 5, **settings}, **options)
         if inner is not None:
             manager.pool_classes_by_scheme = {
@@ -481,7 +474,7 @@ class Urllib3Adapter(SyncAdapter):
                 for scheme, kind in manager.pool_classes_by_scheme.items()
                 for retrying, pool in [kind.__bases__]
             }
-        return Urllib3Client(manager)
+        return Urllib3Client(manager, follow_redirects)
 
     async def read(self, response):
         return response.data
@@ -516,13 +509,16 @@ class Urllib3Adapter(SyncAdapter):
 class Urllib3Client:
     """A pool manager with the words of the suite."""
 
-    def __init__(self, manager):
+    def __init__(self, manager, follow_redirects):
         self.manager = manager
+        self._follows = follow_redirects
 
-    def request(self, method, url, *, content=None, headers=None, is_open=False):
+    def request(self, method, url, *, content=None, headers=None, is_open=False, **named):
+        if content is not None:
+            named["body"] = content
         response = self.manager.request(
-            method, url, body=content, headers=as_mapping(headers), redirect=False,
-            preload_content=not is_open,
+            method, url, headers=as_mapping(headers), redirect=self._follows,
+            preload_content=not is_open, **named,
         )  # fmt: skip
         return Urllib3Response(response)
 

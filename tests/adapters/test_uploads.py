@@ -9,112 +9,95 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-import requests
 import urllib3
 
 from forbear import Fixed, RetryPolicy, record_of
-from forbear.testing import FakeClock, FaultServer
+from forbear.testing import FakeClock
 
-from .test_bodies import BOTH, LANES, agenerator, digest, generator
+from .test_bodies import digest, one_shot, put
 
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
 LARGE = bytes(range(256)) * 16_000  # 4,096,000 bytes: more than the sockets of loopback hold
-ALL = LANES + BOTH
-lanes = pytest.mark.parametrize("lane", ALL)
 # httpx abandons the iteration of an async body whose upload fails, and trio warns when it is
 # collected.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
+]
 
 
-@pytest.fixture
-def server():
-    with FaultServer() as running:
-        yield running
-
-
-def chunks_of(lane, body=LARGE):
+def chunks_of(adapter, body=LARGE):
     """A one-shot body."""
-    pieces = [body[at : at + 65_536] for at in range(0, len(body), 65_536)]
-    return generator(pieces) if lane.backend is None else agenerator(pieces)
+    return one_shot(adapter, [body[at : at + 65_536] for at in range(0, len(body), 65_536)])
 
 
-def send(lane, server, content, *, method="PUT", headers=None, **options):
+async def send(adapter, server, content, *, method="PUT", headers=None, **options):
+    named = {"content": content, "headers": headers, "method": method}
     options = {"policy": POLICY, "random": lambda: 0.0, **options}
-    named = {"headers": headers} if headers else {}
-    return lane.send(method, server.url + "/up", content=content, options=options, **named)
+    return await put(adapter, server.url + "/up", options=options, **named)
 
 
-@lanes
 @pytest.mark.parametrize(("kind", "status"), [("bytes", 413), ("one-shot", 401)])
-def test_an_early_no_is_the_answer(lane, kind, status, server):
+async def test_an_early_no_is_the_answer(adapter, kind, status, server):
     """The server has read 1,000 bytes, and says no: one request, its own answer."""
     server.script("/up", f"early:{status}:1000", 200)
-    response = send(lane, server, LARGE if kind == "bytes" else chunks_of(lane))
+    response = await send(adapter, server, LARGE if kind == "bytes" else chunks_of(adapter))
     assert response.status_code == status
     assert len(server.requests("/up")) == 1
 
 
-@lanes
-@pytest.mark.parametrize("step", ["early:429:1000;retry-after=3"])
-def test_an_early_hint_is_obeyed_and_the_body_sent_whole(lane, step, server):
-    """Throttled while it uploads: three seconds later the body is sent from its first byte."""
-    clock = FakeClock()
-    server.script("/up", step, 200)
-    assert send(lane, server, LARGE, clock=clock).status_code == 200
-    assert clock.sleeps == [3.0]
-    assert [arrival.body_bytes for arrival in server.requests("/up")] == [1000, len(LARGE)]
-    assert server.requests("/up")[1].sha256 == digest(LARGE)
+async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
+    """Throttled while it uploads: three seconds later the body is sent from its first byte.
+
+    body_buffer holds what was read of a one-shot body, the generator has the rest: together they
+    are the body. What is not held cannot be read again: the 429 itself, and why.
+    """
+    for content, room, arrived in (
+        (LARGE, 0, [1000, len(LARGE)]),
+        (chunks_of(adapter), len(LARGE), [1000, len(LARGE)]),
+        (chunks_of(adapter), 0, [1000]),
+    ):
+        clock, before = FakeClock(), len(server.requests("/up"))
+        server.script("/up", "early:429:1000;retry-after=3", 200)
+        response = await send(adapter, server, content, clock=clock, body_buffer=room)
+        arrivals = server.requests("/up")[before:]
+        if len(arrived) == 2:
+            assert [arrival.body_bytes for arrival in arrivals] == arrived
+            assert response.status_code == 200
+            assert clock.sleeps == [3.0]
+            assert arrivals[1].sha256 == digest(LARGE)
+        else:
+            assert response.status_code == 429
+            assert record_of(response).reason == "body-consumed"
+            assert len(arrivals) == 1
 
 
-@lanes
-def test_an_early_hint_to_a_body_that_is_gone_is_handed_over(lane, server):
-    """The part that was read of a one-shot body cannot be read again: the 429 itself, and why."""
-    server.script("/up", "early:429:1000;retry-after=3", 200)
-    response = send(lane, server, chunks_of(lane))
-    assert response.status_code == 429
-    assert record_of(response).reason == "body-consumed"
-    assert len(server.requests("/up")) == 1
-
-
-@lanes
-def test_an_early_hint_to_a_body_that_is_kept_is_obeyed(lane, server):
-    """body_buffer holds what was read, the generator has the rest: together they are the body."""
-    server.script("/up", "early:429:1000;retry-after=3", 200)
-    response = send(lane, server, chunks_of(lane), body_buffer=len(LARGE), clock=FakeClock())
-    assert response.status_code == 200
-    assert server.requests("/up")[1].sha256 == digest(LARGE)
-
-
-@lanes
-def test_an_early_429_to_a_post_is_its_answer(lane, server):
+async def test_an_early_429_to_a_post_is_its_answer(adapter, server):
     """Nobody knows what was done with it: a POST without a key is sent once."""
     server.script("/up", "early:429:1000;retry-after=1", 200)
-    assert send(lane, server, LARGE, method="POST").status_code == 429
+    assert (await send(adapter, server, LARGE, method="POST")).status_code == 429
     assert len(server.requests("/up")) == 1
 
 
-def loses_answers(lane):
+def loses_answers(adapter):
     """asyncio closes a connection whose peer has reset it, with what was not read from it yet.
 
     So httpx has nothing to read there. urllib3 before 2.2 does not look for an answer after a
     reset.
     """
-    if lane.backend == "asyncio":
-        return True
     is_old = tuple(map(int, urllib3.__version__.split(".")[:2])) < (2, 2)
-    return is_old and lane.library in (requests, urllib3)
+    return adapter.is_async or (is_old and "urllib3-family" in adapter.words)
 
 
-@lanes
 @pytest.mark.parametrize("kind", ["bytes", "one-shot"])
-def test_an_answer_before_a_reset_is_found_where_the_library_looks(lane, kind, server):
+async def test_an_answer_before_a_reset_is_found_where_the_library_looks(adapter, kind, server):
     """The server closes while the upload goes on: its kernel resets behind the answer."""
     server.script("/up", "early:413:1000;linger=0")
-    content = LARGE if kind == "bytes" else chunks_of(lane)
+    content = LARGE if kind == "bytes" else chunks_of(adapter)
     try:
-        end = send(lane, server, content, method="POST")
-    except lane.transport_error as error:  # as without us
-        assert loses_answers(lane)
+        end = await send(adapter, server, content, method="POST")
+    except adapter.transport_error as error:  # as without us
+        assert loses_answers(adapter)
         end = error
     else:
         assert end.status_code == 413
@@ -128,11 +111,10 @@ def test_an_answer_before_a_reset_is_found_where_the_library_looks(lane, kind, s
 EXPECT = {"Expect": "100-continue"}
 
 
-@lanes
-def test_expect_continue_works(lane, server):
+async def test_expect_continue_works(adapter, server):
     """The interim answer is none; after a 503 the whole of it is done again."""
     server.script("/up", 503, 200)
-    assert send(lane, server, LARGE, headers=EXPECT).status_code == 200
+    assert (await send(adapter, server, LARGE, headers=EXPECT)).status_code == 200
     seen = [(arrival.body_bytes, arrival.sha256) for arrival in server.requests("/up")]
     assert seen == [(len(LARGE), digest(LARGE))] * 2
     assert [dict(arrival.headers)["Expect"] for arrival in server.requests("/up")] == [
@@ -140,45 +122,32 @@ def test_expect_continue_works(lane, server):
     ] * 2
 
 
-@lanes
-@pytest.mark.parametrize("status", [417])
-def test_a_final_answer_in_place_of_100_is_the_answer(lane, status, server):
-    """Not one byte of the body was asked for."""
-    server.script("/up", f"early:{status}:0", 200)
-    assert send(lane, server, LARGE, headers=EXPECT).status_code == status
-    assert [arrival.body_bytes for arrival in server.requests("/up")] == [0]
-
-
-@lanes
-def test_a_503_in_place_of_100_is_retried_with_the_whole_body(lane, server):
-    server.script("/up", "early:503:0", 200)
-    assert send(lane, server, LARGE, headers=EXPECT).status_code == 200
-    assert [arrival.body_bytes for arrival in server.requests("/up")] == [0, len(LARGE)]
-    assert server.requests("/up")[1].sha256 == digest(LARGE)
+async def test_what_comes_in_place_of_100_is_the_answer(adapter, server):
+    """Not one byte of the body was asked for; after a 503 the whole of it is sent."""
+    for status, arrived in ((417, [0]), (503, [0, len(LARGE)])):
+        before = len(server.requests("/up"))
+        server.script("/up", f"early:{status}:0", 200)
+        response = await send(adapter, server, LARGE, headers=EXPECT)
+        assert response.status_code == (417 if status == 417 else 200)
+        arrivals = server.requests("/up")[before:]
+        assert [arrival.body_bytes for arrival in arrivals] == arrived
+    assert arrivals[1].sha256 == digest(LARGE)
 
 
 # The buffer is measured and bounded.
 
 
 @pytest.mark.slow
-@lanes
 @pytest.mark.parametrize("room", [2_000_000, 20_000_000])
-def test_a_buffer_costs_what_it_holds(lane, room, server):
+async def test_a_buffer_costs_what_it_holds(adapter, room, server):
     """16 MB in pieces cost themselves if kept; what does not fit is let go of at once."""
     server.script("/up", 200)
     size, count = 64_000, 250
 
-    def pieces():
-        for number in range(count):
-            yield bytes([number]) * size
-
-    async def apieces():
-        for piece in pieces():
-            yield piece
-
+    body = one_shot(adapter, (bytes([number]) * size for number in range(count)))
     tracemalloc.start()
     try:
-        send(lane, server, pieces() if lane.backend is None else apieces(), body_buffer=room)
+        await send(adapter, server, body, body_buffer=room)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
