@@ -16,8 +16,6 @@ import json
 import pkgutil
 import socket
 import ssl
-import struct
-import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +23,6 @@ from types import SimpleNamespace
 import pytest
 import requests
 import requests.exceptions as rq
-import trustme
 import urllib3
 import urllib3.exceptions as u3
 from urllib3.util.ssl_match_hostname import CertificateError
@@ -38,7 +35,6 @@ from forbear.core.outcome import RETRYABLE_KINDS
 from forbear.core.request import Request
 from forbear.core.verdict import GiveUp, Retry
 from forbear.shared.limits import Limits
-from forbear.testing import FaultServer
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 HOST = "origin.example"
@@ -234,11 +230,8 @@ CHAINS = [
     ("rq.ConnectionError u3.MaxRetryError u3.NameResolutionError socket.gaierror", K.DNS, UNSENT),
     ("rq.ConnectionError u3.ProtocolError http.client.RemoteDisconnected", K.RESET, SENT),
     ("rq.ConnectionError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
-    ("rq.ConnectionError u3.ProtocolError builtins.BrokenPipeError", K.RESET, SENT),
     ("rq.ConnectionError u3.ProtocolError builtins.OSError", K.RESET, SENT),
     ("rq.ConnectionError u3.ProtocolError http.client.BadStatusLine", K.PROTOCOL, SENT),
-    ("rq.ConnectionError u3.ProtocolError http.client.LineTooLong", K.PROTOCOL, SENT),
-    ("rq.ConnectionError u3.ProtocolError http.client.CannotSendRequest", K.PROTOCOL, SENT),
     ("rq.ConnectionError u3.ProtocolError http.client.InvalidURL", K.PERMANENT, UNSENT),
     ("rq.ConnectionError u3.ProtocolError builtins.TimeoutError", K.WRITE_TIMEOUT, SENT),
     # requests-unixsocket and docker: their connections raise it raw, and urllib3 says no more than
@@ -247,7 +240,6 @@ CHAINS = [
     ("rq.ConnectionError u3.MaxRetryError u3.ProtocolError builtins.ConnectionResetError", K.RESET, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ReadTimeoutError", K.READ_TIMEOUT, SENT),
     ("rq.ConnectionError u3.ReadTimeoutError", K.READ_TIMEOUT, ANSWERED),
-    ("rq.ConnectionError u3.ReadTimeoutError builtins.TimeoutError", K.READ_TIMEOUT, ANSWERED),
     ("rq.ConnectionError u3.ClosedPoolError", K.PERMANENT, UNSENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ResponseError", K.PERMANENT, ANSWERED),
     ("rq.ConnectionError u3.MaxRetryError u3.SSLError ssl.SSLError", K.TLS, SENT),
@@ -257,7 +249,6 @@ CHAINS = [
     ("rq.ReadTimeout u3.ReadTimeoutError builtins.TimeoutError", K.READ_TIMEOUT, SENT),
     ("rq.RetryError u3.MaxRetryError u3.ResponseError", K.PERMANENT, ANSWERED),
     ("rq.SSLError u3.MaxRetryError u3.SSLError ssl.SSLEOFError", K.TLS, SENT),
-    ("rq.SSLError u3.SSLError ssl.SSLError", K.TLS, SENT),
     ("rq.InvalidHeader u3.InvalidHeader", K.PERMANENT, SENT),
     ("rq.InvalidURL u3.LocationParseError", K.PERMANENT, UNSENT),
     ("rq.ChunkedEncodingError u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
@@ -266,7 +257,6 @@ CHAINS = [
     ("rq.ContentDecodingError u3.DecodeError", K.DECODING, ANSWERED),
     # urllib3
     ("u3.NewConnectionError builtins.ConnectionRefusedError", K.REFUSED, UNSENT),
-    ("u3.ConnectTimeoutError builtins.TimeoutError", K.CONNECT_TIMEOUT, UNSENT),
     ("u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
     ("u3.ProtocolError ssl.SSLError", K.TLS, SENT),
     ("u3.ProtocolError socket.gaierror", K.DNS, SENT),
@@ -275,31 +265,23 @@ CHAINS = [
     ("u3.MaxRetryError u3.InvalidHeader", K.PROTOCOL, ANSWERED),
     ("u3.MaxRetryError u3.DecodeError", K.DECODING, ANSWERED),
     ("u3.MaxRetryError u3.EmptyPoolError", K.POOL, UNSENT),
-    ("u3.MaxRetryError u3.NewConnectionError", K.REFUSED, UNSENT),
     ("u3.MaxRetryError builtins.ConnectionResetError", K.RESET, SENT),
     ("u3.MaxRetryError builtins.ValueError", K.PROTOCOL, SENT),
     # proxies: S8, S10
     ("u3.ProxyError u3.NewConnectionError builtins.ConnectionRefusedError", K.PROXY, UNSENT),
-    ("u3.ProxyError u3.NameResolutionError socket.gaierror", K.PROXY, UNSENT),
     ("u3.ProxyError u3.ConnectTimeoutError builtins.TimeoutError", K.PROXY, UNSENT),
     ("u3.ProxyError u3.ReadTimeoutError builtins.TimeoutError", K.PROXY, SENT),
     ("u3.ProxyError builtins.ConnectionRefusedError", K.PROXY, SENT),
     ("u3.ProxyError builtins.ConnectionResetError", K.PROXY, SENT),
-    ("u3.ProxyError builtins.OSError", K.PROXY, SENT),
-    ("u3.ProxyError http.client.RemoteDisconnected", K.PROXY, SENT),
     ("u3.ProxyError u3.SSLError ssl.SSLError", K.PROXY, SENT),
     ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
-    ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.ConnectTimeoutError", K.PROXY, UNSENT),
-    ("rq.ProxyError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
     ("rq.ProxyError u3.MaxRetryError u3.NewConnectionError", K.PROXY, UNSENT),
     ("rq.ProxyError u3.MaxRetryError u3.ProxyError http.client.RemoteDisconnected", K.PROXY, SENT),
     ("rq.ConnectionError u3.MaxRetryError u3.ProxyError u3.NewConnectionError", K.PROXY, UNSENT),
     # certificates: S9, anywhere inside
     ("rq.SSLError u3.MaxRetryError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("rq.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
-    ("u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
-    ("rq.ProxyError u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.ProtocolError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.SSLError urllib3.util.ssl_match_hostname.CertificateError", K.CERTIFICATE, UNSENT),
     # a class that promises too much is not believed: what is inside came from elsewhere, or says
@@ -320,16 +302,12 @@ def test_the_error_inside_says_what_was_sent(names, kind, phase):
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        ("400 Bad Request", K.PERMANENT),
         ("403 Forbidden", K.PERMANENT),
         ("407 Proxy Authentication Required", K.PERMANENT),
-        ("407", K.PERMANENT),
         ("499 ", K.PERMANENT),
         ("500 Internal Server Error", K.PROXY),
-        ("503 Service Unavailable", K.PROXY),
         ("302 Found", K.PROXY),
         ("4 03", K.PROXY),
-        ("4033 No", K.PROXY),
         ("4٠٣ No", K.PROXY),
         ("", K.PROXY),
     ],
@@ -358,19 +336,14 @@ def test_a_url_cannot_pass_for_a_refused_tunnel():
     [
         (OSError(5, "Input/output error"), (K.UNKNOWN, SENT)),
         (ConnectionRefusedError(), (K.UNKNOWN, SENT)),
-        (TimeoutError(), (K.UNKNOWN, SENT)),
-        (socket.gaierror(), (K.UNKNOWN, SENT)),
         (ssl.SSLError(), (K.UNKNOWN, SENT)),
         (ssl.SSLCertVerificationError(), (K.CERTIFICATE, UNSENT)),
         (CertificateError(), (K.CERTIFICATE, UNSENT)),
         (http.client.RemoteDisconnected(), (K.UNKNOWN, SENT)),
-        (http.client.IncompleteRead(b""), (K.UNKNOWN, SENT)),
         (UnicodeError("label empty or too long"), NEVER_SENT),
-        (UnicodeDecodeError("ascii", b"", 0, 1, ""), NEVER_SENT),
         (ValueError("of the caller's body"), (K.UNKNOWN, SENT)),
         (asyncio.CancelledError(), (K.UNKNOWN, SENT)),
         (KeyboardInterrupt(), (K.UNKNOWN, SENT)),
-        (SystemExit(), (K.UNKNOWN, SENT)),
         (CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN), NEVER_SENT),
         (
             u3.MaxRetryError(POOL, "/", CircuitOpenError("open", reason=Reason.CIRCUIT_OPEN)),
@@ -395,10 +368,7 @@ class LookAlike(OSError):
     [
         ("niquests.exceptions", "ConnectTimeout"),
         ("urllib3_future.exceptions", "NewConnectionError"),
-        ("requests_toolbelt.exceptions", "ConnectTimeout"),
         ("acme.requests.exceptions", "ConnectTimeout"),
-        ("requests", "ConnectTimeout"),
-        ("exceptions", "ConnectTimeout"),
         ("urllib3.util.timeout", "NewConnectionError"),
     ],
 )
@@ -475,80 +445,21 @@ def test_errors_linked_in_a_ring_end():
     assert meaning(alone) == (K.CERTIFICATE, UNSENT)
 
 
-# --- raised by the libraries themselves -------------------------------------------------------
-
-
-class Peer:
-    """A server or proxy that gives every connection the same answer, and keeps what it had read
-    before.
-
-    Args:
-        answer: What to send; None: nothing.
-        end: "close", "reset" or "wait" afterwards.
-        after: When to answer: once the head is read and, of a POST, also the body, which ends with
-            END. Empty: at the first byte.
-    """
-
-    def __init__(self, answer=None, end="close", after=b"\r\n\r\n"):
-        self.answer = answer
-        self.end = end
-        self.after = after
-        self.read = []
-        self._open = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                peer, _ = self._listener.accept()
-                self._open.append(peer)
-                peer.settimeout(2)
-                request = peer.recv(65536)
-                while self.after not in request or (
-                    request.startswith(b"POST") and not request.endswith(b"END")
-                ):
-                    request += peer.recv(65536)
-                self.read.append(request)
-                if self.answer is not None:
-                    peer.sendall(self.answer)
-                if self.end == "reset":
-                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                if self.end != "wait":
-                    peer.close()
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(2)
-        for peer in self._open:
-            peer.close()
+# --- raised by the libraries themselves; through proxies and TLS: test_proxies.py, test_tls.py ---
 
 
 TIMEOUT = 0.15  # seconds; for peers that say nothing
 
 
-def through_requests(url, method="GET", proxy=None, **options):
+def through_requests(url, method="GET", **options):
     with requests.Session() as session:
         session.trust_env = False
-        options.setdefault("timeout", 5)
-        return session.request(
-            method, url, proxies=proxy and {"http": proxy, "https": proxy}, **options
-        )
+        return session.request(method, url, **{"timeout": 5, **options})
 
 
-def through_urllib3(url, method="GET", proxy=None, *, retries=False, **options):
-    options.setdefault("timeout", 5)
-    if "data" in options:
-        options["body"] = options.pop("data")
-    manager = urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
-    with manager:
-        return manager.request(method, url, retries=retries, **options)
+def through_urllib3(url, method="GET", *, retries=False, data=None, **options):
+    with urllib3.PoolManager() as manager:
+        return manager.request(method, url, retries=retries, body=data, **{"timeout": 5, **options})
 
 
 WAYS = {
@@ -572,8 +483,6 @@ def error_of(send, *args, **options):
     ("step", "kind", "phases"),
     [
         ("reset", K.RESET, {SENT}),
-        ("reset-head", K.RESET, {SENT}),
-        ("reset-before", K.RESET, {SENT}),
         ("close", K.RESET, {SENT}),
         ("garbage", K.PROTOCOL, {SENT}),
         ("hang", K.READ_TIMEOUT, {SENT}),
@@ -595,12 +504,6 @@ def test_a_fault_of_the_server(server, send, step, kind, phases):
     assert failure.phase in phases
     if send is through_requests:
         assert failure.phase is max(phases, key=list(Phase).index)
-
-
-def test_refused(send):
-    with FaultServer() as server:
-        url = server.url
-    assert meaning(error_of(send, url + "/", "POST", data=b"x")) == (K.REFUSED, UNSENT)
 
 
 def test_a_name_that_does_not_resolve(send, monkeypatch):
@@ -626,24 +529,21 @@ def test_a_connection_that_is_not_accepted(send):
         )
 
 
-@pytest.fixture(scope="module")
-def tls():
-    """A server's context with a certificate that nobody trusts."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert("127.0.0.1").configure_cert(context)
-    return context
+def test_an_answer_with_two_lengths(server, send):
+    """urllib3 InvalidHeader is the server's fault; requests gives a bad request header the same
+    name.
+    """
+    server.script("/", "200;header=Content-Length:5;header=Content-Length:6")
+    with warnings.catch_warnings():
+        # urllib3 leaves the socket to the collector
+        warnings.simplefilter("ignore", ResourceWarning)
+        found = meaning(error_of(send, server.url + "/"))
+        gc.collect()
+    assert found == ((K.PERMANENT, SENT) if send is through_requests else (K.PROTOCOL, ANSWERED))
 
 
-def test_a_certificate_that_is_not_trusted(send, tls):
-    with FaultServer(tls=tls) as server:
-        server.script("/", 200)
-        assert meaning(error_of(send, server.url + "/")) == (K.CERTIFICATE, UNSENT)
-        assert server.requests() == []
-
-
-def test_tls_with_a_server_that_speaks_plain_http(send):
-    with Peer(b"HTTP/1.1 400 Bad Request\r\n\r\n", after=b"") as server:
-        assert meaning(error_of(send, server.url.replace("http:", "https:"))) == (K.TLS, SENT)
+def test_tls_with_a_server_that_speaks_plain_http(server, send):
+    assert meaning(error_of(send, server.url.replace("http:", "https:") + "/")) == (K.TLS, SENT)
 
 
 def test_a_tls_handshake_that_stalls(send):
@@ -677,102 +577,3 @@ def test_an_inner_loop_that_gave_up(server, way):
 
 
 # --- proxies ----------------------------------------------------------------------------------
-
-
-def test_a_proxy_that_is_not_there(send):
-    with FaultServer() as server:
-        nowhere = server.url
-    for scheme in ("http", "https"):
-        error = error_of(send, f"{scheme}://origin.example/", "POST", nowhere, data=b"END")
-        assert meaning(error) == (K.PROXY, UNSENT)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [("403 Forbidden", K.PERMANENT), ("407 Proxy Authentication Required", K.PERMANENT), ("503 Busy", K.PROXY),
-     ("500 Oops", K.PROXY), ("302 Found", K.PROXY)],
-)  # fmt: skip
-def test_a_proxy_that_refuses_connect(send, status, kind):
-    """The origin saw nothing: safe for any method, and pointless after 4xx."""
-    with Peer(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()) as proxy:
-        error = error_of(send, "https://origin.example/", "POST", proxy.url, data=b"END")
-    assert meaning(error) == (kind, UNSENT)
-    assert [request[:8] for request in proxy.read] == [b"CONNECT "]
-
-
-@pytest.mark.parametrize(
-    ("answer", "end", "kinds"),
-    [
-        (None, "close", {K.RESET, K.PROXY}),
-        (None, "reset", {K.RESET, K.PROXY}),
-        (None, "wait", {K.READ_TIMEOUT}),
-        (b"hello\r\n", "close", {K.PROTOCOL, K.PROXY}),
-        (b"HTTP/1.1 200 OK\r\n\r\n", "close", {K.TLS, K.RESET}),
-        (b"HTTP/1.1 200 OK\r\n\r\n", "wait", {K.READ_TIMEOUT}),
-    ],
-    ids=[
-        "closes",
-        "resets",
-        "says nothing",
-        "garbage",
-        "closes the tunnel",
-        "says nothing in the tunnel",
-    ],
-)
-def test_a_tunnel_that_fails_in_another_way_proves_nothing(send, answer, end, kinds):
-    """Sent or not cannot be told by the class, so a POST is not repeated."""
-    with Peer(answer, end) as proxy:
-        failure = classify(
-            error_of(
-                send,
-                "https://origin.example/",
-                "POST",
-                proxy.url,
-                data=b"END",
-                timeout=TIMEOUT if end == "wait" else 5,
-            )
-        )
-    assert failure.kind in kinds
-    assert failure.phase is SENT
-
-
-@pytest.mark.parametrize(
-    ("answer", "end", "kinds"),
-    [
-        (None, "reset", {K.RESET, K.PROXY}),
-        (None, "close", {K.RESET, K.PROXY}),
-        (None, "wait", {K.READ_TIMEOUT}),
-        (b"hello\r\n", "close", {K.PROTOCOL, K.PROXY}),
-    ],
-    ids=["resets", "closes", "says nothing", "garbage"],
-)
-def test_a_forward_proxy_that_had_read_the_request(send, answer, end, kinds):
-    """urllib3 says ProxyError here as well, and repeats the POST four times by itself."""
-    with Peer(answer, end) as proxy:
-        error = error_of(
-            send,
-            "http://origin.example/",
-            "POST",
-            proxy.url,
-            data=b"END",
-            timeout=TIMEOUT if end == "wait" else 5,
-        )
-    assert proxy.read[0].endswith(b"END")
-    assert len(proxy.read) == 1
-    failure = classify(error)
-    assert failure.kind in kinds
-    assert failure.phase is SENT
-
-
-def test_an_answer_with_two_lengths(send):
-    """urllib3 InvalidHeader is the server's fault; requests gives a bad request header the same
-    name.
-    """
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello"
-    with Peer(head, "wait") as server, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ResourceWarning
-        )  # urllib3 leaves the socket to the collector
-        found = meaning(error_of(send, server.url + "/", timeout=TIMEOUT))
-        gc.collect()
-    assert found == ((K.PERMANENT, SENT) if send is through_requests else (K.PROTOCOL, ANSWERED))
