@@ -58,38 +58,3 @@ async def test_a_shared_budget_bounds_all_that_share_it(adapter, quick):
             for client in (one, other, one, other)
         ]
     assert retries == [3, 2, 0, 0]
-
-
-async def test_without_a_budget_every_call_has_its_attempts(adapter, quick):
-    """budget=None: the number of attempts is the only limit."""
-    policy = RetryPolicy(backoff=Fixed(0))
-    async with adapter.client([503], budget=None, policy=policy, **quick) as client:
-        retries = [record_of(await adapter.call(client, "GET", URL)).retries for _ in range(30)]
-    assert retries == [3] * 30
-
-
-async def test_a_retry_that_the_server_scheduled_is_cheap(adapter, quick):
-    """It costs a quarter of a token: the server knows what it can take."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=2)
-    policy = RetryPolicy(max_attempts=100, backoff=Fixed(0))
-    async with adapter.client(
-        [(503, {"Retry-After": "1"})], budget=budget, policy=policy, **quick
-    ) as client:
-        record = record_of(await adapter.call(client, "GET", URL))
-    assert record.reason is Reason.BUDGET_EXHAUSTED
-    assert record.retries == 8  # 2 / 0.25
-
-
-async def test_each_origin_has_an_allowance_of_its_own(adapter, quick):
-    """One origin's outage does not use up what another may need."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    async with adapter.client(
-        [503], budget=budget, policy=RetryPolicy(backoff=Fixed(0)), **quick
-    ) as client:
-        retries = [
-            record_of(await adapter.call(client, "GET", f"http://{host}.example.com/")).retries
-            for host in "aab"
-        ]
-    assert retries == [1, 0, 1]
-    assert budget.tokens("http://b.example.com:80", quick["clock"].monotonic()) == 0
-    assert budget.tokens("http://c.example.com:80", quick["clock"].monotonic()) == 1

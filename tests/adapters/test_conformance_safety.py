@@ -9,7 +9,7 @@ import time
 import pytest
 
 from forbear import Fixed, Reason, RetryPolicy, record_of
-from forbear.testing import FaultServer, record
+from forbear.testing import record
 
 pytestmark = pytest.mark.anyio
 
@@ -138,15 +138,6 @@ async def test_no_new_key_is_invented_after_the_server_refused_one(adapter, serv
         assert [arrival.key for arrival in server.requests(path)] == ["order-17"] * sends
 
 
-async def test_409_without_a_key_is_final(adapter, server, quick):
-    """Without a key a conflict is about the resource, and repeating would not help."""
-    server.script("/orders", 409)
-    async with adapter.client(**quick) as client:
-        response = await adapter.call(client, "PUT", server.url + "/orders", content=BODY)
-    assert response.status_code == 409
-    assert len(server.requests("/orders")) == 1
-
-
 async def test_replayed_error_is_final(adapter, server, quick):
     """Idempotent-Replayed on an error: the same key would bring the same stored answer again."""
     server.script("/orders", "500;executes=1")
@@ -158,41 +149,6 @@ async def test_replayed_error_is_final(adapter, server, quick):
     assert server.executed("/orders") == 1
     assert len(server.requests("/orders")) == 2  # the 500, and its replay
     assert record_of(response).reason is Reason.REPLAYED_RESPONSE
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_refused_connection_is_retried_for_any_method(adapter, quick, method):
-    """Nothing was sent, so whatever the method, it may be sent again."""
-    server = FaultServer()
-    server.start()
-    server.script("/orders", 200)
-    server.stop()
-
-    def comes_back(event):
-        if event.name == "retry_scheduled" and event.attempt == 2:
-            server.start()
-
-    try:
-        async with adapter.client(on_event=[comes_back], **quick) as client:
-            response = await adapter.call(client, method, server.url + "/orders", content=BODY)
-    finally:
-        server.stop()
-    assert response.status_code == 200
-    assert record_of(response).reasons == (adapter.connect_error.__name__,) * 2
-    assert server.executed("/orders") == 1
-    assert [arrival.sha256 for arrival in server.requests("/orders")] == [
-        hashlib.sha256(BODY).hexdigest()
-    ]
-
-
-async def test_response_already_handed_over_is_not_asked_for_again(adapter, server, quick):
-    """A body that breaks while the caller reads it never makes the transport send it all again."""
-    server.script("/orders", "cut:10;chunked=1", 200)  # of unknown length: nobody reads it ahead
-    async with adapter.client(**quick) as client:
-        response = await adapter.open(client, "GET", server.url + "/orders")
-        with pytest.raises(adapter.transport_error):
-            await adapter.read(response)
-    assert len(server.requests("/orders")) == 1
 
 
 @pytest.mark.smoke
