@@ -285,15 +285,6 @@ async def test_a_deadline_of_a_fake_clock_is_not_the_systems(adapter, server, qu
     assert response.content == b"0123456789"
 
 
-async def test_a_body_read_in_time_is_not_disturbed_by_a_deadline(adapter, server):
-    """The whole body, and no exception."""
-    server.script("/thing", "200;body=160;drip=2")
-    async with adapter.client() as client:
-        with forbear.deadline(10):
-            response = await adapter.call(client, "GET", server.url + "/thing")
-    assert len(response.content) == 160
-
-
 # What the caller owns stays as it was.
 
 

@@ -118,19 +118,6 @@ async def test_on_exhausted_raise_leaves_what_was_accepted(adapter, quick):
         assert (await adapter.call(client, "GET", URL)).status_code == 404
 
 
-async def test_a_kind_the_policy_does_not_retry(adapter, quick):
-    """failures= chooses: refused connections, say, and not read timeouts."""
-    policy = NOW.replace(failures={FailureKind.REFUSED})
-    async with adapter.client(
-        ["connect_error", "read_timeout", 200], policy=policy, **quick
-    ) as client:
-        with pytest.raises(adapter.read_timeout) as caught:
-            await adapter.call(client, "GET", URL)
-    record = record_of(caught.value)
-    assert record.reasons == (adapter.connect_error.__name__, adapter.read_timeout.__name__)
-    assert record.reason is None
-
-
 @pytest.mark.adapters("httpx-family")
 async def test_a_full_pool_of_our_own_is_not_retried(adapter, server, quick):
     """The wait that the caller configured is over, and the server said nothing."""
@@ -198,26 +185,6 @@ def test_our_exceptions_are_of_both_families(ours, library, error, timeout):
         assert failure.kind is FailureKind.PERMANENT
 
 
-@pytest.mark.parametrize("name", ["httpx", "httpx2"])
-def test_classify_never_raises(name):
-    """Anything that can be raised can be asked about, also with causes in a circle."""
-    classify = getattr(forbear, name).classify
-    one, other = ValueError("one"), ValueError("other")
-    one.__cause__, other.__cause__ = other, one
-    for error in (
-        one,
-        KeyboardInterrupt(),
-        SystemExit(),
-        BaseException(),
-        ExceptionGroup("g", [one]),
-        OSError(),
-    ):
-        assert classify(error).kind is FailureKind.UNKNOWN
-    circle = {"httpx": httpx, "httpx2": httpx2}[name].ConnectError("x")
-    circle.__cause__ = circle
-    assert classify(circle).error == "ConnectError"
-
-
 # record_of
 
 
@@ -232,50 +199,3 @@ async def test_record_of_a_plain_success(adapter, server):
         (1, 200, None)
     ]
     assert (record.method, record.retries, record.waits, record.reason) == ("GET", 0, (), None)
-
-
-async def test_record_of_what_an_sdk_raises(adapter, quick):
-    """SDKs raise their own class, from the library's error or with the response on it."""
-
-    class SdkError(Exception):
-        def __init__(self, response=None):
-            self.response = response
-
-    async with adapter.client(
-        [503, "connect_error"], policy=NOW.replace(max_attempts=1), **quick
-    ) as client:
-        response = await adapter.call(client, "GET", URL)
-        with pytest.raises(SdkError) as caught:
-            try:
-                await adapter.call(client, "GET", URL)
-            except adapter.connect_error as error:
-                raise SdkError from error
-        with pytest.raises(SdkError) as in_context:
-            try:
-                await adapter.call(client, "GET", URL)
-            except adapter.connect_error:
-                raise SdkError  # noqa: B904  # as many do
-    assert record_of(SdkError(response)) == record_of(response)
-    assert record_of(response).reasons == ("503",)
-    assert record_of(caught.value).reasons == (adapter.connect_error.__name__,)
-    assert record_of(in_context.value).reasons == (adapter.connect_error.__name__,)
-
-
-@pytest.mark.parametrize("junk", [None, 5, "response", object(), {"status_code": 200}])
-def test_record_of_junk(junk):
-    """Neither a response nor an exception: TypeError."""
-    with pytest.raises(TypeError, match="response or an exception"):
-        record_of(junk)
-
-
-def test_record_of_a_foreign_exception():
-    """One that never went through a transport of forbear shows no attempt."""
-    one, other = ValueError(), ValueError()
-    one.__cause__, other.__cause__ = other, one
-    assert record_of(one).attempts == ()
-
-
-@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
-def test_record_of_a_response_made_by_hand(library):
-    """No request, no elapsed time: still one attempt."""
-    assert record_of(library.Response(204)).attempts[0].status == 204

@@ -1,8 +1,5 @@
 """extensions={"forbear": …} for one request, override() for a context, and which of them wins."""
 
-import asyncio
-
-import anyio
 import pytest
 
 import forbear
@@ -39,38 +36,6 @@ async def test_a_request_brings_its_own_rules(adapter, quick, setting, sends):
         assert await attempts(adapter, client) == 4  # and only its own
 
 
-@pytest.mark.adapters("sync")
-@pytest.mark.parametrize(
-    ("setting", "error", "says"),
-    [
-        (5, TypeError, "RetryPolicy"),
-        ("off", TypeError, "RetryPolicy"),
-        (True, TypeError, "False for off"),
-        ([("max_attempts", 2)], TypeError, "mapping"),
-        ({"retries": 3}, TypeError, "max_attempts = retries [+] 1"),
-        ({"max_atempts": 3}, TypeError, "max_atempts"),
-        ({"max_attempts": 0}, ValueError, "at least 1"),
-    ],
-    ids=["number", "text", "true", "list", "retries", "typo", "range"],
-)
-async def test_a_setting_that_makes_no_sense_is_refused_before_anything_is_sent(
-    adapter, quick, setting, error, says
-):
-    """The message says what would be right."""
-    inner = adapter.watched([200])
-    async with adapter.client(inner, **quick) as client:
-        with pytest.raises(error, match=says):
-            await adapter.call(client, "GET", URL, extensions={"forbear": setting})
-    assert inner.requests == []
-
-
-async def test_a_policy_of_the_request_replaces_all_of_the_transports(adapter, quick):
-    """Not a merge: fields that are not named have their defaults."""
-    async with adapter.client([503], policy=NOW.replace(max_attempts=2), **quick) as client:
-        await attempts(adapter, client, RetryPolicy())
-    assert len(quick["clock"].sleeps) == 3  # default attempts, and default waits
-
-
 @pytest.mark.smoke
 async def test_order_of_precedence(adapter, quick):
     """The transport's policy < override < the request's value, field by field."""
@@ -88,45 +53,6 @@ async def test_order_of_precedence(adapter, quick):
             assert await attempts(adapter, client, False) == 1
             assert await attempts(adapter, client) == 3
         assert await attempts(adapter, client) == 2
-
-
-async def test_override_as_a_decorator(adapter, quick):
-    """Each call of the function has a block of its own."""
-    async with adapter.client([503], policy=NOW, **quick) as client:
-
-        @forbear.override(max_attempts=2)
-        async def ask():
-            return await attempts(adapter, client)
-
-        assert [await ask(), await ask()] == [2, 2]
-        assert await attempts(adapter, client) == 4
-
-
-async def test_override_is_of_its_context_only(adapter, quick):
-    """Calls in other tasks or threads are not concerned."""
-    found = {}
-
-    async with adapter.client([503], policy=NOW, budget=None, **quick) as client:
-
-        async def ask(n):
-            if n % 2:
-                with forbear.override(max_attempts=2):
-                    found[n] = await attempts(adapter, client)
-            else:
-                found[n] = await attempts(adapter, client)
-
-        await adapter.together(8, ask)
-    assert found == {n: 2 if n % 2 else 4 for n in range(8)}
-
-
-@pytest.mark.adapters("sync")
-async def test_override_follows_to_thread(adapter, quick):
-    """asyncio.to_thread and anyio's threads run in a copy of the context."""
-    with adapter.library.Client(transport=adapter.transport([503], policy=NOW, **quick)) as client:
-        with forbear.override(max_attempts=2):
-            for run in (asyncio.to_thread, anyio.to_thread.run_sync):
-                response = await run(client.get, URL)
-                assert len(record_of(response).attempts) == 2
 
 
 @pytest.mark.smoke

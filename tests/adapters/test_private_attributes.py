@@ -291,13 +291,6 @@ def test_what_is_retryable_is_what_may_be_chosen(name):
 
 
 @library
-def test_an_exception_of_the_other_family_is_unknown(name):
-    """Which cannot happen in a transport that was built right, and is not guessed about."""
-    other = module({"httpx": "httpx2", "httpx2": "httpx"}[name])
-    assert ours(name).classify(other.ConnectError("x")).kind is K.UNKNOWN
-
-
-@library
 def test_a_subclass_of_a_known_exception_is_known(name):
     """Users and plug-ins derive their own."""
 
