@@ -9,7 +9,6 @@ import pytest
 
 import forbear
 from forbear import Fixed, RetryPolicy
-from forbear.testing import ScriptedTransport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
 
@@ -102,23 +101,6 @@ async def test_cancelled_while_sleeping(adapter, budget, steps):
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
-async def test_a_cancelled_wait_leaves_the_transport_as_it_was(adapter, budget):
-    """After a hundred cancelled waits one call still goes through, with every token there."""
-    inner = adapter.watched([503] * 100 + [200])
-    async with adapter.client(inner, policy=LONG, budget=budget) as client:
-        async with anyio.create_task_group() as group:
-
-            async def cut():
-                with anyio.move_on_after(0.02):
-                    await adapter.call(client, "GET", URL)
-
-            for _ in range(100):
-                group.start_soon(cut)
-        assert budget.tokens(ORIGIN, 0.0) == pytest.approx(20)
-        assert inner.closings == [1] * 100
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
-
-
 async def test_a_scope_around_the_call_is_not_taken_for_our_deadline(adapter):
     """A caller's own cancel scope ends the call as a cancellation; ours as DeadlineExceeded."""
     inner = Stuck(adapter, [])
@@ -161,19 +143,3 @@ async def test_a_slot_that_a_cut_has_lost_is_freed(adapter):
         with pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", URL)
     assert lost._connect_failed
-
-
-async def test_tasks_do_not_share_a_call(adapter, clock):
-    """Many calls at once through one transport each have their own attempts and records."""
-    inner = ScriptedTransport([lambda request: 200 if request.extensions["try"].pop() else 503])
-
-    records = {}
-
-    async def ask(n):
-        tries = [True] + [False] * (n % 4)
-        response = await adapter.call(client, "GET", URL, extensions={"try": tries})
-        records[n] = len(forbear.record_of(response).attempts)
-
-    async with adapter.client(inner, budget=None, clock=clock) as client:
-        await adapter.together(40, ask)
-    assert records == {n: n % 4 + 1 for n in range(40)}

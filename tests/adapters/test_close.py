@@ -83,18 +83,6 @@ async def test_a_call_waiting_after_an_error_raises_it(adapter, budget):
     assert budget.tokens(ORIGIN, 0.0) == 20
 
 
-async def test_all_waiting_calls_wake(adapter, budget):
-    """Twenty calls in a long wait, one close: twenty answers."""
-    inner, waiting = adapter.watched([503]), []
-    async with adapter.client(
-        inner, policy=LONG, budget=budget, on_event=note_waits(waiting)
-    ) as client:
-        ended = await close_while_waiting(adapter, client, waiting, calls=20)
-    assert [response.status_code for response in ended] == [503] * 20
-    assert inner.closings == [1] * 20
-    assert budget.tokens(ORIGIN, 0.0) == 20
-
-
 @pytest.mark.adapters("httpx-family")
 @pytest.mark.smoke
 async def test_closing_the_client_closes_the_inner_transport_once(adapter):

@@ -49,17 +49,6 @@ async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
         assert still["clock"].sleeps == [5.0]
 
 
-@one_lane
-async def test_a_limit_holds_its_own_tenant_only(adapter, still):
-    async with adapter.client([LIMITED, 200], policy=ONCE, cooldown="all", **still) as client:
-        assert await outcome(adapter, client, headers=MINE) == 429
-        assert await outcome(adapter, client, headers=THEIRS) == 200
-        assert await outcome(adapter, client) == 200
-        assert still["clock"].sleeps == []
-        assert await outcome(adapter, client, headers=MINE) == 200
-        assert still["clock"].sleeps == [5.0]
-
-
 @pytest.mark.smoke
 async def test_a_first_attempt_that_would_wait_too_long_fails_at_once(adapter, still):
     """In the library's own family, with the time left; nothing is sent."""
@@ -124,14 +113,6 @@ async def after_told(adapter, seconds, steps, budget=None, **fields):
             return error, clock
 
 
-@one_lane
-async def test_a_call_that_was_held_looks_again(adapter):
-    """It waits for what another call was told too, and the story says so."""
-    response, clock = await after_told(adapter, 3.0, ["read_error", 200])
-    assert clock.sleeps == [1.0, 3.0]
-    assert record_of(response).waits == (4.0,)
-
-
 @pytest.mark.smoke
 async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, budget):
     """The family's refusal, raised from the error of the last attempt; tokens are back."""
@@ -142,14 +123,6 @@ async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(ada
     assert (error.reason, error.retry_after) == (Reason.RETRY_AFTER_TOO_LONG, 50.0)
     assert len(record_of(error).attempts) == len(inner.requests) == 1
     assert budget.tokens(ORIGIN, 0.0) == 20
-
-
-@one_lane
-async def test_a_retry_whose_second_wait_would_pass_the_deadline_is_refused(adapter):
-    error, _ = await after_told(adapter, 8.0, ["read_error", 200], total_timeout=5.0)
-    assert isinstance(error, adapter.DeadlineExceeded)
-    assert (error.reason, error.retry_after) == (Reason.DEADLINE, 8.0)
-    assert record_of(error).reason is Reason.DEADLINE
 
 
 @one_lane

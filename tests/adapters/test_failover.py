@@ -119,61 +119,6 @@ async def test_a_server_that_named_a_time_is_left_alone_for_it(adapter, server, 
     assert (len(server.requests()), len(other.requests())) == (2, 3)
 
 
-@one_lane
-@pytest.mark.parametrize("cooldown", ["off", "retries", "all"])
-async def test_a_time_named_to_a_call_that_ends_there_is_minded_by_the_next_ones(
-    adapter, server, other, quick, cooldown
-):
-    """A POST is not sent again, but where it was told to come back later nobody begins, nor
-    waits.
-    """
-    server.script("/thing", "503;retry-after=30")
-    other.script("/thing", 200)
-    origins = Origins([server.url, other.url])
-    async with adapter.client(origins=origins, cooldown=cooldown, policy=STEADY, **quick) as client:
-        assert (await adapter.call(client, "POST", server.url + "/thing")).status_code == 503
-        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-    assert quick["clock"].sleeps == []
-    assert (len(server.requests()), len(other.requests())) == (1, 1)
-
-
-@one_lane
-async def test_when_all_are_out_it_waits_for_the_soonest(adapter, server, other, quick):
-    """5 s and 9 s asked for, and half of the tenth on top of the first: back after 5.25 s, at the
-    first.
-    """
-    server.script("/thing", "503;retry-after=5", 200)
-    other.script("/thing", "503;retry-after=9", 200)
-    async with adapter.client(
-        origins=Origins([server.url, other.url]), policy=STEADY, **quick
-    ) as client:
-        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-    assert (len(server.requests()), len(other.requests())) == (2, 1)
-    assert sum(quick["clock"].sleeps) == pytest.approx(
-        5.25, abs=0.2
-    )  # real time passes between the attempts
-
-
-@one_lane
-async def test_an_open_circuit_is_passed_over_by_first_attempts(adapter, server, other, quick):
-    """And its server comes back by a probe."""
-    server.script("/thing", 500, 500, 200)
-    other.script("/thing", 200)
-    breaker = CircuitBreaker(2, open_for=10)
-    async with adapter.client(
-        origins=Origins([server.url, other.url]), breaker=breaker, policy=STEADY, **quick
-    ) as client:
-
-        async def asked():
-            before = len(server.requests()), len(other.requests())
-            assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
-            return len(server.requests()) - before[0], len(other.requests()) - before[1]
-
-        assert [await asked() for _ in range(3)] == [(1, 1), (1, 1), (0, 1)]
-        quick["clock"].sleep(11)
-        assert [await asked() for _ in range(2)] == [(1, 0), (1, 0)]
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("is_left", [True, False], ids=["another is free", "none is"])
 async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, quick, is_left):
@@ -218,20 +163,6 @@ async def test_a_circuit_that_opens_during_the_wait(adapter, server, other, quic
             assert record_of(caught.value).reason is Reason.CIRCUIT_OPEN
     assert other.requests() == []
     assert len(server.requests()) == (2 if is_left else 1)
-
-
-@one_lane
-async def test_in_turn(adapter, server, other, third, quick):
-    """round-robin: every call begins at the next one, whichever it names."""
-    listed = [server, other, third]
-    for each in listed:
-        each.script("/thing", 200)
-    async with adapter.client(
-        origins=Origins([each.url for each in listed], choose="round-robin"), **quick
-    ) as client:
-        for _ in range(6):
-            await adapter.call(client, "GET", other.url + "/thing")
-    assert [len(each.requests()) for each in listed] == [2, 2, 2]
 
 
 @pytest.mark.smoke

@@ -203,16 +203,6 @@ async def test_a_budget_that_cannot_deposit_loses_nothing(adapter, options, capl
 
 
 @one_lane
-async def test_per_request_rules_borrow_from_the_same_budget(adapter, options):
-    budget = Borrowing(1)
-    async with adapter.client([503], budget=budget, **options) as client:
-        with forbear.override(max_attempts=2):
-            response = await adapter.call(client, "GET", URL)
-    assert forbear.record_of(response).retries == 1
-    assert budget.told == ["renew", "spend"]
-
-
-@one_lane
 async def test_a_strategy_may_bring_a_budget_that_borrows(adapter, clock):
     budget = Borrowing(1)
     strategy = StandardStrategy(AT_ONCE, budget=budget)

@@ -1,7 +1,6 @@
 """Strategies and scopes through a client: tokens on every way out, and what fails in a plug-in."""
 
 import logging
-import threading
 from collections import Counter
 
 import anyio
@@ -186,28 +185,6 @@ async def test_interrupted_while_sleeping_and_while_sending(adapter, quick):
             with pytest.raises(KeyboardInterrupt):
                 await adapter.call(client, "GET", URL)
         assert strategy.spent() == spent
-
-
-@pytest.mark.smoke
-@pytest.mark.adapters("sync")
-async def test_closed_while_sleeping(adapter):
-    """A thread that waits is woken by close(); what its retry had cost is back."""
-    strategy, sleeping, answers = Counting("standard", wait=30.0), threading.Event(), []
-
-    def tell(event):
-        if event.name == "retry_scheduled":
-            sleeping.set()
-
-    async with adapter.client([503], strategy=strategy, on_event=[tell]) as client:
-
-        async def call(n):
-            answers.append((await adapter.call(client, "GET", URL)).status_code)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(adapter.together, 1, call)
-            await anyio.to_thread.run_sync(sleeping.wait)
-            await adapter.close(client)
-    assert (answers, strategy.spent()) == ([503], 0)
 
 
 @pytest.mark.smoke
