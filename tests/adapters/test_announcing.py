@@ -59,27 +59,6 @@ async def test_the_callers_own_header_is_left_alone(adapter, server, quick):
     assert len({arrival.key for arrival in server.requests()}) == 1
 
 
-async def test_what_is_said_goes_with_all_else_that_is_sent(adapter, server, quick):
-    """A hook sees it on a fresh copy each time; body and clamped timeouts are those of the call."""
-    seen = []
-
-    def hook(request, attempt):
-        seen.append((attempt, request.headers["retry-attempt"], "x-signed" in request.headers))
-        request.headers["x-signed"] = str(attempt)
-
-    server.script("/thing", 503, 503, 200)
-    policy = NOW.replace(total_timeout=5.0)
-    options = {"announce_attempts": True, "before_attempt": hook, **quick}
-    async with adapter.client(policy=policy, **options) as client:
-        await adapter.call(client, "PUT", server.url + "/thing", content=b"whole" * 1000)
-    assert seen == [(2, "2", False), (3, "3", False)]
-    assert said(server) == [[], ["2"], ["3"]]
-    assert said(server, "x-signed") == [[], ["2"], ["3"]]
-    assert said(server, "x-envoy-expected-rq-timeout-ms") == [[]] * 3
-    bodies = {(arrival.body_bytes, arrival.sha256) for arrival in server.requests()}
-    assert [size for size, _ in bodies] == [5000]
-
-
 @pytest.mark.parametrize("auth", ["requests", "httpx"])
 def test_what_an_authentication_sends_next_is_no_retry(server, auth):
     """The answer to a retry was a challenge: the request that meets it is a first attempt."""

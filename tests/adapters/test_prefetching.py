@@ -273,16 +273,6 @@ async def test_under_tls_too(adapter, options, tls, fault):
         assert [len(server.requests(path)) for path in ("/small", "/slow", "/large")] == [2, 1, 2]
 
 
-async def test_connections_are_kept(adapter, server, options):
-    """Reading ahead leaves the connection as reading does: ten calls, one connection."""
-    server.script("/thing", "200;body=60001")
-    async with adapter.client(**options) as client:
-        for _ in range(10):
-            response = await adapter.call(client, "GET", server.url + "/thing")
-            assert response.content == WHOLE
-    assert server.connections == 1
-
-
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 async def test_answers_without_a_body(adapter, server, options, method):
     """HEAD has a length and no body; 204 has neither."""

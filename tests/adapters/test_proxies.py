@@ -274,19 +274,6 @@ def test_a_proxy_that_does_not_want_to_is_asked_once(proxy, origin, client, meth
     assert origin.connections == 0
 
 
-def test_a_proxy_that_stays_busy_ends_in_the_librarys_own_error(proxy, origin, client):
-    """As many CONNECTs as attempts."""
-    origin.script("/thing", 200)
-    proxy.steps = ["503 Busy"] * 9
-    with client(proxy.url) as call:
-        found, error = outcome(call, "POST", origin.url + "/thing", b"x")
-    assert found == "error"
-    assert isinstance(error, (requests.exceptions.ProxyError, urllib3.exceptions.MaxRetryError))
-    assert record_of(error).reason is Reason.ATTEMPTS_EXHAUSTED
-    assert len(proxy.seen) == 4
-    assert origin.connections == 0
-
-
 @pytest.mark.parametrize("step", ["reset", "reset-tunnel"])
 @pytest.mark.parametrize(("method", "sent"), [("GET", 1), ("POST", 0)])
 def test_a_proxy_that_resets_proves_nothing(proxy, origin, client, step, method, sent):

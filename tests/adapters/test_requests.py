@@ -9,19 +9,17 @@ import http.server
 import pickle
 import threading
 import time
-import warnings
 
 import pytest
 import requests
 import urllib3
 from cachecontrol import CacheControlAdapter
 from requests.adapters import HTTPAdapter
-from requests.auth import HTTPDigestAuth
 from requests_ratelimiter import LimiterAdapter, LimiterMixin
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryPolicy, record_of
+from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryPolicy
 from forbear.requests import DeadlineExceeded, RetryAdapter, mount
 from forbear.testing import FakeClock, FaultServer, ScriptedAdapter
 
@@ -224,16 +222,6 @@ def test_mount_wraps_what_is_mounted(session):
     assert len({id(each.port.limits.budget) for each in wrapped.values()}) == 1
 
 
-def test_mount_shares_the_budget_between_schemes(session):
-    """Five retries in all, whichever adapter makes them."""
-    session.mount("http://", ScriptedAdapter([503]))
-    session.mount("http://b.example", ScriptedAdapter([503]))
-    mount(session, NOW, budget=RetryBudget(ratio=0, floor_per_second=0, burst=5))
-    retries = [record_of(session.get(f"http://{host}.example/x/../a")).retries for host in "ab"]
-    assert retries == [3, 3]  # one allowance for each origin
-    assert [record_of(session.get(f"http://{host}.example/")).retries for host in "ab"] == [2, 2]
-
-
 class CountingBudget(RetryBudget):
     """A budget that asks to be told of each call that succeeds at once, as a fleet's does."""
 
@@ -372,22 +360,6 @@ def test_a_truncated_404_is_a_failure_too(server, session):
     assert retrying(session).get(server.url + "/thing").content == b"0123456789"
 
 
-@pytest.mark.parametrize("close", ["", ";header=Connection:close"], ids=["", "connection-close"])
-def test_an_answer_with_two_lengths_leaves_no_socket_open(server, session, close):
-    """urllib3 refuses it while it builds the response; with the error the socket goes too."""
-    server.script("/thing", "200;header=Content-Length:5;header=Content-Length:6" + close)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # the collector closes it
-        with pytest.raises(requests.exceptions.InvalidHeader) as caught:
-            retrying(session).get(server.url + "/thing")
-        del caught
-        gc.collect()
-    until = time.monotonic() + 2
-    while server.open_connections > 0 and time.monotonic() < until:
-        time.sleep(0.01)
-    assert server.open_connections == 0
-
-
 def test_cookies_and_hooks_are_as_without_us(server):
     """The session's jar has what the last answer set; a hook sees one response a call."""
     steps = ["503;header=Set-Cookie:failed=1", "200;header=Set-Cookie:good=1"]
@@ -412,15 +384,6 @@ def test_cookies_and_hooks_are_as_without_us(server):
                 response.elapsed is not None,
             )
     assert seen["ours"] == seen["bare"] == ([200], {"good": "1"}, {"good": "1"}, True)
-
-
-def test_digest_authentication_sends_through_the_wrapper(session, server):
-    """The second request of the handshake is retried as well."""
-    challenge = '401;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
-    server.script("/thing", challenge, 503, 200)
-    mount(session, NOW)
-    assert session.get(server.url + "/thing", auth=HTTPDigestAuth("u", "p")).status_code == 200
-    assert len(server.requests()) == 3
 
 
 # Time.

@@ -537,20 +537,6 @@ async def test_errors_that_are_not_the_wires_are_left_alone(adapter, options):
 
 
 @family
-async def test_the_log_tells_of_it(adapter, server, options, caplog):
-    caplog.set_level("INFO", "forbear")
-    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
-    async with adapter.client(**options) as client:
-        await adapter.call(client, "GET", server.url + "/file?secret=1")
-    [line] = [
-        record for record in caplog.records if getattr(record, "forbear.event", "") == "resume"
-    ]
-    assert line.getMessage().endswith(f"resumed from octet 70001 of {SIZE}")
-    assert "secret" not in line.getMessage()
-    assert getattr(line, "forbear.offset") == 70_001
-
-
-@family
 async def test_a_deadline_that_ends_a_resumption_is_an_event(adapter, server):
     """The rest never comes: the read that waits for it ends at the deadline."""
     server.script("/file", f"cut:15001{OF_V1}", "hang")

@@ -136,25 +136,6 @@ async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
         assert "SECRET" not in text
 
 
-async def test_functions_that_fail_are_named_by_class_only(adapter, quick, told):
-    """The text of an error of the user's own may hold anything."""
-
-    def broken(*args):
-        raise ValueError("SECRET-text")
-
-    options = {"retry_if": broken, "before_attempt": broken, "on_event": [broken]}
-    policy = RetryPolicy(backoff=Fixed(0))
-    async with adapter.client([503, 503, 200], policy=policy, **options, **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
-    strategy = Refusing(ValueError("SECRET-text"))
-    async with adapter.client([503, 200], strategy=strategy, **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 503
-    text = "\n".join(told())
-    for hook in ("retry_if", "before_attempt", "on_event", "strategy"):
-        assert hook in text
-    assert "SECRET" not in text
-
-
 @pytest.mark.adapters("httpx", "sync")
 async def test_a_setting_that_is_refused_is_not_repeated_whole(adapter, quick):
     """A header dict pasted in the wrong place does not end up in an exception's text."""

@@ -80,18 +80,6 @@ async def test_a_proxy_of_the_environment_is_kept(adapter, server, quick, monkey
     assert hosts == ["behind.example.com"] * 2 + [server.url.removeprefix("http://")] * 2
 
 
-async def test_every_mount_retries(adapter, quick):
-    """Each transport of the client, under its own pattern."""
-    inners = {f"all://{host}.example.com": adapter.watched([503, 200]) for host in "ab"}
-    client = adapter.bare_client(transport=adapter.watched([503, 200]), mounts=inners)
-    adapter.forbear.wrap(client, NOW, **quick)
-    for host in "abc":
-        response = await adapter.call(client, "GET", f"http://{host}.example.com/")
-        assert response.status_code == 200
-    await adapter.close(client)
-    assert [len(inner.requests) for inner in inners.values()] == [2, 2]
-
-
 async def test_one_inner_transport_in_two_mounts_has_one_wrapper(adapter, quick):
     """So that it is closed once, and its waits wake together."""
     shared = adapter.watched([200])
