@@ -15,7 +15,6 @@ from forbear import (
     Reason,
     RetryBudget,
     RetryPolicy,
-    StandardStrategy,
     record_of,
 )
 from forbear.testing import FakeClock, ScriptedTransport, record
@@ -70,16 +69,6 @@ async def test_retries_count_too_and_stop_when_it_opens(adapter, quick):
     assert len(inner.requests) == 3
     found = record_of(response)
     assert (found.reason, found.refused_delay) == (Reason.CIRCUIT_OPEN, 30.0)
-
-
-@one_lane
-async def test_the_breaker_may_come_in_a_strategy(adapter, quick):
-    strategy = StandardStrategy(ONCE, breaker=CircuitBreaker(1))
-    with record() as events:
-        async with adapter.client([503], strategy=strategy, policy=ONCE, **quick) as client:
-            assert await outcome(adapter, client) == 503
-            assert isinstance(await outcome(adapter, client), adapter.CircuitOpenError)
-    assert len(events.named("circuit_transition")) == 1
 
 
 @one_lane

@@ -9,6 +9,8 @@ import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock, record
 
+from .test_breaker import outcome
+
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
 
@@ -24,14 +26,6 @@ MINE, THEIRS = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer their
 def still():
     """Fake time, and no random part in any wait."""
     return {"clock": FakeClock(), "random": lambda: 0.0}
-
-
-async def outcome(adapter, client, method="GET", url=URL, **request):
-    """The status of an answer, or the exception."""
-    try:
-        return (await adapter.call(client, method, url, **request)).status_code
-    except Exception as error:
-        return error
 
 
 @pytest.mark.smoke

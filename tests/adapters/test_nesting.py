@@ -14,17 +14,12 @@ NOW = RetryPolicy(backoff=Fixed(0), max_attempts=2)
     ("name", "value", "noticed"),
     [
         ("x-stainless-retry-count", "0", False),
-        ("X-Stainless-Retry-Count", "1", True),
         (b"x-stainless-retry-count", b"2", True),
-        ("x-stainless-retry-count", "", False),
-        ("amz-sdk-request", "attempt=1; max=3", False),
         ("amz-sdk-request", "attempt=2; max=3", True),
         ("amz-sdk-request", "ttl=20260101T000000Z; attempt=3; max=3", True),
-        ("amz-sdk-request", "max=3", False),
         ("x-stainless-retry-count", "often", False),
         ("x-envoy-attempt-count", "2", False),  # above this process: the middleware's to look at
         ("retry-attempt", "2", False),
-        ("x-other", "1", False),
     ],
 )
 def test_the_headers_that_tell(name, value, noticed):
@@ -58,22 +53,14 @@ async def test_logged_once_per_client(adapter, quick, caplog, headers, switch):
 
 
 @pytest.mark.anyio
-async def test_one_attempt_of_ours_multiplies_nothing(adapter, quick, caplog):
-    """max_attempts=1: the SDK's loop is the only one, and as it should be."""
-    async with adapter.client([503], policy=NOW.replace(max_attempts=1), **quick) as client:
+@pytest.mark.parametrize(
+    ("attempts", "steps"), [(1, [503]), (2, [503, 200])], ids=["once", "saved"]
+)
+async def test_what_multiplies_nothing_is_not_told(adapter, quick, caplog, attempts, steps):
+    """max_attempts=1: the SDK's loop is the only one; nor were attempts wasted that saved it."""
+    policy = NOW.replace(max_attempts=attempts)
+    async with adapter.client(steps, policy=policy, **quick) as client:
         headers = {"x-stainless-retry-count": "1"}
-        assert (
-            await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
-        ).status_code == 503
-    assert "SDK" not in caplog.text
-
-
-@pytest.mark.anyio
-async def test_a_call_that_succeeds_says_nothing(adapter, quick, caplog):
-    """Attempts that were not wasted multiply nothing."""
-    async with adapter.client([503, 200], policy=NOW, **quick) as client:
-        headers = {"x-stainless-retry-count": "1"}
-        assert (
-            await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
-        ).status_code == 200
+        response = await adapter.call(client, "GET", "http://api.example.com/", headers=headers)
+    assert response.status_code == steps[-1]
     assert "SDK" not in caplog.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import threading
 import time
 import warnings
 
@@ -178,19 +177,13 @@ def redirected(manager, url, named):
     [
         {},
         {"redirect": False},
-        {"redirect": True},
-        {"retries": 0},
         {"retries": 1},
-        {"retries": 5},
         {"retries": False},
-        {"retries": True},
-        {"retries": Retry(2)},
         {"retries": Retry(5, redirect=1)},
         {"retries": Retry(redirect=0)},
         {"retries": Retry(redirect=False)},
         {"retries": Retry(total=False)},
         {"retries": Retry(redirect=1, raise_on_redirect=False)},
-        {"retries": Retry(1, raise_on_redirect=False)},
         {"retries": Retry(total=None, redirect=3)},
         {"retries": 1, "redirect": False},
         {
@@ -198,13 +191,12 @@ def redirected(manager, url, named):
             "headers": {"X-Secret": "s"},
         },
         {"method": "POST", "body": b"abc"},
-        {"method": "HEAD"},
         {"preload_content": False},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("status", [301, 303, 307])
-@pytest.mark.parametrize("hops", [1, 2, 4])
+@pytest.mark.parametrize("status", [303, 307])
+@pytest.mark.parametrize("hops", [1, 4])
 def test_redirects_are_as_without_us(server, named, status, hops):
     """redirect= and retries= mean what they mean to a PoolManager: same hops, same end, same
     history.
@@ -269,13 +261,11 @@ def test_a_retries_argument_is_told_once_what_it_counts(server, manager):
     with pytest.warns(UserWarning, match="counts redirects only"):
         manager.request("GET", server.url + "/a", retries=3)
     manager.request("GET", server.url + "/a", retries=3)  # a second warning would be an error here
-
-
-def test_a_retry_without_total_is_told_of_too(server, manager):
-    """Retry(total=None, read=2) counts as well."""
-    server.script("/thing", 200)
-    with pytest.warns(UserWarning, match="counts redirects only"):
-        manager.request("GET", server.url + "/thing", retries=urllib3.Retry(total=None, read=2))
+    with (
+        RetryPoolManager(NOW) as another,
+        pytest.warns(UserWarning, match="counts redirects only"),
+    ):
+        another.request("GET", server.url + "/a", retries=Retry(total=None, read=2))
 
 
 @pytest.mark.parametrize(
@@ -367,25 +357,6 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
 
 
 # The rest.
-
-
-def test_threads_share_a_manager(server):
-    with RetryPoolManager(NOW, budget=None, maxsize=2, block=True) as manager:
-        for n in range(40):
-            server.script(f"/{n}", 503, f"200;body={n}")
-        sizes = {}
-
-        def ask(numbers):
-            for n in numbers:
-                sizes[n] = len(manager.request("GET", f"{server.url}/{n}").data)
-
-        threads = [threading.Thread(target=ask, args=(range(k, 40, 8),)) for k in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sizes == {n: n for n in range(40)}
-    assert server.connections <= 2
 
 
 @pytest.mark.parametrize(

@@ -189,33 +189,20 @@ async def test_the_other_librarys_client_is_refused(adapter):
 # Inner transports.
 
 
-async def test_the_other_librarys_transport_is_refused_at_construction(adapter):
-    """Not after all attempts were made."""
+async def test_what_is_no_inner_transport_is_refused_at_construction(adapter):
+    """Not after all attempts were made; with the name of the right class, or wrap."""
     other, name = (httpx2, "httpx2") if adapter.name == "httpx" else (httpx, "httpx")
-    inner = (
-        other.AsyncHTTPTransport(verify=False)
-        if adapter.is_async
-        else other.HTTPTransport(verify=False)
-    )
-    with pytest.raises(TypeError, match=rf"forbear\.{name}\."):
-        adapter.transport(inner)
-
-
-async def test_a_transport_of_the_other_colour_is_refused_at_construction(adapter):
-    """With the name of the right class."""
-    if adapter.is_async:
-        inner, right = adapter.library.HTTPTransport(verify=False), "RetryTransport"
-    else:
-        inner, right = adapter.library.AsyncHTTPTransport(verify=False), "AsyncRetryTransport"
-    with pytest.raises(TypeError, match=rf"use forbear\.{adapter.name}\.{right}$"):
-        adapter.transport(inner)
-
-
-async def test_a_client_in_place_of_a_transport_is_refused(adapter):
-    """RetryTransport(client) is a slip for wrap(client)."""
+    prefix, right = ("", "RetryTransport") if adapter.is_async else ("Async", "AsyncRetryTransport")
+    theirs = getattr(other, adapter.inner_class.__name__)(verify=False)
+    of_other_colour = getattr(adapter.library, f"{prefix}HTTPTransport")(verify=False)
     client = adapter.bare_client()
-    with pytest.raises(TypeError, match=r"wrap\(client\)"):
-        adapter.transport(client)
+    for inner, says in (
+        (theirs, rf"forbear\.{name}\."),
+        (of_other_colour, rf"use forbear\.{adapter.name}\.{right}$"),
+        (client, r"wrap\(client\)"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            adapter.transport(inner)
     await adapter.close(client)
 
 
