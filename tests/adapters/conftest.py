@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import ssl
 import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import requests
+import trustme
 import urllib3
 
 import forbear.requests
@@ -651,6 +653,24 @@ def anyio_backend(adapter):
 def clock():
     """A clock whose sleeps are kept and take no time."""
     return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def authority():
+    """Issues certificates, and is trusted by nobody who was not told to."""
+    return trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+@pytest.fixture(scope="session")
+def context_of(authority):
+    """Makes the TLS context of a server."""
+
+    def make(name="127.0.0.1", by=authority):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        by.issue_cert(name, key_type=trustme.KeyType.ECDSA).configure_cert(context)
+        return context
+
+    return make
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ import forbear
 from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
+from .foreign import Foreign
+
 pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
@@ -288,19 +290,12 @@ async def test_a_failed_body_without_end_does_not_hold_the_call(adapter, quick):
         async def __anext__(self):
             return b"x" * 1000
 
-    class Inner:
-        sent = 0
+    def answer(request):
+        return adapter.library.Response(200 if inner.sent > 1 else 503, stream=Endless())
 
-        def handle_request(self, request):
-            self.sent += 1
-            return adapter.library.Response(200 if self.sent > 1 else 503, stream=Endless())
-
-        async def handle_async_request(self, request):
-            return self.handle_request(request)
-
-    response = await adapter.send(
-        adapter.transport(Inner(), **quick), adapter.library.Request("GET", URL)
-    )
+    inner = Foreign(answer)
+    request = adapter.library.Request("GET", URL)
+    response = await adapter.send(adapter.transport(inner, **quick), request)
     assert response.status_code == 200
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import ssl
 
 import anyio
 import pytest
-import trustme
 
 import forbear
 from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.testing import FaultServer
 from forbear.testing.steps import parse_step
+
+from .foreign import Foreign, stream_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
@@ -55,7 +55,7 @@ async def test_of_whatever_status_that_is_accepted(adapter, options, status):
         status=status,
     )
     whole = Once(adapter.library, {"Content-Length": "6"}, [b"abc", b"def"], status=status)
-    async with adapter.client(InTurn(broken, whole), **options) as client:
+    async with adapter.client(in_turn(broken, whole), **options) as client:
         response = await adapter.call(client, "GET", "http://a.example.com/thing")
     assert response.status_code == status
     assert response.content == b"abcdef"
@@ -71,32 +71,13 @@ async def test_a_failing_answer_keeps_its_hint_though_its_body_is_broken(adapter
         adapter.library, headers, [b"abc"], adapter.library.ReadError("reset"), status=503
     )
     async with adapter.client(
-        InTurn(broken, Once(adapter.library, {}, [b"abc"])), **options
+        in_turn(broken, Once(adapter.library, {}, [b"abc"])), **options
     ) as client:
         response = await adapter.call(client, "GET", "http://a.example.com/thing")
     assert response.content == b"abc"
     assert options["clock"].sleeps == [
         pytest.approx(7.35)
     ]  # 7 s, and half of a tenth of that on top
-
-
-class InTurn:
-    """Transports, one request each."""
-
-    def __init__(self, *inner):
-        self._inner = list(inner)
-
-    def handle_request(self, request):
-        return self._inner.pop(0).handle_request(request)
-
-    async def handle_async_request(self, request):
-        return self.handle_request(request)
-
-    def close(self):
-        pass
-
-    async def aclose(self):
-        pass
 
 
 async def test_what_is_not_safe_to_repeat_is_not(adapter, server, options):
@@ -250,18 +231,11 @@ async def test_cancelling_while_a_body_is_awaited_gives_the_connection_back(adap
         assert adapter.is_idle(client)
 
 
-@pytest.fixture(scope="module")
-def tls():
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
 @pytest.mark.parametrize("fault", ["cut", "reset-body"])
-async def test_under_tls_too(adapter, options, tls, fault):
+async def test_under_tls_too(adapter, options, context_of, fault):
     """A broken small body, a slow one, and a large one that goes on, through the library's TLS."""
     large = parse_step("200;body=200000").content
-    with FaultServer(tls=tls) as server:
+    with FaultServer(tls=context_of()) as server:
         server.script("/small", f"{fault}:30001;body=60001", "200;body=60001")
         server.script("/slow", "200;body=5;drip=120")
         server.script("/large", f"{fault}:70001;body=200000;etag=v1", "200;body=200000;etag=v1")
@@ -294,49 +268,20 @@ async def test_an_encoded_body_is_decoded_once(adapter, options):
     assert response.num_bytes_downloaded == len(encoded)
 
 
-class Once:
-    """A foreign transport that answers once with these chunks, then perhaps an error."""
+class Once(Foreign):
+    """Answers with these chunks, then perhaps an error; the same body each time."""
 
-    def __init__(self, library, headers, chunks, error=None, pause=lambda: None, status=200):
-        class Stream(library.SyncByteStream, library.AsyncByteStream):
-            closed = 0
+    def __init__(self, library, headers, chunks, error=None, *, status=200, **named):
+        self.stream = stream_of(library, chunks, error, **named)
+        super().__init__(
+            lambda request: library.Response(status, headers=headers, stream=self.stream)
+        )
 
-            def __iter__(self):
-                for chunk in chunks:
-                    yield chunk
-                    pause()
-                if error is not None:
-                    raise error
 
-            async def __aiter__(self):
-                for chunk in chunks:
-                    yield chunk
-                    pause()
-                if error is not None:
-                    raise error
-
-            def close(self):
-                Stream.closed += 1
-
-            async def aclose(self):
-                Stream.closed += 1
-
-        self.stream = Stream()
-        self.sent = 0
-        self._answer = lambda: library.Response(status, headers=headers, stream=self.stream)
-
-    def handle_request(self, request):
-        self.sent += 1
-        return self._answer()
-
-    async def handle_async_request(self, request):
-        return self.handle_request(request)
-
-    def close(self):
-        pass
-
-    async def aclose(self):
-        pass
+def in_turn(*inner):
+    """Transports, one request each."""
+    left = iter(inner)
+    return Foreign(lambda request: next(left).handle_request(request))
 
 
 async def test_a_stream_that_cannot_be_seen_into_is_read_through(adapter, options):

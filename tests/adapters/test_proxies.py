@@ -11,14 +11,12 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import ssl
 import struct
 import threading
 from contextlib import contextmanager
 
 import pytest
 import requests
-import trustme
 import urllib3
 
 from forbear import FailureKind, Fixed, Origins, Phase, Reason, RetryPolicy, record_of
@@ -144,11 +142,6 @@ def proxy():
 
 
 @pytest.fixture(scope="module")
-def authority():
-    return trustme.CA(key_type=trustme.KeyType.ECDSA)
-
-
-@pytest.fixture(scope="module")
 def ca(authority, tmp_path_factory):
     path = tmp_path_factory.mktemp("proxies") / "ca.pem"
     authority.cert_pem.write_to_path(path)
@@ -156,11 +149,9 @@ def ca(authority, tmp_path_factory):
 
 
 @pytest.fixture
-def origin(authority):
+def origin(context_of):
     """An https server that only the proxy connects to."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA).configure_cert(context)
-    with FaultServer(tls=context) as running:
+    with FaultServer(tls=context_of()) as running:
         yield running
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
 
+from .foreign import Foreign
+
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
 HOST = "http://api.example.com"
@@ -279,14 +281,8 @@ async def test_a_3xx_without_location_is_handed_over(adapter, quick):
 async def test_what_hops_share_does_not_keep_a_request_alive(adapter, quick):
     """The first request of a redirected call is free once its sender lets go of it."""
 
-    class Inner:
-        def handle_request(self, request):
-            return adapter.library.Response(307, headers={"Location": "/b"})
-
-        async def handle_async_request(self, request):
-            return self.handle_request(request)
-
-    transport = adapter.transport(Inner(), **quick)
+    moved = adapter.library.Response(307, headers={"Location": "/b"})
+    transport = adapter.transport(Foreign(lambda request: moved), **quick)
     request = adapter.library.Request("GET", HOST + "/a")
     await adapter.send(transport, request)
     hop = request.extensions["forbear.call"]

@@ -19,17 +19,11 @@ from urllib3.util import Retry, Timeout
 import forbear
 from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryPolicy
 from forbear.requests import DeadlineExceeded, RetryAdapter, mount
-from forbear.testing import FakeClock, FaultServer, ScriptedAdapter
+from forbear.testing import FakeClock, ScriptedAdapter
 
 from .origin import Answer, Origin
 
 NOW = RetryPolicy(backoff=Fixed(0))
-
-
-@pytest.fixture
-def server():
-    with FaultServer() as running:
-        yield running
 
 
 @pytest.fixture

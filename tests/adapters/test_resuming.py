@@ -18,6 +18,8 @@ from forbear import CircuitBreaker, FailureKind, Fixed, Phase, Reason, RetryBudg
 from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetryScheduled
 from forbear.testing.steps import parse_step
 
+from .foreign import Foreign, stream_of
+
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
 
@@ -412,80 +414,36 @@ async def test_an_encoded_body_goes_through_one_decoder(adapter, options, is_raw
     assert inner.asked == [None, f"bytes={place}-", f"bytes={place + 1}-", f"bytes={place + 18}-"]
 
 
-class Parts:
-    """An inner transport with one representation, which breaks each body after so many octets."""
+class Parts(Foreign):
+    """One representation, whose bodies break after so many octets each, with ``error``."""
 
-    def __init__(self, adapter, content, cuts, coding=None):
-        self._adapter = adapter
-        self._content = content
-        self._cuts = list(cuts)
-        self._coding = coding
-        self.asked = []
-        self.open = 0
+    def __init__(self, adapter, content, cuts, coding=None, error=None):
+        super().__init__(self._part)
+        self._library = adapter.library
+        self._content, self._cuts, self._coding = content, list(cuts), coding
+        self._error = error or adapter.library.ReadError("reset")
+        self._streams, self.asked = [], []
 
-    def _answer(self, request):
+    @property
+    def open(self):
+        return sum(not stream.closed for stream in self._streams)
+
+    def _part(self, request):
         asked = request.headers.get("range")
         self.asked.append(asked)
-        first = int(asked[6:-1]) if asked else 0
+        first, last = int(asked[6:-1]) if asked else 0, len(self._content) - 1
         part = self._content[first:]
         headers = {"ETag": '"v1"', "Content-Length": str(len(part))}
         if self._coding:
             headers["Content-Encoding"] = self._coding
         if asked:
-            headers["Content-Range"] = (
-                f"bytes {first}-{len(self._content) - 1}/{len(self._content)}"
-            )
+            headers["Content-Range"] = f"bytes {first}-{last}/{last + 1}"
         cut = self._cuts.pop(0) if self._cuts else None
-        library = self._adapter.library
-        stream = type(
-            "PartStream", (PartStream, library.SyncByteStream, library.AsyncByteStream), {}
-        )
-        self.open += 1
-        return library.Response(
-            206 if asked else 200, headers=headers, stream=stream(self, part, cut)
-        )
-
-    def handle_request(self, request):
-        return self._answer(request)
-
-    async def handle_async_request(self, request):
-        return self._answer(request)
-
-    def error(self):
-        return self._adapter.library.ReadError("reset")
-
-    def close(self):
-        pass
-
-    async def aclose(self):
-        pass
-
-
-class PartStream:
-    def __init__(self, inner, part, cut):
-        self.inner = inner
-        self._part = part
-        self._cut = cut
-        self._closed = False
-
-    def __iter__(self):
-        part = self._part if self._cut is None else self._part[: self._cut]
-        for place in range(0, len(part), 1000):
-            yield part[place : place + 1000]
-        if self._cut is not None:
-            raise self.inner.error()
-
-    async def __aiter__(self):
-        for chunk in self.__iter__():
-            yield chunk
-
-    def close(self):
-        if not self._closed:
-            self._closed = True
-            self.inner.open -= 1
-
-    async def aclose(self):
-        self.close()
+        chunks = [part[:cut][at : at + 1000] for at in range(0, len(part[:cut]), 1000)]
+        error = self._error if cut is not None else None
+        self._streams.append(stream_of(self._library, chunks, error))
+        status = 206 if asked else 200
+        return self._library.Response(status, headers=headers, stream=self._streams[-1])
 
 
 @family
@@ -527,8 +485,7 @@ async def test_closing_early_closes_the_live_one(adapter, options):
 @family
 async def test_errors_that_are_not_the_wires_are_left_alone(adapter, options):
     """A mistake in a transport below, or a body that cannot be decoded, is none of ours."""
-    inner = Parts(adapter, WHOLE, [2_500])
-    inner.error = lambda: ValueError("theirs")
+    inner = Parts(adapter, WHOLE, [2_500], error=ValueError("theirs"))
     async with adapter.client(inner, **options) as client:
         with pytest.raises(ValueError, match="theirs") as caught:
             await adapter.call(client, "GET", "http://a.example.com/file")

@@ -22,11 +22,6 @@ REFUSED = (requests.exceptions.SSLError, urllib3.exceptions.MaxRetryError)
 
 
 @pytest.fixture(scope="module")
-def authority():
-    return trustme.CA(key_type=trustme.KeyType.ECDSA)
-
-
-@pytest.fixture(scope="module")
 def files(authority, tmp_path_factory):
     """Paths: ``ca``, the client's ``cert`` and ``key``, and ``both`` of them in one file."""
     place = tmp_path_factory.mktemp("tls")
@@ -41,15 +36,9 @@ def files(authority, tmp_path_factory):
     return found
 
 
-def context_of(authority, name="127.0.0.1"):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name, key_type=trustme.KeyType.ECDSA).configure_cert(context)
-    return context
-
-
 @pytest.fixture
-def server(authority):
-    with FaultServer(tls=context_of(authority)) as running:
+def server(context_of):
+    with FaultServer(tls=context_of()) as running:
         yield running
 
 
@@ -121,7 +110,7 @@ def test_verification_can_be_switched_off(server, client):
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("wrong", ["unknown authority", "another host"])
 def test_a_certificate_that_does_not_hold_is_asked_for_once(
-    authority, files, client, method, wrong
+    authority, context_of, files, client, method, wrong
 ):
     """It would not hold the next time either: one handshake, and the library's own error."""
     server_authority = (
@@ -129,7 +118,7 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(
     )
     name = "elsewhere.example" if wrong == "another host" else "127.0.0.1"
     with (
-        FaultServer(tls=context_of(server_authority, name)) as server,
+        FaultServer(tls=context_of(name, server_authority)) as server,
         client(verify=files.ca) as call,
     ):
         server.script("/thing", 200)
@@ -145,9 +134,11 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["two-files", "one-file"])
-def test_a_clients_certificate_is_shown_on_every_connection(authority, files, client, together):
+def test_a_clients_certificate_is_shown_on_every_connection(
+    authority, context_of, files, client, together
+):
     """cert=, cert_file= and key_file=: also on the new connection after a reset."""
-    context = context_of(authority)
+    context = context_of()
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
     with FaultServer(tls=context) as server:
@@ -161,10 +152,10 @@ def test_a_clients_certificate_is_shown_on_every_connection(authority, files, cl
 
 @pytest.mark.parametrize(("method", "connections"), [("GET", 4), ("POST", 1)])
 def test_a_server_that_refuses_the_client_may_have_read_the_request(
-    authority, files, client, method, connections
+    authority, context_of, files, client, method, connections
 ):
     """TLS 1.3 asks for the certificate after the client began to send: a POST is sent once."""
-    context = context_of(authority)
+    context = context_of()
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
     with FaultServer(tls=context) as server, client(verify=files.ca) as call:

@@ -15,16 +15,10 @@ from urllib3.util import Retry, Timeout
 
 import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
-from forbear.testing import FakeClock, FaultServer
+from forbear.testing import FakeClock
 from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
 
 NOW = RetryPolicy(backoff=Fixed(0))
-
-
-@pytest.fixture
-def server():
-    with FaultServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -13,14 +13,12 @@ import hashlib
 import io
 import pickle
 import socket
-import ssl
 import threading
 import time
 from contextlib import contextmanager
 
 import pytest
 import requests
-import trustme
 import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,12 +184,9 @@ def test_what_was_never_sent_is_sent_whatever_its_method_and_body(lane, server, 
     assert record_of(response).reasons == ("NewConnectionError",)
 
 
-def test_23_a_certificate_is_not_asked_for_twice(lane, retry):
+def test_23_a_certificate_is_not_asked_for_twice(lane, retry, context_of):
     """Pitfall 23: a wrong certificate stays wrong: one connection, the library's own SSLError."""
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    with FaultServer(tls=context) as server, lane.client(retry()) as client:
+    with FaultServer(tls=context_of()) as server, lane.client(retry()) as client:
         with pytest.raises((MaxRetryError, requests.exceptions.SSLError)) as caught:
             lane.call(client, "GET", server.url + "/thing")
         assert server.connections == 1

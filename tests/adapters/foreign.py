@@ -1,0 +1,57 @@
+"""Inner transports of the httpx family that are not the library's own, as users write them."""
+
+from __future__ import annotations
+
+__all__ = ["Foreign", "stream_of"]
+
+
+class Foreign:
+    """Of both colours; ``answer(request)`` makes each response. Keeps how many it was asked for."""
+
+    def __init__(self, answer):
+        self._answer = answer
+        self.sent = 0
+
+    def handle_request(self, request):
+        self.sent += 1
+        return self._answer(request)
+
+    async def handle_async_request(self, request):
+        return self.handle_request(request)
+
+    def close(self):
+        pass
+
+    async def aclose(self):
+        pass
+
+
+def stream_of(library, chunks, error=None, pause=lambda: None):
+    """A body of these chunks, and then perhaps an error; ``closed`` counts how often it was closed.
+
+    Args:
+        library: The module ``httpx`` or ``httpx2``.
+        pause: Called after each chunk.
+    """
+
+    class Stream(library.SyncByteStream, library.AsyncByteStream):
+        closed = 0
+
+        def __iter__(self):
+            for chunk in chunks:
+                yield chunk
+                pause()
+            if error is not None:
+                raise error
+
+        async def __aiter__(self):
+            for chunk in self.__iter__():
+                yield chunk
+
+        def close(self):
+            self.closed += 1
+
+        async def aclose(self):
+            self.closed += 1
+
+    return Stream()
