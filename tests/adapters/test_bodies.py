@@ -396,6 +396,7 @@ ONCE_HTTPX = {
         SWAPPED,
     ),
 }
+ONCE_SYNC = {"own stream as content": (lambda adapter: {"content": own_stream(adapter)}, SWAPPED)}
 ONCE_REQUESTS = {"multipart encoder": (lambda _: {"content": encoder()}, ENCODED)}
 
 
@@ -403,7 +404,7 @@ async def test_a_consumed_body_is_not_sent_again(adapter, server):
     """The caller gets the server's own 503 or the library's own error; never StreamConsumed."""
     cases = of_lane(
         adapter,
-        httpx=ONCE | ONCE_HTTPX,
+        httpx=ONCE | ONCE_HTTPX | ONCE_SYNC,
         asyncio=ONCE_ASYNC | ONCE_HTTPX,
         requests=ONCE | ONCE_REQUESTS,
         urllib3=ONCE,

@@ -134,10 +134,11 @@ async def test_an_inner_transport_that_ignores_timeouts_is_cut_off(adapter, quic
 
 async def test_a_slot_that_a_cut_has_lost_is_freed(adapter):
     """httpcore 1.0.9 keeps a connection that was never begun if its request is cancelled then."""
+    begun = SimpleNamespace(_connection=SimpleNamespace())
     lost = SimpleNamespace(_connection=None, _connect_failed=False)
     inner = Stuck(adapter, [])
     inner._pool = SimpleNamespace(
-        _optional_thread_lock=nullcontext(), _requests=[], _connections=[lost]
+        _optional_thread_lock=nullcontext(), _requests=[], _connections=[begun, lost]
     )
     async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.01)) as client:
         with pytest.raises(adapter.DeadlineExceeded):

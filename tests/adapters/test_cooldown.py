@@ -107,6 +107,18 @@ async def after_told(adapter, seconds, steps, budget=None, **fields):
             return error, clock
 
 
+@one_lane
+async def test_a_call_that_was_held_looks_again(adapter):
+    """It waits for what another call was told too, and the story says so."""
+    response, clock = await after_told(adapter, 3.0, ["read_error", 200])
+    assert clock.sleeps == [1.0, 3.0]
+    assert record_of(response).waits == (4.0,)
+    error, _ = await after_told(adapter, 8.0, ["read_error", 200], total_timeout=5.0)
+    assert isinstance(error, adapter.DeadlineExceeded)
+    assert (error.reason, error.retry_after) == (Reason.DEADLINE, 8.0)
+    assert record_of(error).reason is Reason.DEADLINE
+
+
 @pytest.mark.smoke
 async def test_a_retry_that_would_be_held_too_long_is_refused_with_its_story(adapter, budget):
     """The family's refusal, raised from the error of the last attempt; tokens are back."""

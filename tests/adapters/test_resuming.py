@@ -372,6 +372,16 @@ async def test_a_part_that_ends_too_early_is_asked_for_again(adapter, server, op
 
 
 @family
+async def test_a_part_that_always_ends_too_early_is_given_up(adapter, server, options):
+    part = at(70_001).replace("body=129999", "body=0") + ";chunked=1"
+    server.script("/file", f"cut:70001{OF_V1}", part)
+    async with adapter.client(**options) as client:
+        with pytest.raises(adapter.library.RemoteProtocolError, match="received 70001 bytes"):
+            await adapter.call(client, "GET", server.url + "/file")
+    assert len(server.requests("/file")) == 3
+
+
+@family
 async def test_nothing_but_the_end_was_missing(adapter, server, options):
     """A chunked body without its last chunk: 416 tells that all of it is here."""
     server.script(

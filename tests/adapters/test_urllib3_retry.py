@@ -390,6 +390,7 @@ class Recording:
     [
         ([200], []),
         ([503, 200], ["acquire", "refresh after 1", "success after 2"]),
+        ([503, 404], ["acquire", "refresh after 1", "success after 2"]),
         (
             [503],
             ["acquire", "refresh after 1", "refresh after 2", "refresh after 3", "release after 3"],
@@ -1105,6 +1106,7 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
         ({"bodies_replayable": 1}, TypeError, "bodies_replayable must be True or False"),
         ({"budget": RetryBudget(), "strategy": Recording()}, ValueError, "not both"),
         ({"strategy": object()}, TypeError, "acquire_initial_token"),
+        ({"on_event": print}, TypeError, "on_event must be a list"),
         ({"redirect": -1}, ValueError, "redirect"),
         ({"total": 3}, TypeError, "total"),
     ],
