@@ -132,28 +132,6 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, quick, call):
     assert events.names == ["circuit_transition", "attempt_failed", "retry_scheduled", "gave_up"]
 
 
-@pytest.mark.smoke
-async def test_a_refusal_after_an_error_is_raised_from_it(adapter, quick):
-    breaker = CircuitBreaker(1, open_for=5.0)
-
-    def open_again(event):
-        if event.name == "retry_scheduled":
-            breaker.record(
-                ORIGIN, failed=True, sent_at=0, now=quick["clock"].monotonic(), hint=60.0
-            )
-
-    options = {
-        "policy": RetryPolicy(backoff=Fixed(7.0)),
-        "breaker": breaker,
-        "on_event": [open_again],
-        **quick,
-    }
-    async with adapter.client(["connect_error", 200], **options) as client:
-        error = await outcome(adapter, client)
-    assert isinstance(error, adapter.CircuitOpenError)
-    assert isinstance(error.__cause__, adapter.connect_error)
-
-
 @one_lane
 async def test_a_probe_with_a_failing_hook_or_listener_gives_its_permit_back(adapter, quick):
     def broken(*_):

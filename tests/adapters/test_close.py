@@ -8,6 +8,8 @@ import pytest
 
 from forbear import Fixed, RetryPolicy, RetryToken, record_of
 
+from .test_strategies import Well
+
 pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
@@ -164,15 +166,10 @@ async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
     """A strategy may ask for a wait first: closed meanwhile, the call has only an error."""
     taken, ended = [], []
 
-    class Slow:
-        quiet = False
-
+    class Slow(Well):
         def acquire_initial_token(self, scope, now):
             taken.append(RetryToken(delay=30.0))
             return taken[-1]
-
-        def refresh_token(self, token, failure, now, *, latest):
-            return token
 
         def record_success(self, token, now):
             raise AssertionError("nothing was sent")

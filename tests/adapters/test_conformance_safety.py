@@ -211,14 +211,3 @@ async def test_a_truncated_answer_is_a_failure(adapter, server, quick, method, h
                     await adapter.call(client, method, url, **request)
             assert adapter.is_idle(client)
             assert len(server.requests(f"/{number}")) == sent
-
-
-async def test_an_answer_that_the_caller_reads_is_his(adapter, server, quick):
-    """The hand-over is the head: a cut after it is the library's own error, not asked for again."""
-    server.script("/thing", 503, "cut:100;body=100000", 200)
-    async with adapter.client(**quick) as client:
-        response = await adapter.open(client, "GET", server.url + "/thing")
-        with pytest.raises(adapter.cut_error):
-            await adapter.read(response)
-        await adapter.close(response)
-    assert len(server.requests()) == 2

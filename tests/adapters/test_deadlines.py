@@ -46,13 +46,11 @@ async def send(adapter, transport, timeout):
             [0.5, 2, 3, 3],
             [0.5, 1, 1, 1],
         ),
-        ({"total_timeout": 3}, dict.fromkeys(PHASES), [3, 3, 3, 3], [1, 1, 1, 1]),
         ({"total_timeout": 3}, None, [3, 3, 3, 3], [1, 1, 1, 1]),
         ({"attempt_timeout": 0.7}, dict.fromkeys(PHASES, 5.0), [0.7] * 4, [0.7] * 4),
-        ({"attempt_timeout": 0.7}, {"pool": 0.5}, [0.5, 0.7, 0.7, 0.7], [0.5, 0.7, 0.7, 0.7]),
         ({"attempt_timeout": 2, "total_timeout": 3}, dict.fromkeys(PHASES, 5.0), [2] * 4, [1] * 4),
     ],
-    ids=["shortened", "own-shorter", "no-limit", "none-given", "attempt", "attempt-longer", "both"],
+    ids=["shortened", "own-shorter", "none-given", "attempt", "both"],
 )
 async def test_every_phase_asks_for_the_time_left(
     adapter, clock, policy, configured, first, second

@@ -158,21 +158,3 @@ async def test_what_retries_is_one_of_the_library(adapter):
     """isinstance checks of other libraries hold."""
     async with adapter.client([200]) as client:
         assert isinstance(adapter.retrying(client), adapter.base_class)
-
-
-@family
-async def test_auth_flows_and_hooks_of_the_client_see_each_call_once(adapter, quick):
-    """Retries happen below them."""
-    seen = []
-    hook = {"response": [lambda response: seen.append(response.status_code)]}
-    if adapter.is_async:
-
-        async def note(response):
-            seen.append(response.status_code)
-
-        hook = {"response": [note]}
-    policy = RetryPolicy(backoff=Fixed(0))
-    settings = {"event_hooks": hook, "auth": ("user", "word")}
-    async with adapter.client([503, 503, 200], policy=policy, settings=settings, **quick) as client:
-        await adapter.call(client, "GET", URL)
-    assert seen == [200]

@@ -17,25 +17,6 @@ async def attempts(adapter, client, setting=None, **request):
     return len(record_of(response).attempts)
 
 
-@pytest.mark.parametrize(
-    ("setting", "sends"),
-    [
-        ({"max_attempts": 2}, 2),
-        ({"statuses": {500}}, 1),
-        ({}, 4),
-        (None, 4),
-        (RetryPolicy(max_attempts=3, backoff=Fixed(0)), 3),
-        (False, 1),
-    ],
-    ids=["mapping", "other-statuses", "empty-mapping", "none", "policy", "off"],
-)
-async def test_a_request_brings_its_own_rules(adapter, quick, setting, sends):
-    """A policy, a mapping of its fields, False for off, None for "not given"."""
-    async with adapter.client([503], policy=NOW, **quick) as client:
-        assert await attempts(adapter, client, setting) == sends
-        assert await attempts(adapter, client) == 4  # and only its own
-
-
 @pytest.mark.smoke
 async def test_order_of_precedence(adapter, quick):
     """The transport's policy < override < the request's value, field by field."""

@@ -98,16 +98,6 @@ async def test_what_is_not_safe_to_repeat_is_not(adapter, server, options):
     assert server.executed("/thing") == 2
 
 
-async def test_a_post_with_a_key_is_repeated(adapter, server, options):
-    server.script("/thing", "cut:30001;body=60001", "200;body=60001")
-    async with adapter.client(**options) as client:
-        response = await adapter.call(
-            client, "POST", server.url + "/thing", content=b"x", headers={"Idempotency-Key": "k1"}
-        )
-    assert response.status_code == 200
-    assert server.executed("/thing") == 1
-
-
 async def test_given_up_the_error_is_the_librarys_own(adapter, server, options):
     server.script("/thing", "cut:30001;body=60001")
     async with adapter.client(**options) as client:

@@ -29,10 +29,10 @@ from urllib3 import exceptions
 import forbear
 from forbear import Fixed, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
-from forbear.testing import FakeClock
 from forbear.urllib3 import RetryPoolManager, RetryProxyManager
 
 from .origin import Answer, Origin
+from .test_conformance_exits import Interrupted
 
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0.0))
 CONTENT = "".join(
@@ -450,13 +450,8 @@ def test_an_interrupt_during_the_wait_comes_through(client):
     """KeyboardInterrupt is the caller's; what is read after it ends too early, and asks for
     nothing.
     """
-
-    class Interrupting(FakeClock):
-        def sleep(self, seconds):
-            raise KeyboardInterrupt
-
     with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
-        ours = client(POLICY.replace(backoff=Fixed(1.0)), clock=Interrupting())
+        ours = client(POLICY.replace(backoff=Fixed(1.0)), clock=Interrupted())
         response = ours.get(origin.url)
         with pytest.raises(KeyboardInterrupt):
             b"".join(client.raw(response).stream(1_000))

@@ -620,15 +620,6 @@ async def test_an_inner_forbear_resumes_and_the_outer_does_not(adapter, server, 
 
 
 @family
-@pytest.mark.adapters("sync")
-def test_lines_go_on(adapter, server, options):
-    server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
-    client = adapter.bare_client(transport=adapter.transport(**options))
-    with client, client.stream("GET", server.url + "/file") as response:
-        assert "".join(response.iter_lines()) == WHOLE.decode()
-
-
-@family
 async def test_the_network_stream_is_the_live_ones(adapter, server, options):
     server.script("/file", f"cut:15001{OF_V1}", f"200{OF_V1}")
     async with adapter.client(**options) as client:

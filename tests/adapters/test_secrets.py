@@ -12,6 +12,8 @@ import forbear
 from forbear import Fixed, IdempotencyKeys, RetryPolicy, record_of
 from forbear.testing import record
 
+from .test_strategies import Well
+
 pytestmark = pytest.mark.anyio
 
 REQUEST = {
@@ -99,31 +101,18 @@ async def check_a_call(adapter, quick, told, last):
     assert "SECRET" not in text
 
 
-class Refusing:
-    """A strategy that refuses every call, or raises."""
-
-    quiet = False
-
-    def __init__(self, error):
-        self.error = error
+class Refusing(Well):
+    """A strategy that refuses every call."""
 
     def acquire_initial_token(self, scope, now):
-        raise self.error
-
-    def refresh_token(self, token, failure, now, *, latest):
-        return token
-
-    def record_success(self, token, now): ...
-
-    def release(self, token, now): ...
+        raise forbear.RetryRefused(forbear.Reason.CIRCUIT_OPEN, send=False)
 
 
 @pytest.mark.smoke
 async def test_our_own_exceptions_tell_nothing_secret(adapter, quick, told):
     """DeadlineExceeded and CircuitOpenError name method and origin, and no more."""
-    refused = forbear.RetryRefused(forbear.Reason.CIRCUIT_OPEN, send=False)
     for options, expected in (
-        ({"strategy": Refusing(refused)}, adapter.CircuitOpenError),
+        ({"strategy": Refusing()}, adapter.CircuitOpenError),
         ({"policy": RetryPolicy(total_timeout=0)}, adapter.DeadlineExceeded),
     ):
         async with adapter.client([200], **options, **quick) as client:

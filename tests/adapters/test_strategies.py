@@ -20,7 +20,9 @@ from forbear import (
     TokenBucket,
     record_of,
 )
-from forbear.testing import FakeClock
+
+from .test_cancellation import Stuck
+from .test_conformance_exits import Interrupted
 
 pytestmark = pytest.mark.anyio
 one_lane = pytest.mark.adapters("httpx", "sync")
@@ -127,25 +129,12 @@ async def test_every_way_out_ends_the_token_once(adapter, quick, kind):
 @pytest.mark.parametrize("steps", [[], [503, "read_error"]], ids=["attempt-1", "attempt-3"])
 async def test_cancelled_while_sending(adapter, steps):
     """The retry that is under way stays paid for; the token ends once."""
-    strategy, reached = Counting("aws"), anyio.Event()
-
-    class Stuck:
-        answering = adapter.watched([*steps, 200])
-
-        async def handle_async_request(self, request):
-            if len(self.answering.requests) < len(steps):
-                return await self.answering.handle_async_request(request)
-            reached.set()
-            return await anyio.sleep_forever()
-
-        async def aclose(self):
-            pass
-
-    async with adapter.client(Stuck(), strategy=strategy) as client:
+    strategy, inner = Counting("aws"), Stuck(adapter, steps)
+    async with adapter.client(inner, strategy=strategy) as client:
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(adapter.call, client, "GET", URL)
-                await reached.wait()
+                await inner.reached.wait()
                 group.cancel_scope.cancel()
     assert strategy.spent() == len(steps)
 
@@ -165,11 +154,6 @@ async def test_cancelled_while_sleeping(adapter):
                 assert strategy.bucket.tokens == 900
                 group.cancel_scope.cancel()
     assert strategy.spent() == 0
-
-
-class Interrupted(FakeClock):
-    def sleep(self, seconds):
-        raise KeyboardInterrupt
 
 
 @pytest.mark.smoke

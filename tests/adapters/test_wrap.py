@@ -152,22 +152,6 @@ async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, make):
             function(sdk)
 
 
-async def test_the_client_inside_an_sdk_can_be_wrapped(adapter, server, quick):
-    """The call of an SDK is saved, under its own classes."""
-    make = openai.AsyncOpenAI if adapter.is_async else openai.OpenAI
-    sdk = make(api_key="k", base_url=server.url, max_retries=0)
-    if not isinstance(sdk._client, adapter.client_class):  # it builds on the other library
-        with pytest.raises(TypeError, match="use forbear"):
-            adapter.forbear.wrap(sdk._client)
-        return
-    server.script("/models", "503", "reset", "200;header=Content-Type:application/json;body=0", 200)
-    adapter.forbear.wrap(sdk._client, NOW, **quick)
-    models = sdk.models.with_raw_response.list()
-    assert (await models if adapter.is_async else models).status_code == 200
-    assert len(server.requests("/models")) == 3
-    await adapter.close(sdk._client)
-
-
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize(
     "thing", [None, "http://example.com", object(), 5], ids=["none", "url", "object", "int"]
