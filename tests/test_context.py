@@ -43,7 +43,7 @@ class Asked:
     ) -> None:
         self.clock = FakeClock()
         self.inner = ScriptedTransport([503])
-        options: dict[str, Any] = {"policy": policy, "clock": self.clock, "budget": None}
+        options: dict[str, Any] = {"policy": policy, "clock": self.clock, "gate": None}
         self.client = module.Client(transport=adapter.RetryTransport(self.inner, **options))
         self.aclient = module.AsyncClient(
             transport=adapter.AsyncRetryTransport(self.inner, **options)

@@ -103,7 +103,7 @@ def test_from_urllib3_agrees_with_the_table(cells):
                     for each in (left, right)
                 ]
                 assert waits[0] == pytest.approx(waits[1])
-            left, right = left.immediate_first, right.immediate_first
+            left, right = left.fast_first, right.fast_first
         assert left == right, field
 
 

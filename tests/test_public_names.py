@@ -22,7 +22,7 @@ NAMES = {
     "RetryStrategy", "RetryToken", "StandardStrategy", "Failure", "FailureKind", "Phase", "Fault",
     "Hint", "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override",
     "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "RetryRefused",
-    "AwsStandard", "CircuitBreaker", "Origins", "TokenBucket",
+    "AwsStandard", "CircuitBreaker", "Origins", "RetryGate", "TokenBucket",
 }  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
 TRANSPORTS = {"RetryTransport", "AsyncRetryTransport", "wrap", "unwrap", "classify"} | ERRORS
@@ -185,5 +185,5 @@ def test_the_reasons_are_the_closed_label_set():
         "server-said-no", "replayed-response", "permanent-error", "local-saturation",
         "unknown-error", "method-not-replayable", "key-expired", "body-consumed",
         "response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long",
-        "deadline", "circuit-open", "budget-exhausted", "strategy-failed",
+        "deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed",
     }  # fmt: skip

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .shared.aws import TokenBucket as TokenBucket
     from .shared.breaker import CircuitBreaker as CircuitBreaker
     from .shared.budget import RetryBudget as RetryBudget
+    from .shared.gate import RetryGate as RetryGate
     from .shared.origins import Origins as Origins
     from .shared.standard import StandardStrategy as StandardStrategy
 
@@ -62,6 +63,7 @@ _PLACES = {
     "Phase": "core.outcome",
     "Reason": "core.verdict",
     "RetryBudget": "shared.budget",
+    "RetryGate": "shared.gate",
     "RetryPolicy": "core.policy",
     "RetryRefused": "errors",
     "RetryStrategy": "core.strategy",
@@ -94,6 +96,7 @@ __all__ = [
     "Phase",
     "Reason",
     "RetryBudget",
+    "RetryGate",
     "RetryPolicy",
     "RetryRefused",
     "RetryStrategy",

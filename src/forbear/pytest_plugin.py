@@ -23,8 +23,9 @@ def forbear_clock() -> Iterator[FakeClock]:
 
     A forbear.testing.FakeClock. Transports need not be given it, nor be built in the test; those
     with a clock of their own keep that. Random parts of waits are drawn as 0.5, so that
-    `forbear_clock.sleeps == [0.25, 0.5]` can be written; `forbear_clock.advance(30)` lets time
-    pass, for example until a breaker lets a probe through.
+    `forbear_clock.sleeps == [0.75]` can be written of one retry; a held call sleeps in steps until
+    it may go. `forbear_clock.advance(30)` lets time pass, for example until a breaker lets a probe
+    through.
     """
     from .sending.clock import SYSTEM_CLOCK
     from .testing.clock import FakeClock

@@ -27,7 +27,7 @@ from .core.record import RECORD, Story
 from .core.request import DEFAULT_PORTS
 from .sending.context import CURRENT
 from .sending.settings import DEFAULT_POLICY, DEFAULTS, Settings, documented
-from .shared.budget import RetryBudget
+from .shared.gate import RetryGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -356,8 +356,8 @@ def mount(
     named: dict[str, Any] = dict(options)
     if policy is not None:
         named["policy"] = policy
-    if "budget" not in named and named.get("strategy") is None:
-        named["budget"] = RetryBudget()  # one for all adapters of this session
+    if "gate" not in named and named.get("strategy") is None:
+        named["gate"] = RetryGate()  # one for all adapters of this session
     wrappers: dict[int, RetryAdapter] = {}
     for prefix, adapter in list(session.adapters.items()):
         if id(adapter) not in wrappers:

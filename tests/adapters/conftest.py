@@ -12,7 +12,8 @@ A lane is a library in one colour. Which lanes a test runs on is decided here, i
 
 A test asks for ``adapter`` and uses only its words. It is ``async def`` throughout: the calls of a
 synchronous client are made in the test's own thread and never suspend. Where libraries rightly
-differ, a test asks for a word:
+differ, a test asks for a word (and clients have no gate unless a test gives one: its retries would
+else depend on those before; test_holding.py is about the gate):
 
 | word | who has it | why the others have not |
 | --- | --- | --- |
@@ -198,7 +199,7 @@ class HttpxAdapter:
             inner = self.inner()
         elif isinstance(inner, list):
             inner = ScriptedTransport(inner)
-        return self.transport_class(inner, **options)
+        return self.transport_class(inner, **{"gate": None, **options})
 
     def inner(self, **options):
         """The library's own transport; without certificates, which take 30 ms to load."""
@@ -407,7 +408,7 @@ class RequestsAdapter(SyncAdapter):
         return RequestsClient(self.transport(inner, **options), **settings)
 
     def transport(self, inner=None, **options):
-        return RetryAdapter(inner=scripted(inner), **options)
+        return RetryAdapter(inner=scripted(inner), **{"gate": None, **options})
 
     def pool_of(self, size):
         return {"pool_maxsize": size, "pool_block": True}
@@ -467,7 +468,7 @@ class Urllib3Adapter(SyncAdapter):
     wire_errors = {fault: {"MaxRetryError"} for fault in ("reset", "close", "garbage", "hang")}
 
     def bare_client(self, inner, options, *, follow_redirects=False, **settings):
-        manager = RetryPoolManager(**{"timeout": 5, **settings}, **options)
+        manager = RetryPoolManager(**{"timeout": 5, "gate": None, **settings, **options})
         if inner is not None:
             manager.pool_classes_by_scheme = {
                 scheme: type(

@@ -28,6 +28,12 @@ ONCE = RetryPolicy(max_attempts=1)
 NOW = RetryPolicy(backoff=Fixed(0))
 
 
+def a_breaker(failures, **fields):
+    """A breaker that opens after so many failures in a row, for 30 s."""
+    slow = {"failure_rate": None, "open_for": 30.0, "max_open_for": 300.0}
+    return CircuitBreaker(failures, **{**slow, **fields})
+
+
 async def outcome(adapter, client, method="GET", url=URL, **request):
     """The status of an answer, or the exception."""
     try:
@@ -42,7 +48,7 @@ async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
     on the record.
     """
     inner, budget = adapter.watched([503]), RetryBudget(ratio=0, floor_per_second=0)
-    options = {"policy": ONCE, "breaker": CircuitBreaker(), "budget": budget, **quick}
+    options = {"policy": ONCE, "breaker": a_breaker(5), "budget": budget, **quick}
     async with adapter.client(inner, **options) as client:
         assert [await outcome(adapter, client) for _ in range(5)] == [503] * 5
         quick["clock"].advance(10)
@@ -63,7 +69,7 @@ async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
 async def test_retries_count_too_and_stop_when_it_opens(adapter, quick):
     """Three failures open it: the third attempt's answer is handed over, and no fourth one made."""
     inner = adapter.watched([503])
-    async with adapter.client(inner, policy=NOW, breaker=CircuitBreaker(3), **quick) as client:
+    async with adapter.client(inner, policy=NOW, breaker=a_breaker(3), **quick) as client:
         response = await adapter.call(client, "GET", URL)
     assert response.status_code == 503
     assert len(inner.requests) == 3
@@ -74,7 +80,7 @@ async def test_retries_count_too_and_stop_when_it_opens(adapter, quick):
 @one_lane
 @pytest.mark.adapters("httpx-family")
 async def test_a_request_that_is_off_is_forwarded_untouched(adapter, quick):
-    async with adapter.client([503], policy=ONCE, breaker=CircuitBreaker(1), **quick) as client:
+    async with adapter.client([503], policy=ONCE, breaker=a_breaker(1), **quick) as client:
         await outcome(adapter, client)
         assert await outcome(adapter, client, extensions={"forbear": False}) == 503
         assert isinstance(
@@ -84,7 +90,7 @@ async def test_a_request_that_is_off_is_forwarded_untouched(adapter, quick):
 
 @pytest.mark.smoke
 async def test_a_probe_that_succeeds_closes_it(adapter, quick):
-    breaker = CircuitBreaker(1)
+    breaker = a_breaker(1)
     async with adapter.client([503, 200], policy=ONCE, breaker=breaker, **quick) as client:
         await outcome(adapter, client)
         quick["clock"].advance(30)
@@ -98,7 +104,7 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, quick, call):
     """It planned to wait longer than the circuit is open; meanwhile a probe of another call opened
     it again.
     """
-    breaker = CircuitBreaker(1, open_for=5.0)
+    breaker = a_breaker(1, open_for=5.0)
     clock = quick["clock"]
 
     class Interrupted(FakeClock):
@@ -137,7 +143,7 @@ async def test_a_probe_with_a_failing_hook_or_listener_gives_its_permit_back(ada
     def broken(*_):
         raise ZeroDivisionError
 
-    breaker = CircuitBreaker(1)
+    breaker = a_breaker(1)
     options = {
         "policy": NOW,
         "breaker": breaker,
@@ -164,7 +170,7 @@ async def test_a_request_that_cannot_be_prepared_gives_its_permit_back(adapter, 
                 raise ZeroDivisionError
             return super().time()
 
-    breaker, clock = CircuitBreaker(1), Broken()
+    breaker, clock = a_breaker(1), Broken()
     options = {"policy": ONCE, "breaker": breaker, "idempotency": IdempotencyKeys(), "clock": clock}
     async with adapter.client([503, 200], **options) as client:
         await outcome(adapter, client)
@@ -187,7 +193,7 @@ async def test_a_probe_that_is_cancelled_gives_its_permit_back(adapter, quick, s
                 await anyio.sleep_forever()
             return response
 
-    breaker = CircuitBreaker(1)
+    breaker = a_breaker(1)
     policy = ONCE.replace(total_timeout=1e6) if special else ONCE
     options = {"policy": policy, "breaker": breaker, **quick}
     async with adapter.client(Slow([503, *[201] * 100, 200]), **options) as client:
@@ -210,7 +216,7 @@ async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, specia
     def interrupted(request):
         raise KeyboardInterrupt
 
-    breaker = CircuitBreaker(1)
+    breaker = a_breaker(1)
     policy = ONCE.replace(total_timeout=1e6) if special else ONCE
     async with adapter.client(
         [503, interrupted, 200], policy=policy, breaker=breaker, **quick
@@ -227,7 +233,7 @@ async def test_an_interrupted_probe_gives_its_permit_back(adapter, quick, specia
 async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapter, quick, server):
     """The permit comes back with the head of the answer, not with its body."""
     server.script("/probe", 503, 200)
-    breaker = CircuitBreaker(1)
+    breaker = a_breaker(1)
     async with adapter.client(policy=ONCE, breaker=breaker, **quick) as client:
         await outcome(adapter, client, url=server.url + "/probe")
         quick["clock"].advance(30)
@@ -245,7 +251,7 @@ async def test_a_crowd_half_open(adapter, server, probes):
     """
     server.script("/down", 503)
     server.script("/crowd", "200;delay=30")
-    breaker = CircuitBreaker(1, open_for=0.05, probes=probes, successes_to_close=10_000)
+    breaker = a_breaker(1, open_for=0.05, probes=probes, successes_to_close=10_000)
     origin = server.url
     async with adapter.client(policy=ONCE, breaker=breaker, budget=None) as client:
         await outcome(adapter, client, url=server.url + "/down")
@@ -270,7 +276,7 @@ async def test_a_crowd_half_open(adapter, server, probes):
 async def test_every_edge_is_told_once(adapter, quick):
     """Refused calls are told to listeners too; the log is telemetry/test_log.py's."""
     told = []
-    breaker = CircuitBreaker(2)
+    breaker = a_breaker(2)
     options = {
         "policy": ONCE,
         "breaker": breaker,
@@ -301,7 +307,7 @@ async def test_a_server_that_is_down_is_asked_rarely(adapter, server):
     back.
     """
     server.script("/down", *["reset"] * 3, *[503] * 200)
-    breaker = CircuitBreaker(5, open_for=0.1)
+    breaker = a_breaker(5, open_for=0.1)
     async with adapter.client(policy=NOW, breaker=breaker, budget=None) as client:
         began = time.monotonic()
         found = [await outcome(adapter, client, url=server.url + "/down") for _ in range(100)]
@@ -320,7 +326,7 @@ async def test_a_server_that_is_down_is_asked_rarely(adapter, server):
 async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
     server.script("/hang", "hang")
     async with adapter.client(
-        policy=ONCE.replace(total_timeout=0.05), breaker=CircuitBreaker(2)
+        policy=ONCE.replace(total_timeout=0.05), breaker=a_breaker(2)
     ) as client:
         errors = [await outcome(adapter, client, url=server.url + "/hang") for _ in range(3)]
     assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [
@@ -332,7 +338,7 @@ async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
 async def test_all_transports_of_a_wrapped_client_share_the_breaker(adapter, quick):
     one, other = ScriptedTransport([503]), ScriptedTransport([200])
     client = adapter.bare_client(transport=one, mounts={"http://other.example.com/": other})
-    breaker = CircuitBreaker(2)
+    breaker = a_breaker(2)
     adapter.forbear.wrap(client, ONCE, breaker=breaker, **quick)
     breaker.record("http://other.example.com:80", failed=True, sent_at=0, now=0)
     assert await outcome(adapter, client, url="http://other.example.com/") == 200

@@ -1,10 +1,13 @@
-"""P5: retries stay a bounded share of traffic, per process and per shared budget."""
+"""P5: what succeeds lets retries go: a dead origin sees a probe a second, later one in eight.
+
+With ``budget=`` they stay a share of traffic too, per process and per shared budget.
+"""
 
 import time
 
 import pytest
 
-from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryBudget, RetryGate, RetryPolicy, record_of
 
 pytestmark = pytest.mark.anyio
 
@@ -12,7 +15,56 @@ URL = "http://api.example.com/thing"
 
 
 @pytest.mark.smoke
-async def test_retries_under_a_total_outage_are_a_tenth_of_traffic(adapter, quick):
+async def test_a_dead_origin_sees_a_probe_now_and_then(adapter, quick):
+    """Twelve calls, one after the other, with the default policy and gate.
+
+    The first one is sent at 0 s, after its backoff at 0.75, and as a probe 2 and 4 s later: four
+    attempts. Each further one is sent when it begins and as a probe 8 s later; the next probe would
+    come after 16 s, but it is held for 10 s in all.
+    """
+    clock, sent = quick["clock"], []
+    began = clock.monotonic()
+
+    def outage(request):
+        sent.append(clock.monotonic() - began)
+        return 503
+
+    async with adapter.client([outage], gate=RetryGate(), **quick) as client:
+        reasons = [record_of(await adapter.call(client, "GET", URL)).reason for _ in range(12)]
+    begins = [6.75 + 10 * call for call in range(11)]
+    expected = [0.0, 0.75, 2.75, 6.75]
+    for begin in begins:
+        expected += [begin, begin + 8]
+    assert sent == pytest.approx(expected)
+    assert reasons == [Reason.ATTEMPTS_EXHAUSTED, *[Reason.ORIGIN_UNWELL] * 11]
+
+
+async def test_an_outage_over_the_wire_is_probed_once_a_second(adapter, server):
+    """50 calls at once: 50 first attempts, one retry of the first that failed, then probes.
+
+    They are 1 s apart and more, less a quarter at random; nobody waits beyond patience.
+    """
+    server.script("/thing", 503)
+    policy = RetryPolicy(backoff=Fixed(0.001), max_attempts=10, patience=1.5)
+    reasons = []
+    began = time.monotonic()
+    async with adapter.client(policy=policy, gate=RetryGate()) as client:
+
+        async def ask(n):
+            answer = await adapter.call(client, "GET", server.url + "/thing")
+            reasons.append(record_of(answer).reason)
+
+        await adapter.together(50, ask)
+    seconds = time.monotonic() - began
+    assert reasons == [Reason.ORIGIN_UNWELL] * 50
+    assert 50 + 1 <= len(server.requests("/thing")) <= 50 + 1 + seconds / 0.75
+
+
+# With a budget.
+
+
+@pytest.mark.smoke
+async def test_with_a_budget_retries_are_a_tenth_of_traffic(adapter, quick):
     """200 calls that all fail: burst 7, and 0.1 from each call but the first, which finds the
     bucket full.
 
@@ -25,18 +77,20 @@ async def test_retries_under_a_total_outage_are_a_tenth_of_traffic(adapter, quic
         sent += 1
         return 503
 
-    async with adapter.client([outage], policy=RetryPolicy(backoff=Fixed(0)), **quick) as client:
+    options = {"policy": RetryPolicy(backoff=Fixed(0)), "budget": RetryBudget(), **quick}
+    async with adapter.client([outage], **options) as client:
         reasons = [record_of(await adapter.call(client, "GET", URL)).reason for _ in range(200)]
     assert sent == 200 + 26
     assert reasons[0] is Reason.ATTEMPTS_EXHAUSTED
     assert reasons[-1] is Reason.BUDGET_EXHAUSTED
 
 
-async def test_an_outage_over_the_wire_stays_within_the_bound(adapter, server):
+async def test_with_a_budget_an_outage_over_the_wire_stays_within_the_bound(adapter, server):
     """At most 1.1 × calls + burst + floor × seconds requests, whatever number runs at once."""
     server.script("/thing", 503)
     began = time.monotonic()
-    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0.001), max_attempts=10)) as client:
+    policy = RetryPolicy(backoff=Fixed(0.001), max_attempts=10)
+    async with adapter.client(policy=policy, budget=RetryBudget()) as client:
 
         async def ask(n):
             for _ in range(10):

@@ -33,23 +33,23 @@ async def test_no_request_comes_before_the_server_asked_for_it(adapter, server):
 # P3, as arithmetic.
 
 
-# hint + spread: random × hint_spread × max(hint, 1 s); the schedule's own wait at 0.5 is 2 s. All
-# of the arithmetic is core/test_decide.py's.
+# hint + spread: random × hint_spread × max(hint, 1 s), half of a quarter on top of it; the
+# schedule's own wait at 0.5 is 0.75 s. All of the arithmetic is core/test_decide.py's.
 WAITS = [
-    (RetryPolicy(), (503, {"Retry-After": "10"}), 10.5),
-    (RetryPolicy(), (429, {"retry-after-ms": "3000"}), 3.15),
-    (NO_SPREAD, (503, {}), 2.0),
-    (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "2"}), 3.0),
+    (RetryPolicy(), (503, {"Retry-After": "10"}), 11.25),
+    (RetryPolicy(), (429, {"retry-after-ms": "3000"}), 3.375),
+    (NO_SPREAD, (503, {}), 0.75),
+    (NO_SPREAD.replace(backoff=Fixed(3)), (503, {"Retry-After": "2"}), 2.0),
     (NO_SPREAD.replace(throttle_backoff=Fixed(5)), (429, {}), 5.0),
-    (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 2.0),
+    (NO_SPREAD.replace(hints="ignore"), (503, {"Retry-After": "10"}), 0.75),
     # No Date: against our clock, which stands at 2026-01-01 00:00:00 UTC.
     (NO_SPREAD, (503, {"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT"}), 30.0),
 ]
 
 
 @pytest.mark.smoke
-async def test_the_wait_is_the_longer_of_what_server_and_policy_say(adapter, quick):
-    """Delay = max(hint + spread, backoff)."""
+async def test_the_wait_is_the_servers_where_it_names_one_and_else_the_policys(adapter, quick):
+    """Delay = hint + spread, without the schedule's own wait on top; else the schedule's."""
     for policy, answer, slept in WAITS:
         quick["clock"] = FakeClock()  # begins at 2026-01-01 00:00:00 UTC
         async with adapter.client([answer, 200], policy=policy, **quick) as client:
@@ -149,7 +149,7 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, qu
     assert response.status_code == 503
     assert quick["clock"].sleeps == []
     record = record_of(response)
-    assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 21.0)  # 20 + 0.5 × 0.1 × 20
+    assert (record.reason, record.refused_delay) == (Reason.DEADLINE, 22.5)  # 20 + 0.5 × 0.25 × 20
 
 
 async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter, quick):

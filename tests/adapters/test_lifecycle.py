@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryPolicy, record_of
+from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
 from .foreign import Foreign
@@ -146,10 +146,10 @@ async def test_the_default_inner_transport_is_the_librarys_own(adapter, server, 
 
 async def test_what_retries_shows_its_state_in_one_line(adapter):
     """repr: class and limits; where there is an inner transport, that too."""
-    async with adapter.client([200]) as client:
+    async with adapter.client([200], gate=RetryGate(), budget=RetryBudget()) as client:
         text = repr(adapter.retrying(client))
     assert text.startswith(f"<forbear.{adapter.name}.{type(adapter.retrying(client)).__name__} ")
-    assert "RetryBudget 7/7" in text
+    assert "<RetryGate well> <RetryBudget 7/7" in text
     assert ("Scripted" in text) is ("stacks" in adapter.words)
     assert "\n" not in text
 

@@ -75,9 +75,8 @@ async def test_a_failing_answer_keeps_its_hint_though_its_body_is_broken(adapter
     ) as client:
         response = await adapter.call(client, "GET", "http://a.example.com/thing")
     assert response.content == b"abc"
-    assert options["clock"].sleeps == [
-        pytest.approx(7.35)
-    ]  # 7 s, and half of a tenth of that on top
+    # 7 s, and half of a quarter of that on top.
+    assert options["clock"].sleeps == [pytest.approx(7.875)]
 
 
 async def test_what_is_not_safe_to_repeat_is_not(adapter, server, options):

@@ -17,7 +17,7 @@ from requests_ratelimiter import LimiterAdapter, LimiterMixin
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryPolicy
+from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy
 from forbear.requests import DeadlineExceeded, RetryAdapter, mount
 from forbear.testing import FakeClock, ScriptedAdapter
 
@@ -34,7 +34,7 @@ def session():
 
 
 def retrying(session, policy=NOW, **options):
-    adapter = RetryAdapter(policy, **options)
+    adapter = RetryAdapter(policy, **({} if "strategy" in options else {"gate": None}), **options)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
@@ -91,9 +91,9 @@ def test_with_cachecontrol(session, server, make):
 @pytest.mark.parametrize(
     ("make", "tokens"),
     [
-        (lambda: Limited(NOW, per_second=1000), 3),
-        (lambda: LimitedAbove(policy=NOW, per_second=1000), 1),
-        (lambda: RetryAdapter(NOW, inner=LimiterAdapter(per_second=1000)), 3),
+        (lambda: Limited(NOW, per_second=1000, gate=None), 3),
+        (lambda: LimitedAbove(policy=NOW, per_second=1000, gate=None), 1),
+        (lambda: RetryAdapter(NOW, inner=LimiterAdapter(per_second=1000), gate=None), 3),
     ],
     ids=["below", "above", "inner"],
 )
@@ -252,16 +252,19 @@ def test_mount_takes_a_session(wrong):
 
 
 def test_a_session_survives_pickling(server, session):
-    """Policy and options go along; the copy retries, with a budget and pools of its own."""
+    """Policy and options go along; the copy retries, with a gate, a budget and pools of its own."""
     server.script("/thing", 503, 503, 200)
     adapter = RetryAdapter(
-        NOW.replace(max_attempts=3), name="mine", idempotency=IdempotencyKeys(), pool_block=True
-    )
+        NOW.replace(max_attempts=3), name="mine", idempotency=IdempotencyKeys(), pool_block=True,
+        gate=RetryGate(max_held=3), budget=RetryBudget(),
+    )  # fmt: skip
     session.mount("http://", adapter)
     twin = pickle.loads(pickle.dumps(session))
     copied = twin.adapters["http://"]
     assert type(copied) is RetryAdapter
     assert copied.port.limits.budget is not adapter.port.limits.budget
+    assert copied.port.limits.gate is not adapter.port.limits.gate
+    assert copied.port.limits.gate.max_held == 3
     assert copied._pool_block is True
     assert twin.post(server.url + "/thing", data=b"x").status_code == 200
     (key,) = {arrival.key for arrival in server.requests()}
@@ -445,11 +448,9 @@ def test_verify_cert_and_proxies_reach_every_attempt(session):
 
 def test_a_call_leaves_no_cyclic_garbage(session):
     """Neither success nor retry nor error waits for the collector."""
-    retrying(session, inner=ScriptedAdapter([503, 200]), budget=None)
+    retrying(session, inner=ScriptedAdapter([503, 200]))
     failing = requests.Session()
-    failing.mount(
-        "http://", RetryAdapter(NOW, inner=ScriptedAdapter(["read_timeout"]), budget=None)
-    )
+    failing.mount("http://", RetryAdapter(NOW, inner=ScriptedAdapter(["read_timeout"]), gate=None))
 
     def calls():
         session.get("http://api.example.com/")

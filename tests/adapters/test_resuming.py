@@ -132,7 +132,7 @@ async def test_a_resumption_is_under_the_budget(adapter, server, options):
 async def test_an_open_breaker_ends_a_download(adapter, server, options):
     """The error is that of the body, not the breaker's; the record says why."""
     server.script("/file", f"cut:15001{OF_V1}")
-    breaker = CircuitBreaker(consecutive_failures=1)
+    breaker = CircuitBreaker(1, failure_rate=None, open_for=30.0)
     async with adapter.client(**options, breaker=breaker) as client:
         with pytest.raises(adapter.cut_error) as caught:
             await adapter.download(client, server.url + "/file")
@@ -147,8 +147,8 @@ async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, opti
     async with adapter.client(**options) as client:
         response = await adapter.download(client, server.url + "/file")
         assert response.content == WHOLE
-        # 7 s and half of a tenth of that on top
-        assert options["clock"].sleeps == [1.0, pytest.approx(7.35)]
+        # 7 s and half of a quarter of that on top
+        assert options["clock"].sleeps == [1.0, pytest.approx(7.875)]
         with pytest.raises(adapter.cut_error) as caught:
             await adapter.download(client, server.url + "/later")
     assert ranges(server)[1:] == [("bytes=70001-", '"v1"')] * 2

@@ -23,7 +23,7 @@ NOW = RetryPolicy(backoff=Fixed(0))
 
 @pytest.fixture
 def manager():
-    with RetryPoolManager(NOW, timeout=5) as made:
+    with RetryPoolManager(NOW, timeout=5, gate=None) as made:
         yield made
 
 
@@ -131,7 +131,7 @@ def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
     retries = Retry(0)
     for manager in (
         urllib3.PoolManager(retries=retries, timeout=0.1),
-        RetryPoolManager(NOW, timeout=0.1),
+        RetryPoolManager(NOW, timeout=0.1, gate=None),
     ):
         with manager, pytest.raises(HTTPError) as caught:
             manager.request(method, server.url + "/thing")
@@ -376,6 +376,6 @@ def test_a_call_leaves_no_cyclic_garbage(server, step):
             finally:
                 gc.enable()
 
-    assert garbage(RetryPoolManager(NOW.replace(max_attempts=1), budget=None)) <= garbage(
+    assert garbage(RetryPoolManager(NOW.replace(max_attempts=1))) <= garbage(
         urllib3.PoolManager(retries=0)
     )

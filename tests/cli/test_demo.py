@@ -41,13 +41,13 @@ def rows(demo):
 
 
 def test_every_promise_held(demo):
-    """The exit status is 0 and every row has its mark: 11 scenes, 6 clients, 2 closing checks."""
+    """The exit status is 0 and every row has its mark: 12 scenes, 6 clients, 2 closing checks."""
     status, text = demo
     assert status == 0
     assert max(map(len, text.splitlines())) <= 100
-    assert text.count("✓") == 11 * 6 + 2
+    assert text.count("✓") == 12 * 6 + 2
     assert "✗" not in text
-    assert re.search(r"^All 68 checks held, in \d+\.\d s\.$", text, re.MULTILINE)
+    assert re.search(r"^All 74 checks held, in \d+\.\d s\.$", text, re.MULTILINE)
 
 
 def test_each_promise_is_named_in_words(demo):
@@ -73,6 +73,10 @@ def test_each_promise_is_named_in_words(demo):
         (8, "1 request", r"DeadlineExceeded \(deadline\)"),
         (9, "1 request", r"503 \(deadline\)"),
         (10, "3 requests", "200"),
+        # The first call is sent again while the server is well; without patience no other one is.
+        (11, "101 requests for 100 calls", "100 times 503"),
+        # 20 answers of 503, and one of 200 for each call.
+        (12, "40 requests for 20 calls", "20 times 200"),
     ],
 )
 def test_a_scene_tells_what_happened(rows, scene, server_saw, caller_got):
@@ -112,7 +116,8 @@ def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
         (5, (200,), "was to get 503, got 200"),
         (6, ("503;delay=400;retry-after=3600",), "told at once, it took 0"),
         (7, (200,), "the call took 0.0. s, not 0.5 s"),
-        (10, (200,), "0 retries; the budget starts"),
+        (10, (200,), "101 requests were to come, 100 came"),
+        (11, (200,), "40 requests were to come, 20 came"),
     ],
 )
 def test_each_scene_can_fail(scene, steps, claim):

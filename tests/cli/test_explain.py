@@ -52,7 +52,8 @@ def test_the_table_is_that_of_full_jitter(capsys):
         ["0 – 2 s", "1 s", "1.75 s", "3.5 s"],
         ["0 – 4 s", "2 s", "3.75 s", "7.5 s"],
     ]
-    assert "5 attempts and 7.5 s of waits" in out
+    assert "5 attempts and 17.5 s of waits, those held among them" in out
+    assert "its calls are held, each for at most 10 s" in out
     assert warned(out) == []
     assert max(map(len, out.splitlines())) <= 100
 
@@ -68,10 +69,13 @@ def test_what_is_retried_is_told(capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        # 5 × 2 s and 7.5 s; with four hints of 30 s and their 10 %, 5 × 2 s and 132 s.
-        ("--max-retry-after 30", "worst case: 17.5 s, 5 attempts of 2 s with all waits at their"),
+        # 5 × 2 s, 7.5 s and 10 s held; with four hints of 30 s and their quarter 150 s, not 7.5.
+        (
+            "--max-retry-after 30",
+            "worst case: 27.5 s, 5 attempts of 2 s with all waits at their longest; 2 m 50 s if",
+        ),
         ("--max-attempts 1", "retried: nothing; every request is sent once worst case: 2 s, 1"),
-        ("--hints ignore", "17.5 s, 5 attempts of 2 s with all waits at their longest warning"),
+        ("--hints ignore", "27.5 s, 5 attempts of 2 s with all waits at their longest warning"),
         ("--total-timeout 9", "total_timeout: no call goes on after 9 s"),
         ("--slo 10", "warning: max_attempts: its 4 retries can take 15.5 s, more than a third"),
     ],
@@ -125,7 +129,7 @@ odd = RetryPolicy(max_attempts=2, backoff=Odd())
         ("policies:other", 6),
         ("policies:ours", 2),
         ("policies:settings.number", 4),
-        ("high-availability", 4),
+        ("high-availability", 6),
     ],
 )
 def test_a_preset_or_module_and_attribute(capsys, project, place, attempts):

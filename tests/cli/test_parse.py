@@ -76,20 +76,20 @@ def test_what_curl_prints(capsys, monkeypatch):
         "x-ratelimit-reset",
     ]  # fmt: skip
     assert re.split(r"  +", lines[3]) == ["retry-after-ms", "milliseconds", "1.5 s", "won"]
-    assert verdict(out) == "retries after 1.5 s to 1.65 s: as retry-after-ms asks"
+    assert verdict(out) == "retries after 1.5 s to 1.88 s: as retry-after-ms asks"
 
 
 @pytest.mark.parametrize(
     ("lines", "exit_status", "said"),
     [
-        (["503", "Retry-After: 5"], 0, "retries after 5 s to 5.5 s: as retry-after asks"),
+        (["503", "Retry-After: 5"], 0, "retries after 5 s to 6.25 s: as retry-after asks"),
         (["503", "Retry-After: 0"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
         (["503", "Retry-After: soon"], 2, "retries after 0 s to 0.5 s: by its own backoff"),
         (["404", "Server: nginx"], 1, "returns the response: 404 is not retried"),
         (["404", "x-should-retry: true"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
         (["503", "x-should-retry: false"], 0, "another attempt is no use (server-said-no)"),
         (["503", "Retry-After: 5", "--method=post"], 0, "no known key (method-not-replayable)"),
-        (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 5.5 s"),
+        (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 6.25 s"),
         (["503", "Retry-After: 5", "--max-attempts=1"], 0, "sends once (attempts-exhausted)"),
         (["503", "Retry-After: 5", "--total-timeout=4"], 0, "5 s is more than total_timeout"),
         (["503", "Retry-After: 5", "--total-timeout=5.2"], 0, "retries after 5 s to 5.2 s"),

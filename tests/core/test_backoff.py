@@ -168,7 +168,8 @@ def test_a_wrong_schedule_is_told_what_to_write() -> None:
             "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
         ({"jitter": float("nan")}, ValueError, "jitter must be finite, got nan"),
         ({"jitter": True}, TypeError, "jitter must be a number, got True"),
-        ({"immediate_first": 1}, TypeError, "immediate_first must be True or False, got 1"),
+        ({"fast_first": True}, TypeError, "fast_first must be a number of seconds, got True"),
+        ({"fast_first": -0.1}, ValueError, "fast_first must be at least 0 and finite, got -0.1"),
     ]  # fmt: skip
     for fields, error, message in cases:
         with pytest.raises(error) as caught:

@@ -96,23 +96,23 @@ def test_statuses():
 
 def test_backoff():
     cases = [
-        ({}, Exponential(0.0, 120, jitter="none", immediate_first=True)),
-        ({"backoff_factor": 0.5}, Exponential(0.5, 120, jitter="none", immediate_first=True)),
+        ({}, Exponential(0.0, 120, jitter="none", fast_first=0.0)),
+        ({"backoff_factor": 0.5}, Exponential(0.5, 120, jitter="none", fast_first=0.0)),
         ({"backoff_factor": 0.5, "backoff_max": 10}, Exponential(0.5, 10, jitter="none",
-            immediate_first=True)),
+            fast_first=0.0)),
         ({"backoff_factor": 5, "backoff_max": 2}, Exponential(2, 2, jitter="none",
-            immediate_first=True)),
+            fast_first=0.0)),
         ({"backoff_factor": -1, "backoff_max": -1}, Exponential(0, 0, jitter="none",
-            immediate_first=True)),
+            fast_first=0.0)),
         ({"backoff_factor": 1, "backoff_max": float("inf")}, Exponential(1, 2**31, jitter="none",
-            immediate_first=True)),
+            fast_first=0.0)),
         # [2f, 2f + j] = [1, 2] after the second failure: 1.5 ± a third
         ({"backoff_factor": 0.5, "backoff_jitter": 1}, Exponential(0.75, 120, jitter=1 / 3,
-            immediate_first=True)),
+            fast_first=0.0)),
         ({"backoff_jitter": 1}, Exponential(1, 120, factor=1.0, jitter="full",
-            immediate_first=True)),
+            fast_first=0.0)),
         ({"backoff_jitter": 9, "backoff_max": 3}, Exponential(3, 3, factor=1.0, jitter="full",
-            immediate_first=True)),
+            fast_first=0.0)),
     ]  # fmt: skip
     for options, expected in cases:
         assert converted(urllib3.Retry(3, **options)).backoff == expected

@@ -187,7 +187,7 @@ def sent_by_ours(retry, names, method, drawn):
     script = scripted(names)
     policy = converted(retry).replace(hint_spread=0.0)
     send(
-        RetryTransport(script, policy=policy, budget=None, clock=FakeClock(), random=lambda: drawn),
+        RetryTransport(script, policy=policy, gate=None, clock=FakeClock(), random=lambda: drawn),
         method,
     )
     return len(script.requests)

@@ -28,6 +28,7 @@ from forbear import (
     Phase,
     Reason,
     RetryBudget,
+    RetryGate,
     RetryPolicy,
     RetryRefused,
     record_of,
@@ -47,6 +48,10 @@ UTC = 1_767_225_600.0
 KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
 STEADY = RetryPolicy(backoff=Fixed(1.0), hint_spread=0.0)
 AGAIN = Retry(1.0, "backoff")
+STALE = Failure(FailureKind.RESET, Phase.UNSENT)
+DNS = Failure(FailureKind.DNS, Phase.UNSENT)
+TLS = Failure(FailureKind.TLS, Phase.UNSENT)
+CONNECTING = Failure(FailureKind.CONNECT_TIMEOUT, Phase.UNSENT)
 
 NO = ("x-should-retry", "false")
 YES = ("x-should-retry", "true")
@@ -91,6 +96,14 @@ def no_tokens() -> RetryBudget:
     return budget
 
 
+def unwell(**options: Any) -> RetryGate:
+    """A gate that has seen two failures of the origin in a row, at 0."""
+    gate = RetryGate(**options)
+    for _ in range(2):
+        gate.bad(ORIGIN, 0.0, sent_at=0.0, weight=1.0)
+    return gate
+
+
 BREAKER = SimpleNamespace(quiet=False, is_closed=False, refused_for=lambda origin, now: 5.0)
 GONE = SimpleNamespace(ready=False)  # a body that was read and cannot be read again
 
@@ -109,7 +122,8 @@ AGAINST_AN_ANSWER: list[tuple[dict[str, Any], Any]] = [
     ({"after": 2}, GiveUp(Reason.DEADLINE, 2.0)),  # 8
     ({"deadline_at": inf}, GiveUp(Reason.KEY_EXPIRED, 2.0)),
     ({"key_until": inf}, GiveUp(Reason.CIRCUIT_OPEN, 5.0)),  # 9
-    ({"breaker": None}, GiveUp(Reason.BUDGET_EXHAUSTED, 2.0)),  # 10
+    ({"breaker": None}, GiveUp(Reason.ORIGIN_UNWELL, 2.0)),  # 10
+    ({"gate": None}, GiveUp(Reason.BUDGET_EXHAUSTED, 2.0)),
     ({"budget": None}, Retry(2.0, "retry-after")),
 ]
 
@@ -121,10 +135,11 @@ def test_the_rules_in_their_order(step: int) -> None:
         "status": 404, "after": 61, "lines": [NO, REPLAYED], "headers": KEY, "was_cut": True,
         "guard": GONE, "nested": True, "attempts": 4, "deadline_at": 1.0, "key_until": 0.5,
         "stop": GiveUp(Reason.STRATEGY_FAILED), "breaker": BREAKER, "budget": no_tokens(),
+        "gate": unwell(max_held=0),
     }  # fmt: skip
     for changes, _ in AGAINST_AN_ANSWER[: step + 1]:
         facts |= changes
-    limits = {"breaker": facts.pop("breaker"), "budget": facts.pop("budget")}
+    limits = {name: facts.pop(name) for name in ("breaker", "budget", "gate")}
     status, lines, after = facts.pop("status"), facts.pop("lines"), facts.pop("after")
     call = a_call(STEADY, "POST", facts.pop("headers"), limits=limits, **facts)
     assert verdict_on(call, status, *lines, after=after) == AGAINST_AN_ANSWER[step][1]
@@ -155,6 +170,16 @@ def test_every_reason_is_given() -> None:
     given = {verdict.reason for _, verdict in AGAINST_AN_ANSWER if isinstance(verdict, GiveUp)}
     given |= {Reason.LOCAL_SATURATION, Reason.PERMANENT_ERROR, Reason.UNKNOWN_ERROR}
     assert set(Reason) - given == {Reason.RESPONSE_DELIVERED}
+
+
+def test_origin_unwell_is_given_in_one_place() -> None:
+    sources = Path(forbear.httpx.__file__).parent
+    places = [
+        path.relative_to(sources).as_posix()
+        for path in sorted(sources.rglob("*.py"))
+        for _ in range(path.read_text(encoding="utf-8").count("GiveUp(Reason.ORIGIN_UNWELL"))
+    ]
+    assert places == ["core/decide.py"]
 
 
 # Rule 1.
@@ -214,7 +239,7 @@ def test_retry_if_widens(status: int) -> None:
         pytest.param(503, [("Retry-After", "1"), NO], "no", id="no beats a hint"),
         pytest.param(503, [("grpc-retry-pushback-ms", "-1")], "no", id="negative pushback"),
         pytest.param(503, [("grpc-retry-pushback-ms", "-1"), YES], "no", id="pushback beats yes"),
-        pytest.param(503, [("grpc-retry-pushback-ms", "10")], "again", id="pushback with a time"),
+        pytest.param(503, [("grpc-retry-pushback-ms", "10")], "soon", id="pushback with a time"),
         pytest.param(404, [YES], "again", id="yes makes any error retryable"),
         pytest.param(404, [NO], "final", id="no on what is final anyway"),
         pytest.param(200, [YES], "final", id="a success is no failure"),
@@ -226,7 +251,9 @@ def test_retry_if_widens(status: int) -> None:
 def test_advice(status: int, lines: Any, expected: str, hints: Any) -> None:
     """An explicit no is obeyed, also with ``hints="ignore"``; a yes widens statuses only. (S5)"""
     verdict = verdict_on(a_call(STEADY.replace(hints=hints)), status, *lines)
-    assert verdict == {"no": GiveUp(Reason.SERVER_SAID_NO), "again": AGAIN, "final": None}[expected]
+    soon = AGAIN if hints == "ignore" else Retry(0.01, "grpc-retry-pushback-ms")
+    verdicts = {"no": GiveUp(Reason.SERVER_SAID_NO), "again": AGAIN, "soon": soon, "final": None}
+    assert verdict == verdicts[expected]
 
 
 def test_a_yes_does_not_replace_a_key_or_a_body() -> None:
@@ -321,17 +348,16 @@ def test_every_sending_counts(attempts: int, is_retried: bool) -> None:
     ("after", "backoff", "delay", "source"),
     [
         pytest.param(5, 1.0, 5.0, "retry-after", id="hint longer"),
-        pytest.param(2, 7.0, 7.0, "backoff", id="backoff longer"),
-        pytest.param(0, 0.5, 0.5, "backoff", id="hint 0 is a floor of 0"),
-        pytest.param(0, 0.0, 0.0, "retry-after", id="both 0"),
+        pytest.param(2, 7.0, 2.0, "retry-after", id="backoff longer"),
+        pytest.param("0.001", 7.0, 0.001, "retry-after", id="a short one too"),
+        pytest.param(0, 0.5, 0.5, "backoff", id="hint 0 says nothing"),
+        pytest.param(0, 0.0, 0.0, "backoff", id="both 0"),
         pytest.param(None, 0.25, 0.25, "backoff", id="no hint"),
         pytest.param(60, 1.0, 60.0, "retry-after", id="longest that is waited for"),
     ],
 )
-def test_the_delay_is_the_longer_of_hint_and_backoff(
-    after: Any, backoff: float, delay: float, source: str
-) -> None:
-    """Never sooner than the server asked."""
+def test_a_hint_is_the_delay(after: Any, backoff: float, delay: float, source: str) -> None:
+    """Neither sooner than the server asked, nor later by a schedule that knows less."""
     call = a_call(STEADY.replace(backoff=Fixed(backoff)))
     assert verdict_on(call, after=after) == Retry(delay, source)
 
@@ -344,7 +370,7 @@ def test_the_delay_is_the_longer_of_hint_and_backoff(
         pytest.param(10, 0.1, 0.0, 10.0, id="nothing on top"),
         pytest.param(10, 0.1, 0.999, 10.999, id="nearly all of it"),
         pytest.param(10, 0.0, 0.9, 10.0, id="no spread"),
-        pytest.param(0, 0.1, 0.5, 0.05, id="a hint of 0 is spread over 0.1 s"),
+        pytest.param(1, 0.25, 0.5, 1.125, id="half of the default's quarter of a second"),
         pytest.param("0.2", 0.1, 0.5, 0.25, id="below a second: as of one"),
         pytest.param(60, 0.1, 0.5, 63.0, id="the limit is compared with the bare hint"),
     ],
@@ -354,6 +380,7 @@ def test_spread(after: Any, spread: float, random: float, delay: float) -> None:
     policy = STEADY.replace(backoff=Fixed(0), hint_spread=spread)
     verdict = verdict_on(a_call(policy, random=random), after=after)
     assert verdict == (pytest.approx(delay), "retry-after")
+    assert verdict_on(a_call(policy, random=random), after=0) == Retry(0.0, "backoff")
 
 
 @pytest.mark.parametrize(
@@ -390,15 +417,18 @@ QUOTA = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(UTC) + 3)
     ("status", "lines", "expected"),
     [
         pytest.param(429, [], Retry(9.0, "backoff"), id="429"),
-        pytest.param(503, [("Retry-After", "2")], Retry(9.0, "backoff"), id="503 with a time"),
-        pytest.param(403, QUOTA, Retry(9.0, "backoff"), id="an exhausted quota"),
+        pytest.param(429, [("Retry-After", "2")], Retry(2.0, "retry-after"), id="429 with a time"),
+        pytest.param(503, [("Retry-After", "2")], Retry(2.0, "retry-after"), id="503 with a time"),
+        pytest.param(403, QUOTA, Retry(3.0, "x-ratelimit-reset"), id="an exhausted quota"),
         pytest.param(503, [], AGAIN, id="503"),
         pytest.param(500, [], AGAIN, id="500"),
         pytest.param(500, [("Retry-After", "2")], Retry(2.0, "retry-after"), id="500 with a time"),
         pytest.param(None, [], AGAIN, id="an error"),
     ],
 )
-def test_throttling_has_a_schedule_of_its_own(status: Any, lines: Any, expected: Retry) -> None:
+def test_throttling_without_a_time_has_a_schedule_of_its_own(
+    status: Any, lines: Any, expected: Retry
+) -> None:
     call = a_call(STEADY.replace(throttle_backoff=Fixed(9.0), hinted_statuses={403}))
     verdict = decide(call, RESET, 0.0) if status is None else verdict_on(call, status, *lines)
     assert verdict == expected
@@ -407,17 +437,22 @@ def test_throttling_has_a_schedule_of_its_own(status: Any, lines: Any, expected:
 @pytest.mark.parametrize(
     ("failures", "waits"),
     [
-        # The schedule by attempt: 1, 2, 4 s.
-        pytest.param([RESET, RESET, RESET], [0.0, 2.0, 4.0], id="once"),
-        pytest.param([UNPROCESSED, RESET, RESET], [0.0, 2.0, 4.0], id="once for both kinds"),
-        pytest.param([503, RESET, RESET], [1.0, 0.0, 4.0], id="also later than first"),
-        pytest.param([503, 500, 503], [1.0, 2.0, 4.0], id="not for an answer"),
-        pytest.param([REFUSED, TIMEOUT, REFUSED], [1.0, 2.0, 4.0], id="not for what lasts"),
+        # The schedule by attempt: 1, 2, 4 s. Half of 0.2 s is drawn.
+        pytest.param([RESET, RESET, RESET], [0.1, 2.0, 4.0], id="once"),
+        pytest.param([REFUSED, RESET, 502], [0.1, 2.0, 4.0], id="once for all kinds"),
+        pytest.param([DNS, TLS, 502], [0.1, 2.0, 4.0], id="a name that is not found"),
+        pytest.param([TLS, DNS, 502], [0.1, 2.0, 4.0], id="a handshake"),
+        pytest.param([502, 502, REFUSED], [0.1, 2.0, 4.0], id="a gateway's broken connection"),
+        pytest.param([STALE, RESET, STALE], [0.0, 2.0, 4.0], id="a stale connection: at once"),
+        pytest.param([UNPROCESSED, RESET, 502], [0.0, 2.0, 4.0], id="an unprocessed stream"),
+        pytest.param([503, RESET, RESET], [1.0, 0.1, 4.0], id="also later than first"),
+        pytest.param([503, 500, 504], [1.0, 2.0, 4.0], id="not for another answer"),
+        pytest.param([TIMEOUT, CONNECTING, TIMEOUT], [1.0, 2.0, 4.0], id="not for a timeout"),
     ],
 )
-def test_one_retry_may_come_at_once_for_a_momentary_cause(failures: Any, waits: Any) -> None:
+def test_one_retry_is_fast_for_a_momentary_cause(failures: Any, waits: Any) -> None:
     """An idle connection that was closed needs no wait; a second time it is no accident."""
-    schedule = Exponential(base=1.0, cap=8.0, jitter="none", immediate_first=True)
+    schedule = Exponential(base=1.0, cap=8.0, jitter="none", fast_first=0.2)
     call, found = a_call(STEADY.replace(backoff=schedule, max_attempts=9)), []
     for each in failures:
         verdict: Any = verdict_on(call, each) if isinstance(each, int) else decide(call, each, 0.0)
@@ -428,6 +463,36 @@ def test_one_retry_may_come_at_once_for_a_momentary_cause(failures: Any, waits: 
     assert decide(plain, RESET, 0.0) == AGAIN
 
 
+FAST = STEADY.replace(backoff=Exponential(base=1.0, jitter="none", fast_first=0.2))
+
+
+def test_a_fast_retry_is_none_where_the_origin_is_not_well() -> None:
+    """It is held like any other, after the wait of the schedule, and has the fast one still."""
+    call = a_call(FAST, limits={"gate": unwell()})
+    assert decide(call, REFUSED, 0.0) == AGAIN
+    assert call.place.ready_at == 1.0
+    assert not call.used_fast_first
+
+
+def test_a_server_that_names_a_time_is_not_asked_sooner() -> None:
+    call = a_call(FAST)
+    assert verdict_on(call, 502, after=3) == Retry(3.0, "retry-after")
+    call.sending(3.0)
+    assert verdict_on(call, 502, after=0, now=3.0) == Retry(0.1, "backoff")
+
+
+@pytest.mark.parametrize(("fast_first", "wait"), [(None, 1.0), (0.0, 0.0), (0.2, 0.1), (4.0, 2.0)])
+def test_a_schedule_says_how_fast(fast_first: float | None, wait: float) -> None:
+    backoff = Exponential(base=1.0, jitter="none", fast_first=fast_first)
+    assert decide(a_call(STEADY.replace(backoff=backoff)), REFUSED, 0.0) == Retry(wait, "backoff")
+
+
+def test_a_fast_retry_keeps_to_the_deadline() -> None:
+    """0.1 s are left for it: half of them."""
+    call = a_call(FAST, deadline_at=0.1 + LEAST_ATTEMPT)
+    assert decide(call, REFUSED, 0.0) == (pytest.approx(0.05), "backoff")
+
+
 def test_hints_ignored_are_ignored_as_delays_only() -> None:
     policy = STEADY.replace(hints="ignore")
     assert verdict_on(a_call(policy), after=3_600) == AGAIN
@@ -435,22 +500,24 @@ def test_hints_ignored_are_ignored_as_delays_only() -> None:
 
 
 def test_a_schedule_grows_from_what_it_drew_itself() -> None:
-    """Decorrelated from 1 s, drawn highest: 3, then 9, although a server made 20 of the first."""
+    """Decorrelated from 1 s, drawn highest: 3, then 9, although a server named 20 before."""
     policy = STEADY.replace(backoff=Exponential(base=1.0, cap=100.0, jitter="decorrelated"))
     call = a_call(policy, random=1.0)
     assert verdict_on(call, after=20) == Retry(20.0, "retry-after")
     call.sending(20.0)
-    assert verdict_on(call, now=20.0) == Retry(9.0, "backoff")
+    assert verdict_on(call, now=20.0) == Retry(3.0, "backoff")
+    call.sending(23.0)
+    assert verdict_on(call, now=23.0) == Retry(9.0, "backoff")
 
 
 def test_randomness_is_drawn_in_a_stated_order() -> None:
-    """Two draws for a retry with a hint, one otherwise: a seeded run can be repeated."""
-    left = [0.25, 0.5, 0.75]
+    """One draw for each retry: a seeded run can be repeated."""
+    left = [0.25, 0.5]
     call = a_call(RetryPolicy(backoff=Exponential(base=1.0, jitter="full")))
     call.random = lambda: left.pop(0)
-    assert verdict_on(call, after=4) == Retry(4.2, "retry-after")
-    call.sending(4.2)
-    assert verdict_on(call, now=4.2) == Retry(1.5, "backoff")
+    assert verdict_on(call, after=4) == Retry(4.25, "retry-after")  # 4 × (1 + 0.25 × 0.25)
+    call.sending(4.25)
+    assert verdict_on(call, now=4.25) == Retry(1.0, "backoff")
 
 
 # Rule 8.
@@ -476,6 +543,44 @@ def test_no_wait_is_begun_that_cannot_be_followed_by_an_attempt(
     assert verdict_on(call, now=now) == expected
 
 
+THIRD = 1 / 3  # of 0.75 s on both sides: 0.5 to 1 s
+
+
+@pytest.mark.parametrize(
+    ("jitter", "left", "draws", "expected"),
+    [
+        # base 0.75 s; latest is what is left, without the least time of an attempt
+        pytest.param(THIRD, 1.0, [0.8], 0.9, id="fits"),
+        pytest.param(THIRD, 0.8, [0.8, 0.5], 0.65, id="0.5 to 0.8 is more than half"),
+        pytest.param(THIRD, 0.8, [0.8, 0.0], 0.5, id="the least of it"),
+        pytest.param(THIRD, 0.76, [0.8, 0.5], 0.63, id="0.5 to 0.76 is more than half"),
+        pytest.param(THIRD, 0.74, [0.8], None, id="0.5 to 0.74 is less than half"),
+        pytest.param(THIRD, 0.4, [0.8], None, id="nothing of it"),
+        pytest.param("full", 0.4, [0.8, 0.5], 0.2, id="0 to 0.4 of 0.75"),
+        pytest.param("full", 0.3, [0.8], None, id="0 to 0.3 of 0.75"),
+        pytest.param("none", 0.74, [], None, id="no range at all"),
+    ],
+)
+def test_a_draw_that_does_not_fit_is_drawn_again_in_what_fits(
+    jitter: Any, left: float, draws: list[float], expected: float | None
+) -> None:
+    """A long draw is bad luck, and no reason to give up what the schedule means to allow."""
+    policy = STEADY.replace(backoff=Exponential(base=0.75, jitter=jitter))
+    call, numbers = a_call(policy, deadline_at=left + LEAST_ATTEMPT), iter(draws)
+    call.random = lambda: next(numbers)
+    verdict = verdict_on(call)
+    if expected is None:
+        assert verdict.reason is Reason.DEADLINE
+    else:
+        assert verdict == (pytest.approx(expected), "backoff")
+    assert not list(numbers)
+
+
+def test_a_time_that_does_not_fit_is_not_drawn_again() -> None:
+    call = a_call(RetryPolicy(), deadline_at=1.0)
+    assert verdict_on(call, after=2) == (Reason.DEADLINE, pytest.approx(2.25))
+
+
 @pytest.mark.parametrize(
     ("now", "backoff", "is_retried"),
     [(9.0, 1.0, True), (9.5, 1.0, False), (10.0, 0.0, True), (10.1, 0.0, False)],
@@ -499,6 +604,59 @@ def test_a_wait_that_outlasts_the_breaker_is_begun() -> None:
     call = a_call(limits={"breaker": BREAKER})
     assert verdict_on(call) == GiveUp(Reason.CIRCUIT_OPEN, 5.0)
     assert verdict_on(call, after=6) == Retry(6.0, "retry-after")
+
+
+HALF_HOUR = 1_800.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "after", "until"),
+    [
+        # The schedule waits for 1 s; patience is 10 s.
+        pytest.param({}, {}, None, 10.0, id="patience, from the failure"),
+        pytest.param({}, {}, 2, 12.0, id="from the time that the server named"),
+        pytest.param({"patience": HALF_HOUR}, {}, None, HALF_HOUR, id="much patience"),
+        pytest.param({"patience": 0.0}, {}, None, None, id="none"),
+        pytest.param({"patience": 0.9}, {}, None, None, id="less than the wait"),
+        pytest.param({"patience": 0.9}, {}, 2, 2.9, id="but not than a wait that was asked for"),
+        pytest.param({}, {"held": 4.0}, None, 6.0, id="what it was held for before counts"),
+        pytest.param({}, {"held": 4.0}, 2, 8.0, id="also with a time"),
+        pytest.param({}, {"patient_until": 5.0}, None, 5.0, id="since it was held first"),
+        pytest.param({}, {"deadline_at": 5.0}, None, 5.0 - LEAST_ATTEMPT, id="deadline"),
+        pytest.param({}, {"key_until": 5.0}, None, 5.0, id="key"),
+        pytest.param({"methods": {"POST"}}, {"key_until": 5.0}, None, 10.0, id="no key needed"),
+    ],
+)
+def test_a_call_is_held_while_its_origin_is_unwell(
+    fields: Any, state: Any, after: Any, until: float | None
+) -> None:
+    gate = unwell()
+    call = a_call(STEADY.replace(**fields), "POST", KEY, limits={"gate": gate}, **state)
+    verdict, seconds = verdict_on(call, after=after), 1.0 if after is None else float(after)
+    if until is None:
+        assert verdict == GiveUp(Reason.ORIGIN_UNWELL, seconds)
+        assert gate.held() == 0
+    else:
+        assert verdict == Retry(seconds, "backoff" if after is None else "retry-after")
+        assert call.unwell == GiveUp(Reason.ORIGIN_UNWELL, seconds)
+        assert (call.place.ready_at, call.place.until) == (seconds, pytest.approx(until))
+        assert gate.held() == 1
+
+
+def test_a_call_is_not_held_while_its_origin_is_well() -> None:
+    gate = RetryGate()
+    gate.bad(ORIGIN, 0.0, sent_at=0.0, weight=1.0)
+    call = a_call(STEADY.replace(patience=0.0), limits={"gate": gate})
+    assert verdict_on(call) == AGAIN
+    assert call.place is None
+
+
+def test_the_budget_is_asked_after_the_gate_and_leaves_no_place() -> None:
+    gate = unwell()
+    call = a_call(limits={"gate": gate, "budget": no_tokens()})
+    assert verdict_on(call) == GiveUp(Reason.BUDGET_EXHAUSTED, 1.0)
+    call.limits.leave(call, 0.0)
+    assert gate.held() == 0
 
 
 @pytest.mark.parametrize(

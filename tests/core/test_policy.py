@@ -20,7 +20,9 @@ EVERY_RETRYABLE_KIND = {
 # DESIGN section 2, the table of fields.
 DEFAULTS: dict[str, Any] = {
     "max_attempts": 4,
-    "backoff": Exponential(base=1.0, cap=30.0, factor=2.0, jitter="decorrelated"),
+    # 0.5 to 1 s, 1 to 2 s, 2 to 4 s
+    "backoff": Exponential(base=0.75, cap=30.0, factor=2.0, jitter=1 / 3, fast_first=0.2),
+    "patience": 10.0,
     "throttle_backoff": None,
     "statuses": {408, 425, 429, 500, 502, 503, 504},
     "hinted_statuses": set(),
@@ -31,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "total_timeout": None,
     "max_retry_after": 60.0,
     "hints": "obey",
-    "hint_spread": 0.1,
+    "hint_spread": 0.25,
     "on_exhausted": "return",
 }
 
@@ -49,8 +51,11 @@ def test_every_field_has_its_default_checked() -> None:
     assert set(inspect.signature(RetryPolicy).parameters) == set(DEFAULTS)
 
 
-def test_the_default_schedule_does_not_skip_its_first_wait() -> None:
-    assert RetryPolicy().backoff.immediate_first is False  # type: ignore[attr-defined]
+@pytest.mark.parametrize(("attempt", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (3, 2, 4)])
+def test_the_waits_of_the_default_schedule(attempt: int, least: float, most: float) -> None:
+    backoff = RetryPolicy().backoff
+    assert backoff.delay(attempt, 0.0, lambda: 0.0) == pytest.approx(least)
+    assert backoff.delay(attempt, 0.0, lambda: 1.0) == pytest.approx(most)
 
 
 # --- what is refused --------------------------------------------------------------------------
@@ -66,6 +71,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"backoff": 0.5}, TypeError,
         "backoff must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random), got 0.5"),
     ({"backoff": None}, TypeError, "backoff must be Exponential(…)"),
+    ({"patience": -1}, ValueError, "patience must be at least 0 and finite, got -1"),
+    ({"patience": None}, TypeError, "patience must be a number of seconds, got None"),
     ({"throttle_backoff": 5}, TypeError, "throttle_backoff must be Exponential(…), Fixed(…)"),
     ({"statuses": 503}, TypeError, "statuses must be a set such as {429, 503}, got 503"),
     ({"statuses": None}, TypeError, "statuses must be a set such as {429, 503}, got None"),

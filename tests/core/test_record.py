@@ -49,7 +49,8 @@ def an_attempt(number: int, **fields: Any) -> AttemptRecord:
 
 
 def test_of_a_response_after_retries() -> None:
-    record = record_of(a_client((503, {"Retry-After": "2"}), "read_error", 200).get(URL))
+    client = a_client((503, {"Retry-After": "2"}), "read_error", 200, gate=None)
+    record = record_of(client.get(URL))
     assert record.origin == "https://api.example:8443"
     assert (record.method, record.reason, record.elapsed) == ("GET", None, 3.0)
     assert (record.waits, record.reasons, record.retries) == ((2.0, 1.0), ("503", "ReadError"), 2)

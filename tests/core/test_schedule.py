@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from math import inf, nan
 
 import httpx
@@ -96,13 +97,33 @@ def test_only_as_many_waits_as_are_asked_for():
 
 # --- the worst case ----------------------------------------------------------------------------
 
-FULL = RetryPolicy(max_attempts=4, backoff=Exponential(0.5, 30.0, jitter="full"), hints="ignore")
+FULL = RetryPolicy(
+    max_attempts=4,
+    backoff=Exponential(0.5, 30.0, jitter="full"),
+    patience=0.0,
+    hints="ignore",
+)
 
 
 def test_attempts_and_waits_are_added():
     """Four attempts of 2 s; waits of at most 0.5, 1 and 2 s."""
     assert FULL.worst_case(attempt_timeout=2.0) == 4 * 2.0 + 0.5 + 1.0 + 2.0
     assert FULL.worst_case(attempt_timeout=0.0) == 3.5
+
+
+def test_patience_is_added_once():
+    """However often a call is held; one that is never sent again is never held."""
+    policy = FULL.replace(patience=10.0)
+    assert policy.worst_case(attempt_timeout=2.0) == 4 * 2.0 + 0.5 + 1.0 + 2.0 + 10.0
+    assert policy.replace(max_attempts=1).worst_case(attempt_timeout=2.0) == 2.0
+
+
+def test_one_fast_first_retry_counts_where_it_may_be_longer_than_the_schedule():
+    """3 s in place of the shortest wait, 0.5 s; 0.2 s are never the longest."""
+    policy = FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=3.0))
+    assert policy.worst_case(attempt_timeout=0.0) == 3.0 + 1.0 + 2.0
+    policy = FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=0.2))
+    assert policy.worst_case(attempt_timeout=0.0) == 3.5
 
 
 def test_a_hint_counts_with_its_spread():
@@ -118,10 +139,11 @@ def test_the_spread_of_a_short_hint_is_that_of_a_second():
 
 
 def test_the_longer_of_hint_and_backoff_counts():
-    """max(3, 1), max(3, 2), max(3, 4), max(3, 8)"""
+    """Any answer may name a time or none: max(3, 1), max(3, 2), max(3, 4), max(3, 8)."""
     policy = RetryPolicy(
         max_attempts=5,
         backoff=Exponential(1.0, 30.0, jitter="none"),
+        patience=0.0,
         max_retry_after=3.0,
         hint_spread=0.0,
     )
@@ -135,6 +157,7 @@ def test_a_hint_lengthens_a_wait_and_not_the_next_draw():
     policy = RetryPolicy(
         max_attempts=4,
         backoff=Exponential(1.0, 100.0, jitter="decorrelated"),
+        patience=0.0,
         max_retry_after=10.0,
         hint_spread=0.0,
     )
@@ -191,19 +214,23 @@ hints = st.none() | st.integers(0, 12)
     st.sampled_from(["full", "equal", "decorrelated", "none", 0.3]),
     st.none() | st.just(Fixed(0.7)),
     st.sampled_from([0.0, 0.1, 1.0]),
+    st.sampled_from([0.0, 0.5, 2.0, 10.0]),
     st.lists(st.floats(0, 1, exclude_max=True), min_size=30, max_size=30),
 )
-def test_no_call_waits_longer(asked, attempts, jitter, throttled, spread, draws):
-    """Whatever a server asks for, and whatever is drawn, through the transport that decides it."""
+def test_no_call_waits_longer(asked, attempts, jitter, throttled, spread, patience, draws):
+    """Whatever a server asks for, and whatever is drawn, through the transport that decides it, held
+    or not.
+    """
     policy = RetryPolicy(
         max_attempts=attempts,
         backoff=Exponential(0.5, 7.0, jitter=jitter),
+        patience=patience,
         throttle_backoff=throttled,
         max_retry_after=9.0,
         hint_spread=spread,
     )
     steps = [503 if seconds is None else (503, {"Retry-After": str(seconds)}) for seconds in asked]
-    clock, numbers = FakeClock(), iter(draws)
+    clock, numbers = FakeClock(), cycle(draws)
     transport = RetryTransport(
         ScriptedTransport(steps), policy=policy, clock=clock, random=lambda: next(numbers)
     )

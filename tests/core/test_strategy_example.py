@@ -9,7 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forbear import Failure, Reason, RetryRefused, RetryStrategy, RetryToken, record_of
+from forbear import (
+    Failure,
+    Reason,
+    RetryBudget,
+    RetryGate,
+    RetryRefused,
+    RetryStrategy,
+    RetryToken,
+    record_of,
+)
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
 
@@ -108,6 +117,9 @@ def test_the_server_is_obeyed_although_the_strategy_does_not_know_it() -> None:
     assert clock.sleeps == [7.0]
 
 
-def test_a_strategy_replaces_budget_and_schedule() -> None:
-    with pytest.raises(ValueError, match="strategy= or budget=, not both"):
-        RetryTransport(ScriptedTransport([200]), strategy=TwoRetriesPerMinute(), budget=None)
+def test_a_strategy_replaces_budget_and_gate() -> None:
+    for option, given in (("budget", RetryBudget()), ("gate", RetryGate())):
+        with pytest.raises(ValueError, match=f"strategy= or {option}=, not both"):
+            RetryTransport(
+                ScriptedTransport([200]), strategy=TwoRetriesPerMinute(), **{option: given}
+            )

@@ -18,9 +18,9 @@ class Backend:
     def __init__(self, steps, **options):
         self.clock = FakeClock()
         policy = RetryPolicy(backoff=Fixed(0.1), hint_spread=0.0)
-        options = {"policy": policy, "clock": self.clock, "budget": None, **options}
+        options = {"policy": policy, "clock": self.clock, "gate": None, **options}
         if "strategy" in options:
-            del options["budget"]
+            del options["gate"]
         self.clock = options["clock"]
         self.script, self.adapted = ScriptedTransport(steps), ScriptedAdapter(steps)
         self.client = httpx.Client(transport=RetryTransport(self.script, **options))

@@ -363,11 +363,11 @@ async def test_every_client_is_heard(backend, library):
         if library == "requests":
             session = stack.enter_context(requests.Session())
             session.trust_env = False
-            forbear.requests.mount(session, policy)
+            forbear.requests.mount(session, policy, gate=None)
             get = functools.partial(session.get, url)
         else:
             retry = forbear.urllib3.Retry(policy)
-            made = forbear.urllib3.RetryPoolManager(policy)
+            made = forbear.urllib3.RetryPoolManager(policy, gate=None)
             manager = made if library == "urllib3" else urllib3.PoolManager(retries=retry)
             get = functools.partial(stack.enter_context(manager).request, "GET", url)
 

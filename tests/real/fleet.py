@@ -46,11 +46,11 @@ class Outage(httpx.BaseTransport, httpx.AsyncBaseTransport):
 def work(backend, budget, calls):
     outage = Outage()
     if backend == "sync":
-        transport = RetryTransport(outage, policy=AT_ONCE, budget=budget)
+        transport = RetryTransport(outage, policy=AT_ONCE, budget=budget, gate=None)
         for _ in range(calls):
             assert transport.handle_request(REQUEST).status_code == 503
         return outage.sent
-    transport = AsyncRetryTransport(outage, policy=AT_ONCE, budget=budget)
+    transport = AsyncRetryTransport(outage, policy=AT_ONCE, budget=budget, gate=None)
 
     async def one_after_the_other():
         for _ in range(calls // 4):

@@ -29,12 +29,12 @@ POLICY = RetryPolicy(max_attempts=ATTEMPTS)
 
 
 def quick(**options):
-    """Waits take no time, and no budget helps: it would stop the multiplying in the end too."""
+    """Waits take no time, and no gate helps: it would stop the multiplying in the end too."""
     return {
         "policy": POLICY,
         "clock": FakeClock(),
         "random": lambda: 0.5,
-        "budget": None,
+        "gate": None,
         **options,
     }
 

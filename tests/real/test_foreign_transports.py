@@ -39,7 +39,7 @@ def aiohttp(request, need_package):
         async def run():
             inner = foreign.AiohttpTransport(verify=False)
             transport = ours.AsyncRetryTransport(
-                inner, **{"clock": FakeClock(), "random": lambda: 0.5, **options}
+                inner, **{"clock": FakeClock(), "random": lambda: 0.5, "gate": None, **options}
             )
             outcomes = []
             async with library.AsyncClient(
@@ -104,8 +104,8 @@ def test_answers_are_retried_and_their_connection_used_again(aiohttp, server):
         hashlib.sha256(PAYLOAD).hexdigest()
     ] * 3
     assert {arrival.connection for arrival in server.requests()} == {1}
-    # The hint, and half of the tenth that spreads a fleet.
-    assert clock.sleeps[1] == pytest.approx(4.2)
+    # The hint, and half of the quarter that spreads a fleet.
+    assert clock.sleeps[1] == pytest.approx(4.5)
 
 
 def test_a_deadline_reaches_aiohttp(aiohttp, server):

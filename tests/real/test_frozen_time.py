@@ -39,7 +39,7 @@ FREEZERS = [pytest.param(freezegun, id="freezegun"), pytest.param(time_machine, 
 
 def over_httpx(policy, *steps):
     with httpx.Client(
-        transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy)
+        transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, gate=None)
     ) as client:
         return client.get(URL)
 
@@ -47,13 +47,16 @@ def over_httpx(policy, *steps):
 def over_requests(policy, *steps):
     with requests.Session() as session:
         session.mount(
-            "http://", forbear.requests.RetryAdapter(policy, inner=ScriptedAdapter(steps))
+            "http://",
+            forbear.requests.RetryAdapter(policy, inner=ScriptedAdapter(steps), gate=None),
         )
         return session.get(URL)
 
 
 async def asynchronously(policy, frozen, *steps):
-    transport = forbear.httpx.AsyncRetryTransport(ScriptedTransport(steps), policy=policy)
+    transport = forbear.httpx.AsyncRetryTransport(
+        ScriptedTransport(steps), policy=policy, gate=None
+    )
     async with httpx.AsyncClient(transport=transport) as client:
         with frozen:
             return await client.get(URL)

@@ -161,9 +161,9 @@ def test_responses_sees_each_attempt(need_package, way):
     responses = need_package("responses")
     with requests.Session() as session:
         if way == "adapter":
-            session.mount("http://", forbear.requests.RetryAdapter(PATIENT))
+            session.mount("http://", forbear.requests.RetryAdapter(PATIENT, gate=None))
         else:
-            forbear.requests.mount(session, PATIENT)
+            forbear.requests.mount(session, PATIENT, gate=None)
         with responses.RequestsMock() as mock, fast():
             mock.get(URL, status=503)
             mock.get(URL, body=requests.ConnectionError("reset"))

@@ -87,8 +87,8 @@ def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(lane, 
     assert float(seen[2]["at"]) - float(seen[1]["at"]) >= 1.0
     (throttled, answered) = forbear.record_of(second).attempts
     assert (throttled.status, throttled.delay_source, answered.status) == (429, "retry-after", 200)
-    # The hint, and half of the tenth that spreads a fleet.
-    assert throttled.delay == pytest.approx(1.05)
+    # The hint, and half of the quarter that spreads a fleet.
+    assert throttled.delay == pytest.approx(1.125)
     assert len({entry["connection"] for entry in seen}) == 1  # the 429 was read to its end
 
 

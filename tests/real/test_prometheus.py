@@ -29,7 +29,7 @@ import requests
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 import forbear.requests
-from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy
+from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
 from forbear.core.events import Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
@@ -64,7 +64,7 @@ def promtool(binary, *arguments, cwd):
 
 
 def test_the_rules_are_rules(shipped, promtool_program):
-    assert "12 rules found" in promtool(
+    assert "13 rules found" in promtool(
         promtool_program, "check", "rules", "forbear.rules.yml", cwd=shipped
     )
 
@@ -105,14 +105,21 @@ def faulted_run(metrics):
             f"redis://127.0.0.1:{nobody}", name="fleet", fallback=RetryBudget(burst=1e6)
         )
         session = forbear.requests.mount(
-            requests.Session(), policy, on_event=[metrics], name="sessions", budget=fleet
+            requests.Session(),
+            policy,
+            on_event=[metrics],
+            name="sessions",
+            gate=None,
+            budget=fleet,
         )
+        usual = {"policy": policy, "gate": None}
         clients = [
             httpx.Client(
-                transport=RetryTransport(policy=policy, on_event=[metrics], name=name, **options)
+                transport=RetryTransport(on_event=[metrics], name=name, **{**usual, **options})
             )
             for name, options in (
-                ("orders", {"budget": None}),
+                ("orders", {}),
+                ("patient", {"gate": RetryGate(), "policy": policy.replace(patience=0.05)}),
                 ("poor", {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)}),
                 ("guarded", {"breaker": CircuitBreaker(2, open_for=0.05)}),
                 ("mirrored", {"origins": Origins([server.url, other.url])}),
@@ -241,7 +248,9 @@ def test_every_panel_shows_something(live):
 
 
 def test_the_variables_have_values(live):
-    assert {"orders", "poor", "guarded", "mirrored", "sessions"} <= set(live("label/client/values"))
+    assert {"orders", "patient", "poor", "guarded", "mirrored", "sessions"} <= set(
+        live("label/client/values")
+    )
     assert live("label/host/values")
 
 

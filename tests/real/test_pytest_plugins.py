@@ -50,10 +50,10 @@ PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
 BRIEF = RetryPolicy(max_attempts=2, backoff=Fixed(0.05))
 
 def a_client(policy=PATIENT):
-    return httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport([503]), policy=policy))
+    return httpx.Client(transport=forbear.httpx.RetryTransport(ScriptedTransport([503]), policy=policy, gate=None))
 
 def an_async_client(policy=PATIENT):
-    return httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport(ScriptedTransport([503]), policy=policy))
+    return httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport(ScriptedTransport([503]), policy=policy, gate=None))
 """
 
 
@@ -115,7 +115,7 @@ def test_with_xdist(suite, need_package):
 @pytest.mark.parametrize("number", range(10))
 def test_fast(forbear_fast, forbear_server, number):
     forbear_server.script("/x", 503)
-    client = forbear.httpx.wrap(httpx.Client(trust_env=False), PATIENT)
+    client = forbear.httpx.wrap(httpx.Client(trust_env=False), PATIENT, gate=None)
     with client:
         assert client.get(forbear_server.url + "/x").status_code == 503
     assert len(forbear_server.requests("/x")) == 3

@@ -209,14 +209,16 @@ def test_a_bucket_that_would_be_full_again_is_forgotten(redis_server):
 
 
 def call_sync(steps, **options):
-    transport = forbear.httpx.RetryTransport(ScriptedTransport(steps), **options)
+    transport = forbear.httpx.RetryTransport(ScriptedTransport(steps), gate=None, **options)
     with httpx.Client(transport=transport) as client:
         return client.get("http://a.example/")
 
 
 def call_async(steps, **options):
     async def main():
-        transport = forbear.httpx.AsyncRetryTransport(ScriptedTransport(steps), **options)
+        transport = forbear.httpx.AsyncRetryTransport(
+            ScriptedTransport(steps), gate=None, **options
+        )
         async with httpx.AsyncClient(transport=transport) as client:
             return await client.get("http://a.example/")
 
@@ -246,7 +248,7 @@ def test_urllib3_too(redis_server, server):
     for path in ("/a", "/b", "/c"):
         server.script(path, 503, 200)
     retry = forbear.urllib3.Retry(AT_ONCE, budget=budget)
-    with forbear.urllib3.RetryPoolManager(AT_ONCE, budget=budget) as manager:
+    with forbear.urllib3.RetryPoolManager(AT_ONCE, budget=budget, gate=None) as manager:
         assert manager.request("GET", f"{server.url}/a").status == 200
     with urllib3.PoolManager(retries=retry) as manager:
         assert manager.request("GET", f"{server.url}/b").status == 200
@@ -428,7 +430,7 @@ def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
 
     def work():
         transport = forbear.httpx.RetryTransport(
-            ScriptedTransport([503]), policy=AT_ONCE, budget=budget
+            ScriptedTransport([503]), policy=AT_ONCE, budget=budget, gate=None
         )
         with httpx.Client(transport=transport) as client:
             while not stop.is_set():
@@ -522,7 +524,8 @@ class Rubbish:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
         self._taken = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def _accept(self):
         while True:
@@ -550,7 +553,9 @@ class Rubbish:
         return self
 
     def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which closing does not
         self._listener.close()
+        self._acceptor.join(5)
         for connection in self._taken:
             connection.close()
 

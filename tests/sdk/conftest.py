@@ -100,6 +100,12 @@ def quick(clock):
     return {"clock": clock, "random": lambda: 0.5}
 
 
+@pytest.fixture
+def ungated(quick):
+    """The same, and no call is held: for tests that count attempts or look at each wait."""
+    return {**quick, "gate": None}
+
+
 class Standing:
     """Stands for a module in the namespace of another one; its ``sleep`` takes no time and is
     noted.

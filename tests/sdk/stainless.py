@@ -93,8 +93,10 @@ def test_attempts_of_what_may_be_repeated(
     assert len(server.requests()) == attempts
     assert isinstance(error, getattr(sdk.package, name))
     assert len(forbear.record_of(error).attempts) == (4 if plugged else int(fault != "close"))
-    # Of each 4 attempts 3 follow a wait of forbear: the middle of 1 to 3, 1 to 6 and 1 to 10.5 s.
-    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
+    # Of each 4 attempts 3 follow a wait of forbear: the middle of 0.5 to 1, 1 to 2 and 2 to 4 s, and
+    # once the middle of 0 to 0.2 s after a connection that broke.
+    first = 0.1 if fault == "close" else 0.75
+    assert clock.sleeps == [first, 1.5, 3.0] * (attempts // 4)
     assert len(waits) == (2 if "max_retries" not in settings else 0)
 
 
@@ -183,11 +185,11 @@ def test_a_stream_that_breaks_is_the_callers_to_repeat(sdk, server):
 
 
 def test_a_throttled_answer_is_obeyed(sdk, server, clock):
-    """429 with Retry-After: 7: the next request is 7 s later, and half of a tenth of it."""
+    """429 with Retry-After: 7: the next request is 7 s later, and half of a quarter of it."""
     server.script(sdk.listing, "429;retry-after=7", EMPTY_LIST)
     assert sdk.list(sdk.client(True, max_retries=0)).status_code == 200
     assert len(server.requests()) == 2
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
+    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.25 * 7)]
 
 
 def test_a_throttle_longer_than_we_may_wait_is_handed_over(sdk, server, clock, waits):
@@ -324,7 +326,10 @@ def test_wrapping_the_sdk_object_says_what_to_pass(sdk):
 
 
 def test_a_finished_client_can_be_wrapped(sdk, server, quick):
-    """wrap(client._client): for code that hands over a finished client of the SDK."""
+    """wrap(client._client): for code that hands over a finished client of the SDK.
+
+    With the default gate: held after the second 503, and sent as a probe twice.
+    """
     server.script(sdk.listing, 503)
     client = sdk.client(False)
     before = client._client._transport

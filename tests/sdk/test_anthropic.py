@@ -42,8 +42,8 @@ def waits(without_waiting):
 
 
 @pytest.fixture
-def sdk(colour, server, waits, quick):
-    return Sdk(colour, server.url, quick)
+def sdk(colour, server, waits, ungated):
+    return Sdk(colour, server.url, ungated)
 
 
 def test_overload_is_retried_if_asked(sdk, server):

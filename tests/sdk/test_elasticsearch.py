@@ -25,7 +25,7 @@ def waits(without_waiting):
 
 
 @pytest.fixture
-def call(server, waits, quick):
+def call(server, waits, ungated):
     """A function that asks for the cluster (or something else) and returns what comes back."""
 
     policy = RetryPolicy()
@@ -33,7 +33,7 @@ def call(server, waits, quick):
     class Node(elastic_transport.RequestsHttpNode):
         def __init__(self, config):
             super().__init__(config)
-            forbear.requests.mount(self.session, policy, **quick)
+            forbear.requests.mount(self.session, policy, **ungated)
 
     def ask(*, plugged, what=lambda client: client.info(), **settings):
         node_class = Node if plugged else elastic_transport.RequestsHttpNode
@@ -70,7 +70,8 @@ def test_attempts(call, server, clock, waits, plugged, settings, attempts, step,
     error = call(plugged=plugged, **settings)
     assert len(server.requests()) == attempts
     assert type(error) is kind
-    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4 if plugged else 0)
+    first = 0.1 if step == "close" else 0.75  # a broken connection is tried again soon
+    assert clock.sleeps == [first, 1.5, 3.0] * (attempts // 4 if plugged else 0)
     assert waits == []
     # ApiError has neither the response nor a cause; ConnectionError comes from one.
     assert len(forbear.record_of(error).attempts) == (4 if plugged and step == "close" else 0)

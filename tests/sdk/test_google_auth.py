@@ -15,14 +15,14 @@ from forbear import IdempotencyKeys, RetryPolicy
 
 
 @pytest.fixture
-def authorized(quick):
+def authorized(ungated):
     """A function that makes an authorized session, with forbear mounted or without."""
     made = []
 
     def make(plugged, credentials=None, **options):
         session = google.auth.transport.requests.AuthorizedSession(credentials or Token())
         if plugged:
-            forbear.requests.mount(session, RetryPolicy(), **quick, **options)
+            forbear.requests.mount(session, RetryPolicy(), **ungated, **options)
         made.append(session)
         return session
 
@@ -60,7 +60,7 @@ def test_attempts(authorized, server, clock, plugged, attempts):
     response = authorized(plugged).get(f"{server.url}/bucket")
     assert response.status_code == 503
     assert tokens(server) == ["Bearer token-0"] * attempts
-    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
+    assert clock.sleeps == [0.75, 1.5, 3.0] * (attempts // 4)
     assert len(forbear.record_of(response).attempts) == attempts
 
 

@@ -44,8 +44,8 @@ def waits(without_waiting):
 
 
 @pytest.fixture
-def sdk(colour, server, waits, quick):
-    return Sdk(colour, server.url, quick)
+def sdk(colour, server, waits, ungated):
+    return Sdk(colour, server.url, ungated)
 
 
 def test_a_client_of_httpx_proper(server, quick):

@@ -67,7 +67,7 @@ def test_attempts(call, server, quick, clock):
     with record() as events:
         error = call(retry=Retry(RetryPolicy(), **quick))
     assert len(server.requests()) == 4
-    assert clock.sleeps == [2.0, 3.5, 5.75]
+    assert clock.sleeps == [0.75, 1.5, 3.0]
     assert type(error) is github.GithubException
     assert error.status == 503
     # GithubException has neither response nor cause, so only a listener can tell.
@@ -113,7 +113,7 @@ def test_githubs_403_is_obeyed_if_asked(call, server, quick, clock):
     server.script(USER, "403;retry-after=7", FOUND)
     call(retry=Retry(policy, **quick))
     assert len(server.requests()) == 2
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
+    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.25 * 7)]
     server.script(USER, 403, FOUND)
     assert isinstance(call(retry=Retry(policy, **quick)), github.GithubException)
     assert len(server.requests()) == 3

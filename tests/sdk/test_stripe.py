@@ -24,9 +24,9 @@ NOTHING = "200;header=Content-Type:application/json;body=1"  # its content is th
 
 
 @pytest.fixture
-def sdk(colour, server, quick, without_waiting):
+def sdk(colour, server, ungated, without_waiting):
     without_waiting(stripe._http_client)
-    return Sdk(colour, server.url, quick, without_waiting)
+    return Sdk(colour, server.url, ungated, without_waiting)
 
 
 class Sdk:
@@ -97,8 +97,10 @@ def test_attempts_of_what_may_be_repeated(
     error = sdk.list(sdk.client(plugged, **settings))
     assert len(server.requests()) == attempts
     assert type(error) is kind
-    # Of each 4 attempts 3 follow a wait of forbear: the middle of 1 to 3, 1 to 6 and 1 to 10.5 s.
-    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
+    # Of each 4 attempts 3 follow a wait of forbear: the middle of 0.5 to 1, 1 to 2 and 2 to 4 s, and
+    # once the middle of 0 to 0.2 s after a connection that broke.
+    first = 0.1 if fault == "close" else 0.75
+    assert clock.sleeps == [first, 1.5, 3.0] * (attempts // 4)
     # stripe makes its exception of a status without the response; of an error from the error.
     assert len(forbear.record_of(error).attempts) == (4 if plugged and fault == "close" else 0)
 
@@ -160,7 +162,7 @@ def test_a_throttled_answer_is_obeyed(sdk, server, clock):
     server.script(CUSTOMERS, "429;retry-after=7", NOTHING)
     sdk.create(sdk.client(True, max_network_retries=0))
     assert len(server.requests()) == 2
-    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.1 * 7)]
+    assert clock.sleeps == [pytest.approx(7 + 0.5 * 0.25 * 7)]
 
 
 def test_stripe_alone_does_not_retry_a_throttled_answer(sdk, server):

@@ -19,13 +19,13 @@ MESSAGES = f"/2010-04-01/Accounts/{SID}/Messages.json"
 
 
 @pytest.fixture
-def call(server, quick):
+def call(server, ungated):
     """A function that asks for the account, or sends a message, and returns what comes back."""
 
     def ask(plugged, *, send=False, **settings):
         http_client = TwilioHttpClient(**settings)
         if plugged:
-            forbear.requests.mount(http_client.session, RetryPolicy(), **quick)
+            forbear.requests.mount(http_client.session, RetryPolicy(), **ungated)
         client = Client(SID, "nobody's", http_client=http_client)
         client.api.base_url = server.url
         try:
@@ -59,7 +59,7 @@ def test_attempts(call, server, clock, plugged, settings, attempts):
     assert type(error) is TwilioRestException
     assert error.status == 503
     assert len(server.requests()) == attempts
-    assert clock.sleeps == [2.0, 3.5, 5.75] * (attempts // 4)
+    assert clock.sleeps == [0.75, 1.5, 3.0] * (attempts // 4)
     # TwilioRestException has neither response nor cause, so only a listener can tell.
     assert forbear.record_of(error).attempts == ()
     events.assert_retried(attempts - 1)

@@ -25,7 +25,9 @@ NOW = 1_000.0
 
 
 def a_breaker(consecutive: int | None = 2, **fields: Any) -> CircuitBreaker:
-    return CircuitBreaker(consecutive, **{"open_for": 10.0, **fields})
+    return CircuitBreaker(
+        consecutive, **{"failure_rate": None, "open_for": 10.0, "max_open_for": 100.0, **fields}
+    )
 
 
 def fail(
@@ -82,12 +84,23 @@ def test_a_whole_round() -> None:
 
 
 def test_defaults() -> None:
+    """Half of at least 20 calls in 5 s; open for 0.5 s, then 1 s."""
     breaker = CircuitBreaker()
-    assert (breaker.consecutive_failures, breaker.failure_rate) == (5, None)
-    assert (breaker.open_for, breaker.max_open_for) == (30, 300)
+    assert (breaker.consecutive_failures, breaker.failure_rate) == (None, 0.5)
+    assert (breaker.window, breaker.minimum_calls) == (5, 20)
+    assert (breaker.open_for, breaker.max_open_for) == (0.5, 1.0)
     assert (breaker.probes, breaker.successes_to_close) == (1, 1)
-    assert fail(breaker, times=4) is None
-    assert fail(breaker) == (A, CLOSED, OPEN, 5, None, 30.0)
+    assert fail(breaker, times=19) is None
+    assert fail(breaker) == (A, CLOSED, OPEN, 0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(("draw", "open_for"), [(0.0, 8.0), (0.5, 10.0), (1.0, 12.0)])
+def test_the_time_open_is_random_so_that_a_fleet_does_not_probe_in_step(
+    draw: float, open_for: float
+) -> None:
+    edge = a_breaker(1).record(A, failed=True, sent_at=NOW, now=NOW, draw=draw)
+    assert edge is not None
+    assert edge.open_for == pytest.approx(open_for)
 
 
 def test_each_origin_has_a_circuit_of_its_own() -> None:
@@ -331,7 +344,7 @@ def test_an_origin_that_nobody_calls_any_more_does_not_slow_the_others_down() ->
 
 def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe() -> None:
     """It is open for 30 s; whoever asks after that begins the time anew."""
-    breaker = opened(CircuitBreaker(1))
+    breaker = opened(CircuitBreaker(1, open_for=30))
     assert breaker.state(A, NOW + 29) is OPEN
     breaker.admit(B, NOW + 30 + FADE - 1)
     assert breaker.state(A, NOW + 30 + FADE - 1) is HALF_OPEN
@@ -408,15 +421,15 @@ def test_repr_shows_state() -> None:
     ("fields", "error", "says"),
     [
         ({"consecutive_failures": 0}, ValueError, "consecutive_failures must be at least 1, got 0"),
-        ({"consecutive_failures": None}, ValueError, "give consecutive_failures= or failure_rate="),
+        ({"failure_rate": None}, ValueError, "give consecutive_failures= or failure_rate="),
         ({"failure_rate": 0}, ValueError, "failure_rate must be above 0 and at most 1, got 0"),
         ({"failure_rate": "half"}, TypeError, "failure_rate must be a number"),
         ({"window": 0}, ValueError, "window must be more than 0"),
         ({"open_for": float("nan")}, ValueError, "open_for"),
         (
-            {"max_open_for": 5.0},
+            {"max_open_for": 0.1},
             ValueError,
-            r"max_open_for must be at least open_for \(30 s\), got 5.0",
+            r"max_open_for must be at least open_for \(0.5 s\), got 0.1",
         ),
         ({"probes": True}, TypeError, "probes must be a whole number, got True"),
         ({"mode": "shadow"}, ValueError, "mode must be one of 'enforce', 'observe', got 'shadow'"),

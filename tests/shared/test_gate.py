@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from forbear import FailureKind, Phase
-from forbear.core.outcome import Failure
+from forbear.core.outcome import Failure, Hint
 from forbear.shared.gate import Cause, Place, RetryGate, cost_of
 
 HERE = "https://a:443"
@@ -75,8 +75,28 @@ def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again() -> N
 )
 def test_an_origin_is_unwell_after_so_many_failures(failure: Failure, in_a_row: int) -> None:
     gate = Gate()
-    words = [gate.fails(0, weight=cost_of(failure)) for _ in range(in_a_row)]
+    words = [gate.fails(0, weight=cost_of(failure, is_retry=False)) for _ in range(in_a_row)]
     assert words == [True] * (in_a_row - 1) + [False]
+
+
+NAMED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429, Hint(1.0, None, "retry-after"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "first", "again"),
+    [
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 404), -1.0, -1.0, id="works"),
+        pytest.param(NAMED, 0.0, 1.0, id="a 429 that names a time"),
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 1.0, 1.0, id="a 429"),
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 200), 1.0, 1.0, id="retry_if"),
+        pytest.param(Failure(FailureKind.CERTIFICATE, Phase.UNSENT), 0.0, 0.0, id="certificate"),
+        pytest.param(Failure(FailureKind.POOL, Phase.UNSENT), 0.0, 0.0, id="own pool full"),
+    ],
+)
+def test_a_failure_costs_what_it_says_of_the_origin(
+    failure: Failure, first: float, again: float
+) -> None:
+    assert (cost_of(failure, is_retry=False), cost_of(failure, is_retry=True)) == (first, again)
 
 
 def test_an_unwell_origin_needs_four_good_answers_for_each_failure() -> None:
@@ -193,8 +213,8 @@ def test_a_dead_origin_is_probed_after_one_two_four_and_then_every_eight_seconds
         now += 0.01
         gate.bad(HERE, now, sent_at=sent_at[-1], weight=1.0)
     gaps = [later - sooner for sooner, later in itertools.pairwise(sent_at)]
-    # The second failure of the burst, sent at the instant of the first, makes the first gap 2 s.
-    assert gaps == pytest.approx([2, 4, 8, 8, 8, 8])
+    # The second failure of the burst was sent with the first, and is no second finding.
+    assert gaps == pytest.approx([1, 2, 4, 8, 8, 8])
 
 
 def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
@@ -202,13 +222,13 @@ def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
     for sent_at in (0.0, 0.01, 0.02):
         gate.bad(HERE, 0.1, sent_at=sent_at, weight=1.0)
     place = gate.holds(0.1)
-    assert gate.asks(place, 0.9) == pytest.approx(0.1), "the first was sent at 0: due at 1"
-    assert gate.asks(place, 1.0) == 0.0
+    assert gate.asks(place, 0.9) == pytest.approx(0.12), "the last was sent at 0.02: due at 1.02"
+    assert gate.asks(place, 1.02) == 0.0
 
 
 def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off() -> None:
     gate = Gate()
-    gate.bad(HERE, 0.5, sent_at=0.0, weight=2.0)
+    gate.bad(HERE, 0.5, sent_at=0.0, weight=1.9)
     head, second = gate.holds(0.5), gate.holds(0.6)
     gate.begin(HERE, 0.9)
     assert gate.asks(head, 1.0) == pytest.approx(0.3)
@@ -277,6 +297,17 @@ def test_a_thousand_and_some_origins_are_remembered_the_least_used_first_out() -
     assert not gate.is_well("https://0:443")
 
 
+def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes() -> None:
+    gate = Gate()
+    gate.begin("https://b:443", 0.0)
+    gate.fails(1, times=2)
+    gate.begin("https://b:443", 599.0)
+    assert not gate.quiet
+    gate.begin("https://b:443", 602.0)
+    assert gate.quiet
+    assert gate.is_well(HERE)
+
+
 def test_a_copy_and_a_child_begin_anew() -> None:
     gate = Gate(max_held=3)
     gate.fails(0, times=2)
@@ -294,9 +325,11 @@ def test_a_copy_and_a_child_begin_anew() -> None:
 def test_a_gate_shows_its_state() -> None:
     gate = Gate()
     assert repr(gate) == "<RetryGate well>"
+    assert gate.unwell() == 0
     gate.fails(0, times=2)
     gate.holds(0)
     assert repr(gate) == "<RetryGate 1 origin unwell, 1 held>"
+    assert (gate.unwell(), gate.held()) == (1, 1)
 
 
 @pytest.mark.parametrize(

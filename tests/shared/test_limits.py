@@ -18,6 +18,7 @@ from forbear import (
     Phase,
     Reason,
     RetryBudget,
+    RetryGate,
     RetryPolicy,
     RetryRefused,
 )
@@ -91,7 +92,7 @@ def held(limits: Limits, origin: str = A, now: float = NOW, **options: Any) -> f
 
 def opened(**fields: Any) -> CircuitBreaker:
     """A breaker that is open for A, for 10 s from NOW."""
-    breaker = CircuitBreaker(1, **{"open_for": 10.0, **fields})
+    breaker = CircuitBreaker(1, **{"failure_rate": None, "open_for": 10.0, **fields})
     breaker.record(A, failed=True, sent_at=NOW, now=NOW)
     return breaker
 
@@ -185,7 +186,7 @@ def test_which_errors_are_trouble() -> None:
     kinds = {kind.value for kind in FailureKind} - {"status"}
     assert kinds == TROUBLE | NO_WORD
     for kind in sorted(kinds):
-        breaker = CircuitBreaker(1)
+        breaker = CircuitBreaker(1, failure_rate=None)
         told(limits_of(breaker=breaker), Failure(FailureKind(kind), Phase.SENT, error="Some"))
         assert (breaker.state(A, NOW) is OPEN) == (kind in TROUBLE), kind
 
@@ -210,7 +211,7 @@ def test_which_errors_are_trouble() -> None:
 )
 def test_which_answers_are_trouble(failure: Failure | None, counts: bool | None) -> None:
     """True opens a breaker of one failure; False ends a row of failures; None does neither."""
-    breaker, single = CircuitBreaker(2), CircuitBreaker(1)
+    breaker, single = CircuitBreaker(2, failure_rate=None), CircuitBreaker(1, failure_rate=None)
     limits = limits_of(breaker=breaker)
     for outcome in (RESET, failure, RESET):
         sent(a_call(limits), outcome)
@@ -231,7 +232,7 @@ def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
 
 def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe() -> None:
     """The permit is taken when it is sent, asked twice or not, and not when it is planned."""
-    breaker = CircuitBreaker(1, open_for=10.0)
+    breaker = CircuitBreaker(1, failure_rate=None, open_for=10.0)
     limits = limits_of(breaker=breaker)
     call = told(limits, RESET, backoff=Fixed(10.0))
     assert planned(call, RESET) == (10.0, "backoff")
@@ -257,7 +258,7 @@ def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> No
 def test_a_retry_that_is_a_probe_and_fails_is_paid_for() -> None:
     """The server had the request: like any retry that fails."""
     budget = a_budget()
-    limits = limits_of(budget=budget, breaker=CircuitBreaker(1, open_for=10.0))
+    limits = limits_of(budget=budget, breaker=CircuitBreaker(1, failure_rate=None, open_for=10.0))
     call = told(limits, RESET, backoff=Fixed(10.0))
     planned(call, RESET)
     limits.admit(call, NOW + 10)
@@ -267,7 +268,7 @@ def test_a_retry_that_is_a_probe_and_fails_is_paid_for() -> None:
 
 
 def test_a_retry_that_another_calls_probe_has_shut_out_is_refused_and_refunded() -> None:
-    budget, breaker = a_budget(), CircuitBreaker(1, open_for=10.0)
+    budget, breaker = a_budget(), CircuitBreaker(1, failure_rate=None, open_for=10.0)
     limits = limits_of(budget=budget, breaker=breaker)
     call = told(limits, RESET, backoff=Fixed(10.0))
     planned(call, RESET)
@@ -281,7 +282,7 @@ def test_a_retry_that_another_calls_probe_has_shut_out_is_refused_and_refunded()
 
 def test_a_success_that_was_sent_before_the_circuit_opened_ends_no_row_of_failures() -> None:
     """It says how the origin was, not how it is."""
-    breaker = CircuitBreaker(2, open_for=10.0)
+    breaker = CircuitBreaker(2, failure_rate=None, open_for=10.0)
     limits = limits_of(breaker=breaker)
     late = a_call(limits)
     late.sending(NOW)
@@ -296,7 +297,7 @@ def test_a_success_that_was_sent_before_the_circuit_opened_ends_no_row_of_failur
 
 def test_every_edge_is_told() -> None:
     edges: list[Any] = []
-    limits = limits_of(breaker=CircuitBreaker(1, open_for=10.0))
+    limits = limits_of(breaker=CircuitBreaker(1, failure_rate=None, open_for=10.0))
     limits.guards.on_transition = edges.append
     told(limits, RESET)
     sent(begun(limits, now=NOW + 10)[0], None, NOW + 10)
@@ -408,16 +409,16 @@ def test_a_held_call_looks_again_when_its_time_has_come_but_not_for_ever() -> No
 
 
 def test_nobody_is_held_for_a_circuit_that_is_open() -> None:
-    limits = limits_of(cooldown="all", breaker=CircuitBreaker(1, open_for=30.0))
+    limits = limits_of(cooldown="all", breaker=CircuitBreaker(1, failure_rate=None, open_for=30.0))
     told(limits, answer(503, 5.0))
     with pytest.raises(RetryRefused) as caught:
         begun(limits)
-    assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 30.0)
+    assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 24.0)  # -20 %
 
 
 def test_no_permit_is_held_while_waiting() -> None:
     """Open for 1 s, held for 5: the permit is taken when the probe is sent."""
-    breaker = CircuitBreaker(1, open_for=1.0)
+    breaker = CircuitBreaker(1, failure_rate=None, open_for=1.0)
     limits = limits_of(cooldown="all", breaker=breaker)
     told(limits, answer(429, 5.0))
     told(limits, RESET)
@@ -481,6 +482,7 @@ def test_an_origin_whose_circuit_is_open_is_passed_over() -> None:
     breaker = opened()
     limits = limits_of(breaker=breaker, origins=Origins([A, B, C]))
     call, delay = begun(limits)
+    call.random = lambda: 0.5  # no jitter of the time open
     assert (call.origin, delay) == (B, 0.0)
     planned(sent(call, RESET), RESET)
     assert call.origin == C
@@ -527,7 +529,7 @@ def test_when_all_are_left_alone_a_call_is_held_for_the_one_that_comes_back_firs
 
 
 def test_quiet_asks_every_part() -> None:
-    budget, breaker = a_budget(ratio=1), CircuitBreaker(2)
+    budget, breaker = a_budget(ratio=1), CircuitBreaker(2, failure_rate=None)
     origins = Origins([B, C])
     limits = limits_of(budget=budget, breaker=breaker, cooldown="all", origins=origins)
     assert limits.quiet
@@ -543,7 +545,44 @@ def test_quiet_asks_every_part() -> None:
         assert limits.quiet
 
 
+@pytest.mark.parametrize(
+    ("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)], ids=["in time", "late", "over"]
+)
+def test_a_held_call_whose_probe_another_has_taken_is_held_again(
+    at: float, asks_in: float | None
+) -> None:
+    """Until its patience is over, 10 s after the failure, and no longer."""
+
+    class Taken:
+        quiet = is_closed = False
+
+        def refused_for(self, origin: str, now: float) -> float:
+            return 0.0
+
+        def state(self, origin: str, now: float) -> CircuitState:
+            return HALF_OPEN
+
+        def admit(self, origin: str, now: float) -> Any:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=1.0)
+
+    gate = RetryGate()
+    for _ in range(2):
+        gate.bad(A, NOW, sent_at=NOW, weight=1.0)
+    limits = limits_of(gate=gate, breaker=Taken())
+    call = a_call(limits)
+    call.place = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    if asks_in is None:  # it was let go in time, but the machine slept
+        gate.turn(call.place, NOW, lambda: 0.0, probe_is_due=True)
+    assert limits.admit(call, NOW + at) == asks_in
+    assert gate.held() == 1
+    limits.leave(call, NOW + at)
+    assert gate.held() == 0
+
+
 def test_repr_shows_the_parts() -> None:
-    limits = limits_of(budget=RetryBudget(), breaker=CircuitBreaker(), cooldown="all")
-    assert repr(limits) == "<RetryBudget 7/7> <CircuitBreaker closed> <Cooldown all, 0 held>"
-    assert repr(limits_of()) == "no budget"
+    breaker = CircuitBreaker(5, failure_rate=None)
+    limits = limits_of(gate=RetryGate(), budget=RetryBudget(), breaker=breaker, cooldown="all")
+    assert repr(limits) == (
+        "<RetryGate well> <RetryBudget 7/7> <CircuitBreaker closed> <Cooldown all, 0 held>"
+    )
+    assert repr(limits_of()) == "no limits"

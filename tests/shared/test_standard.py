@@ -105,4 +105,4 @@ def test_the_four_methods_alone_drive_the_breaker() -> None:
 
 def test_repr_is_one_line_of_state() -> None:
     assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=4 <RetryBudget 7/7>>"
-    assert repr(a_strategy(max_attempts=2)) == "<StandardStrategy max_attempts=2 no budget>"
+    assert repr(a_strategy(max_attempts=2)) == "<StandardStrategy max_attempts=2 no limits>"

@@ -11,7 +11,15 @@ import pytest
 
 import forbear
 import forbear.telemetry
-from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryPolicy, StandardStrategy
+from forbear import (
+    CircuitBreaker,
+    Fixed,
+    Origins,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+    StandardStrategy,
+)
 from forbear.core.request import Request
 from forbear.httpx import RetryTransport
 from forbear.sending.tell import Tell
@@ -48,7 +56,7 @@ def lines(caplog):
 
 
 def scripted(*steps, policy=POLICY, **options):
-    options = {"clock": FakeClock(), "name": "orders", **options}
+    options = {"clock": FakeClock(), "name": "orders", "gate": None, **options}
     return httpx.Client(
         transport=RetryTransport(ScriptedTransport(steps), policy=policy, **options)
     )
@@ -105,9 +113,42 @@ def test_a_refusal_says_which_wait_was_wanted(lines):
     assert chosen(fields, "reason", "wanted_delay") == ("retry-after-too-long", 3600)
 
 
+@pytest.mark.parametrize(
+    ("patience", "cause", "held_for", "last", "sentence"),
+    [
+        (10, "probe", 0.99, ("INFO", "succeeded_after_retry"), "it goes as a probe"),
+        (0.5, "patience-over", 0.49, ("WARNING", "gave_up"), "its patience is over"),
+    ],
+)
+def test_a_call_that_is_held(patience, cause, held_for, last, sentence, lines, caplog):
+    """Sent at 0 and 0.01 s, ready at 0.02 s. Failures so close together are one finding: the first
+    probe is due a second after the second sending.
+    """
+    options = {"policy": POLICY.replace(patience=patience), "random": lambda: 0.5}
+    scripted(503, 503, 200, gate=RetryGate(), **options).get("http://api.test/")
+    told = lines("retry_scheduled", "released", "succeeded_after_retry", "gave_up")
+    assert [(level, name) for level, name, _ in told] == [
+        *[("INFO", "retry_scheduled")] * 2,
+        ("INFO", "released"),
+        last,
+    ]
+    first, second, released, end = (fields for _, _, fields in told)
+    assert [first["held"], second["held"]] == [False, True]
+    assert set(released) >= OF_A_CALL | {"elapsed"}
+    assert "held" not in released  # of a retry that is a bool: no field has two types
+    assert chosen(released, "cause", "attempt", "held_for") == (cause, 2, pytest.approx(held_for))
+    assert end.get("reason", "origin-unwell") == "origin-unwell"
+    here = "GET http://api.test:80"
+    assert [line.getMessage() for line in caplog.records if line.levelname != "DEBUG"][1:3] == [
+        f"{here}: 503 on attempt 2 of 3, again in 0.01 s (backoff), held while the origin is unwell",
+        f"{here}: held for {held_for} s after attempt 2, {sentence}",
+    ]
+
+
 def test_a_circuit_tells_of_its_edges(lines):
-    clock, breaker = FakeClock(), CircuitBreaker(2, open_for=30)
-    client = scripted(503, 503, 200, policy=ONCE, breaker=breaker, clock=clock)
+    clock, breaker = FakeClock(), CircuitBreaker(2, failure_rate=None, open_for=30)
+    options = {"policy": ONCE, "breaker": breaker, "clock": clock, "random": lambda: 0.5}
+    client = scripted(503, 503, 200, **options)
     for _ in range(2):
         client.get("http://api.test/")
     for _ in range(3):
@@ -129,7 +170,7 @@ def test_a_circuit_tells_of_its_edges(lines):
 
 def test_a_shared_circuit_is_told_of_by_the_client_whose_call_caused_it(lines):
     """Two transports of one strategy: the second one's call opens the circuit."""
-    strategy = StandardStrategy(ONCE, breaker=CircuitBreaker(1))
+    strategy = StandardStrategy(ONCE, breaker=CircuitBreaker(1, failure_rate=None))
     first, second = (
         scripted(503, policy=ONCE, strategy=strategy, name=name) for name in ("first", "second")
     )

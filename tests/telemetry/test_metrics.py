@@ -25,9 +25,11 @@ from forbear import (
     IdempotencyKeys,
     Origins,
     RetryBudget,
+    RetryGate,
     RetryPolicy,
+    StandardStrategy,
 )
-from forbear.core.events import CallEnded, Resumption
+from forbear.core.events import CallEnded, Released, Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
 from forbear.telemetry import METRICS, MOST_HOSTS, otel, prometheus
@@ -63,6 +65,7 @@ def scripted(request):
 
     def client(*steps, policy=AT_ONCE, on_event=None, **options):
         listeners = on_event or [request.getfixturevalue("metrics")]
+        options = {"gate": None, **options}
         inner = ScriptedTransport(steps)
         transport = RetryTransport(inner, policy=policy, on_event=listeners, **options)
         return httpx.Client(transport=transport)
@@ -142,7 +145,7 @@ def test_errors_of_the_wire(caller, server, nobody, metrics, counted):
 
 def test_a_circuit_that_opens(scripted, counted):
     """The call that opened it failed; those that are refused send nothing and retry nothing."""
-    client = scripted(503, breaker=CircuitBreaker(2, open_for=60))
+    client = scripted(503, breaker=CircuitBreaker(2, failure_rate=None, open_for=60))
     assert client.get("http://a.test/").status_code == 503
     for _ in range(2):
         with pytest.raises(forbear.CircuitOpenError):
@@ -204,7 +207,7 @@ def test_failing_over(server, metrics, counted):
     with FaultServer() as other:
         other.script("/", 503, 200)
         origins = Origins([server.url, other.url])
-        transport = RetryTransport(policy=POLICY, origins=origins, on_event=[metrics])
+        transport = RetryTransport(policy=POLICY, origins=origins, gate=None, on_event=[metrics])
         with httpx.Client(transport=transport) as client:
             client.get(server.url)
         here, there = host_of(server), host_of(other)
@@ -256,6 +259,19 @@ def test_urllib3s_retry_tells_what_it_sees(server, metrics, counted):
     assert counted("requests_total", "outcome") == {}
 
 
+def test_urllib3s_retry_holds_no_calls(server, metrics, counted):
+    """It is told of no success, so an origin that failed twice would be unwell for ever."""
+    import urllib3
+
+    from forbear.urllib3 import Retry
+
+    server.script("/", 503, 503, 200)
+    retries = Retry(POLICY.replace(patience=0), on_event=[metrics])
+    with urllib3.PoolManager(retries=retries) as manager:
+        assert manager.request("GET", server.url).status == 200
+        assert counted("held_calls", "client") == {}
+
+
 def test_each_hop_of_a_redirect_is_a_request(scripted, counted):
     """The first attempt of a hop is no retry, though the hop before it was retried."""
     there = (302, {"Location": "http://api.test/there"})
@@ -302,7 +318,8 @@ def test_a_download_is_one_request(
     answer, failures, outcome, results, result, download, metrics, counted
 ):
     """Whether it was retried before its body broke, and whether the rest came."""
-    with httpx.Client(transport=RetryTransport(policy=POLICY, on_event=[metrics])) as client:
+    transport = RetryTransport(policy=POLICY, gate=None, on_event=[metrics])
+    with httpx.Client(transport=transport) as client:
         with suppress(httpx.RemoteProtocolError):
             client.get(download(answer, failures=failures))
     assert counted("requests_total", "outcome") == {(outcome,): 1}
@@ -334,6 +351,78 @@ def test_waiting_requests_are_those_asleep_now(caller, server, metrics, counted)
     watcher.join()
     assert seen[-1] == 1
     assert counted("waiting_requests", "client").get(("orders",), 0) == 0
+
+
+def unwell_gate():
+    """A gate that holds one call for an origin that timed out."""
+    gate, origin = RetryGate(), "http://a.test:80"
+    gate.bad(origin, 0.0, sent_at=0.0, weight=2.0)
+    assert gate.hold(origin, 0.0, ready_at=0.0, until=10.0) is not None
+    return gate
+
+
+@pytest.mark.smoke
+def test_a_call_that_is_held_is_seen(caller, server, metrics, counted):
+    """The second failure in a row holds it, until its patience is over."""
+    server.script("/", 503)
+    seen = []
+
+    def look(event):
+        if event.name == "retry_scheduled":
+            held, well = (counted(name, "client") for name in ("held_calls", "origin_well"))
+            seen.append((event.held, held["orders",], well["orders",]))
+
+    policy = POLICY.replace(patience=0.2)
+    options = {"gate": RetryGate(), "on_event": [metrics, look], "name": "orders"}
+    assert caller.calls(("GET", server.url), policy=policy, **options) == [503]
+    assert seen == [(False, 0, 1), (True, 1, 0)]
+    assert counted("held_calls", "client").get(("orders",), 0) == 0
+    assert counted("releases_total", "client", "cause") == {("orders", "patience-over"): 1}
+    assert counted("retries_refused_total", "reason") == {("origin-unwell",): 1}
+    assert counted("attempts_total", "kind") == {("first",): 1, ("retry",): 1}
+
+
+@pytest.mark.parametrize("cause", ["well", "good-retry", "probe", "patience-over"])
+def test_releases_are_counted_by_their_cause(cause, metrics, counted):
+    for _ in range(2):
+        metrics(Released("orders", "GET", "http://a.test:80", 2, cause, 0.5, 1.5))
+    assert counted("releases_total", "client", "cause") == {("orders", cause): 2}
+
+
+def test_a_call_of_a_gate_that_transports_share_is_counted_once(metrics, counted):
+    """``wrap`` gives each mount its own transport, and all of them the same gate."""
+    client = httpx.Client(mounts={"http://a.test": httpx.HTTPTransport()})
+    gate = unwell_gate()
+    with forbear.httpx.wrap(client, gate=gate, on_event=[metrics], name="orders"):
+        assert counted("held_calls", "client") == {("orders",): 1}
+        assert counted("origin_well", "client") == {("orders",): 0}
+
+
+def test_gates_of_one_client_are_added_up(scripted, counted):
+    """Two transports of one name, each with a gate; it is well if both are."""
+    gates = unwell_gate(), unwell_gate(), RetryGate()
+    clients = [scripted(200, gate=gate, name="orders") for gate in gates]
+    assert counted("held_calls", "client") == {("orders",): 2}
+    assert counted("origin_well", "client") == {("orders",): 0}
+    clients[:2] = []
+    gc.collect()
+    assert counted("held_calls", "client") == {("orders",): 0}
+    assert counted("origin_well", "client") == {("orders",): 1}
+
+
+def test_what_a_client_does_not_have_is_not_shown(scripted, metrics, counted):
+    """By default there is a gate and no budget; a strategy has neither."""
+    gauges = "held_calls", "origin_well", "budget_available_tokens"
+    plain = RetryTransport(ScriptedTransport([200]), on_event=[metrics])
+    assert [len(counted(name, "client")) for name in gauges] == [1, 1, 0]
+    plain.close()
+    del plain
+    gc.collect()
+    strategy = scripted(200, strategy=StandardStrategy(POLICY), name="strategy")
+    without = scripted(200, gate=None, name="without")
+    assert [len(counted(name, "client")) for name in gauges] == [0, 0, 0]
+    assert counted("waiting_requests", "client") == {("strategy",): 0, ("without",): 0}
+    del strategy, without
 
 
 def test_tokens_of_the_scope_with_the_fewest(scripted, counted):
@@ -380,7 +469,7 @@ def test_what_a_users_own_budget_has_is_not_read(scripted, counted, caplog):
 
 def test_the_state_of_a_circuit_is_the_one_it_is_in_now(scripted, counted):
     """Open for 30 s, then half-open though nobody has called yet, closed after a probe."""
-    clock, breaker = FakeClock(), CircuitBreaker(2, open_for=30)
+    clock, breaker = FakeClock(), CircuitBreaker(2, failure_rate=None, open_for=30)
     policy = RetryPolicy(max_attempts=1)
     client = scripted(503, 503, 200, policy=policy, breaker=breaker, clock=clock)
 
@@ -411,9 +500,9 @@ def test_what_is_gone_is_not_shown(scripted, counted):
 
 
 def test_several_transports_of_one_client_are_one_client(metrics, counted):
-    """``wrap`` gives each mount its own transport and all of them one budget."""
+    """``wrap`` gives each mount its own transport, and all of them the same budget."""
     client = httpx.Client(mounts={"http://a.test": httpx.HTTPTransport()})
-    with forbear.httpx.wrap(client, on_event=[metrics], name="orders"):
+    with forbear.httpx.wrap(client, budget=RetryBudget(), on_event=[metrics], name="orders"):
         assert counted("waiting_requests", "client") == {("orders",): 0}
         assert len(counted("budget_available_tokens", "client", "budget", "scope")) == 1
 
@@ -433,7 +522,7 @@ def test_threads_lose_no_count(metrics, counted):
     """Eight threads of two hundred calls, each of which is sent twice."""
     inner = ScriptedTransport([503, 200] * 1600)
     policy = AT_ONCE.replace(max_attempts=50)
-    transport = RetryTransport(inner, policy=policy, budget=None, on_event=[metrics])
+    transport = RetryTransport(inner, policy=policy, gate=None, on_event=[metrics])
     client = httpx.Client(transport=transport)
 
     def calls(n):
@@ -490,7 +579,8 @@ def test_every_label_value_is_of_its_closed_set(server, registry, metrics):
     """Whatever goes wrong."""
     server.script("/", "close", "garbage", "reset-head", 418, 507, "cut:3", 200, 599)
     policy = POLICY.replace(statuses={503, 507, 418})
-    with httpx.Client(transport=RetryTransport(policy=policy, on_event=[metrics])) as client:
+    transport = RetryTransport(policy=policy, gate=None, on_event=[metrics])
+    with httpx.Client(transport=transport) as client:
         for method in ("GET", "PUT", "POST", "LOCK", "GET", "GET"):
             with suppress(httpx.HTTPError):
                 client.request(method, server.url)
@@ -584,19 +674,23 @@ def test_opentelemetry_exports_the_same(server, nobody, registry, metrics):
     transport = RetryTransport(
         policy=POLICY,
         on_event=[metrics, others],
+        gate=None,
         budget=RedisBudget(nobody.replace("http", "redis"), name="fleet", fallback=local),
-        breaker=CircuitBreaker(3, open_for=60),
+        breaker=CircuitBreaker(3, failure_rate=None, open_for=60),
         origins=Origins([server.url, nobody]),
     )
-    with httpx.Client(transport=transport) as client:
+    idle = RetryTransport(gate=unwell_gate(), on_event=[metrics, others])
+    with httpx.Client(transport=transport) as client, httpx.Client(transport=idle):
         for method in ("GET", "GET", "GET", "POST"):
             with suppress(httpx.HTTPError):
                 client.request(method, server.url)
         for both in (metrics, others):
             both(Resumption("default", "GET", server.url, 5, 10, "resumed"))
+            both(Released("default", "GET", server.url, 2, "probe", 0.5, 1.5))
         ours, found = families(registry), families(theirs)
     named = {"forbear_requests", "forbear_attempts", "forbear_waiting_requests"}
     named |= {"forbear_budget_backend_errors", "forbear_budget_available_tokens"}
+    named |= {"forbear_held_calls", "forbear_origin_well", "forbear_releases"}
     assert found.keys() == ours.keys() >= named
     for name, (kind, samples) in ours.items():
         assert found[name][0] == kind, name
@@ -706,7 +800,7 @@ def test_nothing_secret_is_counted_or_logged(caller, server, registry, metrics, 
         policy=POLICY,
         on_event=[metrics, otel.Metrics(provider), events],
         idempotency=IdempotencyKeys(),
-        breaker=CircuitBreaker(4),
+        breaker=CircuitBreaker(4, failure_rate=None),
         name="orders",
     )
     shown = [prometheus_client.generate_latest(one).decode() for one in (registry, theirs)]

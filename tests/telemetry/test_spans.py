@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 import forbear.httpx
-from forbear import CircuitBreaker, Fixed, RetryPolicy
+from forbear import CircuitBreaker, Fixed, RetryGate, RetryPolicy
 from forbear.httpx import RetryTransport
 from forbear.telemetry import otel
 from forbear.testing import FakeClock, ScriptedTransport
@@ -72,7 +72,7 @@ def scripted(spans):
     """A function: a client over an inner transport that answers by a script."""
 
     def client(*steps, **options):
-        options = {"policy": POLICY, "clock": FakeClock(), **options}
+        options = {"policy": POLICY, "clock": FakeClock(), "gate": None, **options}
         inner = ScriptedTransport(steps)
         return httpx.Client(transport=RetryTransport(inner, on_event=[spans], **options))
 
@@ -153,6 +153,19 @@ def test_a_call_sent_once_has_none(caller, server, traces, spans):
         assert dict(event.attributes)["forbear.reason"] == "method-not-replayable"
 
 
+def test_a_call_that_was_held_says_for_how_long_and_why_it_went(scripted, traces):
+    """Sent at 0 and 0.01 s, ready at 0.02 s. Failures so close together are one finding: the first
+    probe is due a second after the second sending.
+    """
+    client = scripted(503, 503, 200, gate=RetryGate(), random=lambda: 0.5)
+    assert client.get("http://api.test/").status_code == 200
+    span = traces.the("forbear.request")
+    names = [event.name for event in span.events]
+    assert names == ["forbear.wait", "forbear.wait", "forbear.released"]
+    told = dict(span.events[-1].attributes)
+    assert told == {"forbear.cause": "probe", "forbear.held_for": pytest.approx(0.99)}
+
+
 def test_a_refused_wait_is_told(scripted, traces):
     scripted(503, (503, {"Retry-After": "3600"})).get("http://api.test/")
     assert dict(traces.the("forbear.request").events[-1].attributes) == {
@@ -164,7 +177,7 @@ def test_a_refused_wait_is_told(scripted, traces):
 
 def test_an_open_circuit_ends_the_span_of_the_call_that_waited_for_it(scripted, traces):
     """Refused before its retry was sent: the call failed, with what it had got."""
-    breaker = CircuitBreaker(2, open_for=60)
+    breaker = CircuitBreaker(2, failure_rate=None, open_for=60)
     clock = FakeClock()
     client = scripted(503, breaker=breaker, clock=clock)
 
@@ -264,7 +277,7 @@ def test_tasks_do_not_mix(library, backend, server, traces, spans, instrumented)
     module, adapter = map(importlib.import_module, (library, f"forbear.{library}"))
 
     async def main():
-        transport = adapter.AsyncRetryTransport(policy=POLICY, budget=None, on_event=[spans])
+        transport = adapter.AsyncRetryTransport(policy=POLICY, gate=None, on_event=[spans])
         async with module.AsyncClient(transport=transport) as client:
             async with anyio.create_task_group() as group:
                 for number in range(10):
@@ -287,7 +300,7 @@ def test_threads_do_not_mix(server, traces, spans, instrumented):
             client.get(f"{server.url}/{number}")
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
-    transport = RetryTransport(policy=POLICY, budget=None, on_event=[spans])
+    transport = RetryTransport(policy=POLICY, gate=None, on_event=[spans])
     with httpx.Client(transport=transport) as client:
         for number, thread in enumerate(threads):
             server.script(f"/{number}", 503, 502, 200)
@@ -309,7 +322,7 @@ def test_a_session_of_requests_has_one_span_that_says_how_often(
     from forbear.requests import mount
 
     server.script("/", 503, 502, 200, 200)
-    with mount(requests.Session(), POLICY, on_event=[spans]) as session:
+    with mount(requests.Session(), POLICY, gate=None, on_event=[spans]) as session:
         session.get(server.url)
         session.get(server.url)
     repeated, plain = (span for span in traces.spans if span.kind is SpanKind.CLIENT)
@@ -336,6 +349,6 @@ def test_nothing_secret_is_traced(caller, server, traces, spans):
     headers = {"Authorization": f"Bearer {SECRET}"}
     keyed = {**headers, "Idempotency-Key": f"{SECRET}-of-one-order"}
     calls = [("GET", url, headers), ("POST", url, keyed, SECRET.encode())]
-    caller.calls(*calls, policy=POLICY, budget=None, on_event=[spans])
+    caller.calls(*calls, policy=POLICY, on_event=[spans])
     assert len(traces.named("forbear.request")) == 2
     assert SECRET not in "".join(span.to_json() for span in traces.spans)

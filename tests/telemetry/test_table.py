@@ -13,6 +13,7 @@ from forbear.core.events import CallOutcome
 from forbear.core.outcome import FailureKind, Phase
 from forbear.sending import lines
 from forbear.shared.circuit import CircuitState
+from forbear.shared.gate import Cause
 from forbear.telemetry import METRICS, RETRY_REASONS, assets, counting
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}
@@ -30,11 +31,12 @@ REFUSED = {
     *("server-said-no", "replayed-response", "permanent-error", "local-saturation"),
     *("unknown-error", "method-not-replayable", "key-expired", "body-consumed"),
     *("response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long"),
-    *("deadline", "circuit-open", "budget-exhausted", "strategy-failed"),
+    *("deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed"),
 }
 STATE = {"closed", "open", "half_open"}
 SCOPE = {"local", "shared"}
 SOURCE = {"computed", "retry_after", "rate_limit_reset"}
+CAUSE = {"well", "good-retry", "probe", "patience-over"}
 KIND = {"first", "retry", "failover", "resume"}
 RESUME = {"resumed", "restarted", "failed"}
 ANY = None
@@ -49,6 +51,9 @@ TABLE = {
     "forbear_backoff_duration_seconds": ("histogram", {"client": ANY, "source": SOURCE}),
     "forbear_request_duration_seconds": ("histogram", {**WHOSE, "outcome": OUTCOME}),
     "forbear_waiting_requests": ("gauge", {"client": ANY}),
+    "forbear_held_calls": ("gauge", {"client": ANY}),
+    "forbear_origin_well": ("gauge", {"client": ANY}),
+    "forbear_releases_total": ("counter", {"client": ANY, "cause": CAUSE}),
     "forbear_budget_available_tokens": ("gauge", BUDGET),
     "forbear_budget_backend_errors_total": ("counter", {"client": ANY, "backend": {"redis"}}),
     "forbear_circuit_state": ("gauge", {**WHOSE, "state": STATE}),
@@ -82,6 +87,7 @@ def test_enumerations_and_labels_say_the_same() -> None:
     assert {reason.value for reason in Reason} == REFUSED
     assert {outcome.value for outcome in CallOutcome} == OUTCOME
     assert {state.value for state in CircuitState} == STATE
+    assert {cause.value for cause in Cause} == CAUSE == set(lines.RELEASED)
     assert set(RETRY_REASONS) == RETRY
 
 

@@ -45,6 +45,40 @@ def test_others_run_during_an_asynchronous_sleep(backend: str) -> None:
     assert clock.sleeps == [1.0] * 4
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tasks_that_sleep_at_once_wake_in_their_order(backend: str) -> None:
+    """5, 1 and 3 s side by side are over after 5 s, and not after 9."""
+    clock, woke = FakeClock(monotonic=1.0), []
+
+    async def sleep(seconds: float) -> None:
+        await clock.asleep(seconds)
+        woke.append((seconds, clock.monotonic()))
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            for seconds in (5.0, 1.0, 3.0):
+                group.start_soon(sleep, seconds)
+
+    anyio.run(run, backend=backend)
+    assert woke == [(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)]
+    assert sorted(clock.sleeps) == [1.0, 3.0, 5.0]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_sleep_holds_up_nobody(backend: str) -> None:
+    clock = FakeClock(monotonic=1.0)
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await clock.asleep(1.0)
+            group.start_soon(clock.asleep, 7.0)
+
+    anyio.run(run, backend=backend)
+    assert clock.monotonic() == 8.0
+
+
 def test_where_it_begins() -> None:
     """At the first second of 2026; and not at a false instant, which would hide ``if ends_at:``."""
     begins = datetime.fromtimestamp(FakeClock().time(), UTC)

@@ -27,7 +27,7 @@ GAVE_UP = [*TWICE, "attempt_failed", "gave_up"]
 
 def a_client(*steps: Any, module: Any = httpx, adapter: Any = forbear.httpx, **options: Any) -> Any:
     transport = adapter.RetryTransport(
-        ScriptedTransport(steps), policy=POLICY, clock=FakeClock(), **options
+        ScriptedTransport(steps), policy=POLICY, clock=FakeClock(), **{"gate": None, **options}
     )
     return module.Client(transport=transport)
 
@@ -61,7 +61,9 @@ def test_on_event_keeps_those_of_one_transport_from_any_thread() -> None:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_block_hears_of_the_tasks_that_belong_to_it_only(backend: str) -> None:
     async def run() -> None:
-        transport = AsyncRetryTransport(ScriptedTransport([503]), policy=POLICY, clock=FakeClock())
+        transport = AsyncRetryTransport(
+            ScriptedTransport([503]), policy=POLICY, clock=FakeClock(), gate=None
+        )
         async with httpx.AsyncClient(transport=transport) as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(client.get, URL)

@@ -4,6 +4,7 @@ out of reach.
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +23,15 @@ import forbear.httpx
 import forbear.httpx2
 import forbear.requests
 import forbear.urllib3
-from forbear import AwsStandard, CircuitBreaker, Fixed, IdempotencyKeys, RetryPolicy, record_of
+from forbear import (
+    AwsStandard,
+    CircuitBreaker,
+    Fixed,
+    IdempotencyKeys,
+    RetryGate,
+    RetryPolicy,
+    record_of,
+)
 from forbear.sending import context
 from forbear.sending.clock import SYSTEM_CLOCK
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
@@ -55,13 +64,14 @@ def server():
 
 
 def scripted(*steps, policy=PATIENT, **options):
+    options = {"gate": None, **options} if "strategy" not in options else options
     inner = ScriptedTransport(steps)
     return httpx.Client(transport=forbear.httpx.RetryTransport(inner, policy=policy, **options))
 
 
 def ascripted(*steps, policy=PATIENT, **options):
     transport = forbear.httpx.AsyncRetryTransport(
-        ScriptedTransport(steps), policy=policy, **options
+        ScriptedTransport(steps), policy=policy, **{"gate": None, **options}
     )
     return httpx.AsyncClient(transport=transport)
 
@@ -74,20 +84,20 @@ def attempts(client, url=URL) -> int:
 
 
 def over_httpx(policy, closing):
-    client = httpx.Client(transport=forbear.httpx.RetryTransport(policy=policy))
+    client = httpx.Client(transport=forbear.httpx.RetryTransport(policy=policy, gate=None))
     closing(client.close)
     return client.get
 
 
 def over_httpx2(policy, closing):
-    client = forbear.httpx2.wrap(httpx2.Client(), policy)
+    client = forbear.httpx2.wrap(httpx2.Client(), policy, gate=None)
     closing(client.close)
     return client.get
 
 
 def over_asyncio(policy, closing, backend="asyncio"):
     async def get(url):
-        transport = forbear.httpx.AsyncRetryTransport(policy=policy)
+        transport = forbear.httpx.AsyncRetryTransport(policy=policy, gate=None)
         async with httpx.AsyncClient(transport=transport) as client:
             return await client.get(url)
 
@@ -102,12 +112,12 @@ def over_requests(policy, closing):
     session = requests.Session()
     session.trust_env = False
     closing(session.close)
-    forbear.requests.mount(session, policy)
+    forbear.requests.mount(session, policy, gate=None)
     return session.get
 
 
 def over_a_pool(policy, closing):
-    manager = forbear.urllib3.RetryPoolManager(policy)
+    manager = forbear.urllib3.RetryPoolManager(policy, gate=None)
     closing(manager.clear)
     return lambda url: manager.request("GET", url)
 
@@ -204,7 +214,7 @@ def test_a_clock_of_the_transports_own_is_kept():
 
 def test_a_breaker_lets_a_probe_through_after_the_waits_that_were_skipped():
     """Opened for 150 s by two failures: still open one wait of 100 s later, not after two."""
-    breaker = CircuitBreaker(consecutive_failures=2, open_for=150.0)
+    breaker = CircuitBreaker(consecutive_failures=2, failure_rate=None, open_for=150.0)
     twice = PATIENT.replace(max_attempts=2)
     client = scripted(503, 503, 200, breaker=breaker, policy=twice)
     other = scripted(503, policy=twice)
@@ -234,7 +244,7 @@ def test_a_cancellation_arrives_while_waits_are_skipped(backend):
 
     async def run():
         policy = PATIENT.replace(max_attempts=10_000)
-        async with ascripted(503, policy=policy, budget=None) as client:
+        async with ascripted(503, policy=policy) as client:
             with fast(), anyio.move_on_after(0.05) as scope:
                 await client.get(URL)
         return scope.cancelled_caught
@@ -249,7 +259,7 @@ def test_calls_side_by_side_each_skip_their_own_waits(backend):
 
     async def run():
         policy = PATIENT.replace(total_timeout=350.0)
-        async with ascripted(503, policy=policy, budget=None) as client:
+        async with ascripted(503, policy=policy) as client:
 
             async def call():
                 found.append(record_of(await client.get(URL)).reason)
@@ -261,6 +271,81 @@ def test_calls_side_by_side_each_skip_their_own_waits(backend):
     with fast():
         anyio.run(run, backend=backend)
     assert found == ["attempts-exhausted"] * 10
+
+
+# --- held calls -------------------------------------------------------------------------------
+
+
+class Outage:
+    """So many answers of 503, then 200."""
+
+    def __init__(self, failing):
+        self.left = failing
+        self._lock = threading.Lock()
+
+    def __call__(self, request):
+        with self._lock:
+            self.left -= 1
+            return 503 if self.left >= 0 else 200
+
+
+def test_a_held_call_is_given_up_at_once_and_counts_as_held():
+    """Sent at 0 and 0.5 s, and as a probe 2 and 4 s later, ±25 %; the next one comes after 10.5 s."""
+    policy = RetryPolicy(max_attempts=99, backoff=Fixed(0.5))
+    began = time.monotonic()
+    with fast():
+        found = record_of(scripted(503, policy=policy, gate=RetryGate()).get(URL))
+    assert time.monotonic() - began < 5
+    assert found.reason == "origin-unwell"
+    assert 10.5 <= found.elapsed < 10.5 + 5
+    assert len(found.attempts) == 4
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tasks_over_a_short_outage_all_succeed(backend):
+    """20 at once, and as many answers of 503, as in production."""
+    statuses = []
+
+    async def run():
+        async with ascripted(Outage(20), policy=RetryPolicy(), gate=RetryGate()) as client:
+
+            async def call():
+                statuses.append((await client.get(URL)).status_code)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(call)
+
+    with fast():
+        anyio.run(run, backend=backend)
+    assert statuses == [200] * 20
+
+
+def test_threads_over_a_short_outage_all_succeed():
+    statuses = []
+    client = scripted(Outage(20), policy=RetryPolicy(), gate=RetryGate())
+    with fast():
+        in_threads(20, lambda n: statuses.append(client.get(URL).status_code))
+    assert statuses == [200] * 20
+
+
+def test_a_held_call_is_not_held_when_disabled():
+    gate = RetryGate()
+    client = scripted(503, policy=RetryPolicy(), gate=gate)
+    with disabled():
+        assert [attempts(client) for _ in range(3)] == [1, 1, 1]
+    assert gate.held() == 0
+
+
+def test_threads_that_have_skipped_different_times_share_a_gate():
+    """One has skipped an hour; for it the other's new call was long ago, for that one's it is."""
+    gate = RetryGate()
+    client = scripted(503, 503, 200, policy=PATIENT.replace(backoff=Fixed(3_600)), gate=gate)
+    with fast(), ThreadPoolExecutor(1) as pool:
+        client.get(URL)
+        assert not gate.quiet
+        client.get(URL)
+        assert pool.submit(client.get, URL).result().status_code == 200
 
 
 BROKEN = "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1"

@@ -28,9 +28,8 @@ PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
 
 
 def scripted(*steps: Any, policy: RetryPolicy = PATIENT, **options: Any) -> httpx.Client:
-    return httpx.Client(
-        transport=forbear.httpx.RetryTransport(ScriptedTransport(steps), policy=policy, **options)
-    )
+    inner, options = ScriptedTransport(steps), {"gate": None, **options}
+    return httpx.Client(transport=forbear.httpx.RetryTransport(inner, policy=policy, **options))
 
 
 BUILT_BEFORE = scripted(503, 503, 200)
@@ -51,11 +50,11 @@ def test_the_clock_is_that_of_transports_that_know_nothing_of_it(forbear_clock):
 
 
 def test_waits_are_drawn_from_their_middle(forbear_clock):
-    """Half of 0.5 s, half of 1 s; 7 s and half of a tenth of them on top of a hint."""
+    """Half of 0.5 s, half of 1 s; 7 s and half of a quarter of them on top of a hint."""
     policy = RetryPolicy(max_attempts=4, backoff=HALVES)
     client = scripted(503, 503, (429, {"Retry-After": "7"}), 200, policy=policy)
     assert client.get(URL).status_code == 200
-    assert forbear_clock.sleeps == [0.25, 0.5, pytest.approx(7.35)]
+    assert forbear_clock.sleeps == [0.25, 0.5, pytest.approx(7.875)]
 
 
 HALVES = Exponential(base=0.5, cap=30.0, jitter="full")
@@ -73,12 +72,40 @@ def test_a_transport_with_a_clock_or_dice_of_its_own_keeps_them(forbear_clock):
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_clock_is_that_of_asynchronous_transports_too(forbear_clock, backend):
     async def run():
-        transport = forbear.httpx.AsyncRetryTransport(ScriptedTransport([503]), policy=PATIENT)
+        transport = forbear.httpx.AsyncRetryTransport(
+            ScriptedTransport([503]), policy=PATIENT, gate=None
+        )
         async with httpx.AsyncClient(transport=transport) as client:
             await client.get(URL)
 
     anyio.run(run, backend=backend)
     assert forbear_clock.sleeps == [100.0, 100.0]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tasks_that_are_held_wait_on_the_clock(forbear_clock, backend):
+    """20 at once over as many answers of 503: all succeed, within 10 s of patience."""
+    left, statuses = [503] * 20, []
+
+    def answer(request):
+        return left.pop() if left else 200
+
+    async def run():
+        inner = ScriptedTransport([answer])
+        transport = forbear.httpx.AsyncRetryTransport(inner)
+        async with httpx.AsyncClient(transport=transport) as client:
+
+            async def call():
+                statuses.append((await client.get(URL)).status_code)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(call)
+
+    began = forbear_clock.monotonic()
+    anyio.run(run, backend=backend)
+    assert statuses == [200] * 20
+    assert forbear_clock.monotonic() - began <= 10.75
 
 
 def test_the_events_are_those_of_every_transport_and_thread(forbear_clock, forbear_events):
@@ -119,7 +146,7 @@ def test_the_server_fails_by_script(forbear_fast, forbear_server):
     forbear_server.script("/orders", "503;retry-after=30", "reset", 200)
     with requests.Session() as session:
         session.trust_env = False
-        forbear.requests.mount(session, PATIENT)
+        forbear.requests.mount(session, PATIENT, gate=None)
         assert session.get(f"{forbear_server.url}/orders").status_code == 200
     assert len(forbear_server.requests("/orders")) == 3
 

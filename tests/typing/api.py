@@ -70,6 +70,7 @@ from forbear.core.events import (
     Event,
     FailedOver,
     GaveUp,
+    Released,
     Resumption,
     RetryAfterIgnored,
     RetryScheduled,
@@ -93,7 +94,7 @@ from forbear.testing import (
 def policies() -> None:
     policy = RetryPolicy(
         max_attempts=5,
-        backoff=Exponential(base=0.2, cap=20.0, factor=2.0, jitter="equal", immediate_first=True),
+        backoff=Exponential(base=0.2, cap=20.0, factor=2.0, jitter="equal", fast_first=0.2),
         throttle_backoff=Fixed(5),
         statuses={429, 503},
         hinted_statuses=frozenset({403}),
@@ -405,6 +406,8 @@ def heard(event: Event) -> None:
         assert_type(event.why, str)
     elif isinstance(event, Resumption):
         assert_type(event.total, int | None)
+    elif isinstance(event, Released):
+        assert_type(event.held, float)
     else:
         assert_type(event, SucceededAfterRetry)
     assert_type(event.name, str)

@@ -14,10 +14,11 @@ from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted
 from ..sending.settings import OFF
+from ..shared.gate import MOST_TASKS
 from .httpx_errors import free_lost_slots
 from .httpx_port import HttpxPort
 from .httpx_request import LEAST, Outgoing
-from .httpx_streams import aread_ahead, read_ahead
+from .httpx_streams import aread_ahead, aread_kept, read_ahead, read_kept
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -108,6 +109,13 @@ class SyncHttpxPort(HttpxPort):
                 extensions.pop("timeout", None)
         return body if room >= 0 else None
 
+    def keep(self, call: Call, response: Any) -> bool:
+        """Read the answer of a held call; False: it is too long to keep, and is handed over."""
+        call.kept = response
+        if type(response.stream) in self.ready:
+            return True
+        return read_kept(self, response, self.clock.monotonic() + DRAIN_SECONDS)
+
     def hand_over(self, call: Call, response: Any) -> Any:
         if call.resumption is not None:
             part = self.rest_of(call, response)
@@ -131,6 +139,7 @@ class AsyncHttpxPort(HttpxPort):
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         super().__init__(settings, library, inner, library.asynchronous)
         self.backstop = Backstop()
+        self.limits.most_held = MOST_TASKS
 
     async def sleep(self, seconds: float, *, since: float) -> bool:
         sleep = self.sleeper.begin_sleep(seconds, since=since)
@@ -238,6 +247,13 @@ class AsyncHttpxPort(HttpxPort):
             else:
                 extensions.pop("timeout", None)
         return body if room >= 0 else None
+
+    async def keep(self, call: Call, response: Any) -> bool:
+        """Read the answer of a held call; False: it is too long to keep, and is handed over."""
+        call.kept = response
+        if type(response.stream) in self.ready:
+            return True
+        return await aread_kept(self, response, self.clock.monotonic() + DRAIN_SECONDS)
 
     async def hand_over(self, call: Call, response: Any) -> Any:
         if call.resumption is not None:

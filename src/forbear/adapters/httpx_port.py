@@ -225,6 +225,14 @@ class HttpxPort(Port):
             and policy is not OFF
         )
 
+    def begins(self, request: Any, now: float) -> bool:
+        """Tell the gate of a new call; False: others than the gate have to be asked too."""
+        gate = self.limits.gate
+        if gate is None or self.limits.shared is not gate:
+            return False
+        gate.begin(origin_of_url(request.url), now)
+        return True
+
     def succeeded(
         self,
         request: Any,
@@ -255,6 +263,9 @@ class HttpxPort(Port):
         settings = self.settings
         if settings.limits.counts_calls:
             settings.limits.count_call()
+        gate = settings.limits.gate
+        if gate is not None and not gate.quiet:
+            gate.good(origin_of_url(request.url), self.clock.monotonic(), retry=False)
         if settings.tell.hears_calls:
             settings.tell.succeeded_at_once(
                 request.method,
@@ -385,8 +396,5 @@ class HttpxPort(Port):
         return error
 
     def bare_response(self, call: Call, status: int | None, story: Story) -> Any:
-        return self.library.module.Response(
-            status,
-            request=call.request.original,
-            extensions={SETTING: story},
-        )
+        original, extensions = call.request.original, {SETTING: story}
+        return self.library.module.Response(status, request=original, extensions=extensions)

@@ -26,7 +26,9 @@ __all__ = [
     "Bounded",
     "Prefetched",
     "aread_ahead",
+    "aread_kept",
     "read_ahead",
+    "read_kept",
 ]
 
 # What comes of reading ahead, if it is not the exception that broke the body.
@@ -36,6 +38,7 @@ LATE: Literal["late"] = "late"  # more is to come, some time
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.
 SECONDS = 0.25
 BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous body is cut from outside
+KEPT_BYTES = 65_536  # of the answer of a call that is held
 FRAMING = (b"content-length", b"transfer-encoding")
 # Of these each part is wanted when it comes.
 ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
@@ -55,7 +58,7 @@ def length_ahead(port: Any, response: Any) -> int:
     try:
         _, name, value = lines[port.length_line]
     except IndexError:
-        name = b""
+        name = value = b""
     if name not in FRAMING:
         for place, line in enumerate(lines):
             if line[1] in FRAMING:
@@ -208,6 +211,63 @@ async def aread_ahead(port: Any, response: Any, outgoing: Any) -> Any:
         raise
     response.stream = ahead
     return WHOLE
+
+
+def read_kept(port: Any, response: Any, until: float) -> bool:
+    """Read the answer of a call that is held; False: more is to come than is kept."""
+    ahead = port.prefetched()
+    ahead.stream = stream = response.stream
+    ahead.chunks = chunks = []
+    room = KEPT_BYTES
+    try:
+        rest = iter(stream)
+        for chunk in rest:
+            chunks.append(chunk)
+            room -= len(chunk)
+            if room < 0 or port.clock.monotonic() >= until:
+                ahead.rest = rest
+                break
+        else:
+            stream.close()  # its connection is for others while the call is held
+    except Exception as error:
+        with suppress(Exception):
+            stream.close()
+        ahead.error = error
+    except BaseException:
+        stream.close()
+        raise
+    response.stream = ahead
+    return ahead.rest is None
+
+
+async def aread_kept(port: Any, response: Any, until: float) -> bool:
+    """Read the answer of a call that is held; False: more is to come than is kept."""
+    ahead = port.prefetched()
+    ahead.stream = stream = response.stream
+    ahead.chunks = chunks = []
+    room = KEPT_BYTES
+    try:
+        rest = stream.__aiter__()
+        async for chunk in rest:
+            chunks.append(chunk)
+            room -= len(chunk)
+            if room < 0 or port.clock.monotonic() >= until:
+                ahead.rest = rest
+                break
+        else:
+            await stream.aclose()  # its connection is for others while the call is held
+    except Exception as error:
+        with suppress(Exception):
+            await stream.aclose()
+        ahead.error = error
+    except BaseException:
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            await stream.aclose()
+        raise
+    response.stream = ahead
+    return ahead.rest is None
 
 
 class Bounding:

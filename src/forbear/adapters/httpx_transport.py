@@ -89,7 +89,7 @@ class SyncRetrying(Retrying):
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, scope)
-        if not self.shared.quiet:
+        if not self.shared.quiet and not port.begins(request, started_at):
             call = port.call_of(request, outgoing, started_at, scope)
             return run(call, port, port.enter(call))
         trouble = None
@@ -99,7 +99,7 @@ class SyncRetrying(Retrying):
                 ahead = WHOLE
                 if self.looks_at_bodies and type(outcome.stream) not in port.ready:
                     ahead = read_ahead(port, outcome, outgoing)
-                if ahead is WHOLE and outgoing is None and self.is_plain:
+                if ahead is WHOLE and outgoing is None and self.is_plain and self.shared.quiet:
                     return outcome
                 trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
                 if trouble is None:
@@ -152,7 +152,7 @@ class AsyncRetrying(Retrying):
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, scope)
-        if not self.shared.quiet:
+        if not self.shared.quiet and not port.begins(request, started_at):
             call = port.call_of(request, outgoing, started_at, scope)
             return await arun(call, port, port.enter(call))
         trouble = None
@@ -172,7 +172,7 @@ class AsyncRetrying(Retrying):
                 ):
                     ahead = await aread_ahead(port, outcome, outgoing)
             if outcome.status_code < 300:
-                if ahead is WHOLE and outgoing is None and self.is_plain:
+                if ahead is WHOLE and outgoing is None and self.is_plain and self.shared.quiet:
                     return outcome
                 trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
                 if trouble is None:

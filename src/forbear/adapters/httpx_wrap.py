@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import shown
-from ..shared.budget import RetryBudget
+from ..shared.gate import RetryGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +91,8 @@ def wrap_client(
     named: dict[str, Any] = dict(options)
     if policy is not None:
         named["policy"] = policy
-    if "budget" not in named and named.get("strategy") is None:
-        named["budget"] = RetryBudget()  # one for all transports of this client
+    if "gate" not in named and named.get("strategy") is None:
+        named["gate"] = RetryGate()  # one for all transports of this client
     wrappers: dict[int, Any] = {}
 
     def wrapped(inner: Any) -> Any:

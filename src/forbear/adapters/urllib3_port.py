@@ -25,8 +25,8 @@ from ..sending.settings import OFF
 from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
 from .urllib3_request import clamped, field_lines, has_header
-from .urllib3_resume import Begun, ResumedResponse, is_cut_off, is_large, is_resumable
-from .urllib3_sockets import discard, read_freely, read_within
+from .urllib3_resume import Begun, ResumedResponse, is_cut_off, is_large, is_resumable, read_kept
+from .urllib3_sockets import DRAIN_BYTES, DRAIN_SECONDS, discard, is_over, read_freely, read_within
 
 if TYPE_CHECKING:
     from urllib3.util import Timeout
@@ -311,6 +311,19 @@ class Urllib3Port(Port):
     def discard(self, call: Call, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, else close it."""
         discard(self.raw_of(response), call.deadline_at - self.clock.monotonic())
+
+    def keep(self, call: Call, response: Any) -> bool:
+        """Read the answer of a held call; False: it is too long to keep, and is handed over."""
+        raw, until = self.raw_of(response), self.clock.monotonic() + DRAIN_SECONDS
+        call.kept = response
+        if is_over(raw):
+            return True
+        if (raw.length_remaining or 0) > DRAIN_BYTES:
+            return False
+        self._hurry(call, raw)
+        kept, is_whole = read_kept(raw, DRAIN_BYTES, lambda: self.clock.monotonic() >= until)
+        call.kept = response if kept is raw else self.stand_in(response, kept)
+        return is_whole
 
     # The end.
 

@@ -26,11 +26,21 @@ from ..sending.loop import run
 from .urllib3_errors import classify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..core.call import Call
     from ..core.headers.ranges import Download
     from ..core.record import Story
 
-__all__ = ["LARGE", "Begun", "ResumedResponse", "is_cut_off", "is_large", "is_resumable"]
+__all__ = [
+    "LARGE",
+    "Begun",
+    "ResumedResponse",
+    "is_cut_off",
+    "is_large",
+    "is_resumable",
+    "read_kept",
+]
 
 PIECE = 65_536  # octets asked for at once
 LARGE = 65_536  # octets; a smaller body is begun again
@@ -144,12 +154,41 @@ class Begun:
         return urllib3.HTTPResponse(**same_head(self.raw, Replay(self._pieces, error)))
 
 
+def read_kept(raw: Any, most: int, is_late: Callable[[], bool]) -> tuple[Any, bool]:
+    """Read the answer of a call that is held.
+
+    Args:
+        raw: A urllib3 response that nobody has read from.
+        most: Octets that are kept.
+        is_late: Is the time for reading over?
+
+    Returns:
+        A response that gives the whole answer, and whether nothing of it is to come.
+    """
+    pieces: deque[bytes] = deque()
+    received, is_whole, error = 0, False, None
+    try:
+        while not is_whole and received <= most and not (pieces and is_late()):
+            piece = read_piece(raw, PIECE)
+            is_whole = not piece
+            pieces.append(piece)
+            received += len(piece)
+    except Exception as broken:
+        raw.close()
+        is_whole, error = True, broken
+    if not received and error is None:
+        return raw, True
+    replay = Replay(pieces, error, None if is_whole else raw)
+    return urllib3.HTTPResponse(**same_head(raw, replay)), is_whole
+
+
 class Replay:
     """A file that gives what was read before, and keeps nothing of what it has given."""
 
-    def __init__(self, pieces: deque[bytes], error: Exception | None) -> None:
+    def __init__(self, pieces: deque[bytes], error: Exception | None, rest: Any = None) -> None:
         self._pieces = pieces
         self._error = error
+        self._rest = rest  # a response with more to come
         self.closed = False
 
     def read(self, amt: int | None = None) -> bytes:
@@ -160,9 +199,9 @@ class Replay:
         if amt is None:
             everything = b"".join(pieces)
             pieces.clear()
-            return everything
+            return everything if self._rest is None else everything + read_rest(self._rest, None)
         if not pieces:
-            return b""
+            return b"" if self._rest is None else read_rest(self._rest, amt)
         piece = pieces.popleft()
         if len(piece) > amt:
             pieces.appendleft(piece[amt:])
@@ -170,6 +209,13 @@ class Replay:
 
     def close(self) -> None:
         self.closed = True
+        if self._rest is not None:
+            self._rest.close()
+
+
+def read_rest(raw: Any, amt: int | None) -> bytes:
+    piece: bytes = raw.read(amt, decode_content=False)
+    return piece
 
 
 # A body that the caller streams.

@@ -22,6 +22,7 @@ from ..core.policy import RetryPolicy
 from ..core.record import RECORD, Story
 from ..core.verdict import Reason
 from ..sending.settings import DEFAULT_POLICY, Settings
+from ..shared.budget import RetryBudget
 from .urllib3_hop import KEYED, BridgePort, Hop
 from .urllib3_request import field_lines
 from .urllib3_sockets import discard
@@ -66,12 +67,14 @@ class Retry(util.Retry):
     - It hears of a call when something fails: ``total_timeout`` and the times in its record count
       from the end of the first attempt. Deadlines bound waits only, never an attempt:
       ``attempt_timeout`` has no effect. Give the client timeouts.
-    - Calls that succeed deposit nothing in the budget: what was spent comes back with time.
+    - Calls that succeed deposit nothing in the budget: what was spent comes back with time. Nor do
+      they say that an origin is well again, so there is no ``gate``: the default is a RetryBudget.
     - It never raises for a status, also with ``on_exhausted="raise"``: the last response is handed
       over. For an error it raises what urllib3's own Retry would raise, with the story as a note.
     - With ``preload_content=True`` urllib3 reads a failed answer to its end before it asks. A body
       that a library reads after the hand-over, as requests does, is not looked after.
-    - It cannot hold back a first attempt, so there is no ``breaker`` and no ``cooldown``.
+    - It cannot hold a call and hears of no success, so there is no gate, no ``breaker`` and no
+      ``cooldown``: a RetryBudget of its own bounds its retries unless another one is given.
 
     Redirects are urllib3's, and counted apart. Before urllib3 2.5 a PoolManager forgets its own
     Retry at a redirect; give it with the request there.
@@ -166,9 +169,10 @@ class Retry(util.Retry):
         if not callable(listeners):  # else the settings refuse it
             options["on_event"] = heard = tuple(listeners)
             listeners = [one for one in heard if not getattr(one, "needs_ends", False)]
-        settings = Settings("Retry", policy, {**options, "on_event": listeners})
+        # No gate: urllib3 tells of no success, and a call that sleeps cannot ask whether it may go.
         if "budget" not in options and options.get("strategy") is None:
-            options["budget"] = settings.limits.budget  # type: ignore[union-attr]
+            options["budget"] = RetryBudget()
+        settings = Settings("Retry", policy, {**options, "gate": None, "on_event": listeners})
         self._port = BridgePort(settings)
 
     def __repr__(self) -> str:

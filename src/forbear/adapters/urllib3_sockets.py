@@ -22,7 +22,16 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
 
-__all__ = ["SECONDS_LEFT", "bound_queues", "discard", "read_freely", "read_within"]
+__all__ = [
+    "DRAIN_BYTES",
+    "DRAIN_SECONDS",
+    "SECONDS_LEFT",
+    "bound_queues",
+    "discard",
+    "is_over",
+    "read_freely",
+    "read_within",
+]
 
 # A body of more bytes or seconds than these costs more than the new connection that draining it
 # saves.

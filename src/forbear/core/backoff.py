@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .checks import a_duration, a_number, a_switch, shown
+from .checks import a_duration, a_number, shown
 from .frozen import Frozen
 
 TYPE_CHECKING = False
@@ -47,8 +47,9 @@ class Exponential(Frozen):
         factor: Growth from one wait to the next; at least 1.
         jitter: "full" draws from [0, d], "equal" from [d/2, d], "decorrelated" from [base, 3 ×
             previous], "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
-        immediate_first: One retry of a call may come without a wait if the cause is known to be
-            momentary: an idle connection that was closed under us, an HTTP/2 stream turned away.
+        fast_first: Longest wait, in seconds, of one fast retry that a call may have before the
+            schedule begins: after a connection that was refused, reset or not found, or a 502,
+            while the origin is well. 0: at once; None: no such retry.
 
     Raises:
         ValueError: A number is out of its range.
@@ -59,7 +60,7 @@ class Exponential(Frozen):
     cap: float
     factor: float
     jitter: Literal["full", "equal", "decorrelated", "none"] | float
-    immediate_first: bool
+    fast_first: float | None
 
     __slots__ = FIELDS = tuple(__annotations__)
 
@@ -69,7 +70,7 @@ class Exponential(Frozen):
         cap: float = 30.0,
         factor: float = 2.0,
         jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full",
-        immediate_first: bool = False,
+        fast_first: float | None = None,
     ) -> None:
         a_duration("base", base)
         a_duration("cap", cap)
@@ -85,8 +86,8 @@ class Exponential(Frozen):
         elif jitter not in JITTERS:
             names = ", ".join(JITTERS)
             raise ValueError(f"jitter must be one of {names} or a float, got {jitter!r}")
-        a_switch("immediate_first", immediate_first)
-        self._set(base=base, cap=cap, factor=factor, jitter=jitter, immediate_first=immediate_first)
+        a_duration("fast_first", fast_first, none="no fast first retry")
+        self._set(base=base, cap=cap, factor=factor, jitter=jitter, fast_first=fast_first)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
         cap = self.cap

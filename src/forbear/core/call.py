@@ -80,7 +80,12 @@ class Call:
         is_admitted: The next attempt may be sent: breaker and cooldown have been asked.
         tried: Origins that failed before, where others can stand in.
         credential: A hash of who calls, once the cooldown has asked for one.
-        held: Seconds for which cooldowns have held the call.
+        cooled: Seconds for which cooldowns have held the call.
+        place: Its place in the queue of the gate, while it is held.
+        held: Seconds for which the gate has held the call, beyond the waits that were decided.
+        patient_until: When its patience ends, once it was held.
+        kept: The last answer, read, while the call is held.
+        unwell: The verdict, if the call is not let go in time.
         token: Of a user's strategy.
         key_until: Until when the request's idempotency key is valid.
         nested: Another loop, above or below, repeats the request already.
@@ -95,10 +100,10 @@ class Call:
 
     # Most calls need few of these: as defaults of the class they cost nothing to set.
     attempts = sent_before = number = permit = 0
-    drawn = paid = held = 0.0
+    drawn = paid = held = cooled = 0.0
     credential = b""
     tried: tuple[str, ...] = ()
-    is_admitted = is_under_way = nested = was_cut = used_immediate = is_renewed = False
+    is_admitted = is_under_way = nested = was_cut = used_fast_first = is_renewed = False
     flagged: bool | None = None
     status: int | None = None
     outgoing: Any = None
@@ -106,8 +111,11 @@ class Call:
     context: Any = None
     token: Any = None
     ahead: Any = None
-    deadline_at = key_until = inf
+    deadline_at = key_until = patient_until = inf
     planned: tuple[float, str, float] | None = None
+    place: Any = None
+    kept: Any = None
+    unwell: GiveUp | None = None
     stop: GiveUp | None = None
     resumption: Resumption | None = None
     last_error: Exception | None = None
@@ -205,6 +213,7 @@ class Call:
             now - self.started_at,
             self.stop,
             self.resumed,
+            self.held,
         )
 
     def __repr__(self) -> str:

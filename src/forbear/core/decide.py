@@ -106,12 +106,18 @@ def plan_retry(
         # 9. Does the breaker allow the origin?
         if limits.follows and (refused_for := limits.refused_for(call, now)) > delay:
             return GiveUp(Reason.CIRCUIT_OPEN, refused_for)
-        # 10. Last, because only this takes something.
+        # 10. Last, because only these take something: the gate and the budget.
         if limits.borrows and may_renew:
             planned, call.planned = call.planned, None
             if planned is None and limits.is_dry(call, now):
                 call.planned = delay, source, asked
                 return RENEW
+        if limits.gate is not None and not limits.gate.is_well(call.origin):
+            call.unwell = GiveUp(Reason.ORIGIN_UNWELL, delay)
+            if relies_on_key:
+                latest = min(latest, call.key_until - now)
+            if not limits.holds(call, failure, delay, now, now + latest):
+                return call.unwell
         if not limits.spend(call, failure, now):
             return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
     except RetryRefused as refused:

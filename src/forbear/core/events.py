@@ -22,6 +22,7 @@ __all__ = [
     "Event",
     "FailedOver",
     "GaveUp",
+    "Released",
     "Resumption",
     "RetryAfterIgnored",
     "RetryScheduled",
@@ -65,8 +66,25 @@ class RetryScheduled(NamedTuple):
     waited: float  # seconds between attempts until now, without this delay
     elapsed: float  # seconds of the call until now
     deadline_left: float | None  # seconds, None without a deadline
+    held: bool = False  # its origin is unwell: the call is held from the end of the delay on
     request_id: int = 0
     name: str = "retry_scheduled"
+
+
+class Released(NamedTuple):
+    """A held call is held no more."""
+
+    client: str
+    method: str
+    origin: str
+    attempt: int  # that failed before it was held
+    # "well" (good first answers let it go), "good-retry", "probe", or "patience-over": the call
+    # ends with what it has, as the next event says.
+    cause: str
+    held: float  # seconds, from the end of the delay that was decided
+    elapsed: float  # seconds of the call until now
+    request_id: int = 0
+    name: str = "released"
 
 
 class FailedOver(NamedTuple):
@@ -161,7 +179,7 @@ class Resumption(NamedTuple):
 
 
 Event = (
-    AttemptFailed | RetryScheduled | FailedOver | GaveUp | SucceededAfterRetry
+    AttemptFailed | RetryScheduled | Released | FailedOver | GaveUp | SucceededAfterRetry
     | CircuitTransition | BudgetExhausted | RetryAfterIgnored | Resumption
 )  # fmt: skip
 

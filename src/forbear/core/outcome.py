@@ -42,8 +42,8 @@ K = FailureKind
 NEVER_RETRIED = frozenset({K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN})
 RETRYABLE_KINDS = frozenset(K) - NEVER_RETRIED - {K.STATUS}  # that has RetryPolicy.statuses
 TIMEOUT_KINDS = frozenset({K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.POOL})
-# A new connection usually removes these: an idle connection was closed, a stream turned away.
-MOMENTARY_KINDS = frozenset({K.RESET, K.UNPROCESSED})
+# A new connection usually removes these, and trying one costs the origin next to nothing.
+CONNECTION_KINDS = frozenset({K.DNS, K.REFUSED, K.TLS, K.RESET, K.UNPROCESSED})
 
 
 class Phase(StrEnum):

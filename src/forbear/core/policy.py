@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["RetryPolicy"]
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-# Decorrelated from a second: of the schedules simulated this one, with the default budget, made no
-# overload worse than no retry (benchmarks/overload.py). Full jitter's first waits are so short that
-# they meet the same trouble again.
-DEFAULT_BACKOFF = Exponential(base=1.0, jitter="decorrelated")
+# 0.5 to 1 s, 1 to 2 s, 2 to 4 s. A broken connection or a 502 is mostly over at once.
+DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.2)
 # Other libraries' names that count retries, and would be off by one here.
 COUNTS_RETRIES = {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
 # vendor -> (statuses, statuses only with a hint)
@@ -43,8 +41,11 @@ class RetryPolicy(Frozen):
         max_attempts: Sends in all, the first one included; at least 1, which means never retry.
         backoff: Wait before attempt n + 1: ``Exponential``, ``Fixed`` or any object with a
             ``delay(attempt, previous, random)`` method.
-        throttle_backoff: Another, slower schedule after throttling (429, a 503 that names a time,
-            an exhausted quota); None: as ``backoff``.
+        patience: Longest that a failed call is held while its origin is unwell, in seconds; in all,
+            however often it is held. Counted from its first failure that is held, or from the time
+            that the server named. 0: the call ends at once. See ``RetryGate``.
+        throttle_backoff: Another, slower schedule after throttling that names no time (429, an
+            exhausted quota); None: as ``backoff``.
         statuses: Retryable statuses, 400 to 599. An empty set means none.
         hinted_statuses: Statuses retried only if the answer says when to come back, such as
             GitHub's 403; see ``for_vendors``.
@@ -72,6 +73,7 @@ class RetryPolicy(Frozen):
 
     max_attempts: int
     backoff: Backoff
+    patience: float
     throttle_backoff: Backoff | None
     statuses: frozenset[int]
     hinted_statuses: frozenset[int]
@@ -92,6 +94,7 @@ class RetryPolicy(Frozen):
         *,
         max_attempts: int = 4,
         backoff: Backoff = DEFAULT_BACKOFF,
+        patience: float = 10.0,  # a restart; a person waits no longer
         throttle_backoff: Backoff | None = None,
         statuses: Iterable[int] = DEFAULT_STATUSES,
         hinted_statuses: Iterable[int] = frozenset(),
@@ -102,11 +105,12 @@ class RetryPolicy(Frozen):
         total_timeout: float | None = None,
         max_retry_after: float = 60.0,  # about what a person or a queue worker sits through
         hints: Literal["obey", "ignore"] = "obey",
-        hint_spread: float = 0.1,
+        hint_spread: float = 0.25,
         on_exhausted: Literal["return", "raise"] = "return",
     ) -> None:
         a_count("max_attempts", max_attempts, "; use max_attempts=1 to send once and never retry")
         a_backoff("backoff", backoff)
+        a_duration("patience", patience)
         if throttle_backoff is not None:
             a_backoff("throttle_backoff", throttle_backoff)
         a_switch("conflict_with_key", conflict_with_key)
@@ -119,6 +123,7 @@ class RetryPolicy(Frozen):
         self._set(
             max_attempts=max_attempts,
             backoff=backoff,
+            patience=patience,
             throttle_backoff=throttle_backoff,
             statuses=status_set("statuses", statuses),
             hinted_statuses=status_set("hinted_statuses", hinted_statuses),
@@ -170,40 +175,47 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:
-        """For a caller that someone waits for: 3 attempts, 10 ms, ×2, cap 100 ms.
+        """For a caller that someone waits for: 3 attempts, 10 ms, ×2, cap 100 ms, no patience.
 
         Two retries cost at most 30 ms of waiting, less than one more round trip across a continent;
-        they catch a lost connection or a restarting replica, and leave an outage to the caller.
+        they catch a lost connection or a restarting replica. After two failures in a row of the
+        same origin a call ends at once: an outage is the caller's to handle.
         """
-        return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1))
+        return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1), patience=0.0)
 
     @staticmethod
     def high_availability() -> RetryPolicy:
-        """For calls between services that should survive a deployment: 4 attempts, 100 ms, ×2, cap
-        30 s.
+        """For calls between services that should survive a deployment: 6 attempts, 100 ms, ×2, cap
+        30 s, patience 20 s.
 
-        Three retries at 100, 200 and 400 ms (mean of the sum 350 ms) bridge the gap between a
-        replica that closes and the load balancer that notices.
+        The first two retries, at 100 and 200 ms on average less half, bridge the gap between a
+        replica that closes and the load balancer that notices. A lone call survives 5 s of refused
+        connections: its probes come some 4 and 12 s after the first failures.
         """
-        return RetryPolicy(max_attempts=4, backoff=Exponential(base=0.1, cap=30.0))
+        backoff = Exponential(base=0.1, cap=30.0)
+        return RetryPolicy(max_attempts=6, backoff=backoff, patience=20.0)
 
     @staticmethod
     def batch() -> RetryPolicy:
-        """For jobs that nobody waits for: 11 attempts, 100 ms, ×2, cap 60 s.
+        """For jobs that nobody waits for: 11 attempts, 100 ms, ×2, cap 60 s, patience an hour.
 
-        Ten retries: the waits sum to at most 102 s, long enough for a failover of a database.
+        A job waits until its deadline, or an hour: through an outage only a probe in eight seconds
+        is sent, so that the attempts of a thousand calls outlast a failover of a database.
         """
-        return RetryPolicy(max_attempts=11, backoff=Exponential(base=0.1, cap=60.0))
+        return RetryPolicy(
+            max_attempts=11, backoff=Exponential(base=0.1, cap=60.0), patience=3600.0
+        )
 
     @staticmethod
     def gateway() -> RetryPolicy:
-        """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %.
+        """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %, patience 2 s.
 
         Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far
-        apart, so that a request moves to a healthy worker before its own client gives up.
+        apart, so that a request moves to a healthy worker before its own client gives up. A
+        request is held for two seconds at most: its client waits too.
         """
         backoff = Exponential(base=0.05, cap=30.0, factor=1.5, jitter=0.2)
-        return RetryPolicy(max_attempts=6, backoff=backoff)
+        return RetryPolicy(max_attempts=6, backoff=backoff, patience=2.0)
 
     @staticmethod
     def disabled() -> RetryPolicy:
@@ -243,8 +255,8 @@ class RetryPolicy(Frozen):
         return RetryPolicy(**tool("conversion").fields_of_httpx_retries(retry))
 
     def worst_case(self, *, attempt_timeout: float | None = None) -> float:
-        """Return the seconds that a call can take: all attempts, each wait at its longest, never
-        more than ``total_timeout``.
+        """Return the seconds that a call can take: all attempts, each wait at its longest, and
+        ``patience``; never more than ``total_timeout``.
 
         The longest wait is the schedule's own, after throttling too, or the longest that a server
         may ask for, ``max_retry_after`` with ``hint_spread`` on top; without hints:

@@ -58,6 +58,8 @@ class CallRecord(NamedTuple):
             deadline), None when none was.
         resumed: Where the body broke and was resumed: each time the position of the first missing
             octet in the representation as it is sent, a Content-Encoding included.
+        held: Seconds for which the call was held because its origin was unwell; also a part of the
+            waits.
     """
 
     method: str
@@ -67,6 +69,7 @@ class CallRecord(NamedTuple):
     reason: Reason | None
     refused_delay: float | None
     resumed: tuple[int, ...] = ()
+    held: float = 0.0
 
     @property
     def retries(self) -> int:
@@ -91,6 +94,8 @@ class CallRecord(NamedTuple):
         story = ", ".join(self.reasons) or "no failure"
         times = f" in {self.elapsed:.3g} s" if self.elapsed is not None else ""
         plural = "" if len(self.attempts) == 1 else "s"
+        if self.held >= 0.001:
+            story += f"; held for {self.held:.3g} s"
         if self.resumed:
             story += f"; resumed at {', '.join(map(str, self.resumed))}"
         ending = f"; gave up: {self.reason.value}" if self.reason is not None else ""
@@ -113,6 +118,7 @@ class Story(NamedTuple):
     elapsed: float
     stop: Any  # a GiveUp, or None
     resumed: tuple[int, ...]
+    held: float = 0.0
 
     @property
     def is_final(self) -> bool:
@@ -132,7 +138,14 @@ class Story(NamedTuple):
             attempts.append(AttemptRecord(number, attempt.origin, attempt.status, *why, *after))
         reason, refused = (None, None) if self.stop is None else self.stop
         return CallRecord(
-            self.method, self.origin, tuple(attempts), self.elapsed, reason, refused, self.resumed
+            self.method,
+            self.origin,
+            tuple(attempts),
+            self.elapsed,
+            reason,
+            refused,
+            self.resumed,
+            self.held,
         )
 
     def __repr__(self) -> str:

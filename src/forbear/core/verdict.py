@@ -29,6 +29,7 @@ class Reason(StrEnum):
     RETRY_AFTER_TOO_LONG = "retry-after-too-long"
     DEADLINE = "deadline"
     CIRCUIT_OPEN = "circuit-open"
+    ORIGIN_UNWELL = "origin-unwell"
     BUDGET_EXHAUSTED = "budget-exhausted"
     STRATEGY_FAILED = "strategy-failed"
 

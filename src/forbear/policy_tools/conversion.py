@@ -144,10 +144,10 @@ def backoff_of(settings: dict[str, Any]) -> Exponential:
     names = ("backoff_factor", "backoff_jitter", "backoff_max")
     f, j, cap = (seconds(settings[name]) for name in names)
     if not j:
-        return Exponential(min(f, cap), cap, jitter="none", immediate_first=True)
+        return Exponential(min(f, cap), cap, jitter="none", fast_first=0.0)
     if not f:
-        return Exponential(min(j, cap), cap, factor=1.0, jitter="full", immediate_first=True)
-    return Exponential(min(f + j / 4, cap), cap, jitter=j / (4 * f + j), immediate_first=True)
+        return Exponential(min(j, cap), cap, factor=1.0, jitter="full", fast_first=0.0)
+    return Exponential(min(f + j / 4, cap), cap, jitter=j / (4 * f + j), fast_first=0.0)
 
 
 def seconds(value: float) -> float:

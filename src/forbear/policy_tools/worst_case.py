@@ -68,6 +68,11 @@ def schedules(policy: RetryPolicy) -> list[Backoff]:
     return [policy.backoff] if throttle is None else [policy.backoff, throttle]
 
 
+def fast_first(policy: RetryPolicy) -> float:
+    """Return the longest wait of a fast first retry, 0 where there is none."""
+    return max(getattr(one, "fast_first", None) or 0.0 for one in schedules(policy))
+
+
 def longest_hint(policy: RetryPolicy) -> float:
     """Return the longest wait that a server can ask for, spread included; 0 without hints."""
     if policy.hints == "ignore":
@@ -88,12 +93,16 @@ def worst_case(policy: RetryPolicy, attempt_timeout: float | None) -> float:
     """``RetryPolicy.worst_case`` describes the result."""
     attempts = policy.max_attempts * longest_attempt(policy, attempt_timeout)
     limit = inf if policy.total_timeout is None else policy.total_timeout
-    return min(limit, attempts + sum_of_waits(policy))
+    held = policy.patience if policy.max_attempts > 1 else 0.0
+    return min(limit, attempts + sum_of_waits(policy) + held)
 
 
 def sum_of_waits(policy: RetryPolicy) -> float:
     """All waits at their longest, hints among them."""
     hint, total, drawn = longest_hint(policy), 0.0, 0.0
+    # One fast first retry takes the place of a wait; none is shorter than the first.
+    if policy.max_attempts > 1:
+        total = max(0.0, fast_first(policy) - max(hint, longest_wait(policy, 1, 0.0)))
     saturates = all(isinstance(one, (Exponential, Fixed)) for one in schedules(policy))
     for attempt in range(1, policy.max_attempts):
         # A schedule goes on from its own last answer, not from the wait that a server asked for.

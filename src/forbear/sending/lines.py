@@ -27,6 +27,12 @@ NAMES = {
     "failure_rate": "failure_ratio",
     "origin": "url",
 }
+RELEASED = {
+    "well": "the origin is well again",
+    "good-retry": "another retry was answered",
+    "probe": "it goes as a probe",
+    "patience-over": "its patience is over",
+}
 IGNORED = {
     "unparsable": "its Retry-After cannot be read",
     "past": "its Retry-After names a time that is over",
@@ -44,6 +50,8 @@ def fields(event: Any) -> dict[str, Any]:
     found["forbear.host"] = host_of(given["origin"])
     if event.name == "retry_scheduled":
         found["forbear.reason"] = retry_reason(event)
+    elif event.name == "released":
+        found["forbear.held_for"] = found.pop("forbear.held")  # of a retry that is a bool
     elif event.name == "failover":
         found["forbear.from_endpoint"] = found["forbear.host"]
         found["forbear.to_endpoint"] = host_of(found.pop("forbear.to_origin"))
@@ -67,6 +75,9 @@ def sentence(event: Any) -> str:
         return f"{subject}: download {event.result} from octet {event.offset}{whole}"
     if name == "succeeded_after_retry":
         return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
+    if name == "released":
+        after = f"held for {event.held:.3g} s after attempt {event.attempt}"
+        return f"{subject}: {after}, {RELEASED[event.cause]}"
     cause = event.status or event.error or "not sent"
     if name == "attempt_failed":
         return f"{subject}: attempt {event.attempt} failed, {cause}"
@@ -74,9 +85,10 @@ def sentence(event: Any) -> str:
         target = event.to_origin
         return f"{subject}: {cause} on attempt {event.attempt}, the next one goes to {target}"
     if name == "retry_scheduled":
+        held = ", held while the origin is unwell" if event.held else ""
         return (
             f"{subject}: {cause} on attempt {event.attempt} of {event.max_attempts},"
-            f" again in {event.delay:.3g} s ({event.delay_source})"
+            f" again in {event.delay:.3g} s ({event.delay_source}){held}"
         )
     attempts = f"{event.attempts} attempt{'' if event.attempts == 1 else 's'}"
     wanted = "" if event.refused_delay is None else f" ({event.refused_delay:.3g} s wanted)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.decide import decide
 from ..core.verdict import RENEW, GiveUp, Retry
 from .errors import bare
+from .holding import admit, give_back
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -38,9 +39,14 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
         while True:
             if outcome is UNSENT:
                 if wait > 0 and not port.sleep(wait, since=call.started_at):
-                    return port.closed(call)
-                if call.limits.follows and (wait := port.admit(call)) > 0:
-                    continue
+                    return port.closed(call) if call.kept is None else give_back(call, port)
+                if call.place is not None or call.limits.follows:
+                    longer = admit(call, port)
+                    if longer is None:
+                        return give_back(call, port)
+                    if longer > 0:
+                        wait = longer
+                        continue
                 try:
                     outcome = port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
@@ -56,12 +62,15 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                     raise port.last_error(call, outcome)
                 return port.hand_over(call, outcome)
             if not failed:
-                port.discard(call, outcome)
+                if call.place is None or call.resumption is not None:
+                    port.discard(call, outcome)
+                elif not port.keep(call, outcome):
+                    return give_back(call, port)
             # The response would be half of the memory that a waiting call holds.
             wait, outcome = seconds, UNSENT
     finally:
         del outcome  # an error's traceback leads here
-        if call.paid or call.permit or call.token is not None:
+        if call.paid or call.permit or call.place is not None or call.token is not None:
             call.limits.leave(call, port.clock.monotonic())
         if port.hears_ends or call.plugin_error is not None:
             port.ended(call)
@@ -74,9 +83,14 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
         while True:
             if outcome is UNSENT:
                 if wait > 0 and not await port.sleep(wait, since=call.started_at):
-                    return port.closed(call)
-                if call.limits.follows and (wait := port.admit(call)) > 0:
-                    continue
+                    return port.closed(call) if call.kept is None else await give_back(call, port)
+                if call.place is not None or call.limits.follows:
+                    longer = admit(call, port)
+                    if longer is None:
+                        return await give_back(call, port)
+                    if longer > 0:
+                        wait = longer
+                        continue
                 try:
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
@@ -92,12 +106,15 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                     raise port.last_error(call, outcome)
                 return await port.hand_over(call, outcome)
             if not failed:
-                await port.discard(call, outcome)
+                if call.place is None or call.resumption is not None:
+                    await port.discard(call, outcome)
+                elif not await port.keep(call, outcome):
+                    return await give_back(call, port)
             # The response would be half of the memory that a waiting call holds.
             wait, outcome = seconds, UNSENT
     finally:
         del outcome  # an error's traceback leads here
-        if call.paid or call.permit or call.token is not None:
+        if call.paid or call.permit or call.place is not None or call.token is not None:
             call.limits.leave(call, port.clock.monotonic())
         if port.hears_ends or call.plugin_error is not None:
             port.ended(call)
@@ -112,7 +129,7 @@ def settle(
         Seconds until the next attempt; None: what came is what the caller gets; ``RENEWAL``.
     """
     now = port.clock.monotonic()
-    if call.limits.follows and not renewed:
+    if not renewed:
         call.limits.observe(call, failure, now)  # every attempt, whoever decides about it
     if failure is not None:
         verdict = decide(call, failure, now)

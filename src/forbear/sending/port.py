@@ -46,6 +46,7 @@ class Port:
     judge: Any  # (call, response): the failure, None for a good answer
     renew: Any  # (call, outcome): let the budget borrow more
     discard: Any  # (call, response)
+    keep: Any  # (call, response): read it into ``call.kept``; False: more than is kept is to come
     hand_over: Any  # (call, response): what the caller gets
 
     def __init__(self, settings: Settings) -> None:
@@ -169,43 +170,6 @@ class Port:
             most = inf  # a strategy of the user's counts, unless this call is told otherwise
         call.policy, call.most_attempts = policy, most
 
-    # Before each attempt.
-
-    def admit(self, call: Call) -> float:
-        """Seconds to wait before the attempt may be sent after all, nearly always 0.
-
-        Raises:
-            The library's CircuitOpenError or DeadlineExceeded: the attempt must not be sent.
-        """
-        planned, now = call.origin, self.clock.monotonic()
-        if call.attempts == 0 or call.history:
-            try:
-                delay: float = call.limits.admit(call, now)
-                if delay > 0:
-                    self._check_wait(call, delay, now)
-            except RetryRefused as refused:
-                raise self.refusal(call, refused) from call.last_error
-            # Not told of first attempts: while a circuit is open each of them would be.
-            if call.origin != planned and call.history:
-                self.tell.failed_over(call, planned, call.listeners)
-            return delay
-        return 0.0
-
-    def _check_wait(self, call: Call, delay: float, now: float) -> None:
-        """Does a further wait, after the one that was decided, fit too? Note it in the history."""
-        if delay > call.deadline_at - now:
-            raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
-        if call.history:
-            request, failure = call.request, call.last_failure
-            unsent = failure is not None and failure.phase is Phase.UNSENT
-            if (
-                now + delay > call.key_until
-                and not unsent
-                and (request.method not in call.policy.methods)
-            ):
-                raise RetryRefused(Reason.KEY_EXPIRED, send=False, retry_after=delay)
-            call.waits(delay)
-
     # After each attempt.
 
     def failure_of(
@@ -272,13 +236,17 @@ class Port:
 
     def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
         """Tell listeners, the log and loops above of a failed attempt that was the last one."""
+        self.tell_above(call, stop.reason)
+        if call.policy is not OFF:
+            self.tell.gave_up(call, failure, stop, now)
+
+    def tell_above(self, call: Call, reason: Reason) -> None:
+        """Tell loops above, and whoever repeats the request that is being answered."""
         if call.most_attempts > 1:
             nested = outer_loop(call.request.header_lines())
             if nested is not None:
                 self.tell.nested(*nested)
-        self._tell_incoming(call, stop.reason)
-        if call.policy is not OFF:
-            self.tell.gave_up(call, failure, stop, now)
+        self._tell_incoming(call, reason)
 
     def _tell_incoming(self, call: Call, reason: Reason) -> None:
         """Whoever repeats the request that is being answered would repeat all that was tried."""

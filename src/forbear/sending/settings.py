@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ..core.checks import a_switch, shown
 from ..core.policy import RetryPolicy
-from ..shared.budget import RetryBudget
+from ..shared.gate import RetryGate
 from ..shared.limits import Limits
 from ..shared.strategy_limits import StrategyLimits
 from .clock import SYSTEM_CLOCK, Sleeper
@@ -39,8 +39,10 @@ C = TypeVar("C", bound=type)
 class Options(TypedDict, total=False):
     """Options of every transport and adapter.
 
-    budget: Allowance that keeps retries a small share of traffic; one of the transport's own if not
-        given, a RetryBudget to share one, a RedisBudget for a fleet, None for no limit.
+    gate: RetryGate that lets retries go while their origin is well and holds them while it is not;
+        one of the transport's own if not given, None for none.
+    budget: Hard bound over all retries beside the gate: a RetryBudget, a RedisBudget for a fleet,
+        None for no bound.
     breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
         CircuitOpenError; one object may serve several clients. None: none.
     cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a
@@ -48,7 +50,7 @@ class Options(TypedDict, total=False):
         first attempts too, or they are refused at once if they would wait longer than
         ``policy.max_retry_after`` or their deadline; "off".
     origins: Origins: servers that can stand in for each other, to which retries go in turn.
-    strategy: A RetryStrategy in place of schedule, budget, breaker, cooldown and origins; the
+    strategy: A RetryStrategy in place of schedule, gate, budget, breaker, cooldown and origins; the
         policy still gives statuses, methods, hints and time limits.
     idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
     retry_if: Called with each response (status, headers, request); True makes it a failure like
@@ -70,6 +72,7 @@ class Options(TypedDict, total=False):
     random: Like random.random.
     """
 
+    gate: RetryGate | None
     budget: Budget | None
     breaker: CircuitBreaker | None
     cooldown: Literal["off", "retries", "all"]
@@ -100,7 +103,8 @@ class FamilyOptions(Options, total=False):
 
 
 DEFAULTS: dict[str, Any] = {
-    "budget": ...,  # one of the transport's own
+    "gate": ...,  # one of the transport's own
+    "budget": None,
     "breaker": None,
     "cooldown": "off",
     "origins": None,
@@ -210,13 +214,14 @@ class Settings:
         )
 
     def _take_limits(self, given: Mapping[str, Any]) -> None:
-        strategy, budget = given["strategy"], given["budget"]
+        strategy = given["strategy"]
         self.counts_attempts = False
         self.plugin_name = "schedule or budget"
         self.limits: Limits | StrategyLimits
         if strategy is None:
             self.limits = Limits(
-                budget=RetryBudget() if budget is ... else budget,
+                gate=RetryGate() if given["gate"] is ... else given["gate"],
+                budget=given["budget"],
                 breaker=given["breaker"],
                 cooldown=given["cooldown"],
                 origins=given["origins"],
@@ -229,8 +234,8 @@ class Settings:
             self.limits = StrategyLimits(strategy, given["random"] or system_random)
             self.counts_attempts = True
             self.plugin_name = f"strategy {type(strategy).__name__}"
-        own = self.limits.budget if isinstance(self.limits, Limits) else None
-        self.limits_when_off = Limits(budget=own, random=given["random"])
+        own = self.limits if isinstance(self.limits, Limits) else Limits()
+        self.limits_when_off = Limits(gate=own.gate, budget=own.budget, random=given["random"])
 
     def resolve(self, context: Scope | None, setting: Any) -> RetryPolicy:
         """The policy of one call: the transport's < ``override`` < the request's.
@@ -255,13 +260,11 @@ class Settings:
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Say what is wrong with the options, and what to write instead."""
-    strategy, budget, breaker = given["strategy"], given["budget"], given["breaker"]
+    strategy, gate, breaker = given["strategy"], given["gate"], given["breaker"]
     if strategy is not None:
-        if budget is not ...:
-            raise ValueError(
-                "give strategy= or budget=, not both: a strategy brings its own budget"
-            )
-        for option in ("breaker", "cooldown", "origins"):
+        if gate is not ... and gate is not None:
+            raise ValueError("give strategy= or gate=, not both: a strategy decides by itself")
+        for option in ("budget", "breaker", "cooldown", "origins"):
             if given[option] != DEFAULTS[option]:
                 raise ValueError(
                     f"give strategy= or {option}=, not both: StandardStrategy takes {option}="
@@ -277,8 +280,10 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise TypeError(
             'origins must be Origins(["https://a", "https://b"]), or None, got ' + shown(origins)
         )
-    if budget is not ... and budget is not None:
-        check_budget(budget)
+    if gate is not ... and gate is not None and not isinstance(gate, RetryGate):
+        raise TypeError(f"gate must be a RetryGate, or None for none, got {shown(gate)}")
+    if given["budget"] is not None:
+        check_budget(given["budget"])
     if given["clock"] is not None:
         check_has("clock", given["clock"], ("monotonic", "time", "sleep", "asleep"))
     if given["idempotency"] is not None:

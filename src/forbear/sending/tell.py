@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.headers.hints import why_unused
 from ..core.verdict import Reason
-from ..shared.budget import RetryBudget
-from ..shared.limits import Limits
 from .context import scope_of_call
+from .gauges import Gauges, budget_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,36 +27,19 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure
     from ..core.verdict import GiveUp, Retry
     from ..shared.circuit import Transition
-    from ..shared.strategy_limits import StrategyLimits
     from .clock import Clock, Sleeper
+    from .gauges import Shared
 
     Listener = Callable[[Event], object]
     Listeners = tuple[Listener, ...]
-    Shared = Limits | StrategyLimits
 
-__all__ = ["Gauges", "Tell", "budget_of"]
+__all__ = ["Tell"]
 
 logger = logging.getLogger("forbear")
 NUMBERS = count(1)  # of calls that are told of
 # Seconds until an exhausted budget or an unusable header of the same origin is told of again.
 AGAIN_AFTER = 60.0
 MOST_ORIGINS = 1024  # for which that is remembered; then all are forgotten
-
-
-class Gauges:
-    """The shared state of one transport, for listeners with ``watch`` to read at any moment."""
-
-    __slots__ = ("__weakref__", "client", "clock", "limits", "sleeper")
-
-    def __init__(self, client: str, limits: Shared, sleeper: Sleeper | None, clock: Clock) -> None:
-        self.client = client
-        self.limits = limits
-        self.sleeper = sleeper
-        self.clock = clock
-
-    def waiting(self) -> int:
-        """Calls that are asleep before an attempt."""
-        return 0 if self.sleeper is None else self.sleeper.waiting()
 
 
 class Tell:
@@ -150,7 +132,7 @@ class Tell:
             delay_source=verdict.source, phase=failure.phase, waited=call.waited() - verdict.delay,
             elapsed=now - call.started_at,
             deadline_left=None if call.deadline_at == inf else call.deadline_at - now,
-            request_id=number_of(call),
+            held=call.place is not None, request_id=number_of(call),
         )  # fmt: skip
         self._tell(scheduled, listeners, INFO)
         if call.origin != call.sent_to:
@@ -216,6 +198,19 @@ class Tell:
         listeners = self._listeners + more
         if listeners or logger.isEnabledFor(WARNING):
             self._tell_failover(call, planned, None, listeners)
+
+    def released(self, call: Call, cause: str, seconds: float, now: float, more: Listeners) -> None:
+        """A call was held for ``seconds``, and is held no more."""
+        listeners = self._listeners + more
+        if listeners or logger.isEnabledFor(INFO):
+            from ..core.events import Released
+
+            event = Released(
+                client=self.client, method=call.request.method, origin=call.request.origin,
+                attempt=call.attempts, cause=str(cause), held=seconds,
+                elapsed=now - call.started_at, request_id=number_of(call),
+            )  # fmt: skip
+            self._tell(event, listeners, INFO)
 
     def refused(self, call: Call, now: float, more: Listeners) -> None:
         """An attempt was not sent: the breaker or a cooldown is in the way."""
@@ -371,29 +366,3 @@ def outcome_of(call: Call, sent: int) -> CallOutcome:
     if stop is not None or last.failure is not None or (last.status or 0) >= 500:
         return CallOutcome.FAILED if sent == 1 else CallOutcome.FAILED_AFTER_RETRY
     return CallOutcome.SUCCESS if sent == 1 else CallOutcome.SUCCESS_AFTER_RETRY
-
-
-def budget_of(limits: Shared) -> Any:
-    """Return the budget of a transport, or the bucket of an AwsStandard; None if not our own.
-
-    Whatever a budget or a strategy of the user's has beside what its interface names is its own.
-    """
-    if isinstance(limits, Limits):
-        from ..shared.lease import LeasedBudget
-
-        budget = limits.budget
-        return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
-    from ..shared.aws import AwsStandard
-
-    return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
-
-
-def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
-    """The budget that decides for a call: its name, "local" or "shared", its tokens if it tells."""
-    budget = budget_of(call.limits)
-    if isinstance(budget, RetryBudget):
-        return "default", "local", budget.tokens(call.scope, now)
-    if hasattr(budget, "is_lost"):
-        scope = "local" if budget.is_lost else "shared"
-        return budget.name, scope, budget.tokens(call.scope, now)
-    return "default", "local", None if budget is None else budget.tokens

@@ -25,7 +25,8 @@ SLICES = 10  # of the window; it moves on by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
 # Seconds a caller is told while all permits are out: most answers take less.
 PROBE_ESTIMATE = 1.0
-GROWTH = 2.0  # of the time open while probes fail: 30, 60, 120 s … up to max_open_for
+GROWTH = 2.0  # of the time open while probes fail, up to max_open_for
+JITTER = 0.2  # of the time open, to both sides
 
 
 class CircuitState(StrEnum):
@@ -162,9 +163,18 @@ class Circuit:
         return None
 
     def fail(
-        self, limits: Numbers, permit: int, sent_at: float, hint: float | None, now: float
+        self,
+        limits: Numbers,
+        permit: int,
+        sent_at: float,
+        hint: float | None,
+        now: float,
+        draw: float,
     ) -> Transition | None:
-        """The origin did not; ``hint`` is for how long it asked to be left alone."""
+        """The origin did not; ``hint`` is for how long it asked to be left alone.
+
+        ``draw``, from 0 to 1, makes the time open random, so that a fleet does not probe in step.
+        """
         if self.state is CLOSED:
             counts = sent_at >= self.since
         else:
@@ -175,7 +185,7 @@ class Circuit:
         if not counts:
             return None
         if self.state is HALF_OPEN:
-            return self._open(Cause.PROBE_FAILED, limits, 0, None, now)
+            return self._open(Cause.PROBE_FAILED, limits, 0, None, now, draw)
         most, rate = limits.consecutive_failures, None
         if most is not None:
             self.failures += 1
@@ -186,13 +196,20 @@ class Circuit:
                 rate = share
         if rate is None and (most is None or self.failures < most):
             return None
-        return self._open(Cause.TOO_MANY_FAILURES, limits, self.failures, rate, now)
+        return self._open(Cause.TOO_MANY_FAILURES, limits, self.failures, rate, now, draw)
 
     def _open(
-        self, cause: Cause, limits: Numbers, failures: int, rate: float | None, now: float
+        self,
+        cause: Cause,
+        limits: Numbers,
+        failures: int,
+        rate: float | None,
+        now: float,
+        draw: float,
     ) -> Transition:
         self._open_for = min(self._open_for * GROWTH or limits.open_for, limits.max_open_for)
-        self.until = max(now + self._open_for, self._asked_until)
+        jitter = 1 - JITTER + 2 * JITTER * draw
+        self.until = max(now + self._open_for * jitter, self._asked_until)
         edge = self._move(cause, now)
         return edge._replace(failures=failures, failure_rate=rate, open_for=self.until - now)
 

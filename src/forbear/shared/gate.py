@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from ..core.checks import shown
 from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase
+from .breaker import TROUBLE_KINDS
 from .locks import Locked
 
 if TYPE_CHECKING:
@@ -40,10 +41,18 @@ WELL = 1.0  # tokens
 SHARE = 0.2  # of a release, that a good first attempt earns: every fifth lets one go
 GROWTH = 2.0  # releases that a good retry earns where this process sends nothing else
 MOST_CREDIT = 10.0
+TIMEOUT_COST = 2.0  # tokens
 QUIET_SECOND = 1.0  # without a new call: this process sends nothing else
 FIRST_PROBE, LONGEST_PROBE = 0.5, 8.0  # seconds; the first failure doubles it
+# The same after a timeout, which says that work piles up: a thousand processes of a call in two
+# seconds would else keep a queue full that their clients do not wait for.
+SLOW_PROBE = 2.0
 SOONEST_ASK, LATEST_ASK = 0.1, 0.5  # seconds until a held call asks again
+# Twice as long for calls that are not among the first, while the origin is unwell: a thousand of
+# them else take twice the processor time. Nobody before them has gone yet.
+FIRST_OF_QUEUE = 16
 MOST_ORIGINS = 1024  # least recently used first out
+FADE = 600.0  # seconds after which an origin that nobody calls any more is forgotten
 MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
 NUMBERS = count()  # of places: of two that are ready at one instant the first that was held
 
@@ -85,14 +94,14 @@ class Health:
     """What the gate knows of one origin."""
 
     __slots__ = (
-        "begun_at", "credit", "held", "jitter", "patience", "probe", "queue", "rate", "sent_at",
-        "stepped_at", "tokens",
+        "begun_at", "credit", "first_probe", "held", "jitter", "patience", "probe", "queue", "rate",
+        "sent_at", "stepped_at", "tokens",
     )  # fmt: skip
 
     def __init__(self, sent_at: float) -> None:
         self.tokens = TOKENS
         self.credit = 0.0
-        self.probe = FIRST_PROBE
+        self.probe = self.first_probe = FIRST_PROBE
         self.jitter = 0.0  # share of ``probe`` until the next one goes; 0: not drawn yet
         self.sent_at = sent_at  # the last sending of any attempt
         self.stepped_at = -inf  # when the time between probes grew last
@@ -120,7 +129,11 @@ class Health:
         """
         if now - self.begun_at > QUIET_SECOND:
             return True
-        return self.held > 2 * self.patience * self.rate * exp(self.begun_at - now)
+        return self.held > 2 * self.patience * self.rate_at(now)
+
+    def rate_at(self, now: float) -> float:
+        """New calls in a second or so. ``now`` may be before: tests skip time in each thread."""
+        return self.rate * exp(min(0.0, self.begun_at - now))
 
     def use_credit(self, now: float, cause: Cause) -> None:
         """Let go as many calls as were earned, of those that are ready."""
@@ -161,22 +174,18 @@ class RetryGate(Locked):
         self.max_held = max_held
         self.quiet = True  # every origin is well and nobody is held: nothing need be noted
         self._origins: dict[str, Health] = {}
+        self._fades_at = -inf
         super().__init__()
 
     def begin(self, origin: str, now: float) -> None:
         """A new call is sent. Needed only while the gate is not quiet."""
         with self._lock:
+            if now >= self._fades_at:
+                self._fade(now)
             health = self._origins.get(origin)
             if health is not None:
-                health.rate = health.rate * exp(health.begun_at - now) + 1
+                health.rate = health.rate_at(now) + 1
                 health.begun_at = health.sent_at = now
-
-    def sent(self, origin: str, now: float) -> None:
-        """A retry that was not held is sent."""
-        with self._lock:
-            health = self._origins.get(origin)
-            if health is not None:
-                health.sent_at = now
 
     def good(self, origin: str, now: float, *, retry: bool) -> None:
         """An attempt was answered as it should."""
@@ -186,7 +195,7 @@ class RetryGate(Locked):
                 return
             health.tokens = min(TOKENS, health.tokens + EARNED)
             if health.tokens >= WELL:
-                health.probe = FIRST_PROBE
+                health.probe = health.first_probe
             if not health.held:
                 health.credit = 0.0
                 if health.tokens == TOKENS:
@@ -211,18 +220,21 @@ class RetryGate(Locked):
                 if len(self._origins) >= MOST_ORIGINS:
                     del self._origins[next(iter(self._origins))]
             self._origins[origin] = health  # at the end: the most recently used
+            health.sent_at = max(health.sent_at, sent_at)
             health.tokens = max(0.0, health.tokens - weight)
             health.credit = 0.0
-            if sent_at >= health.stepped_at:  # an attempt sent before knew nothing of the last step
-                health.probe = min(LONGEST_PROBE, health.probe * 2)
+            health.first_probe = SLOW_PROBE if weight >= TIMEOUT_COST else FIRST_PROBE
+            # An attempt sent before knew nothing of the last step; nor is a retry that was on its
+            # way beside a probe a second finding: such a pair would wait past 10 s of patience.
+            if sent_at >= health.stepped_at + health.probe / 8:
+                health.probe = min(LONGEST_PROBE, max(health.probe * 2, health.first_probe))
                 health.stepped_at = now
             return health.tokens >= WELL
 
     def is_well(self, origin: str) -> bool:
         """May a retry go after its backoff?"""
-        with self._lock:
-            health = self._origins.get(origin)
-            return health is None or health.tokens >= WELL
+        health = self._origins.get(origin)
+        return health is None or health.tokens >= WELL
 
     def hold(
         self, origin: str, now: float, *, ready_at: float, until: float, most: int = MOST_TASKS
@@ -280,7 +292,10 @@ class RetryGate(Locked):
                 wait = SOONEST_ASK + (LATEST_ASK - SOONEST_ASK) * draw
                 if place.ready_at > now:
                     return place.ready_at - now
-                if health.head() is place:
+                head = health.head() or place
+                if health.tokens < WELL and place.number - head.number >= FIRST_OF_QUEUE:
+                    wait += LATEST_ASK
+                if head is place:
                     health.jitter = health.jitter or 0.75 + 0.5 * draw
                     due = 0.0 if probe_is_due else health.sent_at + health.probe * health.jitter
                     if due > now:
@@ -315,6 +330,18 @@ class RetryGate(Locked):
                 return sum(health.held for health in self._origins.values())
             return self._origins[origin].held if origin in self._origins else 0
 
+    def unwell(self) -> int:
+        """Origins that are not well, as far as their last answers tell."""
+        with self._lock:
+            return sum(health.tokens < WELL for health in self._origins.values())
+
+    def _fade(self, now: float) -> None:
+        since = now - FADE
+        kept = {at: one for at, one in self._origins.items() if one.held or one.sent_at > since}
+        self._origins = kept
+        self.quiet = not kept
+        self._fades_at = now + FADE
+
     def after_fork(self) -> None:
         """Begin anew in a child: the held calls are the parent's."""
         super().after_fork()
@@ -322,9 +349,7 @@ class RetryGate(Locked):
         self.quiet = True
 
     def __repr__(self) -> str:
-        with self._lock:
-            unwell = sum(health.tokens < WELL for health in self._origins.values())
-        held = self.held()
+        unwell, held = self.unwell(), self.held()
         state = f"{unwell} origin{'s' * (unwell != 1)} unwell" if unwell else "well"
         return f"<RetryGate {state}{f', {held} held' if held else ''}>"
 
@@ -336,13 +361,25 @@ def new_gate(max_held: int | None) -> RetryGate:
     return RetryGate(max_held=max_held)
 
 
-def cost_of(failure: Failure) -> float:
-    """Tokens that a failure costs: a timeout 2, a connection that broke 0.5, an answer 1.
+def cost_of(failure: Failure, is_retry: bool) -> float:
+    """Tokens that an attempt cost its origin: an answer 1, a broken connection 0.5, a timeout 2.
 
-    A timeout says that work piles up; a refused or reset connection costs the origin little.
+    A timeout says that work piles up; a refused or reset connection costs the origin little. The
+    first answer that is throttled for a time says nothing, since its time is obeyed; a second does.
+
+    Returns:
+        Below 0: the origin answered as it should. 0: the failure says nothing of the origin.
     """
-    if failure.kind in TIMEOUT_KINDS:
-        return 2.0
-    if failure.kind is FailureKind.RESET or failure.phase is Phase.UNSENT:
-        return 0.5
-    return 1.0
+    status = failure.status
+    if status is None:
+        if failure.kind not in TROUBLE_KINDS:
+            return 0.0
+        if failure.kind in TIMEOUT_KINDS:
+            return TIMEOUT_COST
+        broken = failure.kind is FailureKind.RESET or failure.phase is Phase.UNSENT
+        return 0.5 if broken else 1.0
+    if status >= 500 or status < 400:  # below 400: ``retry_if`` calls the answer a failure
+        return 1.0
+    if not failure.is_throttle:
+        return -1.0
+    return 1.0 if is_retry or not failure.hint.delay else 0.0

@@ -106,9 +106,11 @@ class Guards:
         if breaker is not None:
             trouble = is_trouble(failure)
             if trouble is not None:
+                draw = call.random() if trouble else 0.5
                 edge = breaker.record(
-                    origin, failed=trouble, sent_at=call.sent_at, now=now, permit=permit, hint=hint
-                )
+                    origin, failed=trouble, sent_at=call.sent_at, now=now, permit=permit, hint=hint,
+                    draw=draw,
+                )  # fmt: skip
                 if edge is not None:
                     self._tell(edge)
             elif permit:
@@ -127,8 +129,8 @@ class Guards:
         if not self._is_alone(call):
             return self._plan_elsewhere(call, failure, backoff, now, latest)
         delay, source, asked = backoff, "backoff", 0.0
-        if failure.hint.delay is not None:
-            delay, source, asked = hinted(call, failure, backoff, latest)
+        if failure.hint.delay:
+            delay, source, asked = hinted(call, failure, latest)
         left = 0.0 if self.cooldown is None else self._cooling(call, now)
         if left:  # as long as it told another call
             held = left + self._stagger(call, left, now)
@@ -196,8 +198,8 @@ class Guards:
         delay = self._refused_for(call.origin, now)
         if not self._is_alone(call):
             call.origin, delay = self._next(call, now, fresh=0.0, again=0.0)
-            call.held += delay
-            if call.held <= call.policy.max_retry_after:
+            call.cooled += delay
+            if call.cooled <= call.policy.max_retry_after:
                 return delay
         raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay)
 
@@ -214,12 +216,12 @@ class Guards:
             call.origin, left = self._next(call, now, fresh=0.0, again=0.0)
         if not left:
             return 0.0
-        if call.held + left > call.policy.max_retry_after:
+        if call.cooled + left > call.policy.max_retry_after:
             raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
         # At once: of many calls that waited for a probe's turn all but a few would be refused.
         if alone and (refused_for := self._refused_for(call.origin, now)):
             raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
-        call.held += left
+        call.cooled += left
         return left + self._stagger(call, left, now)
 
     def _cooling(self, call: Call, now: float) -> float:
@@ -264,14 +266,11 @@ class Guards:
         return " ".join(repr(part) for part in parts if part is not None)
 
 
-def hinted(call: Call, failure: Failure, backoff: float, latest: float) -> tuple[float, str, float]:
-    """Wait as long as the server asked, or as the schedule says if that is longer."""
+def hinted(call: Call, failure: Failure, latest: float) -> tuple[float, str, float]:
+    """Wait as long as the server asked: the time itself, not the least time."""
     asked, source = failure.hint.delay, failure.hint.source
     assert asked is not None
-    delay = with_spread(call, asked, latest)
-    if delay >= backoff:
-        return delay, source or "backoff", asked
-    return backoff, "backoff", asked
+    return with_spread(call, asked, latest), source or "backoff", asked
 
 
 def with_spread(call: Call, asked: float, latest: float) -> float:

@@ -1,15 +1,15 @@
 """Limits: what one call asks of everything that outlives calls. Floor: remembers.
 
-``Limits`` composes budget, breaker, cooldown and origins; strategy_limits.py asks a user's
+``Limits`` composes gate, budget, breaker, cooldown and origins; strategy_limits.py asks a user's
 ``RetryStrategy`` instead. What each shared thing means is its own; here is only the order in which
 they are asked. Of a call's state only ``Call`` is written.
 
 | method | asked |
 | --- | --- |
 | enter | once per call: before the first attempt, or when a first attempt has failed |
-| admit | right before each attempt: takes a probe's permit |
+| admit | right before each attempt: may a held call go? takes a probe's permit |
 | observe | after each attempt, whoever decides about it |
-| plan, refused_for, is_dry, spend | by core/decide.py, in this order |
+| plan, refused_for, is_dry, holds, spend | by core/decide.py, in this order |
 | accept | when the last answer was accepted, if the call has a strategy's token |
 | leave | at the end of each call: gives back what bought an attempt that was not sent |
 """
@@ -23,7 +23,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import a_choice
-from ..core.outcome import MOMENTARY_KINDS, Phase
+from ..core.outcome import CONNECTION_KINDS, FailureKind, Phase
+from ..core.verdict import Reason
+from ..errors import RetryRefused
+from .circuit import CircuitState
+from .gate import LATEST_ASK, MOST_THREADS, cost_of
 from .guards import Guards, hinted
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from ..core.strategy import Budget
     from .breaker import CircuitBreaker
+    from .gate import Place, RetryGate
     from .origins import Origins
 
 __all__ = ["Limits"]
@@ -47,11 +52,12 @@ QUIET = SimpleNamespace(quiet=True)  # in place of what is shared, where nothing
 
 
 class Limits:
-    """Budget, breaker, cooldown and origins of one or more transports. Thread-safe as they are.
+    """Gate, budget, breaker, cooldown and origins of one or more transports. Thread-safe as they
+    are.
 
     Attributes:
-        follows: There is a breaker, a cooldown or a list of origins: ``admit``, ``observe`` and
-            ``refused_for`` are those of ``guards``.
+        follows: There is a breaker, a cooldown or a list of origins to ask before each attempt.
+        most_held: Calls that are held for one origin, unless the gate says another number.
         borrows: The budget may have to be renewed over the network.
         counts_calls: The budget wants ``count_call`` for each call that asks nothing else.
         shared: Has the plain attribute ``quiet`` that a first attempt reads.
@@ -60,6 +66,7 @@ class Limits:
     def __init__(
         self,
         *,
+        gate: RetryGate | None = None,
         budget: Budget | None = None,
         breaker: CircuitBreaker | None = None,
         cooldown: str = "off",
@@ -68,10 +75,12 @@ class Limits:
     ) -> None:
         a_choice("cooldown", cooldown, ("off", "retries", "all"))
         self.random: Callable[[], float] = system_random if random is None else random
+        self.gate = gate
+        self.most_held = MOST_THREADS
         self.budget = budget
         self.guards: Guards | None = None
         if breaker is not None or cooldown != "off" or origins is not None:
-            self._take_guards(Guards(breaker, cooldown, origins, self.random))
+            self.guards = Guards(breaker, cooldown, origins, self.random)
         self.follows = self.guards is not None
         self.borrows = hasattr(budget, "needs_renewal")
         self.counts_calls: bool = getattr(budget, "counts_calls", False)
@@ -80,27 +89,25 @@ class Limits:
         if callable(scope):
             self._scope_of = budget.scope_of  # type: ignore[union-attr]
         self.shared: Any = self
-        if not self.follows and self._scope_of is None:
-            self.shared = QUIET if budget is None else budget
-
-    def _take_guards(self, guards: Guards) -> None:
-        self.guards = guards
-        self.admit = guards.admit  # type: ignore[method-assign]
-        self.observe = guards.observe  # type: ignore[method-assign]
-        self.refused_for = guards.refused_for  # type: ignore[method-assign]
+        if not self.follows and self._scope_of is None and (gate is None or budget is None):
+            self.shared = gate or budget or QUIET
 
     def lent(self) -> Limits:
         """Return limits that share all parts, whose transitions are told through another client."""
         other = copy(self)
         if self.guards is not None:
-            other._take_guards(copy(self.guards))
+            other.guards = copy(self.guards)
         return other
 
     @property
     def quiet(self) -> bool:
         """Nothing needs to be recorded of a call that succeeds at once."""
-        guards = self.guards
-        return (self.budget is None or self.budget.quiet) and (guards is None or guards.is_calm())
+        gate, budget, guards = self.gate, self.budget, self.guards
+        return (
+            (gate is None or gate.quiet)
+            and (budget is None or budget.quiet)
+            and (guards is None or guards.is_calm())
+        )
 
     def count_call(self) -> None:
         """Note a call that succeeds at once, for a budget that counts them."""
@@ -120,8 +127,12 @@ class Limits:
             except Exception as error:  # of the user's: the call is on its origin
                 call.plugin_error = error
         delay = 0.0
-        if self.guards is not None and not sent and not self.guards.is_calm():
-            delay = self.guards.enter(call, now)
+        guards, gate = self.guards, self.gate
+        if not sent:
+            if guards is not None and not guards.is_calm():
+                delay = guards.enter(call, now)
+            if gate is not None and not gate.quiet:
+                gate.begin(call.origin, now)
         if self.budget is not None:
             try:
                 self.budget.deposit(call.scope, now)
@@ -129,18 +140,61 @@ class Limits:
                 call.plugin_error = error
         return delay
 
-    # Where there is no breaker, no cooldown and one origin.
+    # Around each attempt.
 
-    def admit(self, call: Call, now: float) -> float:
-        """Seconds to wait before the attempt may be sent."""
-        return 0.0
+    def admit(self, call: Call, now: float) -> float | None:
+        """Ask whether the next attempt may be sent.
+
+        Returns:
+            0: now. Else seconds until the call asks again. None: its patience is over.
+
+        Raises:
+            RetryRefused: The attempt must not be sent.
+        """
+        guards, place = self.guards, call.place
+        if place is not None and (wait := self._turn(call, place, now)) != 0:
+            return wait
+        if guards is None:
+            return 0.0
+        try:
+            return guards.admit(call, now)
+        except RetryRefused as refused:
+            if place is None or refused.reason is not Reason.CIRCUIT_OPEN:
+                raise
+            self.gate.put_back(place)  # type: ignore[union-attr]  # the probe's permit is taken
+            # Not beyond its patience or deadline; None: that is over now.
+            return max(0.0, min(LATEST_ASK, place.until - now)) or None
+
+    def _turn(self, call: Call, place: Place, now: float) -> float | None:
+        """Ask whether a held call may go. While its circuit is open it stays where it is."""
+        probe_is_due, guards = False, self.guards
+        if guards is not None and guards.breaker is not None and not guards.breaker.quiet:
+            if now < place.until and (refused_for := guards.refused_for(call, now)):
+                return min(refused_for, LATEST_ASK, place.until - now)
+            probe_is_due = guards.breaker.state(call.origin, now) is CircuitState.HALF_OPEN
+        gate: Any = self.gate
+        wait: float | None = gate.turn(place, now, call.random, probe_is_due=probe_is_due)
+        return wait
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """An attempt ended."""
+        if self.guards is not None:
+            self.guards.observe(call, failure, now)
+        gate = self.gate
+        if gate is None:
+            return
+        is_retry = call.attempts > 1
+        cost = -1.0
+        if failure is not None and not failure.progress:
+            cost = cost_of(failure, is_retry)
+        if cost > 0:
+            gate.bad(call.sent_to, now, sent_at=call.sent_at, weight=cost)
+        elif cost < 0 and not gate.quiet:
+            gate.good(call.sent_to, now, retry=is_retry)
 
     def refused_for(self, call: Call, now: float) -> float:
         """Seconds for which the breaker refuses the origin."""
-        return 0.0
+        return 0.0 if self.guards is None else self.guards.refused_for(call, now)
 
     # The steps of a decision.
 
@@ -152,28 +206,48 @@ class Limits:
         Returns:
             The delay, who chose it, and how much of it the origin asked for itself.
         """
-        backoff = call.policy.backoff
-        if call.policy.throttle_backoff is not None and failure.is_throttle:
-            backoff = call.policy.throttle_backoff
-        if (
-            failure.status is None
-            and failure.kind in MOMENTARY_KINDS  # the cause is known to pass: once without a wait
-            and not call.used_immediate
-            and getattr(backoff, "immediate_first", False)
-        ):
-            call.used_immediate = True
-            delay = 0.0
-        else:
-            # The schedule's own last wait, not the server's: after an hour's hint the schedule
-            # would begin at its cap.
-            call.drawn = delay = backoff.delay(call.attempts, call.drawn, call.random)
-            if not 0 <= delay < inf:  # NaN too
-                raise ValueError(f"the backoff answered {delay!r} s")
+        asked = failure.hint.delay
         if self.guards is not None:
+            delay = self._backoff(call, failure, latest)
             return self.guards.plan(call, failure, delay, now, latest)
-        if failure.hint.delay is None:
-            return delay, "backoff", 0.0
-        return hinted(call, failure, delay, latest)
+        if asked:
+            return hinted(call, failure, latest)
+        return self._backoff(call, failure, latest), "backoff", 0.0
+
+    def _backoff(self, call: Call, failure: Failure, latest: float) -> float:
+        """Draw the wait of the schedule."""
+        policy = call.policy
+        backoff: Any = policy.backoff
+        if policy.throttle_backoff is not None and failure.is_throttle:
+            backoff = policy.throttle_backoff
+        if (failure.status is None or failure.status == 502) and not call.used_fast_first:
+            fast = self._fast_first(call, failure, backoff, latest)
+            if fast is not None:
+                call.used_fast_first = True
+                return fast
+        # The schedule's own last wait, not the server's: after an hour's hint the schedule would
+        # begin at its cap.
+        previous = call.drawn
+        delay: float = backoff.delay(call.attempts, previous, call.random)
+        if not 0 <= delay < inf:  # NaN too
+            raise ValueError(f"the backoff answered {delay!r} s")
+        if delay > latest:
+            delay = drawn_again(backoff, call, previous, delay, latest)
+        call.drawn = delay
+        return delay
+
+    def _fast_first(
+        self, call: Call, failure: Failure, backoff: Any, latest: float
+    ) -> float | None:
+        """The wait of a fast first retry, None if this failure has none."""
+        longest: float | None = getattr(backoff, "fast_first", None)
+        if longest is None or not (failure.status == 502 or failure.kind in CONNECTION_KINDS):
+            return None
+        if self.gate is not None and not self.gate.is_well(call.origin):
+            return None
+        if failure.phase is Phase.UNSENT and failure.kind in STALE_KINDS:
+            return 0.0
+        return min(longest, max(latest, 0.0)) * call.random()
 
     def is_dry(self, call: Call, now: float) -> bool:
         """Has the budget spent what it had borrowed?"""
@@ -182,6 +256,33 @@ class Limits:
     def renew(self, call: Call) -> None:
         """Let the budget borrow more; blocks for a tenth of a second at most."""
         self.budget.renew(call.scope)  # type: ignore[union-attr]
+
+    def holds(
+        self, call: Call, failure: Failure, delay: float, now: float, latest_at: float
+    ) -> bool:
+        """Hold the call until its origin is well; False: it ends with what it has.
+
+        Args:
+            call: Not to be sent before its delay is over; its origin is unwell.
+            failure: Why it is to be sent again.
+            delay: Seconds from now.
+            now: The present instant.
+            latest_at: When the deadline is over, or the key.
+        """
+        gate: Any = self.gate
+        patience = call.policy.patience
+        if not patience:
+            return False
+        ready_at = now + delay
+        patience -= call.held  # in all, however often it is held
+        if failure.hint.delay:
+            until = ready_at + patience
+        else:
+            until = call.patient_until = min(call.patient_until, now + patience)
+        until = min(until, latest_at)
+        place = gate.hold(call.origin, now, ready_at=ready_at, until=until, most=self.most_held)
+        call.place = place
+        return place is not None
 
     def spend(self, call: Call, failure: Failure, now: float) -> bool:
         """Pay for the retry; False: the budget does not allow it."""
@@ -210,9 +311,29 @@ class Limits:
         paid, call.paid = call.paid, 0.0
         if paid and self.budget is not None:
             self.budget.refund(call.scope, paid)
+        if call.place is not None:
+            place, call.place = call.place, None
+            self.gate.drop(place)  # type: ignore[union-attr]
         if self.guards is not None:
             self.guards.release(call)
 
     def __repr__(self) -> str:
-        parts = (self.budget, self.guards)
-        return " ".join(repr(part) for part in parts if part is not None) or "no budget"
+        parts = (self.gate, self.budget, self.guards)
+        return " ".join(repr(part) for part in parts if part is not None) or "no limits"
+
+
+# A connection that was found closed before anything was sent was not the origin's trouble.
+STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
+
+
+def drawn_again(backoff: Any, call: Call, previous: float, delay: float, latest: float) -> float:
+    """Draw a wait in what the deadline leaves, if at least half of the schedule's range fits."""
+    least = backoff.delay(call.attempts, previous, float)
+    most = backoff.delay(call.attempts, previous, almost_one)
+    if not least <= latest or latest - least < (most - least) / 2:
+        return delay
+    return least + (latest - least) * call.random()  # type: ignore[no-any-return]
+
+
+def almost_one() -> float:
+    return 1.0 - 2.0**-53

@@ -92,8 +92,7 @@ class StandardStrategy:
         call.attempts = token.attempts
         call.deadline_at = now + latest
         call.paid = 0.0  # the attempt that has failed was sent
-        if self.limits.follows:
-            self.limits.observe(call, failure, now)
+        self.limits.observe(call, failure, now)
         verdict = plan_retry(call, failure, now, may_renew=False)
         if isinstance(verdict, GiveUp):
             raise RetryRefused(verdict.reason, retry_after=verdict.delay)
@@ -106,7 +105,7 @@ class StandardStrategy:
         """End the call: its last answer was accepted. Idempotent."""
         call: Call = token.state
         call.paid = 0.0
-        if self.limits.follows and call.stop is None:
+        if call.stop is None:
             self.limits.observe(call, None, now)
 
     def release(self, token: RetryToken, now: float) -> None:

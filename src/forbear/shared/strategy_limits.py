@@ -29,7 +29,9 @@ class StrategyLimits:
     Attributes: as of ``Limits``.
     """
 
+    gate = None
     follows = False
+    most_held = 0
     counts_calls = False
 
     def __init__(self, strategy: RetryStrategy, random: Callable[[], float]) -> None:
@@ -109,6 +111,9 @@ class StrategyLimits:
             if delay < asked
             else (delay, source, asked)
         )
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        """Nothing: the strategy hears of failures as they are planned for."""
 
     def count_call(self) -> None:
         """Nothing: a strategy that counts calls is never quiet."""

@@ -5,7 +5,8 @@ All that counts or logs follows the table here and ``METRICS`` below.
 | event | level | told when |
 | --- | --- | --- |
 | attempt_failed | DEBUG | an attempt failed, whatever follows |
-| retry_scheduled | INFO | it will be sent again |
+| retry_scheduled | INFO | it will be sent again; or is held first, its origin being unwell |
+| released | INFO | a call that was held goes now, or ends since its patience is over; and why |
 | succeeded_after_retry | INFO | an answer was accepted that was not the first one |
 | gave_up | WARNING | there is no further attempt although something failed, and why |
 | gave_up | DEBUG | the first attempt was refused: nothing was sent |
@@ -28,7 +29,8 @@ in ``forbear.resumes``.
 
 The logger is ``forbear``, that of fleet budgets ``forbear.redis``. A log record has its fields as
 ``forbear.<field>``: ``event``, ``client``, ``host``, ``method``, ``url`` (the origin, no more),
-``request_id`` (the same in all lines of a call), and the fields of the event in core/events.py.
+``request_id`` (the same in all lines of a call), and the fields of the event in core/events.py;
+the seconds of ``released`` are ``held_for``.
 
 ``on_event`` takes callables that get the events of core/events.py, such as the listeners of
 forbear.telemetry.prometheus and .otel. A listener may also have
@@ -40,7 +42,7 @@ forbear.telemetry.prometheus and .otel. A listener may also have
 - ``needs_ends = True``: it gets a ``CallEnded`` for every call of which it may have heard, which
   costs the others nothing. Such a listener is left out where the end of a call is not known, in
   forbear.urllib3's ``Retry``;
-- ``watch(gauges)``: called with the ``Gauges`` (sending/tell.py) of each transport that the
+- ``watch(gauges)``: called with the ``Gauges`` (sending/gauges.py) of each transport that the
   listener is given to, to be held weakly.
 """
 
@@ -52,6 +54,7 @@ from ..core.events import CallOutcome
 from ..core.verdict import Reason
 from ..sending.lines import RETRIED_STATUSES
 from ..shared.circuit import CircuitState
+from ..shared.gate import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -98,6 +101,7 @@ CLIENT: dict[str, Collection[str] | None] = {"client": None}
 WHOSE = {**CLIENT, "host": None}
 OUTCOME = {"outcome": tuple(outcome.value for outcome in CallOutcome)}
 REASON = {"reason": tuple(reason.value for reason in Reason)}
+CAUSE = {"cause": tuple(cause.value for cause in Cause)}
 KINDS = ("first", "retry", "failover", "resume")
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 
@@ -119,6 +123,13 @@ TABLE = (
         "From the call to its answer, waits included.", DURATIONS),
     Metric("forbear.waiting_requests", "gauge", CLIENT, "{request}",
         "Calls asleep before an attempt."),
+    Metric("forbear.held_calls", "gauge", CLIENT, "{call}",
+        "Calls that wait for their origin to be well; clients that share a gate all show its"
+        " calls."),
+    Metric("forbear.origin_well", "gauge", CLIENT, "{client}",
+        "1 if every origin is well by its last answers, 0 if retries to one are held."),
+    Metric("forbear.releases", "counter", {**CLIENT, **CAUSE}, "{call}",
+        "Held calls that were let go, or whose patience ended, and why."),
     Metric("forbear.budget.available_tokens", "gauge",
         {**CLIENT, "budget": None, "scope": ("local", "shared")}, "{token}",
         "Tokens of the scope with the fewest; of a shared budget those that this process has"

@@ -5,14 +5,15 @@ Knows neither Prometheus nor OpenTelemetry: prometheus.py and otel.py add how ea
 
 from __future__ import annotations
 
+from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..core.checks import a_switch
 from ..core.events import CallOutcome
 from ..core.outcome import TIMEOUT_KINDS
+from ..sending.gauges import budget_of
 from ..sending.lines import host_of, is_connecting, retry_reason
-from ..sending.tell import budget_of
 from ..shared.locks import Locked
 from . import METHODS, METRICS, MOST_HOSTS, OTHER, STATES
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from ..core.events import CallEnded, Event
     from ..core.outcome import FailureKind, Phase
-    from ..sending.tell import Gauges
+    from ..sending.gauges import Gauges
+    from ..shared.gate import RetryGate
 
     Series = Callable[[float], object]
 
@@ -29,9 +31,11 @@ __all__ = ["READ_LATE", "Counting"]
 
 Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of its labels, value
 # How the readings of several transports are put together. They may share a budget, which then says
-# the same to all.
+# the same to all; a gate that they share is read once for each client.
 TOGETHER: dict[str, Callable[[list[float]], float]] = {
     "forbear.waiting_requests": sum,
+    "forbear.held_calls": sum,
+    "forbear.origin_well": min,
     "forbear.budget.available_tokens": min,
     "forbear.budget.backend.errors": max,
 }
@@ -124,6 +128,9 @@ class Counting(Locked):
         source = source_of(event.delay_source)
         self._of("forbear.backoff.duration", event.client, source)(event.delay)
 
+    def _released(self, event: Any, whose: tuple[str, ...]) -> None:
+        self._of("forbear.releases", event.client, event.cause)(1)
+
     def _gave_up(self, event: Any, whose: tuple[str, ...]) -> None:
         if event.status is not None or event.error is not None:  # else nothing was sent
             self._of("forbear.retries.refused", *whose, event.reason.value)(1)
@@ -154,9 +161,11 @@ class Counting(Locked):
             watched = list(self._watched)
         found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
         circuits: dict[tuple[str, str], str] = {}
+        gates = {(gauges.client, gauges.gate) for gauges in watched if gauges.gate is not None}
+        readings = [*map(readings_of, watched), *starmap(readings_of_gate, gates)]
+        for name, values, value in chain.from_iterable(readings):
+            found.setdefault((name, values), []).append(value)
         for gauges in watched:
-            for name, values, value in readings_of(gauges):
-                found.setdefault((name, values), []).append(value)
             guards = getattr(gauges.limits, "guards", None)
             breaker = None if guards is None else guards.breaker
             now = gauges.clock.monotonic()
@@ -215,6 +224,12 @@ def readings_of(gauges: Gauges) -> Iterator[Reading]:
     yield tokens, (client, budget.name, "shared"), budget.lowest(now)
     yield tokens, (client, budget.name, "local"), budget.fallback.lowest(now)
     yield "forbear.budget.backend.errors", (client, budget.backend), budget.errors
+
+
+def readings_of_gate(client: str, gate: RetryGate) -> Iterator[Reading]:
+    """Read a gate of a client: whether its origins are well, and the calls that it holds."""
+    yield "forbear.held_calls", (client,), gate.held()
+    yield "forbear.origin_well", (client,), float(gate.unwell() == 0)
 
 
 # Values of the closed labels. The reason of a retry and the name of a host stand in

@@ -107,10 +107,10 @@ class Spans:
     ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the
     first one are made inside it; the span of the first one, sent when nobody knew that there would
     be more, is its neighbour. Calls that succeed at once pay nothing.
-    Each wait and a refusal are events of it, or of the span of the caller where there was one
-    attempt only. Attributes: ``http.request.method``, ``server.address``, ``server.port``,
-    ``forbear.client``, ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call
-    failed.
+    Each wait, each release after it was held (with the seconds and the cause) and a refusal are
+    events of it; a refusal after the only attempt is one of the caller's span. Attributes:
+    ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
+    ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
 
     ``request_hook`` and its relatives put ``http.request.resend_count`` on the spans of the
     attempts, if this listener is there. Not for ``forbear.urllib3.Retry``, which is not told when a
@@ -152,6 +152,12 @@ class Spans:
         # In the context of the call's own task or thread, which tells of its end too.
         inside = context.set_value(RESENT, event.attempt, trace.set_span_in_context(span))
         self._open[event.request_id] = span, context.attach(inside)
+
+    def _released(self, event: Any) -> None:
+        found = self._open.get(event.request_id)
+        if found is not None:
+            told = {"forbear.cause": event.cause, "forbear.held_for": event.held}
+            found[0].add_event("forbear.released", told)
 
     def _begin(self, event: Any) -> Span:
         whose = {"forbear.client": event.client, "http.request.method": event.method}

@@ -33,11 +33,12 @@ class Metrics(Counting):
     and buckets are in the table of ``forbear.telemetry``; rules, alerts and a dashboard for them
     are written by ``forbear dashboards``.
 
-    The gauges (budget tokens, circuit state, waiting requests) and the errors of a shared budget
-    are read when the registry is collected; prometheus_client's multiprocess mode collects counters
-    and histograms only. ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its
-    clients have no ``forbear_requests_total`` and no durations, and of attempts only those that
-    failed. It does not pickle: an adapter that has one cannot be sent to another process.
+    The gauges (waiting calls, held calls, whether all origins are well, circuit state, tokens of a
+    budget if there is one) and the errors of a shared budget are read when the registry is
+    collected; prometheus_client's multiprocess mode collects counters and histograms only.
+    ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients have no
+    ``forbear_requests_total`` and no durations, and of attempts only those that failed. It does not
+    pickle: an adapter that has one cannot be sent to another process.
     ``prometheus_client.disable_created_metrics()`` saves a series for each counter and histogram.
 
     Args:

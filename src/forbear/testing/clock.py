@@ -20,6 +20,9 @@ async def checkpoint() -> None:
 class FakeClock:
     """A clock for ``clock=``: its sleeps return at once, advance it, and are kept.
 
+    Tasks that sleep at the same time wake in the order in which they would, and leave the clock at
+    the latest of their ends; the sleeps of threads add up.
+
     Attributes:
         sleeps: Seconds of each sleep, sync and async, in order.
 
@@ -33,6 +36,7 @@ class FakeClock:
         self._began_at = monotonic
         self._elapsed = 0.0
         self.sleeps: list[float] = []
+        self._ends: list[float] = []  # of the tasks that sleep, in elapsed seconds
 
     def monotonic(self) -> float:
         return self._began_at + self._elapsed
@@ -45,8 +49,17 @@ class FakeClock:
         self.advance(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        self.sleep(seconds)
-        await checkpoint()
+        began_at = self._elapsed
+        self.sleep(seconds)  # which a subclass may have made its own
+        ends_at, self._elapsed = self._elapsed, began_at
+        self._ends.append(ends_at)
+        try:
+            await checkpoint()
+            while min(self._ends) < ends_at:
+                await checkpoint()
+            self._elapsed = max(self._elapsed, ends_at)
+        finally:
+            self._ends.remove(ends_at)
 
     def advance(self, seconds: float) -> None:
         """Let time pass without a sleep.
@@ -66,11 +79,18 @@ class FakeClock:
         return f"<FakeClock +{self._elapsed:.6g} s, {len(self.sleeps)} sleeps>"
 
 
+def pause_of(seconds: float) -> float:
+    """Seconds that a skip of so many really takes: 10 s in the steps of a held call some 50 ms."""
+    return min(seconds / 150, 0.002)
+
+
 class SkippingClock:
     """The system's clock, plus the waits that were skipped: they take no time, and yet are over.
 
     Each task and thread skips by itself, as each would have waited by itself: ten calls at once
-    that wait a second each leave all of them one second later.
+    that wait a second each leave all of them one second later. A skip really takes up to 2 ms: a
+    held call that skips its patience in no time would end before the retry that lets it go is
+    answered.
     """
 
     def monotonic(self) -> float:
@@ -82,10 +102,17 @@ class SkippingClock:
 
     def sleep(self, seconds: float) -> None:
         SKIPPED.set(SKIPPED.get() + seconds)
+        time.sleep(pause_of(seconds))
 
     async def asleep(self, seconds: float) -> None:
-        self.sleep(seconds)
+        SKIPPED.set(SKIPPED.get() + seconds)
+        ends_at = SYSTEM_CLOCK.true_monotonic() + pause_of(seconds)
         await checkpoint()
+        # Not on a timer of the loop, which may be frozen; of tasks that skip at once one pauses.
+        left = ends_at - SYSTEM_CLOCK.true_monotonic()
+        if left > 0:
+            time.sleep(left)
+            await checkpoint()
 
     def __repr__(self) -> str:
         return "<SkippingClock>"

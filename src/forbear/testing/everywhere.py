@@ -83,7 +83,8 @@ def fast(*, max_attempts: int | None = None) -> Everywhere:
     as in production: a wait that is skipped counts as waited for deadlines, breakers, budgets and
     records; only dates that servers send are compared with the real time. A transport with a
     ``clock=`` of its own keeps it. Timers that are not forbear's, such as ``asyncio.timeout`` or an
-    SDK's own loop, run in real time.
+    SDK's own loop, run in real time. So do requests: calls that are held together, and whose
+    retries need more than a few milliseconds each, may run out of patience before they are let go.
 
     It ends with the block, also by an exception, and blocks may overlap: nothing is left behind.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import copy_context
 from importlib import import_module
+from threading import Thread
 from typing import Any, NamedTuple
 
 from ...core.backoff import Exponential
@@ -30,7 +31,8 @@ class Order(NamedTuple):
     content: bytes | None = None
     one_shot: bool = False  # the body comes from a generator, which can be read only once
     seconds: float | None = None  # of ``forbear.deadline`` around the call
-    times: int = 1  # one after the other, by one client
+    times: int = 1  # by one client
+    at_once: bool = False  # not one after the other
     policy: RetryPolicy = DEFAULT
 
 
@@ -62,20 +64,12 @@ class Caller:
 
     def call(self, url: str, order: Order) -> list[Answer]:
         """Send the order through a new client; its connections are closed when this returns."""
-        answers = []
         with self.client(order.policy) as send:
-            for _ in range(order.times):
-                body: Any = order.content
-                if order.content is not None and order.one_shot:
-                    body = iter([order.content])
-                started_at = time.monotonic()
-                try:
-                    with nullcontext() if order.seconds is None else deadline(order.seconds):
-                        outcome: Any = send(order.method, url, order.headers, body)
-                except Exception as error:
-                    outcome = error
-                answers.append(Answer(outcome, time.monotonic() - started_at))
-        return answers
+            if not order.at_once:
+                return [answer_to(order, url, send) for _ in range(order.times)]
+            with ThreadPoolExecutor(order.times) as pool:
+                futures = [pool.submit(answer_to, order, url, send) for _ in range(order.times)]
+                return [future.result() for future in futures]
 
     @contextmanager
     def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
@@ -118,7 +112,7 @@ class HttpxCaller(Caller):
 
 
 class AsyncHttpxCaller(HttpxCaller):
-    """httpx or httpx2, with an ``AsyncClient`` on asyncio."""
+    """httpx or httpx2, with an ``AsyncClient`` on an event loop in a thread of its own."""
 
     colour = "async"
 
@@ -127,17 +121,26 @@ class AsyncHttpxCaller(HttpxCaller):
         inner = self.library.AsyncHTTPTransport(verify=False)
         transport = self.forbear.AsyncRetryTransport(inner, policy=policy)
         client = self.library.AsyncClient(transport=transport, timeout=TIMEOUT)
-        with asyncio.Runner() as runner:
+        loop = asyncio.new_event_loop()
+        thread = Thread(target=loop.run_forever, daemon=True)
+        thread.start()
 
-            def send(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
-                content = body if body is None or isinstance(body, bytes) else later(body)
-                request = client.request(method, url, headers=headers, content=content)
-                return runner.run(request, context=copy_context())  # with its deadline
+        def wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
+            """Run it as a task, in the context of the caller: with its deadline."""
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
-            try:
-                yield send
-            finally:
-                runner.run(client.aclose())
+        def send(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
+            content = body if body is None or isinstance(body, bytes) else later(body)
+            return wait_for(client.request(method, url, headers=headers, content=content))
+
+        try:
+            yield send
+        finally:
+            wait_for(client.aclose())
+            wait_for(loop.shutdown_asyncgens())
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
 
 CALLERS = (
@@ -153,6 +156,20 @@ def installed() -> list[Caller]:
         with suppress(ImportError):
             found.append(kind(family))
     return found
+
+
+def answer_to(order: Order, url: str, send: Callable[..., Any]) -> Answer:
+    """Send the order once."""
+    body: Any = order.content
+    if order.content is not None and order.one_shot:
+        body = iter([order.content])
+    started_at = time.monotonic()
+    try:
+        with nullcontext() if order.seconds is None else deadline(order.seconds):
+            outcome: Any = send(order.method, url, order.headers, body)
+    except Exception as error:
+        outcome = error
+    return Answer(outcome, time.monotonic() - started_at)
 
 
 async def later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

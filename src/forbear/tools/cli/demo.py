@@ -94,9 +94,10 @@ def play(
         told = pool.map(send, callers, paths)
         for caller, place, answers in zip(callers, paths, told, strict=True):
             saw, broken = judge(scene, caller, answers, server.requests(place))
-            waits = [wait for answer in answers for wait in answer.record.waits]
-            waited = f"{sum(waits):.2f} s" if waits else "-"
-            took = f"{sum(answer.elapsed for answer in answers):.2f} s"
+            total = max if order.at_once else sum
+            waits = [sum(answer.record.waits) for answer in answers]
+            waited = f"{total(waits):.2f} s" if any(one.record.waits for one in answers) else "-"
+            took = f"{total(answer.elapsed for answer in answers):.2f} s"
             report.row((caller.label, saw, waited, took, outcome(answers)), broken)
 
 

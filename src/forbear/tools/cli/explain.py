@@ -91,9 +91,20 @@ def show(page: Page, policy: RetryPolicy, waits: dict[str, list[Retry]]) -> None
         if len(retries) == MOST_ROWS:
             page.line("…")
     page.text(f"Means and p95 are those of {CALLS:,} simulated calls.")
+    page.text(holding(policy))
     if policy.hints == "obey":
         most = spoken(policy.max_retry_after)
         page.text(f"A server may ask for up to {most}; for more, its answer is returned.")
+
+
+def holding(policy: RetryPolicy) -> str:
+    """What happens while the server is unwell, in words."""
+    if not policy.patience:
+        return "After two failures in a row of a server a call ends with its answer: no patience."
+    return (
+        "After two failures in a row of a server its calls are held, each for at most"
+        f" {spoken(policy.patience)}, and go one by one as other calls succeed."
+    )
 
 
 def retried(policy: RetryPolicy) -> str:
@@ -144,7 +155,8 @@ def longest(policy: RetryPolicy, attempt_timeout: float | None) -> str:
     if attempt == inf:
         waits = spoken(worst_case(own.replace(total_timeout=None), 0.0))
         return (
-            f"{attempts} and {waits} of waits; with --attempt-timeout it says what that is in all"
+            f"{attempts} and {waits} of waits, those held among them; with"
+            " --attempt-timeout it says what that is in all"
         )
     worst, hinted = worst_case(own, attempt_timeout), worst_case(policy, attempt_timeout)
     asked = f"; {spoken(hinted)} if the server asks for {spoken(policy.max_retry_after)} each time"

@@ -1,0 +1,231 @@
+"""Laws of the gate: over any order of failures, answers and held calls nobody is held too long, and
+what was taken comes back.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle, pairwise
+from typing import Any
+
+import httpx
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from forbear import Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
+from forbear.httpx import RetryTransport
+from forbear.shared.gate import Cause, Place
+from forbear.testing import FakeClock, ScriptedTransport
+
+HERE = "https://a:443"
+MOST = 16
+SLACK = 1e-9
+EARNED = {Cause.WELL, Cause.GOOD_RETRY}
+LET_GO = EARNED | {Cause.PROBE}
+draws = st.floats(0, 1, exclude_max=True)
+
+
+class GateLaws(RuleBasedStateMachine):
+    """Any order of failures, good answers, new calls, held calls that ask, and calls that leave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = RetryGate(max_held=MOST)
+        self.now = 100.0
+        self.places: list[Place] = []  # that are held
+        self.has_earned = False  # a good answer has come since the last failure
+
+    def let_go(self) -> None:
+        """Look at what the last step has let go."""
+        gone = [place for place in self.places if place.cause is not None]
+        self.places = [place for place in self.places if place.cause is None]
+        for place in gone:
+            if place.cause in LET_GO:
+                assert place.ready_at <= self.now
+                order = place.ready_at, place.number
+                assert all(order < (other.ready_at, other.number) for other in self.places), (
+                    "not the one that was ready first"
+                )
+        earned = sum(place.cause in EARNED for place in gone)
+        assert earned <= 10
+        assert self.has_earned or not earned
+        assert sum(place.cause is Cause.PROBE for place in gone) <= 1
+
+    @initialize()
+    def is_unwell(self) -> None:
+        self.fails(1.0, 0.0, 2)
+
+    @rule(weight=st.sampled_from([0.5, 1.0, 2.0]), age=st.floats(0, 3), times=st.integers(1, 3))
+    def fails(self, weight: float, age: float, times: int) -> None:
+        for _ in range(times):
+            well = self.gate.bad(HERE, self.now, sent_at=self.now - age, weight=weight)
+            assert well is self.gate.is_well(HERE)
+        self.has_earned = False
+        self.let_go()
+
+    @rule(retry=st.booleans(), times=st.integers(1, 12))
+    def answers(self, retry: bool, times: int) -> None:
+        for _ in range(times):
+            self.has_earned = True
+            self.gate.good(HERE, self.now, retry=retry)
+            self.let_go()
+
+    @rule(times=st.integers(1, 5))
+    def begins(self, times: int) -> None:
+        for _ in range(times):
+            self.gate.begin(HERE, self.now)
+
+    @rule(
+        ready_in=st.lists(st.sampled_from([0.0, 0.1, 1.0, 3.0]), min_size=1, max_size=6),
+        times=st.sampled_from([1, MOST]),
+        patience=st.sampled_from([0.5, 5.0, 10.0, 60.0]) | st.floats(0, 12),
+    )
+    def holds(self, ready_in: list[float], times: int, patience: float) -> None:
+        until = self.now + patience
+        for seconds in ready_in * times:
+            ready_at = self.now + seconds
+            place = self.gate.hold(HERE, self.now, ready_at=ready_at, until=until)
+            could = ready_at <= until and until > self.now and len(self.places) < MOST
+            assert (place is not None) is could
+            if place is not None:
+                self.places.append(place)
+
+    @rule(number=st.integers(0, MOST), draw=draws, probe_is_due=st.booleans(), back=st.booleans())
+    def asks(self, number: int, draw: float, probe_is_due: bool, back: bool) -> None:
+        if not self.places:
+            return
+        place = self.places[number % len(self.places)]
+        wait = self.gate.turn(place, self.now, lambda: draw, probe_is_due=probe_is_due)
+        self.let_go()
+        if wait is None:
+            assert self.now >= place.until
+            assert place.cause is Cause.PATIENCE_OVER
+        elif wait == 0:
+            assert place.cause in LET_GO
+            if back:
+                self.gate.put_back(place)
+                self.places.append(place)
+        else:
+            assert place.cause is None
+            assert 0 < wait <= place.until - self.now
+
+    @rule()
+    def all_ask(self) -> None:
+        """In whatever order they were held."""
+        for place in list(self.places):
+            if place.cause is None:
+                wait = self.gate.turn(place, self.now, lambda: 0.5)
+                assert wait is None or wait == 0 or place.cause is None
+                self.let_go()
+
+    @rule(number=st.integers(0, MOST), twice=st.booleans())
+    def leaves(self, number: int, twice: bool) -> None:
+        if self.places:
+            place = self.places[number % len(self.places)]
+            for _ in range(1 + twice):
+                self.gate.drop(place)
+            self.let_go()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 1.5, 4.0, 9.0]) | st.floats(0, 6))
+    def waits(self, seconds: float) -> None:
+        """Each asks again when its patience is over, at the latest."""
+        self.now += seconds
+        for place in [place for place in self.places if place.until <= self.now]:
+            assert place.cause is not None or self.gate.turn(place, self.now, lambda: 0.5) is None
+            self.let_go()
+
+    @invariant()
+    def as_many_are_held_as_have_a_place(self) -> None:
+        assert self.gate.held() == self.gate.held(HERE) == len(self.places) <= MOST
+
+    @invariant()
+    def quiet_means_well_and_empty(self) -> None:
+        if self.gate.quiet:
+            assert self.gate.is_well(HERE)
+            assert not self.places
+
+
+TestGateLaws = GateLaws.TestCase
+TestGateLaws.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+class Interrupted(FakeClock):
+    """A clock whose sleep is interrupted once."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def sleep(self, seconds: float) -> None:
+        if len(self.sleeps) == self.at:
+            self.at = -1
+            raise KeyboardInterrupt
+        super().sleep(seconds)
+
+
+LONE = [200, 503, 429, 502, "read_error", "connect_error", "read_timeout"]
+HINTED = [(503, {"Retry-After": str(seconds)}) for seconds in (1, 2, 6)]
+
+
+def scripts(of: list[Any]) -> st.SearchStrategy[list[Any]]:
+    """Each answer some times in a row: an origin that is down stays down for a while."""
+    runs = st.tuples(st.sampled_from(of), st.integers(1, 6))
+    return st.lists(runs, min_size=1, max_size=8).map(
+        lambda found: [step for step, times in found for _ in range(times)]
+    )
+
+
+steps = scripts(LONE) | scripts(LONE + HINTED) | scripts(HINTED)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps, st.floats(0, 12), st.none() | st.floats(0.01, 12), st.just(-1) | st.integers(0, 30),
+    st.lists(draws, min_size=7, max_size=7),
+)  # fmt: skip
+def test_held_calls_keep_to_patience_and_deadline_and_leave_nothing(
+    script: list[Any], patience: float, total_timeout: float | None, at: int, numbers: list[float]
+) -> None:
+    """Calls of a lone program, one of them interrupted while it waits."""
+    clock, gate = Interrupted(at), RetryGate()
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=99)
+    policy = RetryPolicy(
+        max_attempts=5, backoff=Fixed(0.3), patience=patience, total_timeout=total_timeout
+    )
+    inner, paid = ScriptedTransport([*script, 200]), 0.0
+    drawn = cycle(numbers)
+    held_at: list[float] = []
+
+    def note(event: Any) -> None:
+        if event.name == "retry_scheduled" and event.held:
+            held_at.append(clock.monotonic())
+
+    transport = RetryTransport(
+        inner, policy=policy, gate=gate, budget=budget, clock=clock, random=lambda: next(drawn),
+        on_event=[note],
+    )  # fmt: skip
+    with httpx.Client(transport=transport) as client:
+        for _ in range(8):
+            start, before = clock.monotonic(), len(inner.requests)
+            held_at.clear()
+            try:
+                record = record_of(client.get("https://a/"))
+            except httpx.TransportError as error:
+                record = record_of(error)
+            except KeyboardInterrupt:
+                assert gate.held() == 0
+                return
+            took = clock.monotonic() - start
+            if held_at and not any(step in HINTED for step in script):
+                assert clock.monotonic() - held_at[0] <= patience + SLACK, "patience is in all"
+            assert gate.held() == 0
+            assert record.held <= patience + SLACK
+            assert total_timeout is None or took <= total_timeout + SLACK
+            sent = record.attempts
+            assert len(sent) == len(inner.requests) - before
+            paid += sum(
+                0.25 if failed.delay_source == "retry-after" else 1.0
+                for failed, _ in pairwise(sent)
+            )
+            assert budget.tokens("https://a:443", clock.monotonic()) == pytest.approx(99 - paid)
