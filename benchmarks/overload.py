@@ -1,188 +1,278 @@
-"""What retry policies make of an overloaded backend: every scenario, every policy, one command.
+"""What retry policies make of 44 troubles of a fleet, and of programs on their own: one table.
 
-    python benchmarks/overload.py [--runs N] [--callers N] [--out DIR] [--quick]
+    python benchmarks/overload.py [--runs N] [--jobs N] [--only NAME,…] [--out DIR] [--quick]
 
-Writes `overload.md`, which holds all tables and first of all the one that the README shows, and the
-pictures beside it. All is virtual time and seeded: the same code gives the same files on every
-machine.
+Writes ``overload.md`` and the pictures beside it. Each trouble is met by processes of 50, 5 and 0.5
+calls a second, 500 calls a second in all. All is virtual time and seeded: the same code gives the
+same files on every machine. A whole run takes tens of minutes, a quick one one or two.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
+from statistics import mean, median
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 if find_spec("forbear") is None:  # a checkout that was not installed
     sys.path.insert(0, str(HERE.parent / "src"))
 
 from forbear.tools.simulation import (  # noqa: E402 - which had to be found first
-    CONTENDERS,
+    LONE,
     SCENARIOS,
-    Contender,
+    TROUBLES,
     Figures,
-    Scenario,
     contender,
-    median_of,
     simulate,
 )
 
-# The README's rows. Beside those that stand for a library, each schedule with and without a budget.
-SHOWN = (
-    "none", "exponential", "equal", "full", "decorrelated", "urllib3", "smg", "aws", "full+budget",
-    "forbear-without-budget", "forbear",
+NONE = "none"
+OURS = ("forbear-0", "forbear-5", "forbear", "forbear-20")
+OTHERS = ("budget", "aws-standard", "httpx-retries", "urllib3")
+SHOWN = (*OURS, *OTHERS)
+DENSITIES = (50.0, 5.0, 0.5)  # calls per second of one process
+# These know nothing of other calls, so it is all one how many processes make them.
+ALIKE = (NONE, "httpx-retries", "urllib3")
+SPARSE = ("stale-pool", "one-of-ten-sticky")  # where the world itself knows processes
+QUICK = (
+    "reload", "down-2s", "half-2s", "half-5s-queue", "one-of-ten-502", "random-502-5%",
+    "stale-pool", "quota-unhinted",
 )  # fmt: skip
-UNDER_A_BUDGET = ("exponential", "equal", "full", "decorrelated", "urllib3", "smg")
-PICTURES = {
-    "blip": ("none", "exponential", "equal", "full", "decorrelated", "aws", "forbear"),
-    "metastable": ("none", "full", "full+budget", "forbear"),
-    "brownout": ("none", "full", "aws", "forbear"),
-    "quota-reset": ("none", "exponential", "full", "forbear"),
+LONE_RUNS = 25  # of the programs on their own, which take a moment
+PICTURES = {  # of processes of five calls a second
+    "down-2s": (NONE, "httpx-retries", "aws-standard", "forbear"),
+    "half-5s-queue": (NONE, "budget", "aws-standard", "forbear"),
 }
-LONGEST = 5.0  # seconds of outage that are tried
-TO_WITHIN = 0.025  # seconds
-MORE = 4  # times the callers, for that: few of them may tip over by chance
+
+
+class Run(NamedTuple):
+    """One simulation to be made."""
+
+    world: str
+    policy: str
+    density: float
+    seed: int
+
+
+class Numbers(NamedTuple):
+    """What the tables show of it; whole figures would be much to carry between processes."""
+
+    success: float
+    within_5s: float
+    within_1s: float
+    held: float
+    peak_held: float
+    peak: float
+    never: int
+    p95: float | None  # seconds, of all calls; None: more than a twentieth was lost
+    longest: float | None  # seconds until the last good answer; None: a call was lost
+
+
+def made(run: Run) -> Numbers:
+    scenario = SCENARIOS[run.world][0]
+    if run.density:
+        scenario = replace(scenario, client_rate=run.density)
+    found = simulate(scenario, contender(run.policy), seed=run.seed)
+    return Numbers(
+        found.success, found.within_5s, found.within_1s, found.held, found.peak_held,
+        found.peak_ratio or 0.0, found.never, time_of(found, 0.95), time_of(found, 1.0),
+    )  # fmt: skip
+
+
+def time_of(found: Figures, share: float) -> float | None:
+    return next((time for time, good in found.distribution if good >= share - 1e-9), None)
 
 
 def main() -> int:
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
-    pages = []
-    found: dict[str, dict[str, Figures]] = {}
-    for name in SCENARIOS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        scenario = scaled(SCENARIOS[name][0], options)
-        names = [*CONTENDERS, *(f"{one}+budget" for one in UNDER_A_BUDGET), "forbear+breaker"]
-        found[name] = {one: several(scenario, contender(one), options.runs) for one in names}
-        pages.append(page(name, scenario, found[name]))
-    print("tipping …", file=sys.stderr, flush=True)
-    near = scaled(SCENARIOS["metastable"][0], options, MORE)
-    tips = {
-        name: tips_after(near, contender(name)) for name in SHOWN[: 1 if options.quick else None]
-    }
-    summary = table(
-        (
-            "policy",
-            "blip: peak",
-            "reload: peak",
-            "metastable: attempts",
-            "success",
-            "served again",
-            "tips over after",
-        ),
-        [
-            (
-                name,
-                f"{found['blip'][name].peak_ratio:.2f} ×",
-                f"{found['reload'][name].peak_ratio:.2f} ×",
-                f"{found['metastable'][name].amplification:.2f}",
-                f"{found['metastable'][name].success:.1%}",
-                recovery(found["metastable"][name]),
-                "-"
-                if name not in tips
-                else f"> {LONGEST:g} s"
-                if tips[name] == inf
-                else f"{tips[name]:.2f} s",
-            )
-            for name in SHOWN
-        ],
+    troubles = options.only.split(",") if options.only else list(TROUBLES)
+    lone_runs = 2 if options.quick else LONE_RUNS
+    wanted = dict.fromkeys(
+        asked(world, policy, density, seed)
+        for world in troubles
+        for policy in (NONE, *SHOWN)
+        for density in DENSITIES
+        for seed in range(options.runs)
+    ) | dict.fromkeys(
+        Run(world, policy, 0.0, seed)
+        for world in LONE
+        for policy in (NONE, *SHOWN)
+        for seed in range(lone_runs)
     )
-    text = (
-        f"# Overload\n\nMade by `python benchmarks/overload.py`.\n\n{summary}\n\n"
-        + "\n\n".join(pages)
-        + "\n"
-    )
-    (options.out / "overload.md").write_text(text, encoding="utf-8")
-    draw_pictures(options)
+    found: dict[Run, Numbers] = {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for number, (run, numbers) in enumerate(zip(wanted, pool.map(made, wanted), strict=True)):
+            found[run] = numbers
+            if number % 100 == 0:
+                print(f"{number} of {len(wanted)} runs …", file=sys.stderr, flush=True)
+    table = Table(found, troubles, options.runs)
+    summary = table.summary()
+    pages = [
+        f"# Overload\n\nMade by `python benchmarks/overload.py`.\n\n{ABOUT}\n\n{summary}",
+        *(table.page(density) for density in DENSITIES),
+        table.costs(),
+        lone(found, lone_runs),
+        WORLDS + "\n".join(f"- **{name}**: {SCENARIOS[name][1]}." for name in (*troubles, *LONE)),
+    ]
+    (options.out / "overload.md").write_text("\n\n".join(pages) + "\n", encoding="utf-8")
+    if not options.quick:
+        draw_pictures(options.out)
     print(summary)
     return 0
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Simulate every scenario with every policy.")
-    parser.add_argument(
-        "--runs", type=int, default=25, metavar="N", help="seeds whose median is taken (25)"
-    )
-    parser.add_argument(
-        "--callers", type=int, default=10_000, metavar="N", help="at most, in each scenario (10000)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=HERE / "pictures", metavar="DIR", help="where the files go"
-    )
-    parser.add_argument("--quick", action="store_true", help="tiny: shows that everything runs")
+    parser = argparse.ArgumentParser(description="Simulate every trouble with every policy.")
+    add = parser.add_argument
+    add("--runs", type=int, default=3, metavar="N", help="paired seeds (3)")
+    add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes (all cores)")
+    add("--only", metavar="A,B", help="troubles (all)")
+    add("--out", type=Path, default=HERE / "pictures", metavar="DIR", help="for the files")
+    add("--quick", action="store_true", help="one seed, a few troubles, no pictures")
     options = parser.parse_args()
     if options.quick:
-        options.runs, options.callers = 1, 500
+        options.runs, options.only = 1, options.only or ",".join(QUICK)
     return options
 
 
-def scaled(scenario: Scenario, options: argparse.Namespace, more: int = 1) -> Scenario:
-    """The same with fewer callers: what comes out hardly depends on their number, how long it takes
-    does.
-    """
-    share = min(1.0, options.callers * more / scenario.callers)
-    capacity = None if scenario.capacity is None else scenario.capacity * share
-    return replace(scenario, rate=scenario.rate * share, capacity=capacity)
+def asked(world: str, policy: str, density: float, seed: int) -> Run:
+    """The run that answers this; several are one."""
+    is_one = policy in ALIKE and world not in SPARSE
+    return Run(world, policy, DENSITIES[0] if is_one else density, seed)
 
 
-def several(scenario: Scenario, one: Contender, runs: int) -> Figures:
-    return median_of([simulate(scenario, one, seed=seed) for seed in range(runs)])
+ABOUT = """\
+500 calls a second to a backend with a fifth of capacity to spare, for which a rejection is 0.3 of
+the work of an answer; 44 troubles, below. **Losses** and **gains** are sums over all of them of
+what the policy changes in the share of calls that succeed, in points, against no retry: medians of
+paired seeds. *within 1 s*: the same of the calls that were answered well within a second."""
+WORLDS = "## The troubles, and the programs on their own\n\n"
 
 
-def tips_after(scenario: Scenario, one: Contender) -> float:
-    """The shortest outage after which it never recovers, to 25 ms; infinite if none up to 5 s does
-    it.
-    """
+class Table:
+    """The tables about the troubles of a fleet."""
 
-    def never(outage: float) -> bool:
-        longer = replace(scenario, trouble_for=outage, duration=scenario.trouble_at + outage + 20.0)
-        return simulate(longer, one).recovered == inf
+    def __init__(self, found: dict[Run, Numbers], troubles: list[str], runs: int) -> None:
+        self.found = found
+        self.troubles = troubles
+        self.seeds = range(runs)
 
-    if not never(LONGEST):
-        return inf
-    recovers, tips = 0.0, LONGEST
-    while tips - recovers > TO_WITHIN:
-        between = (recovers + tips) / 2
-        if never(between):
-            tips = between
-        else:
-            recovers = between
-    return tips
+    def numbers(self, world: str, policy: str, density: float) -> list[Numbers]:
+        return [self.found[asked(world, policy, density, seed)] for seed in self.seeds]
 
-
-def page(name: str, scenario: Scenario, results: dict[str, Figures]) -> str:
-    rows = [
-        (
-            one,
-            f"{figures.amplification:.3f}",
-            f"{figures.peak:,.0f}",
-            f"{figures.peak_ratio:.2f}",
-            f"{figures.success:.2%}",
-            milliseconds(figures.p50),
-            milliseconds(figures.p99),
-            recovery(figures),
-            ", ".join(f"{reason} {count:,}" for reason, count in figures.refusals.items() if count)
-            or "-",
+    def points(self, world: str, policy: str, density: float, name: str = "success") -> float:
+        """Points that the policy gains over no retry, median of paired seeds."""
+        pairs = zip(
+            self.numbers(world, policy, density), self.numbers(world, NONE, density), strict=True
         )
-        for one, figures in results.items()
-    ]
-    head = (
-        "policy",
-        "attempts",
-        "peak/s",
-        "× rate",
-        "success",
-        "p50",
-        "p99",
-        "served again",
-        "failed because",
+        return 100 * median(getattr(ours, name) - getattr(none, name) for ours, none in pairs)
+
+    def sums(self, policy: str, density: float, name: str = "success") -> str:
+        points = [self.points(world, policy, density, name) for world in self.troubles]
+        losses, gains = sum(min(0, one) for one in points), sum(max(0, one) for one in points)
+        return f"{losses:.1f} / {gains:+.1f}"
+
+    def summary(self) -> str:
+        """Losses and gains of every policy."""
+        rows = []
+        for policy in SHOWN:
+            row = [policy]
+            for density in DENSITIES:
+                points = [self.points(world, policy, density) for world in self.troubles]
+                row += [self.sums(policy, density), f"{min(points):+.1f}"]
+            row.append(self.sums(policy, DENSITIES[0], "within_1s"))
+            rows.append(row)
+        head = ["policy"]
+        for density in DENSITIES:
+            head += [f"{density:g}/s: losses / gains", "worst"]
+        return table([*head, f"within 1 s, {DENSITIES[0]:g}/s"], rows)
+
+    def page(self, density: float) -> str:
+        """Every trouble, at one density."""
+        rows = []
+        for world in self.troubles:
+            none = mean(one.success for one in self.numbers(world, NONE, density))
+            points = [f"{self.points(world, policy, density):+.2f}" for policy in SHOWN]
+            rows.append([world, f"{none:.2%}", *points])
+        rows.append(["losses / gains", "", *(self.sums(policy, density) for policy in SHOWN)])
+        return (
+            f"## Processes of {density:g} calls a second: success in the end, points against none\n"
+            f"\n{table(['trouble', NONE, *SHOWN], rows)}"
+        )
+
+    def costs(self) -> str:
+        """What it costs to gain so much: time, held calls, peaks."""
+        pages = []
+        for density in DENSITIES:
+            rows = []
+            for world in self.troubles:
+                ours = self.numbers(world, "forbear", density)
+                rows.append(
+                    [
+                        world,
+                        f"{self.points(world, 'forbear', density, 'within_5s'):+.2f}",
+                        f"{self.points(world, 'forbear', density, 'within_1s'):+.2f}",
+                        f"{self.of(ours, 'held'):.2f} s",
+                        f"{self.of(ours, 'peak_held'):,.0f}",
+                        *(
+                            f"{self.of(self.numbers(world, one, density), 'peak'):.2f} ×"
+                            for one in (NONE, "forbear", *OTHERS)
+                        ),
+                        *(self.never(world, one, density) for one in (NONE, "forbear", *OTHERS)),
+                    ]
+                )
+            shown = (NONE, "forbear", *OTHERS)
+            head = [
+                "trouble", "within 5 s", "within 1 s", "held a call", "most held",
+                *(f"peak: {one}" for one in shown), *(f"never again: {one}" for one in shown),
+            ]  # fmt: skip
+            pages.append(f"### {density:g} calls a second\n\n{table(head, rows)}")
+        return (
+            "## What it costs\n\nPoints against none of calls answered well within 5 s and 1 s,"
+            " seconds for which a call was held (mean of all calls) and most calls held by one"
+            " process, all of `forbear`; attempts in the busiest 50 ms as a multiple of the calls,"
+            " and runs in which normal service never came back before the calls ended.\n\n"
+            + "\n\n".join(pages)
+        )
+
+    def of(self, numbers: list[Numbers], name: str) -> float:
+        return median(getattr(one, name) for one in numbers)
+
+    def never(self, world: str, policy: str, density: float) -> str:
+        numbers = self.numbers(world, policy, density)
+        return f"{sum(one.never for one in numbers)} of {len(numbers)}"
+
+
+def lone(found: dict[Run, Numbers], runs: int) -> str:
+    """Programs on their own: calls lost, and how long they took."""
+    rows = []
+    for world in LONE:
+        row = [world]
+        for policy in (NONE, *SHOWN):
+            numbers = [found[Run(world, policy, 0.0, seed)] for seed in range(runs)]
+            lost = 100 * (1 - mean(one.success for one in numbers))
+            times = [spoken([one[place] for one in numbers]) for place in (-2, -1)]
+            row.append(f"{lost:.3g} % / {times[0]} / {times[1]}")
+        rows.append(row)
+    return (
+        f"## Programs on their own\n\nCalls lost, mean of {runs} runs; seconds until 95 % and until"
+        f" all calls were answered well, medians; -: too many were lost.\n\n"
+        f"{table(['program', NONE, *SHOWN], rows)}"
     )
-    return f"## {name}\n\n{scenario.told()}\n\n{table(head, rows)}"
+
+
+def spoken(times: Sequence[float | None]) -> str:
+    middle = median(inf if time is None else time for time in times)
+    return "-" if middle == inf else f"{middle:.2g} s"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -190,28 +280,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def recovery(figures: Figures) -> str:
-    return "never" if figures.recovered == inf else f"{figures.recovered:.2f} s"
-
-
-def milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1000:,.0f} ms"
-
-
-def draw_pictures(options: argparse.Namespace) -> None:
-    """One run of each scenario in full, as ``forbear simulate NAME --plot`` draws it: many callers
-    make calm lines.
-    """
+def draw_pictures(out: Path) -> None:
+    """One run of a few worlds, as ``forbear simulate NAME --plot`` draws it."""
     if find_spec("matplotlib") is None:
         print("no pictures: matplotlib is not installed", file=sys.stderr)
         return
+    draw: Callable[..., None]
     from forbear.tools.simulation.plot import draw
 
     for name, shown in PICTURES.items():
         print(f"{name}.png …", file=sys.stderr, flush=True)
-        scenario = scaled(SCENARIOS[name][0], options) if options.quick else SCENARIOS[name][0]
+        scenario = replace(SCENARIOS[name][0], client_rate=DENSITIES[1])
         results = [simulate(scenario, contender(one)) for one in shown]
-        draw(str(options.out / f"{name}.png"), scenario, results, title=f"forbear simulate {name}")
+        draw(str(out / f"{name}.png"), scenario, results, title=f"forbear simulate {name}")
 
 
 if __name__ == "__main__":

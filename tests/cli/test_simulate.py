@@ -33,8 +33,8 @@ def test_the_table_holds_what_was_found(capsys):
     assert out.startswith("blip: ")
     assert "5,000 calls: 500/s" in out
     assert "answers 503 from 2 s to 2.2 s" in out
-    none = "1.00, 500, 1.0, 98.00 %, 5 ms, 5 ms, 0.00 s, attempts-exhausted 100"
-    exponential = "1.03, 1,000, 2.0, 100.00 %, 5 ms, 0.11 s, 0.00 s, -"
+    none = "1.00, 1.0, 98.00%, 98.00%, 98.00%, 5 ms, 0.00 s, 0.00 s, 0, attempts-exhausted 100"
+    exponential = "1.03, 2.0, 100.00%, 100.00%, 100.00%, 0.11 s, 0.00 s, 0.00 s, 0, -"
     found = {name: ", ".join(cells) for name, cells in rows(out).items()}
     assert found == {"none": none, "exponential": exponential}
     assert max(map(len, out.splitlines())) <= 120
@@ -71,14 +71,14 @@ def test_fail_if_decides_the_exit_status(capsys, conditions, status, told):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("storm", "there is no scenario 'storm'; choose among blip, reload, brownout"),
-        ("--policies none,ful", "there is no policy 'ful'; choose among none, immediate"),
+        ("storm", "there is no scenario 'storm'; choose among blip, quota-reset, blip-503"),
+        ("--policies none,ful", "there is no policy 'ful'; choose among none, exponential"),
         ("--runs 0", "--runs must be from 1 to 10000, got 0"),
         ("--fail-if speed>1", "there is no figure 'speed'"),
         ("--policies none --fail-if full:success<1", "'full' does not take part"),
         ("--custom retries=3", "'retries=3' is not one of"),
         ("--custom base=1 --custom base=2", "two policies are called 'custom'; name one"),
-        ("--world rate=0", "rate × duration + fleet must be from 1"),
+        ("--world rate=0", "rate × duration + fleet + workers must be from 1"),
         ("--world outage=2", "'outage=2' is not one of rate=…, duration=…"),
         ("--world trouble_for=20", "the trouble must end before the calls do"),
         ("--plot storm.gif --policies none", "cannot write storm.gif: its name must end with"),
@@ -102,7 +102,8 @@ def test_what_a_scenario_is_like_can_be_changed():
     found = world("blip", "--world", "rate=100 arrivals=poisson, timeout=0.5 retry_after=end")
     assert (found.rate, found.arrivals, found.timeout) == (100, "poisson", 0.5)
     assert (found.retry_after, found.duration) == ("end", 10.0)
-    assert world("metastable", "--world", "capacity=none").capacity is None
+    assert world("one-of-ten-sticky", "--world", "sticky=false").sticky is False
+    assert world("half-2s", "--world", "capacity=none").capacity is None
 
 
 def test_a_picture_is_drawn(capsys, tmp_path):

@@ -1,93 +1,100 @@
-"""Figures that an independent simulator found with the same settings (medians of 25 seeds
-there).
-"""
+"""Figures that an independent simulator, an event heap in C++, found in the same worlds."""
 
 from dataclasses import replace
 from math import inf
 
 import pytest
 
-from forbear.tools.simulation import SCENARIOS, contender, median_of, simulate
+from forbear.tools.simulation import SCENARIOS, Scenario, contender, median_of, simulate
 
-SEEDS = range(5)  # enough for the tolerances here; benchmarks/overload.py takes 25
-# 10,000 calls, at 500 a second, by ten processes: as metastable as 100,000, in a tenth of the time.
-METASTABLE = replace(SCENARIOS["metastable"][0], rate=500.0, capacity=600.0)
+BLIP = SCENARIOS["blip"][0]
 
 
-def several(scenario, name, seeds=SEEDS):
-    return median_of([simulate(scenario, contender(name), seed=seed) for seed in seeds])
+def points(world, name, density, seed=0):
+    """Points of success that the policy gains over no retry."""
+    scenario = replace(SCENARIOS[world][0], client_rate=density)
+    none, found = (simulate(scenario, contender(one), seed=seed) for one in ("none", name))
+    return 100 * (found.success - none.success)
 
 
 @pytest.mark.parametrize(
-    ("name", "peak"),
-    [
-        ("none", 500),
-        ("exponential", 1000),
-        ("full", 1380),
-        ("urllib3", 5500),
-        ("aws", 680),
-    ],
+    ("name", "peak"), [("none", 500), ("exponential", 1000), ("full", 1380), ("urllib3", 5500)]
 )
 def test_the_textbook_experiment(name, peak):
     """Jitter does not flatten independent arrivals. Without randomness there is one answer; else
     within a tenth.
     """
-    found = several(SCENARIOS["blip"][0], name).peak
-    exact = name in ("none", "exponential", "urllib3", "httpx-retries")
-    assert found == (peak if exact else pytest.approx(peak, rel=0.1))
+    found = median_of([simulate(BLIP, contender(name), seed=seed) for seed in range(5)]).peak
+    assert found == (pytest.approx(peak, rel=0.1) if name == "full" else peak)
 
 
-@pytest.mark.parametrize(
-    ("name", "ratio"),
-    [("exponential", 5.0), ("full", 3.2), ("aws", 1.4)],
-)
+@pytest.mark.parametrize(("name", "ratio"), [("exponential", 5.0), ("full", 3.2)])
 def test_a_synchronised_failure(name, ratio):
-    assert several(SCENARIOS["reload"][0], name).peak_ratio == pytest.approx(ratio, rel=0.1)
+    runs = [simulate(replace(BLIP, trouble="hang"), contender(name), seed=one) for one in range(5)]
+    assert median_of(runs).peak_ratio == pytest.approx(ratio, rel=0.1)
+
+
+def test_fast_first_retries_peak_at_twice_the_traffic():
+    """A thousand processes of which nobody sees two failures: 100 retries within 200 ms."""
+    world = replace(SCENARIOS["reload"][0], client_rate=0.5)
+    assert simulate(world, contender("forbear")).peak_ratio == pytest.approx(2.2, abs=0.3)
 
 
 @pytest.mark.parametrize(
-    ("name", "success", "attempts"),
-    [("full", 0.181, 5.37), ("smg", 0.126, 4.55)],
+    ("world", "success"),
+    [
+        ("blip-503", 99.09), ("down-2s", 93.45), ("half-2s", 96.61), ("half-5s", 91.85),
+        ("half-20s", 77.22), ("half-20s-refused", 82.28), ("one-of-ten-dead", 93.35),
+        ("rolling-503", 98.00), ("stale-pool", 99.50), ("quota-unhinted", 98.45),
+        ("exo-down-5s", 89.79),
+    ],
+)  # fmt: skip
+def test_without_retries_as_many_succeed(world, success):
+    found = simulate(SCENARIOS[world][0], contender("none")).success
+    assert 100 * found == pytest.approx(success, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("world", "name", "density", "gained"),
+    [
+        ("reload", "forbear", 50.0, 0.91),
+        ("down-2s", "forbear", 50.0, 5.95),
+        ("down-2s", "forbear-5", 50.0, 3.13),
+        ("down-2s", "httpx-retries", 50.0, -79.19),
+        ("half-2s", "forbear", 50.0, 3.39),
+        ("half-5s", "forbear", 50.0, 5.12),
+        ("half-5s", "forbear-0", 50.0, -0.02),
+        ("half-5s-queue", "httpx-retries", 50.0, -81.42),
+        ("rolling-502", "forbear", 50.0, 2.00),
+        ("random-502-5%", "forbear-0", 50.0, 3.86),
+        ("quota-unhinted", "forbear-0", 50.0, 0.00),
+        ("half-5s", "forbear", 5.0, 4.63),
+        ("stale-pool", "forbear", 5.0, 4.98),
+        ("half-2s", "forbear", 0.5, 2.57),
+    ],
 )
-def test_without_a_budget_a_blip_is_for_ever(name, success, attempts):
-    found = several(METASTABLE, name, range(1))
-    assert found.recovered == inf
-    assert found.success == pytest.approx(success, abs=0.03)
-    assert found.amplification == pytest.approx(attempts, rel=0.03)
+def test_what_a_policy_gains_or_loses(world, name, density, gained):
+    """Within a point, or a tenth of what it is."""
+    assert points(world, name, density) == pytest.approx(gained, rel=0.1, abs=1.0)
 
 
-@pytest.mark.parametrize("name", ["full", "smg"])
-def test_with_a_budget_of_ten_percent_it_is_over_when_it_is_over(name):
-    found = several(METASTABLE, f"{name}+budget")
+def test_without_a_limit_a_blip_is_for_ever():
+    """Full jitter from 100 ms, as everybody's examples: 18 % of the calls succeed, 5.37 attempts
+    each; under a budget of a tenth it is over when it is over.
+    """
+    world = replace(SCENARIOS["blip-503"][0], timeout=None)
+    found = simulate(world, contender("full"))
+    assert (found.recovered, found.never, found.runs) == (inf, 1, 1)
+    assert found.success == pytest.approx(0.181, abs=0.03)
+    assert found.amplification == pytest.approx(5.37, rel=0.03)
+    found = simulate(world, contender("full+budget"))
     assert found.recovered <= 0.3 + 1e-9
-    assert 0.990 <= found.success <= 0.997
     assert found.amplification == pytest.approx(1.01, abs=0.005)
 
 
-def test_the_shortest_outage_that_tips_it_over():
-    """About 0.2 s for full jitter, more than 5 s under a budget."""
-
-    def recovers(name, outage):
-        scenario = replace(METASTABLE, trouble_for=outage, duration=outage + 12.0)
-        return simulate(scenario, contender(name)).recovered < inf
-
-    assert recovers("full", 0.05)
-    assert not recovers("full", 0.25)
-    assert recovers("full+budget", 5.0)
-
-
-def test_half_speed_for_two_seconds():
-    """Without retries 94.5 % [94.2..94.8] are served; a 10 % budget costs less than a point, no
-    budget everything.
-    """
-    brownout = replace(SCENARIOS["brownout"][0], rate=500.0, capacity=600.0)
-    assert several(brownout, "none").success == pytest.approx(0.945, abs=0.006)
-    assert several(brownout, "full+budget").success == pytest.approx(0.937, abs=0.006)
-    assert simulate(brownout, contender("full")).success == pytest.approx(0.161, abs=0.02)
-
-
-def test_ours_lets_no_blip_become_an_outage():
-    found = several(METASTABLE, "forbear")
-    assert found.recovered <= 0.3 + 1e-9
-    assert found.success >= several(METASTABLE, "none").success
-    assert found.amplification < 1.1
+def test_a_script_is_helped_through_a_deployment():
+    """One call a second, 3 s of refused connections: nothing is lost, where three calls were."""
+    world = Scenario(rate=1.0, duration=69.0, trouble="refuse", trouble_at=20.3, trouble_for=3.0)
+    assert simulate(world, contender("none")).success == pytest.approx(66 / 69)
+    runs = [simulate(world, contender("forbear"), seed=seed) for seed in range(15)]
+    assert median_of(runs).success == 1.0

@@ -3,6 +3,7 @@ of work.
 """
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -43,6 +44,16 @@ def test_debt_is_limited_to_once_more_the_room():
         backend = Backend(replace(LIMITED, rejection_cost=1.0))
         at_once(backend, 1.0, 1_000)
         assert at_once(backend, later, times) == served
+
+
+def test_debt_is_limited_to_a_burst_more_whatever_the_queue_holds():
+    """Room for 50 ms at once and 50 ms of queue; of a thousand rejections 50 ms more stay: at 100
+    ms it is still full, at 111 ms there is room for one.
+    """
+    for later, served in ((1.0599, 0), (1.0601, 1)):
+        backend = Backend(replace(LIMITED, rejection_cost=1.0, queue=0.05))
+        at_once(backend, 1.0, 1_000)
+        assert at_once(backend, later, 1) == served
 
 
 def test_what_queues_is_answered_in_its_turn():
@@ -95,3 +106,76 @@ def test_half_speed_drains_half_as_fast():
     assert backend.receive(5.1)[0] == pytest.approx(5.13)  # three times 10 ms
     assert at_once(backend, 6.5, 9) == 5
     assert backend.receive(6.6)[0] == pytest.approx(6.61)
+
+
+def test_a_queue_of_so_many_seconds_is_shorter_at_half_speed():
+    """50 ms of burst and 100 ms of queue: 15 attempts at full speed, 5 + 5 at half of it."""
+    backend = Backend(replace(LIMITED, queue=0.1, trouble="slow", speed=0.5))
+    assert at_once(backend, 4.0, 20) == 15
+    assert at_once(backend, 5.5, 20) == 10
+    assert at_once(backend, 6.5, 20) == 15
+
+
+def test_the_fuller_the_slower():
+    """Five places. An attempt costs 1 and a share of what is there: 1 + 1.2 + 1.44 make 3.64, and
+    one more 4.73 + 1 > 5: no room.
+    """
+    backend = Backend(replace(LIMITED, thrash=1.0))
+    assert at_once(backend, 1.0, 8) == 4
+
+
+def test_caches_are_cold_after_the_trouble():
+    """Half of 100/s at 6 s, all of it 10 s later; 50 ms after the end there is room for 2 or 3."""
+    backend = Backend(replace(LIMITED, cold_for=10.0))
+    assert at_once(backend, 6.0, 8) == 5
+    assert at_once(backend, 6.0502, 8) == 2
+    assert at_once(backend, 16.0, 8) == 5
+    assert at_once(backend, 16.0501, 8) == 5
+
+
+def test_what_is_too_much_may_be_refused_or_told_a_time():
+    refusing = Backend(replace(LIMITED, rejection="refused"))
+    assert at_once(refusing, 1.0, 5) == 5
+    assert refusing.receive(1.0)[1].kind is FailureKind.REFUSED
+    telling = Backend(replace(LIMITED, rejection=429, rejection_hint=2.0))
+    assert at_once(telling, 1.0, 5) == 5
+    assert telling.receive(1.0)[1] == (429, (("Retry-After", "2"),))
+
+
+def test_a_quota_is_counted_in_windows():
+    """Three in each second; at 0.7 s the next window is 0.3 s away, and hints are whole seconds."""
+    backend = Backend(Scenario(quota=3, quota_window=1.0, share=0.0))
+    assert at_once(backend, 0.5, 3) == 3
+    assert backend.receive(0.7)[1] == (429, (("Retry-After", "1"),))
+    assert at_once(backend, 1.0, 5) == 3
+    silent = Backend(Scenario(quota=1, quota_hint=False, share=0.0))
+    assert [silent.receive(0.0)[1] for _ in range(2)] == [None, (429, ())]
+
+
+def test_three_of_ten_backends_are_met_by_three_of_ten_attempts():
+    draws = iter([0.29, 0.3, 0.9, 0.0])
+    backend = Backend(Scenario(share=0.3), lambda: next(draws))
+    assert [backend.receive(2.1)[1] for _ in range(4)] == [OVERLOADED, None, None, OVERLOADED]
+
+
+def test_their_capacity_is_lost():
+    """A tenth of 100/s: in 100 ms 9 are drained instead of 10."""
+    backend = Backend(replace(LIMITED, share=0.1, queue=0.05), lambda: 0.5)
+    assert at_once(backend, 5.0, 20) == 10
+    assert at_once(backend, 5.1001, 20) == 9
+
+
+def test_a_sticky_process_stays_with_its_backend():
+    backend = Backend(Scenario(share=0.2, sticky=True))
+    hit = [client for client in range(20) if backend.receive(2.1, client)[1] is not None]
+    assert hit == [0, 1, 10, 11]
+
+
+def test_the_first_attempts_of_each_process_meet_stale_connections():
+    backend = Backend(Scenario(trouble="reset", first=2))
+    answers = [backend.receive(2.1, client)[1] is None for client in (0, 0, 1, 0, 1, 1)]
+    assert answers == [False, False, False, True, False, True]
+
+
+def test_a_silent_backend_never_answers():
+    assert Backend(Scenario(trouble="silent", timeout=1.0)).receive(2.1)[0] == inf

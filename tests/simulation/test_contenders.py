@@ -2,13 +2,14 @@
 
 import pytest
 
-from forbear import RetryBudget, RetryPolicy
+from forbear import AwsStandard, RetryBudget, RetryPolicy
+from forbear.shared.gate import RetryGate
 from forbear.tools.simulation import CONTENDERS, SCENARIOS, contender, simulate
 from forbear.tools.simulation.contenders import custom
 
 
 def budget_of(one):
-    return one.strategy(one.policy, float).limits.budget
+    return one.limits(float).budget
 
 
 def middle_waits(one):
@@ -25,12 +26,10 @@ def middle_waits(one):
     [
         ("none", []),
         ("exponential", [0.1, 0.2, 0.4, 0.8, 1.6]),
-        ("equal", [0.075, 0.15, 0.3, 0.6, 1.2]),
         ("full", [0.05, 0.1, 0.2, 0.4, 0.8]),
-        ("decorrelated", [0.2, 0.35, 0.575, 0.9125, 1.41875]),  # half of 0.1 + 3 × the one before
         ("urllib3", [0] * 10),
-        ("smg", [0.05, 0.075, 0.1125, 0.16875]),
-        ("aws", [0.5, 1.0]),
+        ("httpx-retries", [0.25, 0.5, 1.0]),
+        ("forbear", [0.75, 1.5, 3.0]),
     ],
 )
 def test_the_schedules_are_those_that_they_are_named_after(name, waits):
@@ -38,11 +37,16 @@ def test_the_schedules_are_those_that_they_are_named_after(name, waits):
 
 
 def test_ours_are_the_defaults():
+    """5, 10 and 20 s are the same but for patience; without a gate there is a budget instead."""
     assert contender("forbear").policy == RetryPolicy()
-    ours, default = budget_of(contender("forbear")), RetryBudget()
-    for name in ("ratio", "floor_per_second", "burst", "hinted_cost"):
-        assert getattr(ours, name) == getattr(default, name)
-    assert budget_of(contender("forbear-without-budget")) is None
+    for patience in (0.0, 5.0, 20.0):
+        one = contender(f"forbear-{patience:g}")
+        assert one.policy == RetryPolicy(patience=patience)
+        assert type(one.limits(float).gate) is RetryGate
+    assert contender("budget").limits(float).gate is None
+    assert budget_of(contender("budget")).burst == RetryBudget().burst
+    aws = contender("aws-standard").limits(float).strategy
+    assert type(aws) is AwsStandard
 
 
 def test_a_budget_of_ten_percent_may_be_added_to_any():
@@ -56,14 +60,16 @@ def test_a_budget_of_ten_percent_may_be_added_to_any():
 
 def test_a_policy_of_ones_own():
     """A setting that is left out is as by default."""
-    one = custom("mine: max_attempts=3 base=1, cap=9 jitter=none ratio=0.2 burst=10")
+    one = custom("mine: max_attempts=3 base=1, cap=9 jitter=none ratio=0.2 burst=10 patience=3")
     backoff, budget = one.policy.backoff, budget_of(one)
-    assert (one.name, one.policy.max_attempts) == ("mine", 3)
+    assert (one.name, one.policy.max_attempts, one.policy.patience) == ("mine", 3, 3.0)
     assert (backoff.base, backoff.cap, backoff.jitter) == (1, 9, "none")
     assert (budget.ratio, budget.burst) == (0.2, 10)
     assert budget.floor_per_second == RetryBudget().floor_per_second
-    assert custom("jitter=0.2").name == "custom"
-    assert budget_of(custom("budget=none")) is None
+    plain = custom("jitter=0.2")
+    assert (plain.name, plain.policy.patience, budget_of(plain)) == ("custom", 10.0, None)
+    assert type(plain.limits(float).gate) is RetryGate
+    assert custom("gate=none").limits(float).gate is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,8 @@ def test_a_policy_of_ones_own():
         ("base", "'base' is not one of"),
         ("max_attempts=0", "max_attempts must be at least 1"),
         ("burst=0", "burst must be at least 1"),
-        ("budget=none burst=3", "budget=none is the only value of budget"),
+        ("gate=2", "gate=none is the only value of gate"),
+        ("patience=-1", "patience must be at least 0"),
     ],
 )
 def test_a_mistake_in_it_is_told(text, says):
@@ -83,12 +90,6 @@ def test_a_mistake_in_it_is_told(text, says):
 
 
 def test_an_open_circuit_refuses_the_rest_of_an_outage():
-    """5 failures in a row open it for a second.
-
-    500 calls a second, 503 from 2.0 to 2.2 s. Each sent call fails after 5 ms; two more are sent in
-    those 5 ms, so about 7 of the outage are sent, and open for 1 s means that about 500 calls are
-    refused.
-    """
+    """20 failures of at least 20 calls open it, half a second later one probe is let through."""
     figures = simulate(SCENARIOS["blip"][0], contender("none+breaker"))
-    assert 5 <= figures.refusals["attempts-exhausted"] <= 9
-    assert 490 <= figures.refusals["circuit-open"] <= 515
+    assert figures.refusals["circuit-open"] > 0

@@ -1,6 +1,7 @@
 """Whole runs: small ones worked out by hand, laws that hold for any, and what a strategy may do."""
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import pytest
@@ -14,25 +15,23 @@ from forbear import (
     RetryPolicy,
     RetryRefused,
     RetryToken,
-    StandardStrategy,
 )
+from forbear.shared.strategy_limits import StrategyLimits
 from forbear.tools.simulation import CONTENDERS, SCENARIOS, Contender, Scenario, contender, simulate
+from forbear.tools.simulation.contenders import made
+from forbear.tools.simulation.scenario import TROUBLES
 
 BLIP = SCENARIOS["blip"][0]
 
 
 def always(strategy):
-    return Contender("test", "", RetryPolicy(), lambda policy, random: strategy)
+    return Contender("test", "", RetryPolicy(), lambda random: StrategyLimits(strategy, random))
 
 
 def standard(policy, *numbers):
-    """The shipped strategy; with numbers, under a budget of its own for each client."""
-
-    def make(policy, random):
-        budget = RetryBudget(*numbers, hinted_cost=1.0) if numbers else None
-        return StandardStrategy(policy, budget=budget, random=random)
-
-    return Contender("test", "", policy, make)
+    """The shipped limits, without a gate; with numbers, a budget of its own for each client."""
+    budget = partial(RetryBudget, *numbers, hinted_cost=1.0) if numbers else None
+    return Contender("test", "", policy, made(budget=budget))
 
 
 # --- worked out by hand -----------------------------------------------------------------------
@@ -66,7 +65,7 @@ def test_all_that_hang_fail_together_and_come_back_together():
     """100 wait until 2.2; 100 ms later they are all back, on top of the 25 of that 50 ms: 2,500 a
     second.
     """
-    figures = simulate(SCENARIOS["reload"][0], contender("exponential"))
+    figures = simulate(replace(BLIP, trouble="hang"), contender("exponential"))
     assert (figures.peak, figures.peak_ratio) == (2_500.0, 5.0)
     assert figures.amplification == 1.02
     assert figures.last_retry == pytest.approx(0.105)
@@ -118,11 +117,9 @@ def test_what_the_policy_does_not_retry_is_counted_apart():
 def test_two_clients_have_two_budgets():
     """Calls go to them in turn, so each sees half of the outage, and has 10 tokens of its own."""
     one = standard(RetryPolicy(backoff=Fixed(1.0)), 0.0, 0.0, 10)
-    figures = simulate(replace(BLIP, callers_per_client=2_500), one)
+    figures = simulate(replace(BLIP, client_rate=250.0), one)
     assert figures.refusals == {"budget-exhausted": 80}
     assert figures.amplification == 5_020 / 5_000
-    assert min(figures.levels.values()) == 0.0
-    assert figures.levels[0] == 1.0
 
 
 # --- laws -------------------------------------------------------------------------------------
@@ -133,19 +130,27 @@ SCENARIO = st.builds(
     duration=st.just(4.0),
     arrivals=st.sampled_from(["even", "poisson"]),
     fleet=st.sampled_from([0, 7]),
-    callers_per_client=st.sampled_from([None, 10, 100]),
-    timeout=st.sampled_from([None, 0.05]),
+    client_rate=st.sampled_from([None, 2.0, 10.0]),
+    timeout=st.sampled_from([0.05, 2.0]),
     capacity=st.sampled_from([None, 60.0]),
     queue=st.sampled_from([0.0, 0.2]),
+    rejection=st.sampled_from([503, "refused"]),
     rejection_cost=st.sampled_from([0.0, 0.5]),
-    trouble=st.sampled_from(["down", "refuse", "hang", "slow"]),
+    thrash=st.sampled_from([0.0, 1.0]),
+    quota=st.sampled_from([None, 30]),
+    quota_window=st.just(1.0),
+    trouble=st.sampled_from(TROUBLES),
+    share=st.sampled_from([1.0, 0.2]),
+    sticky=st.booleans(),
+    first=st.sampled_from([None, 2]),
+    cold_for=st.sampled_from([0.0, 1.0]),
     trouble_at=st.just(1.0),
     trouble_for=st.floats(0.0, 2.0),
     status=st.sampled_from([503, 429]),
     retry_after=st.sampled_from([None, 0.5, "end"]),
     slowdown=st.sampled_from([1.0, 30.0]),
 )
-NAMES = st.sampled_from([*CONTENDERS, "full+budget", "urllib3+budget"])
+NAMES = st.sampled_from([*CONTENDERS, "full+budget", "forbear+breaker", "urllib3+budget"])
 
 
 @settings(max_examples=40, deadline=None)
@@ -159,7 +164,10 @@ def test_every_call_ends_once_and_every_attempt_is_counted_once(scenario, name, 
     assert sum(figures.served_per_bin) == succeeded
     attempts = round(figures.amplification * figures.requests)
     assert sum(figures.attempts_per_bin) == attempts
-    assert figures.requests <= attempts <= figures.requests * one.policy.max_attempts
+    assert attempts <= figures.requests * one.policy.max_attempts
+    assert attempts >= figures.requests - figures.refusals.get("circuit-open", 0)
+    assert figures.within_1s <= figures.within_5s <= figures.success
+    assert figures.held <= one.policy.patience + 60.0  # a hint's time comes on top
     assert max(figures.attempts_per_bin) / 0.05 == pytest.approx(figures.peak)
     assert figures == simulate(scenario, one, seed=seed)
 
@@ -225,3 +233,50 @@ def test_a_strategy_may_say_send_once():
     figures = simulate(BLIP, always(Patient(refused=refusal)))
     assert figures.refusals == {"budget-exhausted": 100}
     assert figures.amplification == 1.0
+
+
+# --- the gate ---------------------------------------------------------------------------------
+
+GATHER = Scenario(rate=0.0, fleet=20, fleet_at=0.0, duration=60.0, trouble_at=0.0, trouble_for=0.3)
+
+
+def test_a_gather_is_held_and_let_go():
+    """Of 20 calls that fail at 5 ms the first leaves the origin well: it comes again 0.5 to 1 s
+    later. 19 are held until that has succeeded, and then go two by two.
+    """
+    figures = simulate(GATHER, contender("forbear"))
+    assert (figures.success, figures.amplification, figures.peak_held) == (1.0, 2.0, 19)
+    assert sum(figures.attempts_per_bin[1:10]) == 0
+    assert 0.5 <= figures.held <= figures.distribution[-1][0] <= 3.1
+
+
+def test_without_patience_nobody_is_held():
+    figures = simulate(GATHER, contender("forbear-0"))
+    assert figures.refusals == {"origin-unwell": 19}
+    assert (figures.success, figures.held, figures.peak_held) == (1 / 20, 0.0, 0)
+
+
+def test_who_is_held_is_told_when_patience_is_over():
+    """10 s after its failure, and one call that was never held because it went as a retry first."""
+    figures = simulate(replace(GATHER, trouble_for=30.0), contender("forbear"))
+    assert figures.refusals == {"origin-unwell": 20}
+    assert 9.0 <= figures.held <= 10.0
+
+
+def test_a_named_time_is_waited_and_not_held_for():
+    """One second and up to a quarter; the quota of a 429 says nothing of the origin's health."""
+    quota = replace(GATHER, status=429, retry_after=1.0)
+    figures = simulate(quota, contender("forbear"))
+    assert (figures.success, figures.held) == (1.0, 0.0)
+    latencies = [latency for latency, _ in figures.distribution]
+    assert 1.0 <= min(latencies) <= max(latencies) <= 1.27
+
+
+def test_workers_go_on_when_their_call_has_ended():
+    """Calls of 100 ms and pauses of 100 ms: each of two workers begins five in a second."""
+    loops = Scenario(
+        rate=0.0, workers=2, pause=0.1, service_time=0.1, duration=0.95, trouble_at=0.0,
+        trouble_for=0.0,
+    )  # fmt: skip
+    figures = simulate(loops, contender("none"))
+    assert (figures.requests, figures.success) == (10, 1.0)

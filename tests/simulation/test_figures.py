@@ -49,6 +49,7 @@ def test_percentiles_are_those_of_the_successes():
     assert shares[-1] == 0.5  # of all calls
     assert latencies[0] == pytest.approx(0.01)
     assert Tally().percentile(0.5) is None
+    assert (tally.within(0.5), tally.within(5.0)) == (50, 100)
 
 
 def test_medians_are_taken_number_by_number():
@@ -57,6 +58,7 @@ def test_medians_are_taken_number_by_number():
     for name in ("amplification", "peak", "success", "p99", "last_retry"):
         assert getattr(middle, name) == sorted(getattr(run, name) for run in runs)[1]
     assert middle.attempts_per_bin == runs[0].attempts_per_bin
+    assert (middle.never, middle.runs) == (0, 3)
     assert median_of(runs[:1]) is runs[0]
 
 

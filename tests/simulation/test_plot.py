@@ -11,7 +11,7 @@ matplotlib = pytest.importorskip("matplotlib")
 from forbear.tools.simulation.plot import draw  # noqa: E402 - after the check that it can be had
 
 BLIP = SCENARIOS["blip"][0]
-LIMITED = replace(SCENARIOS["metastable"][0], rate=50.0, capacity=60.0)
+LIMITED = replace(SCENARIOS["down-2s"][0], rate=50.0, capacity=60.0)
 
 
 def results(scenario, *names):
@@ -29,7 +29,7 @@ def test_every_policy_and_all_four_pictures_are_in_it(tmp_path):
     text = path.read_text()
     for words in ("a storm", "none", "full+budget", "forbear", "capacity", "Trouble: answers 503"):
         assert words in text
-    for title in ("attempts per second", "good answers per second", "left of the retry budget"):
+    for title in ("attempts per second", "good answers per second", "calls held, in all processes"):
         assert title in text
     assert "calls answered well within a time" in text
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forbear.tools.simulation import SCENARIOS, Scenario
+from forbear.tools.simulation import LONE, SCENARIOS, TROUBLES, Scenario
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,14 @@ from forbear.tools.simulation import SCENARIOS, Scenario
         ({"arrivals": "random"}, "arrivals must be one of 'even', 'poisson', got 'random'"),
         ({"fleet": 1.5}, "fleet must be a whole number of at least 0, got 1.5"),
         ({"capacity": 0.0}, "capacity must be more than 0, got 0.0; None: no limit"),
-        ({"trouble_for": 8.0}, "the trouble must end before the calls do"),
+        ({"trouble_for": 9.0}, "the trouble must end before the calls do"),
+        ({"workers": -1}, "workers must be a whole number of at least 0, got -1"),
+        ({"rejection": "no"}, "rejection must be from 400 to 599, got 'no'"),
+        ({"client_rate": 0.0}, "client_rate must be more than 0, got 0.0; None: one"),
+        ({"trouble": "silent"}, "a silent backend needs clients with a timeout"),
         ({"status": 200}, "status must be from 400 to 599, got 200"),
         ({"retry_after": "soon"}, "retry_after must be a number of seconds, got 'soon'"),
-        ({"speed": 1.5}, "speed must be at most 1, got 1.5"),
+        ({"speed": 1.5}, "speed must be from 0 to 1, got 1.5"),
     ],
 )
 def test_a_mistake_is_told(changes, says):
@@ -27,22 +31,18 @@ def test_a_mistake_is_told(changes, says):
     assert says in str(told.value)
 
 
-def test_the_named_scenarios_are_those_that_are_promised():
-    assert list(SCENARIOS) == ["blip", "reload", "brownout", "quota-reset", "metastable"]
-    blip, reload = SCENARIOS["blip"][0], SCENARIOS["reload"][0]
-    assert (blip.rate, blip.callers, blip.trouble_at, blip.trouble_for) == (500.0, 5_000, 2.0, 0.2)
-    assert (blip.trouble, blip.capacity) == ("down", None)
-    assert replace(reload, trouble="down") == blip
-    metastable, brownout = SCENARIOS["metastable"][0], SCENARIOS["brownout"][0]
-    assert (metastable.callers, metastable.rejection_cost, metastable.trouble_for) == (
-        100_000,
-        0.3,
-        0.2,
-    )
-    assert metastable.capacity == pytest.approx(1.2 * metastable.rate)
-    assert (brownout.trouble, brownout.speed) == ("slow", 0.5)
-    quota = SCENARIOS["quota-reset"][0]
-    assert (quota.retry_after, quota.status, quota.trouble_ends_at % 1) == ("end", 429, 0.0)
+def test_the_troubles_are_those_of_the_study():
+    """44, each with 500 calls a second; those that load can worsen with a fifth to spare."""
+    assert len(TROUBLES) == 44
+    assert next(iter(SCENARIOS)) == "blip"
+    for scenario, about in TROUBLES.values():
+        assert about
+        assert (scenario.rate, scenario.arrivals, scenario.clients) == (500.0, "poisson", 10)
+        assert scenario.capacity in (None, 600.0)
+        assert scenario.rejection_cost == (0.1 if scenario.rejection == "refused" else 0.3)
+        assert replace(scenario, client_rate=0.5).clients == 1_000
+    for scenario, _ in LONE.values():
+        assert (scenario.clients, scenario.capacity) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,11 @@ def test_the_named_scenarios_are_those_that_are_promised():
         ({"timeout": 0.5}, "from 1 client process, with a timeout of 0.5 s"),
         ({"capacity": 600.0, "queue": 0.5}, "600/s (1.2 × arrivals), queues 0.5 s of work"),
         ({"capacity": 600.0, "rejection_cost": 0.3}, ", rejecting costs 0.3 of serving"),
+        ({"workers": 5, "pause": 1.0}, "and 5 in a loop with pauses of 1 s"),
+        ({"client_rate": 5.0}, "from 100 client processes"),
+        ({"share": 0.1, "sticky": True}, "Trouble: 0.1 of the backends (sticky): answers 503"),
+        ({"first": 8, "trouble": "reset"}, "for the first 8 attempts of a process: resets"),
+        ({"quota": 10, "thrash": 1.0, "cold_for": 3.0}, "2 times as much when full, a quota of 10"),
     ],
 )
 def test_a_scenario_tells_what_it_is(changes, says):

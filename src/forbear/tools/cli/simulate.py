@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from importlib import import_module
-from math import inf
 from textwrap import fill
 from typing import TextIO
 
@@ -25,7 +24,8 @@ from ..simulation.contenders import (
 )
 from ..simulation.engine import simulate
 from ..simulation.figures import NAMES, Figures, median_of
-from ..simulation.scenario import SCENARIOS, Scenario
+from ..simulation.scenario import Scenario
+from ..simulation.troubles import SCENARIOS
 from . import complain, teach
 from .tables import spoken
 
@@ -50,12 +50,13 @@ def wrapped(words: list[str]) -> str:
 EXAMPLES = f"""\
 examples:
   forbear simulate                                   the textbook experiment, all policies
-  forbear simulate metastable --policies none,full,full+budget,forbear
-  forbear simulate metastable --plot storm.png       as pictures (pip install 'forbear[plot]')
+  forbear simulate half-20s --policies none,httpx-retries,forbear-0,forbear --runs 5
+  forbear simulate half-20s --world client_rate=5    by processes of five calls a second
+  forbear simulate down-2s --plot storm.png          as pictures (pip install 'forbear[plot]')
+  forbear simulate gather-100 --policies forbear     a hundred calls at once
   forbear simulate blip --world rate=100000 --policies forbear    a million calls
-  forbear simulate reload --runs 25                  medians over seeds 0 to 24
-  forbear simulate metastable --world 'trouble_at=2 trouble_for=1 rejection_cost=0.5'
-  forbear simulate brownout --custom 'max_attempts=3 base=1 jitter=decorrelated ratio=0.1'
+  forbear simulate half-2s --world 'trouble_for=1 rejection_cost=0.5 thrash=1'
+  forbear simulate half-2s --custom 'max_attempts=3 base=1 jitter=decorrelated patience=3'
   forbear simulate blip --policies forbear --fail-if 'amplification>1.2' --fail-if 'success<98%'
 
 scenarios:
@@ -63,14 +64,15 @@ scenarios:
 
 policies, which --policies takes with commas between:
 {listed({one.name: one.about for one in CONTENDERS.values()})}
-{listed({f"NAME+{name}": f"the same under {about}" for name, (about, _) in ADDITIONS.items()})}
+{listed({f"NAME+{name}": f"the same and {about}" for name, about in ADDITIONS.items()})}
 
 figures, which --fail-if compares (>, >=, <, <=, ==, !=) with numbers such as 1.2, 99%, 250ms, 3s or
 never; of every policy, or "NAME: …" of one:
-  {", ".join(NAMES)}
+{wrapped(list(NAMES))}
 
-fields of --custom (base to jitter: of Exponential, ratio to hinted_cost: of RetryBudget):
-{wrapped([*POLICY, *SCHEDULE, *BUDGET, "budget=none"])}
+fields of --custom (base to jitter: of Exponential, ratio to hinted_cost: of RetryBudget, which it
+has if one of them is given; gate=none: calls are not held):
+{wrapped([*POLICY, *SCHEDULE, *BUDGET, "gate"])}
 
 fields of --world, with what they are by default (durations: seconds):
 {wrapped([f"{name}={value}".lower() for name, value in asdict(Scenario()).items()])}
@@ -166,8 +168,8 @@ def intro(scenario: Scenario, options: argparse.Namespace) -> str:
 
 
 HEADS = (
-    "policy", "attempts", "peak/s", "× rate", "success", "p50", "p99", "recovered",
-    "failed because",
+    "policy", "attempts", "× rate", "success", "in 5 s", "in 1 s", "p99", "again", "held",
+    "most", "failed because",
 )  # fmt: skip
 
 
@@ -176,16 +178,23 @@ def row(figures: Figures) -> tuple[str, ...]:
     return (
         figures.policy,
         f"{figures.amplification:.2f}",
-        f"{figures.peak:,.0f}",
         "-" if figures.peak_ratio is None else f"{figures.peak_ratio:.1f}",
-        f"{figures.success * 100:.2f} %",
-        "-" if figures.p50 is None else spoken(figures.p50),
+        *(f"{share:.2%}" for share in (figures.success, figures.within_5s, figures.within_1s)),
         "-" if figures.p99 is None else spoken(figures.p99),
-        "never" if figures.recovered == inf else f"{figures.recovered:.2f} s",
+        recovery(figures),
+        f"{figures.held:.2f} s",
+        f"{figures.peak_held:,.0f}",
         ", ".join(refusals) or "-",
     )
 
 
+def recovery(figures: Figures) -> str:
+    """Seconds until it served normally again, or in how many of the runs it did."""
+    if 0 < figures.never < figures.runs:
+        return f"{figures.runs - figures.never} of {figures.runs}"
+    return "never" if figures.never else f"{figures.recovered:.2f} s"
+
+
 def line(cells: Sequence[str]) -> str:
     name, *numbers, last = cells
-    return f"{name:22}  {'  '.join(number.rjust(8) for number in numbers)}  {last}"
+    return f"{name:14} {' '.join(number.rjust(8) for number in numbers)}  {last}"

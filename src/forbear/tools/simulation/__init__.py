@@ -2,10 +2,11 @@
 
 | file | owns |
 | --- | --- |
-| scenario.py | what happens: arrivals, backend, trouble; the named scenarios |
+| scenario.py | what happens: arrivals, backend, trouble |
+| troubles.py | the named worlds: 44 troubles of a fleet, and programs on their own |
 | contenders.py | who retries: policies by name, each with the strategy of a client process |
 | arrivals.py | when calls begin |
-| backend.py | what an attempt meets: capacity, queue, trouble |
+| backend.py | what an attempt meets: capacity, queue, quota, trouble |
 | engine.py | the loop over virtual time |
 | tally.py | what is counted on the way, in memory that does not grow with callers |
 | figures.py | what comes out, and medians over several runs |
@@ -22,11 +23,14 @@ from __future__ import annotations
 from .contenders import CONTENDERS, Contender, contender
 from .engine import simulate
 from .figures import Figures, median_of
-from .scenario import SCENARIOS, Scenario
+from .scenario import Scenario
+from .troubles import LONE, SCENARIOS, TROUBLES
 
 __all__ = [
     "CONTENDERS",
+    "LONE",
     "SCENARIOS",
+    "TROUBLES",
     "Contender",
     "Figures",
     "Scenario",

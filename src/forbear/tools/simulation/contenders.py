@@ -7,23 +7,23 @@ bodies and hints. All retry 503, which urllib3 does only when told to.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.backoff import Exponential, Fixed
-from ...core.policy import RetryPolicy
-from ...shared.aws import AwsStandard, TokenBucket
+from ...core.policy import DEFAULT_BACKOFF, RetryPolicy
+from ...shared.aws import AwsStandard
 from ...shared.breaker import CircuitBreaker
 from ...shared.budget import RetryBudget
-from ...shared.standard import StandardStrategy
+from ...shared.gate import MOST_TASKS, RetryGate
+from ...shared.limits import Limits
+from ...shared.strategy_limits import StrategyLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Literal, TypeAlias
 
-    from ...core.strategy import RetryStrategy
-
-    Jitter: TypeAlias = Literal["none", "equal", "full", "decorrelated"]
-    MakeStrategy: TypeAlias = Callable[[RetryPolicy, Callable[[], float]], RetryStrategy]
+    MakeLimits: TypeAlias = Callable[[Callable[[], float]], Limits | StrategyLimits]
 
 __all__ = ["ADDITIONS", "CONTENDERS", "Contender", "contender", "custom", "settings"]
 
@@ -32,83 +32,79 @@ class Contender(NamedTuple):
     """A policy that takes part.
 
     Attributes:
-        strategy: Makes the strategy of one client process from the policy and a function like
+        limits: Makes what the calls of one client process share, from a function like
             ``random.random``.
-        breaker: Makes the breaker of one client process; None: it has none.
+        counts_attempts: The limits count them, and not the policy.
     """
 
     name: str
     about: str
     policy: RetryPolicy
-    strategy: MakeStrategy
-    breaker: Callable[[], CircuitBreaker] | None = None
+    limits: MakeLimits
+    counts_attempts: bool = False
 
 
-def bare(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-    return StandardStrategy(policy, random=random)
+def made(
+    gate: bool = False,
+    budget: Callable[[], RetryBudget] | None = None,
+    breaker: Callable[[], CircuitBreaker] | None = None,
+) -> MakeLimits:
+    """Make limits of these parts, each process with its own."""
+
+    def limits(random: Callable[[], float]) -> Limits:
+        shared = Limits(
+            gate=RetryGate() if gate else None,
+            budget=None if budget is None else budget(),
+            breaker=None if breaker is None else breaker(),
+            random=random,
+        )
+        shared.most_held = MOST_TASKS
+        return shared
+
+    return limits
 
 
-def budgeted(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-    return StandardStrategy(policy, budget=RetryBudget(), random=random)
+def as_aws(random: Callable[[], float]) -> StrategyLimits:
+    return StrategyLimits(AwsStandard(random=random), random)
 
 
-def under_ten_percent(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-    budget = RetryBudget(ratio=0.1, floor_per_second=0.0, burst=10)
-    return StandardStrategy(policy, budget=budget, random=random)
-
-
-def as_aws(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-    return AwsStandard(random=random)
-
-
-def as_older_aws(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-    bucket, waits = TokenBucket(500, cost=5, throttling_cost=5), policy.backoff
-    return AwsStandard(bucket=bucket, backoff=waits, throttle_backoff=waits, random=random)
-
-
-def open_for_a_second() -> CircuitBreaker:
-    """A second open is enough in worlds whose troubles last less than five."""
-    return CircuitBreaker(open_for=1.0)
-
-
-def textbook(backoff: Exponential | Fixed) -> RetryPolicy:
+def textbook(jitter: Literal["none", "full"]) -> RetryPolicy:
     """Base 100 ms, 6 attempts, as in Brooker's and everybody's examples."""
-    return RetryPolicy(max_attempts=6, backoff=backoff, hint_spread=0.0)
+    return peer(6, Exponential(0.1, jitter=jitter))
 
 
 def peer(attempts: int, backoff: Exponential | Fixed) -> RetryPolicy:
     """Other libraries obey a hint to the second, and a longer one than forbear does."""
-    return textbook(backoff).replace(max_attempts=attempts, max_retry_after=120.0)
+    return RetryPolicy(
+        max_attempts=attempts, backoff=backoff, hint_spread=0.0, max_retry_after=120.0
+    )
 
 
-def doubled(jitter: Jitter) -> RetryPolicy:
-    return textbook(Exponential(0.1, jitter=jitter))
+def patient(seconds: float) -> Contender:
+    policy = RetryPolicy(patience=seconds)
+    return Contender(f"forbear-{seconds:g}", f"forbear with patience {seconds:g}", policy, GATED)
 
 
-GATEWAY = Exponential(0.05, factor=1.5, jitter=0.2)
-AWS_TODAY, AWS_BEFORE = Exponential(0.05, 20.0), Exponential(1.0, 20.0)
+BARE, GATED = made(), made(gate=True)
 ALL = (
-    Contender("none", "no retry", RetryPolicy.disabled(), bare),
-    Contender("immediate", "6 attempts, no wait", textbook(Fixed(0.0)), bare),
-    Contender("fixed", "6 attempts, 100 ms", textbook(Fixed(0.1)), bare),
-    Contender("exponential", "6 attempts, 100 ms × 2, no jitter", doubled("none"), bare),
-    Contender("equal", "the same, equal jitter", doubled("equal"), bare),
-    Contender("full", "the same, full jitter", doubled("full"), bare),
-    Contender("decorrelated", "the same, decorrelated", doubled("decorrelated"), bare),
-    Contender("urllib3", "Retry(10): 11 attempts, no wait", peer(11, Fixed(0.0)), bare),
-    Contender("httpx-retries", "Retry(): 11 attempts, no wait", peer(11, Fixed(0.0)), bare),
-    Contender("smg", "5 attempts, 50 ms × 1.5, ±20 %", peer(5, GATEWAY), bare),
-    Contender("aws", "older SDKs: 3 attempts, 1 s × 2", peer(3, AWS_BEFORE), as_older_aws),
-    Contender("aws-standard", "AwsStandard(): 3, 50 ms × 2", peer(3, AWS_TODAY), as_aws),
-    Contender("forbear-without-budget", "the default policy, budget=None", RetryPolicy(), bare),
-    Contender("forbear", "what a transport does by default", RetryPolicy(), budgeted),
+    Contender("none", "no retry", RetryPolicy.disabled(), BARE),
+    Contender("exponential", "6 attempts, 100 ms × 2, no jitter", textbook("none"), BARE),
+    Contender("full", "the same, full jitter", textbook("full"), BARE),
+    Contender("urllib3", "Retry(10): 11 attempts, no wait", peer(11, Fixed(0.0)), BARE),
+    Contender("httpx-retries", "4 attempts, full jitter from 0.5 s", peer(4, Exponential()), BARE),
+    Contender("aws-standard", "AwsStandard(): 3, 50 ms × 2", RetryPolicy(), as_aws, True),
+    Contender("budget", "no gate, but RetryBudget()", RetryPolicy(), made(budget=RetryBudget)),
+    patient(0.0),
+    patient(5.0),
+    patient(20.0),
+    Contender("forbear", "what a transport does by default", RetryPolicy(), GATED),
 )
 CONTENDERS = {one.name: one for one in ALL}
 
-# What may be added to a name, as in "full+budget", with the strategy that replaces its own.
-ADDITIONS: dict[str, tuple[str, MakeStrategy]] = {
-    "budget": ("a budget of 10 % of the calls, bursts of 10", under_ten_percent),
-    "breaker": ("the default budget, and a breaker that opens for a second", budgeted),
+# What may be added to a name, as in "full+budget".
+ADDITIONS = {
+    "budget": "a budget of 10 % of the calls, bursts of 10",
+    "breaker": "CircuitBreaker()",
 }
 
 
@@ -127,47 +123,48 @@ def contender(name: str) -> Contender:
     if addition not in ADDITIONS:
         known = ", ".join(f"{plain}+{one}" for one in ADDITIONS)
         raise ValueError(f"there is no policy {name!r}; {plain} can be {known}")
-    about, strategy = ADDITIONS[addition]
-    breaker = open_for_a_second if addition == "breaker" else None
-    return Contender(name, f"{found.about}; {about}", found.policy, strategy, breaker)
+    parts: Any = {"breaker": CircuitBreaker} if addition == "breaker" else {"budget": a_tenth}
+    limits = made(found.limits is GATED, **parts)
+    about = f"{found.about}; {ADDITIONS[addition]}"
+    return Contender(name, about, found.policy, limits)
 
 
-POLICY = ("max_attempts", "max_retry_after", "hint_spread")
+def a_tenth() -> RetryBudget:
+    return RetryBudget(ratio=0.1, floor_per_second=0.0, burst=10)
+
+
+POLICY = ("max_attempts", "max_retry_after", "hint_spread", "patience")
 SCHEDULE = ("base", "cap", "factor", "jitter")
 BUDGET = ("ratio", "floor_per_second", "burst", "hinted_cost")
 
 
 def custom(text: str) -> Contender:
-    """Return a user's own contender: "max_attempts=3 base=1 ratio=0.1", "NAME: …" for a name.
+    """Return a user's own contender: "max_attempts=3 base=1 patience=5", "NAME: …" for a name.
 
-    A setting that is left out is as by default; ``budget=none`` turns the budget off.
+    A setting that is left out is as by default; ``gate=none`` turns the gate off, and any of the
+    budget's adds a budget.
 
     Raises:
         ValueError: It cannot be read, or a value is out of its range.
         TypeError: A value is of the wrong type.
     """
     name, colon, words = text.rpartition(":")
-    given = settings(words, (*POLICY, *SCHEDULE, *BUDGET, "budget"))
+    given = settings(words, (*POLICY, *SCHEDULE, *BUDGET, "gate"))
     schedule = {key: value for key, value in given.items() if key in SCHEDULE}
     fields = {key: value for key, value in given.items() if key in POLICY}
     numbers = {key: value for key, value in given.items() if key in BUDGET}
-    has_budget = "budget" not in given
-    if not has_budget and (given["budget"] is not None or numbers):
-        raise ValueError(
-            "budget=none is the only value of budget, and leaves no other budget field"
-        )
-    policy = RetryPolicy(backoff=Exponential(**schedule), **fields)
-
-    def strategy(policy: RetryPolicy, random: Callable[[], float]) -> RetryStrategy:
-        budget = RetryBudget(**numbers) if has_budget else None
-        return StandardStrategy(policy, budget=budget, random=random)
-
-    strategy(policy, float)  # so that a mistake shows now
-    return Contender(name.strip() if colon else "custom", words.strip(), policy, strategy)
+    if given.get("gate") is not None:
+        raise ValueError("gate=none is the only value of gate; it turns the gate off")
+    default = {name: getattr(DEFAULT_BACKOFF, name) for name in (*SCHEDULE, "fast_first")}
+    policy = RetryPolicy(backoff=Exponential(**default | schedule), **fields)
+    budget = partial(RetryBudget, **numbers) if numbers else None
+    limits = made("gate" not in given, budget)
+    limits(float)  # so that a mistake shows now
+    return Contender(name.strip() if colon else "custom", words.strip(), policy, limits)
 
 
 def settings(text: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """Read "base=1 jitter=full"; numbers become numbers, "none" None except for jitter.
+    """Read "base=1 jitter=full": numbers, "true", "false", and "none" as None except for jitter.
 
     Raises:
         ValueError: A word is no setting, or its name is not among ``names``.
@@ -183,6 +180,8 @@ def settings(text: str, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def number_or_text(text: str) -> float | str:
+    if text in ("true", "false"):
+        return text == "true"
     for read in (int, float):
         try:
             return read(text)

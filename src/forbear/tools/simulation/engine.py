@@ -1,9 +1,10 @@
 """Engine: the loop over virtual time. Floor: acts.
 
-A call asks its client's strategy in the order of a transport: ``acquire_initial_token`` before the
-first attempt (after its failure, if the strategy was quiet), ``refresh_token`` after each failure,
-``record_success`` or ``release`` at the end. At one instant answers come before further attempts,
-and these before new calls, each in the order in which they were made: a seed gives one result.
+What a transport does for a call is done here with virtual time: the limits of its process are asked
+to ``enter`` and ``admit`` it, ``observe`` every attempt, and core/decide.py says what follows. Who
+is held asks for its turn as often as the gate says. At one instant answers come before further
+attempts, and these before new calls, each in the order in which they were made: a seed gives one
+result.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from ...core.headers.hints import read_hint
-from ...core.outcome import Failure, FailureKind, Phase
-from ...core.verdict import Reason
+from ...core.call import Call
+from ...core.decide import answered, decide
+from ...core.outcome import Failure
+from ...core.policy import RetryPolicy
+from ...core.request import Request
+from ...core.verdict import Reason, Retry
 from ...errors import RetryRefused
 from .arrivals import arrival_times
 from .backend import TIMED_OUT, Backend, utc
@@ -24,21 +28,21 @@ from .figures import Figures
 from .tally import BIN, ROUNDING, WINDOW, Tally
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ...core.policy import RetryPolicy
-    from ...core.strategy import RetryToken
+    from ...shared.limits import Limits
+    from ...shared.strategy_limits import StrategyLimits
     from .backend import Bad
     from .contenders import Contender
     from .scenario import Scenario
 
 __all__ = ["simulate"]
 
-ORIGIN = "https://backend:443"
+REQUEST = Request("GET", "https://backend:443")
+POLICY = RetryPolicy()  # of which only ``hints`` is looked at
+NOT_RETRIED = "not-retried"  # the policy calls it no failure
 
 
 def simulate(scenario: Scenario, contender: Contender, *, seed: int = 0) -> Figures:
-    """Let the calls of a scenario be made by clients with this policy; return the figures.
+    """Let the calls of a scenario be made by processes with this policy; return the figures.
 
     Args:
         scenario: The world.
@@ -50,67 +54,30 @@ def simulate(scenario: Scenario, contender: Contender, *, seed: int = 0) -> Figu
     return Figures.of(world.tally, scenario, contender.name)
 
 
-class Caller:
+class Caller(Call):
     """A call whose first attempt failed, or that had to ask before it."""
 
-    __slots__ = (
-        "answer", "attempts", "began_at", "client", "is_answered", "permit", "refused", "sent_at",
-        "token",
-    )  # fmt: skip
+    answer: Bad | None = None
+    is_answered = False  # the next event is the answer, not another attempt
 
-    def __init__(self, client: Client, began_at: float) -> None:
+    def __init__(self, client: Client, now: float, in_loop: bool) -> None:
+        super().__init__(client.policy, REQUEST, client.limits, now, client.most_attempts)
         self.client = client
-        self.began_at = self.sent_at = began_at
-        self.attempts = 0
-        self.token: RetryToken | None = None
-        self.permit = 0  # of the breaker
-        self.refused: Reason | None = None  # why this call may be sent once only
-        self.answer: Bad | None = None
-        self.is_answered = False  # the next event is the answer, not another attempt
+        self.in_loop = in_loop  # its end begins another one
 
 
 class Client:
-    """One client process: its strategy, and its breaker, which is asked about each attempt."""
+    """One client process: what its calls share."""
 
-    __slots__ = ("breaker", "strategy")
+    __slots__ = ("held", "limits", "most_attempts", "number", "policy", "shared")
 
-    def __init__(self, contender: Contender, random: Any) -> None:
-        self.strategy = contender.strategy(contender.policy, random)
-        self.breaker = None if contender.breaker is None else contender.breaker()
-
-    @property
-    def is_quiet(self) -> bool:
-        """A first attempt may be sent without a question."""
-        return self.strategy.quiet and (self.breaker is None or self.breaker.quiet)
-
-    # The breaker hears of attempts here and nowhere else: a transport's own rules are in shared/.
-
-    def admits(self, caller: Caller, now: float) -> bool:
-        """May the attempt be sent now? Take the permit of a probe."""
-        if self.breaker is None:
-            return True
-        admission = self.breaker.admit(ORIGIN, now)
-        caller.permit = admission.permit
-        return not admission.refused_for
-
-    def observe(self, caller: Caller, failure: Failure | None, now: float) -> None:
-        """Tell the breaker how an attempt ended. "Too much" says nothing about its health."""
-        if self.breaker is None:
-            return
-        permit, caller.permit = caller.permit, 0
-        status = None if failure is None else failure.status
-        if failure is not None and failure.is_throttle and status is not None and status < 500:
-            self.breaker.release(ORIGIN, permit)
-            return
-        failed = failure is not None and (status is None or status >= 500)
-        hint = None if failure is None else failure.retry_after
-        self.breaker.record(
-            ORIGIN, failed=failed, sent_at=caller.sent_at, now=now, permit=permit, hint=hint
-        )
-
-    def refuses(self, now: float, delay: float) -> bool:
-        """Is the circuit still open after so many seconds?"""
-        return self.breaker is not None and self.breaker.refused_for(ORIGIN, now) > delay
+    def __init__(self, number: int, contender: Contender, limits: Limits | StrategyLimits) -> None:
+        self.number = number
+        self.policy = contender.policy
+        self.limits = limits
+        self.shared = limits.shared  # its ``quiet``: a first attempt may be sent without a question
+        self.most_attempts = inf if contender.counts_attempts else contender.policy.max_attempts
+        self.held = 0  # calls
 
 
 class World:
@@ -118,23 +85,32 @@ class World:
 
     def __init__(self, scenario: Scenario, contender: Contender, seed: int) -> None:
         self.tally = Tally()
-        self._policy = contender.policy
-        self._backend = Backend(scenario)
+        self._backend = Backend(scenario, Random(f"{seed} backend").random)
         random = Random(f"{seed} decisions").random
-        self._clients = [Client(contender, random) for _ in range(scenario.clients)]
+        self._clients = [
+            Client(number, contender, contender.limits(random))
+            for number in range(scenario.clients)
+        ]
         self._arrivals = arrival_times(scenario, Random(f"{seed} arrivals").random)
+        self._lots = None if scenario.arrivals == "even" else Random(f"{seed} lots").random
+        self._turn = 0  # whose it is to make a call, if not drawn by lot
         self._timeout = inf if scenario.timeout is None else scenario.timeout
+        self._service_time = scenario.service_time
+        self._pause, self._ends_at = scenario.pause, scenario.duration
         # Nearly all answers take equally long: those in the order of sending need no heap.
         self._answers: deque[tuple[float, Caller]] = deque()
-        # A heap of those who wait for their next attempt, or for a late answer.
-        self._waiting: list[tuple[float, int, Caller]] = []
+        # A heap of those who wait for their next attempt, or for a late answer; None: a worker that
+        # pauses.
+        self._waiting: list[tuple[float, int, Caller | None]] = []
         self._pushed = 0
+        self._held = 0  # calls
+        self._sampled = 0  # the next bin of time
+        for _ in range(scenario.workers):
+            self._wait(None, 0.0)
 
     def run(self) -> None:
         """Until the last call has ended."""
-        waiting, answers, tally, arrivals = self._waiting, self._answers, self.tally, self._arrivals
-        receive, timeout, clients = self._backend.receive, self._timeout, self._clients
-        turn, sampled = 0, 0
+        waiting, answers, arrivals = self._waiting, self._answers, self._arrivals
         arrives_at = next(arrivals, inf)
         while True:
             answered_at = answers[0][0] if answers else inf
@@ -144,62 +120,94 @@ class World:
                     break
                 now, caller = answers.popleft()
                 self._judge(caller, now)
-                continue
-            if woken_at <= arrives_at:
-                now, _, caller = heappop(waiting)
-                if caller.is_answered:
-                    self._judge(caller, now)
+            elif woken_at <= arrives_at:
+                now, _, woken = heappop(waiting)
+                if woken is None:
+                    self._arrive(now, in_loop=True)
+                elif woken.is_answered:
+                    self._judge(woken, now)
                 else:
-                    self._send(caller, now)
-                continue
-            now = arrives_at
-            arrives_at = next(arrivals, inf)
-            client = clients[turn]
-            turn = (turn + 1) % len(clients)
-            tally.requests += 1
-            tally.arrived[int(now / WINDOW + ROUNDING)] += 1
-            number = int(now / BIN + ROUNDING)
-            if number >= sampled:
-                self._sample(number, now)
-                sampled = number + 1
-            if not client.is_quiet:
-                self._begin(Caller(client, now), now)
-                continue
-            tally.attempts += 1
-            tally.sent[number] += 1
-            at, answer = receive(now)
-            if answer is None and at - now <= timeout:
-                tally.succeed(now, at)
+                    self._send(woken, now)
             else:
-                caller = Caller(client, now)
-                caller.attempts = 1
-                self._await(caller, now, at, answer)
+                now, arrives_at = arrives_at, next(arrivals, inf)
+                self._arrive(now, in_loop=False)
+
+    def _arrive(self, now: float, *, in_loop: bool) -> None:
+        """Begin a call, in a process whose turn it is."""
+        tally, clients = self.tally, self._clients
+        if self._lots is None:
+            client = clients[self._turn]
+            self._turn = (self._turn + 1) % len(clients)
+        else:
+            client = clients[int(self._lots() * len(clients))]
+        tally.requests += 1
+        tally.arrived[int(now / WINDOW + ROUNDING)] += 1
+        number = int(now / BIN + ROUNDING)
+        if number >= self._sampled:
+            tally.held[number] = self._held
+            self._sampled = number + 1
+        if not client.shared.quiet:
+            self._begin(Caller(client, now, in_loop), now)
+            return
+        tally.attempts += 1
+        tally.sent[number] += 1
+        at, answer = self._backend.receive(now, client.number)
+        if answer is None and at - now <= self._service_time and not in_loop:
+            tally.succeed(now, at)
+        else:
+            caller = Caller(client, now, in_loop)
+            caller.attempts = 1
+            caller.is_under_way = True
+            client.limits.enter(caller, now, sent=True)
+            self._await(caller, now, at, answer)
 
     def _begin(self, caller: Caller, now: float) -> None:
-        """Ask the strategy before the first attempt."""
+        """Ask the limits before the first attempt."""
         try:
-            caller.token = caller.client.strategy.acquire_initial_token(ORIGIN, now)
+            wait = caller.limits.enter(caller, now, sent=False)
         except RetryRefused as refused:
-            if not refused.send:
-                self._end(caller, refused.reason, now)
-                return
-            caller.refused = refused.reason
-        if caller.token is not None and caller.token.delay > 0:
-            self._wait(caller, now + caller.token.delay)
+            self._end(caller, refused.reason, now)
+            return
+        if wait > 0:
+            self._wait(caller, now + wait)
         else:
             self._send(caller, now)
 
     def _send(self, caller: Caller, now: float) -> None:
-        if not caller.client.admits(caller, now):
-            self._end(caller, Reason.CIRCUIT_OPEN, now)
-            return
-        caller.attempts += 1
-        caller.sent_at = now
-        if caller.token is not None:
-            caller.token.attempts = caller.attempts
+        """Send the next attempt, if the limits admit it now."""
+        limits, place = caller.limits, caller.place
+        if place is not None or limits.follows:
+            try:
+                wait = limits.admit(caller, now)
+            except RetryRefused as refused:
+                self._end(caller, refused.reason, now)
+                return
+            if wait:
+                self._wait(caller, now + wait)
+                return
+            if place is not None:
+                self._note_release(caller, now)
+            if wait is None:
+                self._end(caller, Reason.ORIGIN_UNWELL, now)
+                return
+        caller.sending(now)
         self.tally.attempts += 1
         self.tally.sent[int(now / BIN + ROUNDING)] += 1
-        self._await(caller, now, *self._backend.receive(now))
+        self._await(caller, now, *self._backend.receive(now, caller.client.number))
+
+    def _note_held(self, caller: Caller) -> None:
+        client = caller.client
+        client.held += 1
+        self._held += 1
+        self.tally.peak_held = max(self.tally.peak_held, client.held)
+
+    def _note_release(self, caller: Caller, now: float) -> None:
+        """Note for how long a call was held."""
+        place, caller.place = caller.place, None
+        caller.held += max(0.0, now - place.ready_at)
+        caller.client.held -= 1
+        self._held -= 1
+        self.tally.held_seconds += now - place.held_at
 
     def _await(self, caller: Caller, now: float, at: float, answer: Bad | None) -> None:
         if at - now > self._timeout:
@@ -212,62 +220,43 @@ class World:
             caller.is_answered = True
             self._wait(caller, at)
 
-    def _wait(self, caller: Caller, until: float) -> None:
+    def _wait(self, caller: Caller | None, until: float) -> None:
         self._pushed += 1
         heappush(self._waiting, (until, self._pushed, caller))
 
     def _judge(self, caller: Caller, now: float) -> None:
-        failure = failure_of(caller.answer, now)
+        """Do what follows from an answer: as sending/loop.py."""
+        limits, failure = caller.limits, failure_of(caller.answer, now)
         caller.is_answered = False
         if caller.attempts > 1:
             self.tally.last_retry_at = now
-        caller.client.observe(caller, failure, now)
+        limits.observe(caller, failure, now)
         if failure is None:
+            caller.accept(now)
             if caller.token is not None:
-                caller.client.strategy.record_success(caller.token, now)
-            self.tally.succeed(caller.began_at, now)
+                limits.accept(caller, now)
+            self.tally.succeed(caller.started_at, now)
+            self._go_on(caller, now)
             return
-        reason = self._retry(caller, failure, now)
-        if reason is not None:
+        verdict = decide(caller, failure, now)
+        if type(verdict) is Retry:
+            caller.note(failure, verdict, now)
+            if caller.place is not None:
+                self._note_held(caller)
+            self._wait(caller, now + verdict.delay)
+        else:
+            reason = NOT_RETRIED if verdict is None else getattr(verdict, "reason", NOT_RETRIED)
             self._end(caller, reason, now)
 
-    def _retry(self, caller: Caller, failure: Failure, now: float) -> str | None:
-        """Have the call sent again after a wait; return the reason if it is not."""
-        if not is_retried(self._policy, failure):
-            return "not-retried"
-        if caller.refused is not None:
-            return caller.refused
-        strategy, asked = caller.client.strategy, failure.retry_after
-        try:
-            if caller.token is None:
-                caller.token = strategy.acquire_initial_token(ORIGIN, now)
-                caller.token.attempts = caller.attempts
-            caller.token = strategy.refresh_token(caller.token, failure, now, latest=inf)
-        except RetryRefused as refused:
-            return refused.reason
-        delay = caller.token.delay
-        if asked is not None and asked > self._policy.max_retry_after:
-            return Reason.RETRY_AFTER_TOO_LONG
-        if caller.client.refuses(now, delay):
-            return Reason.CIRCUIT_OPEN
-        self._wait(caller, now + delay)
-        return None
-
     def _end(self, caller: Caller, reason: str, now: float) -> None:
-        if caller.token is not None:
-            caller.client.strategy.release(caller.token, now)
+        caller.limits.leave(caller, now)
         self.tally.refusals[str(reason)] += 1
+        self._go_on(caller, now)
 
-    def _sample(self, number: int, now: float) -> None:
-        """Note how full the budgets are."""
-        budgets: list[Any] = [
-            limits.budget
-            for one in self._clients
-            if (limits := getattr(one.strategy, "limits", None)) and limits.budget
-        ]
-        if budgets:
-            left = sum(budget.tokens(ORIGIN, now) / budget.burst for budget in budgets)
-            self.tally.levels[number] = left / len(budgets)
+    def _go_on(self, caller: Caller, now: float) -> None:
+        """Let a worker make its next call."""
+        if caller.in_loop and now + self._pause < self._ends_at:
+            self._wait(None, now + self._pause)
 
 
 def failure_of(answer: Bad | None, now: float) -> Failure | None:
@@ -275,13 +264,4 @@ def failure_of(answer: Bad | None, now: float) -> Failure | None:
     if answer is None or isinstance(answer, Failure):
         return answer
     status, lines = answer
-    hint = read_hint(status, lines, now=utc(now))
-    return Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint)
-
-
-def is_retried(policy: RetryPolicy, failure: Failure) -> bool:
-    """Does the policy retry such a failure of a GET?"""
-    if failure.status is None:
-        return failure.kind in policy.failures
-    hinted = failure.retry_after is not None and failure.status in policy.hinted_statuses
-    return hinted or failure.status in policy.statuses
+    return answered(POLICY, status, lines, lambda: utc(now))

@@ -39,6 +39,12 @@ class Figures:
     success: float
     """Share of the requests that were answered well in the end."""
 
+    within_5s: float
+    """Share that was answered well within 5 s of the call's start."""
+
+    within_1s: float
+    """The same within a second."""
+
     p50: float | None
     """Seconds from the request to the good answer, median of the successes."""
 
@@ -46,6 +52,16 @@ class Figures:
     recovered: float
     """Seconds from the end of the trouble until at least 98 % of each quarter second's arrivals are
     answered well within a second for good; infinite: not before the calls end."""
+
+    never: int
+    """Runs that did not recover before the calls ended."""
+
+    runs: int
+    held: float
+    """Seconds that a call was held, mean of all calls."""
+
+    peak_held: float
+    """Most calls held by one process at a time."""
 
     last_retry: float | None
     """Seconds from the end of the trouble to the answer of the last retry; None: there is none."""
@@ -59,8 +75,8 @@ class Figures:
     served_per_bin: tuple[int, ...]
     """Good answers."""
 
-    levels: dict[int, float]
-    """Number of a bin: mean share that is left in the budgets of the clients."""
+    held_per_bin: tuple[int, ...]
+    """Calls held by all processes at the beginning of each 50 ms."""
 
     distribution: tuple[tuple[float, float], ...]
     """Latency, and the share of all requests that were answered well within it."""
@@ -90,22 +106,29 @@ class Figures:
             peak=peak,
             peak_ratio=peak / scenario.rate if scenario.rate else None,
             success=tally.successes / tally.requests,
+            within_5s=tally.within(5.0) / tally.requests,
+            within_1s=tally.within(1.0) / tally.requests,
             p50=tally.percentile(0.5),
             p99=tally.percentile(0.99),
             recovered=inf if recovered is None else recovered,
+            never=int(recovered is None),
+            runs=1,
+            held=tally.held_seconds / tally.requests,
+            peak_held=tally.peak_held,
             last_retry=last_retry if last_retry >= 0 and tally.last_retry_at else None,
             refusals=dict(sorted(tally.refusals.items())),
             attempts_per_bin=in_a_row(tally.sent),
             served_per_bin=in_a_row(tally.served),
-            levels=tally.levels,
+            held_per_bin=in_a_row(tally.held),
             distribution=tuple(tally.distribution()),
         )
 
 
 NUMBERS = (
-    "amplification", "peak", "peak_ratio", "success", "p50", "p99", "recovered", "last_retry",
+    "amplification", "peak", "peak_ratio", "success", "within_5s", "within_1s", "p50", "p99",
+    "recovered", "held", "peak_held", "last_retry",
 )  # fmt: skip
-NAMES = ("requests", *NUMBERS)
+NAMES = ("requests", *NUMBERS, "never")
 
 
 def median_of(runs: Sequence[Figures]) -> Figures:
@@ -118,7 +141,8 @@ def median_of(runs: Sequence[Figures]) -> Figures:
     reasons = sorted({reason for run in runs for reason in run.refusals})
     counts = {one: round(median(run.refusals.get(one, 0) for run in runs)) for one in reasons}
     refusals = {reason: count for reason, count in counts.items() if count}
-    return replace(runs[0], refusals=refusals, **numbers)
+    never = sum(run.never for run in runs)
+    return replace(runs[0], refusals=refusals, never=never, runs=len(runs), **numbers)
 
 
 def middle(values: list[float | None]) -> float | None:

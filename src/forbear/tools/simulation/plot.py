@@ -1,7 +1,7 @@
 """Plot: pictures of a simulation, by matplotlib, which is imported only here. Floor: acts.
 
 Four pictures over one legend: attempts and good answers over time, with the trouble shaded and the
-capacity as a line; what is left of the budgets; how many calls were answered well within a time.
+capacity as a line; calls that are held; how many calls were answered well within a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COLOURS = (
 OURS = "#000000"
 INK, PALE, SHADE, LIMIT = "#333333", "#dddddd", "#f6dcd6", "#b03a2e"
 PAPER = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}  # under words, over lines
-FULL = 0.9999  # of a budget
+WIDEST = 1_200  # characters of a line × their size in points
 MOST_AFTER = 1.25  # durations: a few callers who wait for minutes do not push the rest together
 STYLE: Any = {
     "font.size": 9,
@@ -86,7 +86,7 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
         rows = -(-len(results) // A_ROW)
         edges = {"left": 0.075, "right": 0.975, "top": 0.84 - 0.035 * rows, "bottom": 0.075}
         axes = figure.subplots(2, 2, gridspec_kw={"hspace": 0.42, "wspace": 0.2, **edges})
-        (attempts, answers), (budgets, latency) = axes
+        (attempts, answers), (held, latency) = axes
         colours = coloured(results)
         for one, series, what in (
             (attempts, "attempts_per_bin", "attempts"),
@@ -94,15 +94,17 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
         ):
             counts(one, scenario, results, colours, series)
             dress(one, f"{what} per second, in bins of {BIN * 1000:.0f} ms", "seconds")
-        levels(budgets, results, colours)
+        queued(held, results, colours)
         waits(latency, results, colours)
-        for one in (attempts, answers, budgets):
+        for one in (attempts, answers, held):
             one.set_xlim(*window(scenario, results))
             ends_at = scenario.trouble_ends_at
             one.axvspan(scenario.trouble_at, ends_at, color=SHADE, linewidth=0, zorder=0)
         figure.text(0.075, 0.965, title, fontsize=14, fontweight="bold", color=INK, va="top")
         _, *world = scenario.told().splitlines()
-        figure.text(0.075, 0.925, " ".join(world), fontsize=8.5, color="#666666", va="top")
+        text = " ".join(world)
+        size = min(8.5, WIDEST / len(text))
+        figure.text(0.075, 0.925, text, fontsize=size, color="#666666", va="top")
         lines, names = attempts.get_legend_handles_labels()
         figure.legend(
             lines, names, loc="upper left", bbox_to_anchor=(0.068, 0.885), frameon=False,
@@ -124,9 +126,6 @@ def window(scenario: Scenario, results: Sequence[Figures]) -> tuple[float, float
     """From a little before the trouble until nothing more happens."""
     ends_at = scenario.trouble_ends_at
     settled = max(figures.last_retry or 0.0 for figures in results)
-    for figures in results:
-        below = [number for number, level in figures.levels.items() if level < FULL]
-        settled = max(settled, max(below, default=0) * BIN - ends_at)
     last = min(ends_at + max(1.0, settled * 1.1), MOST_AFTER * scenario.duration)
     return max(0.0, scenario.trouble_at - max(0.5, (last - scenario.trouble_at) / 5)), last
 
@@ -160,19 +159,18 @@ def counts(
     axes.yaxis.set_major_formatter(FuncFormatter(in_thousands))
 
 
-def levels(axes: Any, results: Sequence[Figures], colours: dict[str, str]) -> None:
-    having = [figures for figures in results if figures.levels]
-    for figures in having:
-        numbers = sorted(figures.levels)
-        left = [figures.levels[number] * 100 for number in numbers]
-        times = [number * BIN for number in numbers]
-        axes.plot(times, left, color=colours[figures.policy], linewidth=1.3)
-    axes.set_ylim(0, 105)
-    dress(axes, "left of the retry budget, mean of the clients", "seconds")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
-    if not having:
+def queued(axes: Any, results: Sequence[Figures], colours: dict[str, str]) -> None:
+    for figures in results:
+        held = figures.held_per_bin
+        if any(held):
+            times = [place * BIN for place in range(len(held))]
+            axes.plot(times, held, color=colours[figures.policy], linewidth=1.3)
+    axes.set_ylim(0, None)
+    dress(axes, "calls held, in all processes", "seconds")
+    axes.yaxis.set_major_formatter(FuncFormatter(in_thousands))
+    if not any(any(figures.held_per_bin) for figures in results):
         middle = {"transform": axes.transAxes, "ha": "center", "color": "#888888"}
-        axes.text(0.5, 0.5, "none of these has one", **middle)
+        axes.text(0.5, 0.5, "none of these holds any", **middle)
 
 
 def waits(axes: Any, results: Sequence[Figures], colours: dict[str, str]) -> None:

@@ -1,22 +1,26 @@
-"""Scenario: what happens in a simulated world: arrivals, a backend, its trouble. Floor: acts.
+"""Scenario: one simulated world: who calls, what a backend can do, its trouble. Floor: acts.
 
 All durations are seconds, all instants are seconds of virtual time from the start. Work is counted
-in served attempts: a backend of capacity 600 serves 600 attempts a second.
+in served attempts: a backend of capacity 600 serves 600 attempts a second. The named worlds are in
+troubles.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
-from ...core.checks import a_choice, a_duration, a_number, shown
+from ...core.checks import a_choice, a_duration, a_number, a_switch, shown
 
-__all__ = ["SCENARIOS", "Scenario"]
+__all__ = ["BACKENDS", "Scenario"]
 
-TROUBLES = ("down", "refuse", "hang", "slow")
+TROUBLES = ("down", "refuse", "reset", "hang", "silent", "slow")
 ARRIVALS = ("even", "poisson")
+REFUSED: Literal["refused"] = "refused"
 END: Literal["end"] = "end"
 MOST_CALLERS = 100_000_000  # beyond it the mistake is likelier than the patience
+BACKENDS = 10  # among which ``share`` counts, where a process stays with one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +39,26 @@ class Scenario:
     """Seconds during which calls begin. Simulated is until the last of them has ended."""
 
     arrivals: Literal["even", "poisson"] = "even"
-    """Evenly spaced, or at random: independent callers, as many in all."""
+    """Evenly spaced, by all processes in turn; or at random: independent callers, as many in all,
+    each in a process drawn by lot."""
 
     fleet: int = 0
     """Further calls that all begin at ``fleet_at``."""
 
     fleet_at: float = 1.0
 
-    callers_per_client: int | None = None
-    """Calls of one client process, which has a budget of its own. None: one process makes all."""
+    workers: int = 0
+    """Loops that make a call, wait for its end and then for ``pause``, and make the next one."""
+
+    pause: float = 0.0
+
+    client_rate: float | None = None
+    """Calls per second of one client process, which has limits of its own. None: one process makes
+    all calls."""
 
     timeout: float | None = None
-    """Seconds after which a client gives up an attempt that is not answered; None: it waits."""
+    """Seconds after which a client gives up an attempt that is not answered; None: it waits. What
+    it gave up is worked off all the same."""
 
     capacity: float | None = None
     """Attempts that the backend can serve per second; None: as many as come."""
@@ -58,20 +70,51 @@ class Scenario:
     """Seconds' worth of work that is taken on at once above the capacity, without a wait."""
 
     queue: float = 0.0
-    """Further seconds' worth of work that may wait. What finds no room is rejected with 503."""
+    """Further seconds' worth of work, at the present speed, that may wait. What finds no room is
+    rejected."""
+
+    rejection: int | Literal["refused"] = 503
+    """The status with which an attempt is rejected; "refused": its connection is."""
 
     rejection_cost: float = 0.0
     """Work of rejecting an attempt, as a share of serving it (TLS, parsing, authentication).
     Rejecting is free while ``down``."""
 
-    trouble: Literal["down", "refuse", "hang", "slow"] = "down"
-    """"down" answers ``status``, "refuse" takes no connection, "hang" answers nothing and resets
-    all when it ends, "slow" serves at ``speed`` and takes ``slowdown`` times the service time."""
+    rejection_hint: float | None = None
+    """Retry-After of a rejection; None: it names no time."""
+
+    thrash: float = 0.0
+    """Further work per served attempt when the backend is full, as a share; half of it when half
+    full."""
+
+    quota: float | None = None
+    """Attempts in each ``quota_window``; the rest is answered 429. None: no limit."""
+
+    quota_window: float = 10.0
+
+    quota_hint: bool = True
+    """A 429 of the quota says when the next window begins, in whole seconds."""
+
+    trouble: Literal["down", "refuse", "reset", "hang", "silent", "slow"] = "down"
+    """"down" answers ``status``, "refuse" takes no connection, "reset" breaks it, "hang" answers
+    nothing and resets all when it ends, "silent" never answers, "slow" serves at ``speed`` and
+    takes ``slowdown`` times the service time."""
 
     trouble_at: float = 2.0
     """When it begins."""
 
     trouble_for: float = 0.2
+
+    share: float = 1.0
+    """Share of the backends that are in trouble. A load balancer that does not notice sends each of
+    them as many attempts as any other; unless "slow", their capacity is lost."""
+
+    sticky: bool = False
+    """Each process stays with one of ten backends; else each attempt may go to any."""
+
+    first: int | None = None
+    """Of each process only so many attempts meet the trouble, such as its stale connections. None:
+    all."""
 
     status: int = 503
     """Answered while ``down``."""
@@ -85,47 +128,63 @@ class Scenario:
     slowdown: float = 1.0
     """While "slow": how many times longer an answer takes."""
 
+    cold_for: float = 0.0
+    """Seconds after the trouble in which the capacity rises from half to all of it."""
+
     def __post_init__(self) -> None:
-        for name in ("service_time", "burst", "queue", "fleet_at", "trouble_at", "trouble_for"):
+        for name in (
+            "service_time", "burst", "queue", "fleet_at", "pause", "trouble_at", "trouble_for",
+            "cold_for",
+        ):  # fmt: skip
             a_duration(name, getattr(self, name))
         a_duration("duration", self.duration, zero=False)
+        a_duration("quota_window", self.quota_window, zero=False)
         a_duration("timeout", self.timeout, none="a client that waits", zero=False)
-        for name, least in (("rate", 0), ("rejection_cost", 0), ("speed", 0), ("slowdown", 1)):
+        for name, least, most in BOUNDS:
             value = getattr(self, name)
             a_number(name, value)
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
-        if self.speed > 1:
-            raise ValueError(f"speed must be at most 1, got {shown(self.speed)}; it is a share")
-        if self.capacity is not None:
-            a_number("capacity", self.capacity)
-            if self.capacity <= 0:
-                raise ValueError(
-                    f"capacity must be more than 0, got {shown(self.capacity)}; None: no limit"
-                )
-        a_count("fleet", self.fleet, 0)
-        if self.callers_per_client is not None:
-            a_count("callers_per_client", self.callers_per_client, 1)
-        if self.status not in range(400, 600):
-            raise ValueError(f"status must be from 400 to 599, got {shown(self.status)}")
+            if not least <= value <= most:
+                limits = f"at least {least}" if most == inf else f"from {least} to {most:g}"
+                raise ValueError(f"{name} must be {limits}, got {shown(value)}")
+        for name, none in (("capacity", "no limit"), ("quota", "none"), ("client_rate", "one")):
+            value = getattr(self, name)
+            if value is not None:
+                a_number(name, value)
+                if value <= 0:
+                    raise ValueError(
+                        f"{name} must be more than 0, got {shown(value)}; None: {none}"
+                    )
+        a_count("fleet", self.fleet)
+        a_count("workers", self.workers)
+        if self.first is not None:
+            a_count("first", self.first)
+        if self.rejection != REFUSED:
+            a_status("rejection", self.rejection)
+        a_status("status", self.status)
+        a_switch("sticky", self.sticky)
+        a_switch("quota_hint", self.quota_hint)
         a_choice("arrivals", self.arrivals, ARRIVALS)
         a_choice("trouble", self.trouble, TROUBLES)
         if self.retry_after is not None and self.retry_after != END:
             a_duration("retry_after", self.retry_after)
-        if self.trouble_ends_at >= self.duration:
+        if self.rejection_hint is not None:
+            a_duration("rejection_hint", self.rejection_hint)
+        if self.trouble == "silent" and self.timeout is None:
+            raise ValueError("a silent backend needs clients with a timeout: timeout=1")
+        if self.trouble_ends_at > self.duration:
             raise ValueError(
                 "the trouble must end before the calls do, to see what comes after it:"
                 f" it ends at {self.trouble_ends_at:g} s, they at {self.duration:g} s"
             )
-        if not 1 <= self.callers <= MOST_CALLERS:
+        if not 1 <= self.callers + self.workers <= MOST_CALLERS:
             raise ValueError(
-                f"rate × duration + fleet must be from 1 to {MOST_CALLERS:,} calls,"
+                f"rate × duration + fleet + workers must be from 1 to {MOST_CALLERS:,} calls,"
                 f" got {self.callers:,}"
             )
 
     @property
     def callers(self) -> int:
-        """Calls in all."""
+        """Calls in all, but for those of ``workers``."""
         return self.open_callers + self.fleet
 
     @property
@@ -135,7 +194,7 @@ class Scenario:
     @property
     def clients(self) -> int:
         """Client processes."""
-        return 1 if self.callers_per_client is None else -(-self.callers // self.callers_per_client)
+        return 1 if self.client_rate is None else max(1, round(self.rate / self.client_rate))
 
     @property
     def trouble_ends_at(self) -> float:
@@ -150,13 +209,26 @@ class Scenario:
 
     def told(self) -> str:
         """The scenario in three short lines."""
+        return (
+            f"Callers: {', '.join(self._callers_told())}.\n"
+            f"Backend: {', '.join(self._backend_told())}.\n"
+            f"Trouble: {self._trouble_told()} from {self.trouble_at:g} s"
+            f" to {self.trouble_ends_at:g} s."
+        )
+
+    def _callers_told(self) -> list[str]:
         kind = "evenly spaced" if self.arrivals == "even" else "at random"
         who = [f"{self.callers:,} calls: {self.rate:,.6g}/s {kind} for {self.duration:g} s"]
         if self.fleet:
             who.append(f"and {self.fleet:,} at once at {self.fleet_at:g} s")
+        if self.workers:
+            who.append(f"and {self.workers:,} in a loop with pauses of {self.pause:g} s")
         who.append(f"from {self.clients:,} client process{'es' if self.clients > 1 else ''}")
         if self.timeout is not None:
             who.append(f"with a timeout of {self.timeout:g} s")
+        return who
+
+    def _backend_told(self) -> list[str]:
         serves = [f"answers in {self.service_time * 1000:g} ms"]
         if self.capacity is None:
             serves.append("serves as many as come")
@@ -167,67 +239,52 @@ class Scenario:
             serves.append(f"queues {self.queue:g} s of work")
         if self.rejection_cost:
             serves.append(f"rejecting costs {self.rejection_cost:g} of serving")
-        return (
-            f"Callers: {', '.join(who)}.\n"
-            f"Backend: {', '.join(serves)}.\n"
-            f"Trouble: {self._trouble_told()} from {self.trouble_at:g} s"
-            f" to {self.trouble_ends_at:g} s."
-        )
+        if self.thrash:
+            serves.append(f"serving costs {1 + self.thrash:g} times as much when full")
+        if self.quota is not None:
+            serves.append(f"a quota of {self.quota:g} in {self.quota_window:g} s")
+        if self.cold_for:
+            serves.append(f"half capacity after the trouble, all of it {self.cold_for:g} s later")
+        return serves
 
     def _trouble_told(self) -> str:
-        if self.trouble == "refuse":
-            return "refuses connections"
-        if self.trouble == "hang":
-            return "answers nothing, and resets what it holds at the end,"
+        who = ""
+        if self.share < 1:
+            who = f"{self.share:.3g} of the backends{' (sticky)' if self.sticky else ''}: "
+        if self.first is not None:
+            who = f"for the first {self.first} attempts of a process: "
         if self.trouble == "slow":
             slower = f", answers after {self.slowdown:g} times as long" if self.slowdown > 1 else ""
-            return f"serves at {self.speed:.0%} of its speed{slower}"
+            return f"{who}serves at {self.speed:.0%} of its speed{slower}"
+        if self.trouble != "down":
+            return who + WORDS[self.trouble]
         if self.retry_after is None:
-            return f"answers {self.status}"
+            return f"{who}answers {self.status}"
         asked = "the date of its end" if self.retry_after == END else f"{self.retry_after:g}"
-        return f"answers {self.status} and Retry-After: {asked}"
+        return f"{who}answers {self.status} and Retry-After: {asked}"
 
 
-def a_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {shown(value)}")
-
-
-# 100,000 calls in 20 s against a backend with a fifth to spare, for which saying no is not free.
-NEAR_ITS_LIMIT = Scenario(
-    rate=5_000.0,
-    duration=20.0,
-    arrivals="poisson",
-    callers_per_client=1_000,
-    capacity=6_000.0,
-    rejection_cost=0.3,
+BOUNDS = (
+    ("rate", 0, inf),
+    ("rejection_cost", 0, inf),
+    ("thrash", 0, inf),
+    ("speed", 0, 1.0),
+    ("share", 0, 1.0),
+    ("slowdown", 1, inf),
 )
-A_USED_UP_QUOTA = Scenario(
-    duration=30.0,
-    callers_per_client=100,
-    capacity=1_000.0,
-    rejection_cost=0.1,
-    trouble_for=10.0,
-    status=429,
-    retry_after=END,
-)
-
-SCENARIOS = {
-    "blip": (
-        Scenario(),
-        "the textbook experiment: 200 ms of 503 under 500 independent calls a second",
-    ),
-    "reload": (Scenario(trouble="hang"), "all that came within 200 ms fail together, at its end"),
-    "brownout": (
-        replace(NEAR_ITS_LIMIT, trouble="slow", trouble_for=2.0),
-        "half speed for 2 s, with a fifth of capacity to spare",
-    ),
-    "quota-reset": (
-        A_USED_UP_QUOTA,
-        "a quota is used up for 10 s; everybody is told the same absolute second",
-    ),
-    "metastable": (
-        NEAR_ITS_LIMIT,
-        "200 ms of outage, and rejections that eat capacity: does it ever come back?",
-    ),
+WORDS = {
+    "refuse": "refuses connections",
+    "reset": "resets connections",
+    "hang": "answers nothing, and resets what it holds at the end,",
+    "silent": "never answers",
 }
+
+
+def a_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, got {shown(value)}")
+
+
+def a_status(name: str, value: object) -> None:
+    if value not in range(400, 600):
+        raise ValueError(f"{name} must be from 400 to 599, got {shown(value)}")

@@ -30,8 +30,8 @@ class Tally:
     """The counts of one run."""
 
     __slots__ = (
-        "arrived", "attempts", "good", "last_retry_at", "latencies", "latency_sums", "levels",
-        "refusals", "requests", "sent", "served", "successes",
+        "arrived", "attempts", "good", "held", "held_seconds", "last_retry_at", "latencies",
+        "latency_sums", "peak_held", "refusals", "requests", "sent", "served", "successes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -45,7 +45,9 @@ class Tally:
         self.latencies: defaultdict[int, int] = defaultdict(int)  # successes by bin of latency
         self.latency_sums: defaultdict[int, float] = defaultdict(float)
         self.refusals: defaultdict[str, int] = defaultdict(int)  # calls that failed, by reason
-        self.levels: dict[int, float] = {}  # mean share of budget that is left, by bin
+        self.held: dict[int, int] = {}  # calls held by all processes, by bin
+        self.held_seconds = 0.0  # of all calls together
+        self.peak_held = 0  # most calls held by one process at a time
         self.last_retry_at = 0.0  # answered
 
     def succeed(self, began_at: float, now: float) -> None:
@@ -70,6 +72,14 @@ class Tally:
             if so_far >= wanted:
                 return self.latency_sums[step] / self.latencies[step]
         return None
+
+    def within(self, seconds: float) -> int:
+        """Calls that were answered well within so many seconds, to 0.2 %."""
+        return sum(
+            number
+            for step, number in self.latencies.items()
+            if self.latency_sums[step] <= seconds * number
+        )
 
     def distribution(self) -> list[tuple[float, float]]:
         """Latency in seconds, and the share of all calls that succeeded within it."""
