@@ -202,7 +202,7 @@ def test_the_services_do_what_is_said(framework, wire, clock):
     answer = client.get("/orders/2", headers={"x-stainless-retry-count": "1"})
     assert (answer.status_code, answer.headers.get("x-should-retry")) == (500, None)
     assert wire[2:] == [f"GET {ORDERS}/2"]
-    assert clock.sleeps == [2.0]
+    assert clock.sleeps == [0.1]  # the middle of 0 to 0.2 s, after a connection that broke
 
 
 def certificate_error(request):
@@ -215,16 +215,40 @@ def unsupported(request):
     return httpx.UnsupportedProtocol("no scheme")
 
 
+def waits_of(policy, drawn):
+    """The waits of the policy's schedule, if its randomness answers ``drawn`` each time."""
+    waits = [0.0]
+    for n in range(1, policy.max_attempts):
+        waits.append(policy.backoff.delay(n, waits[-1], lambda: drawn))
+    return waits[1:]
+
+
+def seconds(cell):
+    return float(cell.removesuffix(" s"))
+
+
+def test_the_default_waits_are_as_the_table_says():
+    _, rows = table("before attempt")
+    least, mean, worst = (waits_of(RetryPolicy(), drawn) for drawn in (0.0, 0.5, 1.0))
+    assert len(rows) == len(mean)
+    for n, (attempt, wait, of_wait, of_all, at_worst) in enumerate(rows):
+        assert int(attempt) == n + 2
+        shortest, longest = wait.split(" to ")
+        said = [float(shortest), seconds(longest), seconds(of_wait), seconds(of_all)]
+        assert [*said, seconds(at_worst)] == pytest.approx(
+            [least[n], worst[n], mean[n], sum(mean[: n + 1]), sum(worst[: n + 1])]
+        )
+
+
 def test_the_presets_are_as_the_table_says():
     _, rows = table("preset")
-    for name, attempts, mean, worst, _ in rows:
+    for name, attempts, mean, worst, patience, _ in rows:
         policy = eval(name.strip("`"), {"RetryPolicy": RetryPolicy})
         assert int(attempts) == policy.max_attempts
-        for cell, drawn in ((mean, 0.5), (worst, 1.0)):
-            waits = [0.0]
-            for n in range(1, policy.max_attempts):
-                waits.append(policy.backoff.delay(n, waits[-1], lambda r=drawn: r))
-            assert float(cell.removesuffix(" s")) == pytest.approx(sum(waits), rel=0.005), name
+        assert seconds(mean) == pytest.approx(sum(waits_of(policy, 0.5)), rel=0.005), name
+        assert seconds(worst) == pytest.approx(sum(waits_of(policy, 1.0)), rel=0.005), name
+        if policy.max_attempts > 1:
+            assert seconds(patience) == policy.patience
 
 
 # Rows of the README's table, by what they begin with: what makes them happen.
@@ -259,9 +283,14 @@ COLUMNS = [
 
 
 def attempts(step, **request):
-    """Requests sent, and how the call ended, if ``step`` happens every time."""
+    """Requests sent, and how the call ended, if ``step`` happens every time.
+
+    The table says what may be sent again. When that happens is the gate's matter, so there is none.
+    """
     script = ScriptedTransport([step])
-    transport = forbear.httpx.RetryTransport(script, clock=FakeClock(), random=lambda: 0.5)
+    transport = forbear.httpx.RetryTransport(
+        script, gate=None, clock=FakeClock(), random=lambda: 0.5
+    )
     with httpx.Client(transport=transport) as client:
         try:
             client.request(url=ORDERS, **request)
