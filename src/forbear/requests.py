@@ -297,7 +297,7 @@ class RetryAdapter(HTTPAdapter):
             return port.send_all(source, started_at)  # type: ignore[no-any-return]
         try:
             response = self.send_once(request, stream, timeout, verify, cert, proxies)
-            if response.status_code < 300 and port.is_plain:
+            if response.status_code < 300 and port.is_plain and port.shared.quiet:
                 raw = response.raw
                 if stream:
                     if not (port.resumes and is_resumable(raw)):

@@ -109,7 +109,7 @@ class RetryingPool:
         response: Any = None
         try:
             response = super().urlopen(method, url, body, headers, **named)  # type: ignore[misc]
-            if response.status < 300 and port.is_plain:
+            if response.status < 300 and port.is_plain and port.shared.quiet:
                 if not preload:
                     if not (port.resumes and is_resumable(response)):
                         return response  # type: ignore[no-any-return]

@@ -171,7 +171,8 @@ async def test_a_request_that_cannot_be_prepared_gives_its_permit_back(adapter, 
             return super().time()
 
     breaker, clock = a_breaker(1), Broken()
-    options = {"policy": ONCE, "breaker": breaker, "idempotency": IdempotencyKeys(), "clock": clock}
+    options = {**quick, "policy": ONCE, "breaker": breaker, "clock": clock}
+    options["idempotency"] = IdempotencyKeys()
     async with adapter.client([503, 200], **options) as client:
         await outcome(adapter, client)
         clock.advance(30)

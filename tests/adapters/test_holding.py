@@ -137,6 +137,44 @@ async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, 
     assert gate.held() == 0
 
 
+async def test_a_long_answer_keeps_no_connection(adapter, server, gate):
+    """With a pool of one the next call must not wait for it for ever."""
+    server.script("/long", "503;body=100000;chunked=1", 200)
+    pool = adapter.pool_of(1)
+    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0)), gate=gate, **pool) as client:
+        make_unwell(gate, time.monotonic(), server.url)
+        response = await adapter.open(client, "GET", server.url + "/long")
+        assert len(await adapter.read(response)) == 100_000
+        await adapter.close(response)
+        assert (await adapter.call(client, "GET", server.url + "/long")).status_code == 200
+        assert adapter.is_idle(client)
+
+
+async def test_an_answer_that_stalls_is_held_without_its_body(adapter, server, gate, quickest):
+    """Its reading is given up after a quarter of a second: the call can wait its turn."""
+    server.script("/stalls", "503;body=160;drip=400")
+    policy = RetryPolicy(backoff=Fixed(0), patience=0.4)
+    async with adapter.client(policy=policy, gate=gate) as client:
+
+        async def run():
+            make_unwell(gate, time.monotonic(), server.url)
+            response = await adapter.call(client, "GET", server.url + "/stalls")
+            assert response.status_code == 503
+            assert record_of(response).reason is Reason.ORIGIN_UNWELL
+
+        assert await quickest(run, bound=1.5) < 1.5
+    assert gate.held() == 0
+
+
+@one_lane
+async def test_a_breaker_that_only_observes_lets_nobody_go(adapter, quick, gate):
+    breaker = CircuitBreaker(1, open_for=0.5, mode="observe")
+    policy = PATIENT.replace(backoff=Fixed(0))
+    async with adapter.client([503], policy=policy, gate=gate, breaker=breaker, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert len(record_of(response).attempts) == 5  # at 0, 0, and probes 1, 2, 4 s later
+
+
 @pytest.mark.smoke
 async def test_close_ends_a_held_call_with_its_own_answer(adapter, gate):
     inner = adapter.watched([(503, {}, b"sorry")])

@@ -296,7 +296,7 @@ def test_a_full_disk_is_said_in_a_line(server, file):
 
 def test_an_interrupted_download_can_be_gone_on_with(server, file):
     """Ctrl-C: the part stays, and nobody sees a traceback."""
-    server.script("/big", f"200;body={SIZE};etag=v1;drip=20")
+    server.script("/big", f"200;body={SIZE};etag=v1;drip=100")
     command = [sys.executable, "-m", "forbear", "get", f"{server.url}/big", "-o", str(file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         origin = file.with_name("big.bin.part.of")

@@ -264,6 +264,34 @@ def test_a_cancelled_call_leaves_no_place() -> None:
     assert gate.held() == 0
 
 
+def test_a_call_that_does_not_ask_any_more_blocks_nobody() -> None:
+    gate = Gate()
+    gate.fails(0, times=2)
+    gate.holds(0, patience=5)
+    second = gate.holds(0, patience=20)
+    assert gate.asks(second, 4) != 0.0
+    assert gate.asks(second, 6) == 0.0
+    assert gate.held() == 0
+
+
+def test_a_call_that_wakes_after_its_patience_does_not_go() -> None:
+    gate = Gate()
+    gate.fails(0, times=2)
+    place = gate.holds(0, patience=5)
+    gate.answers(1, retry=True)
+    assert gate.asks(place, 5) is None
+
+
+def test_cancelled_calls_are_not_remembered() -> None:
+    gate = Gate()
+    gate.fails(0, times=2)
+    stays = gate.holds(0)
+    for _ in range(1000):
+        gate.drop(gate.holds(0, ready_in=60, patience=60))
+    assert len(stays.health.queue) < 100
+    assert gate.held() == 1
+
+
 def test_places_are_exact_under_64_threads() -> None:
     gate, errors = Gate(), []
 

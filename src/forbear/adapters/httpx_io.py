@@ -18,7 +18,15 @@ from ..shared.gate import MOST_TASKS
 from .httpx_errors import free_lost_slots
 from .httpx_port import HttpxPort
 from .httpx_request import LEAST, Outgoing
-from .httpx_streams import aread_ahead, aread_kept, read_ahead, read_kept
+from .httpx_streams import (
+    KEPT_BYTES,
+    UNKNOWN,
+    aread_ahead,
+    aread_kept,
+    length_ahead,
+    read_ahead,
+    read_kept,
+)
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -113,6 +121,16 @@ class SyncHttpxPort(HttpxPort):
         """Read the answer of a held call; False: it is too long to keep, and is handed over."""
         call.kept = response
         if type(response.stream) in self.ready:
+            return True
+        length = length_ahead(self, response)
+        if KEPT_BYTES < length < UNKNOWN:
+            return False
+        if length < UNKNOWN and self.is_quick(call, response):
+            body = self.discard(call, response)
+            if body is None:  # it stalls or breaks: its status is all that is kept
+                call.kept = None
+            else:
+                response.stream = self.byte_stream(b"".join(body))
             return True
         return read_kept(self, response, self.clock.monotonic() + DRAIN_SECONDS)
 
@@ -252,6 +270,16 @@ class AsyncHttpxPort(HttpxPort):
         """Read the answer of a held call; False: it is too long to keep, and is handed over."""
         call.kept = response
         if type(response.stream) in self.ready:
+            return True
+        length = length_ahead(self, response)
+        if KEPT_BYTES < length < UNKNOWN:
+            return False
+        if length < UNKNOWN and self.is_quick(call, response):
+            body = await self.discard(call, response)
+            if body is None:  # it stalls or breaks: its status is all that is kept
+                call.kept = None
+            else:
+                response.stream = self.byte_stream(b"".join(body))
             return True
         return await aread_kept(self, response, self.clock.monotonic() + DRAIN_SECONDS)
 

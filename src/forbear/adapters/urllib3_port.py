@@ -24,9 +24,10 @@ from ..sending.port import Port, is_final
 from ..sending.settings import OFF
 from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
+from .urllib3_kept import read_kept
 from .urllib3_request import clamped, field_lines, has_header
-from .urllib3_resume import Begun, ResumedResponse, is_cut_off, is_large, is_resumable, read_kept
-from .urllib3_sockets import DRAIN_BYTES, DRAIN_SECONDS, discard, is_over, read_freely, read_within
+from .urllib3_resume import Begun, ResumedResponse, is_cut_off, is_large, is_resumable
+from .urllib3_sockets import DRAIN_SECONDS, discard, read_freely, read_within
 
 if TYPE_CHECKING:
     from urllib3.util import Timeout
@@ -110,6 +111,9 @@ class Urllib3Port(Port):
             response = self.stand_in(response, ResumedResponse(self, raw, source))
         if self.limits.counts_calls:
             self.limits.count_call()
+        gate = self.limits.gate
+        if gate is not None and not gate.quiet:
+            gate.good(view.origin, self.clock.monotonic(), retry=False)
         if self.hears_calls:
             elapsed = self.clock.monotonic() - source[2]
             self.settings.tell.succeeded_at_once(view.method, view.origin, status, elapsed)
@@ -294,6 +298,7 @@ class Urllib3Port(Port):
             view.begun = None
         if not progressed:
             return failure
+        call.patient_until = inf
         call.attempts = 1  # only the rest will be asked for: this counts as a first attempt
         return Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=True)
 
@@ -314,15 +319,9 @@ class Urllib3Port(Port):
 
     def keep(self, call: Call, response: Any) -> bool:
         """Read the answer of a held call; False: it is too long to keep, and is handed over."""
-        raw, until = self.raw_of(response), self.clock.monotonic() + DRAIN_SECONDS
-        call.kept = response
-        if is_over(raw):
-            return True
-        if (raw.length_remaining or 0) > DRAIN_BYTES:
-            return False
-        self._hurry(call, raw)
-        kept, is_whole = read_kept(raw, DRAIN_BYTES, lambda: self.clock.monotonic() >= until)
-        call.kept = response if kept is raw else self.stand_in(response, kept)
+        raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
+        kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
+        call.kept = response if kept is raw else kept and self.stand_in(response, kept)
         return is_whole
 
     # The end.

@@ -26,20 +26,21 @@ from ..sending.loop import run
 from .urllib3_errors import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..core.call import Call
     from ..core.headers.ranges import Download
     from ..core.record import Story
 
 __all__ = [
     "LARGE",
+    "PIECE",
     "Begun",
+    "Replay",
     "ResumedResponse",
     "is_cut_off",
     "is_large",
     "is_resumable",
-    "read_kept",
+    "read_piece",
+    "same_head",
 ]
 
 PIECE = 65_536  # octets asked for at once
@@ -154,34 +155,6 @@ class Begun:
         return urllib3.HTTPResponse(**same_head(self.raw, Replay(self._pieces, error)))
 
 
-def read_kept(raw: Any, most: int, is_late: Callable[[], bool]) -> tuple[Any, bool]:
-    """Read the answer of a call that is held.
-
-    Args:
-        raw: A urllib3 response that nobody has read from.
-        most: Octets that are kept.
-        is_late: Is the time for reading over?
-
-    Returns:
-        A response that gives the whole answer, and whether nothing of it is to come.
-    """
-    pieces: deque[bytes] = deque()
-    received, is_whole, error = 0, False, None
-    try:
-        while not is_whole and received <= most and not (pieces and is_late()):
-            piece = read_piece(raw, PIECE)
-            is_whole = not piece
-            pieces.append(piece)
-            received += len(piece)
-    except Exception as broken:
-        raw.close()
-        is_whole, error = True, broken
-    if not received and error is None:
-        return raw, True
-    replay = Replay(pieces, error, None if is_whole else raw)
-    return urllib3.HTTPResponse(**same_head(raw, replay)), is_whole
-
-
 class Replay:
     """A file that gives what was read before, and keeps nothing of what it has given."""
 
@@ -196,26 +169,25 @@ class Replay:
         if error is not None:
             raise error
         pieces = self._pieces
-        if amt is None:
+        if amt is None or amt < 0:
             everything = b"".join(pieces)
             pieces.clear()
-            return everything if self._rest is None else everything + read_rest(self._rest, None)
+            return everything + self._read_rest(None)
         if not pieces:
-            return b"" if self._rest is None else read_rest(self._rest, amt)
+            return self._read_rest(amt)
         piece = pieces.popleft()
         if len(piece) > amt:
             pieces.appendleft(piece[amt:])
         return piece[:amt]
 
+    read1 = read
+
+    def _read_rest(self, amt: int | None) -> bytes:
+        rest: bytes = b"" if self._rest is None else self._rest.read(amt, decode_content=False)
+        return rest
+
     def close(self) -> None:
         self.closed = True
-        if self._rest is not None:
-            self._rest.close()
-
-
-def read_rest(raw: Any, amt: int | None) -> bytes:
-    piece: bytes = raw.read(amt, decode_content=False)
-    return piece
 
 
 # A body that the caller streams.

@@ -13,14 +13,17 @@ timeouts are all there is, and a failed answer is closed unread.
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from urllib3 import poolmanager
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "DRAIN_BYTES",
@@ -29,6 +32,7 @@ __all__ = [
     "bound_queues",
     "discard",
     "is_over",
+    "read_briefly",
     "read_freely",
     "read_within",
 ]
@@ -92,11 +96,7 @@ def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
         return
     file = file_of(raw)
     sock = None if file is None else file._sock
-    if (
-        file is not None
-        and is_worth_draining(raw)
-        and drain(raw, file, min(seconds, DRAIN_SECONDS))
-    ):
+    if file is not None and is_worth_draining(raw) and drain(raw, min(seconds, DRAIN_SECONDS)):
         return
     with suppress(Exception):  # the answer failed before: how its body ends no longer matters
         if sock is not None and raw.connection is None:
@@ -128,15 +128,27 @@ def is_worth_draining(raw: Any) -> bool:
     return length is None or length <= DRAIN_BYTES
 
 
-def drain(raw: Any, file: Any, seconds: float) -> bool:
+def drain(raw: Any, seconds: float) -> bool:
     """Read to the end, and say whether it was reached."""
-    sock = file._sock
-    timed = file._sock = TimedSocket(sock, SYSTEM_CLOCK.true_monotonic() + seconds)
     try:
-        raw.read(DRAIN_BYTES + 1, decode_content=False)
+        with read_briefly(raw, seconds):
+            raw.read(DRAIN_BYTES + 1, decode_content=False)
         return is_over(raw)
     except Exception:
         return False
+
+
+@contextmanager
+def read_briefly(raw: Any, seconds: float) -> Iterator[None]:
+    """Let whatever is read inside the block end that many seconds from now, and no more after."""
+    file = file_of(raw)
+    if file is None:
+        yield
+        return
+    sock = file._sock
+    timed = file._sock = TimedSocket(sock, SYSTEM_CLOCK.true_monotonic() + seconds)
+    try:
+        yield
     finally:
         if file._sock is timed:  # else it was closed at the end of the body
             file._sock = sock

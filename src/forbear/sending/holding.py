@@ -31,12 +31,14 @@ def admit(call: Call, port: Port) -> float | None:
     try:
         delay: float | None = call.limits.admit(call, now)
         if place is not None:
-            if place.cause is None:  # it is held still
+            if delay:  # it is still held
                 return delay
             released(call, port, place, now, may_go=delay is not None)
-        if delay:
+        elif delay:
             check_wait(call, delay, now)
     except RetryRefused as refused:
+        if call.place is not None:
+            released(call, port, call.place, now, may_go=False)
         raise port.refusal(call, refused) from call.last_error
     # Not told of first attempts: while a circuit is open each of them would be.
     if call.origin != planned and call.history:
@@ -79,9 +81,13 @@ def give_back(call: Call, port: Port) -> Any:
     """
     assert call.unwell is not None
     call.stop = call.unwell
-    if call.place is not None:  # it was not held to the end: no wait came after the last attempt
+    if call.place is not None:  # its answer is too long to keep, or the transport was closed
         call.history[-1] = call.history[-1]._replace(delay=None, source=None)
     port.tell_above(call, call.stop.reason)
     port.tell.refused(call, port.clock.monotonic(), call.listeners)
     kept, call.kept = call.kept, None
+    failure = call.last_failure
+    is_answer = failure is not None and failure.status is not None
+    if kept is None and is_answer and call.resumption is None:  # its body stalled or broke
+        kept = port.bare_response(call, call.status, call.story(port.clock.monotonic()))
     return port.closed(call) if kept is None else port.hand_over(call, kept)

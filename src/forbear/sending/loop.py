@@ -39,7 +39,7 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
         while True:
             if outcome is UNSENT:
                 if wait > 0 and not port.sleep(wait, since=call.started_at):
-                    return port.closed(call) if call.kept is None else give_back(call, port)
+                    return port.closed(call) if call.place is None else give_back(call, port)
                 if call.place is not None or call.limits.follows:
                     longer = admit(call, port)
                     if longer is None:
@@ -83,7 +83,7 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
         while True:
             if outcome is UNSENT:
                 if wait > 0 and not await port.sleep(wait, since=call.started_at):
-                    return port.closed(call) if call.kept is None else await give_back(call, port)
+                    return port.closed(call) if call.place is None else await give_back(call, port)
                 if call.place is not None or call.limits.follows:
                     longer = admit(call, port)
                     if longer is None:

@@ -31,6 +31,7 @@ def begin(port: Port, call: Call, error: Exception, received: int, *, progressed
     resumption, context = call.resumption, call.context
     assert resumption is not None
     if progressed:
+        call.patient_until = inf
         call.attempts = 1  # only the rest will be asked for: this counts as a first attempt
     now = port.clock.monotonic()
     call.deadline_at = inf if context is None else context.deadline_on(port.clock, now)

@@ -17,7 +17,7 @@ All instants are monotonic seconds.
 from __future__ import annotations
 
 from enum import StrEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from math import exp, inf
 from typing import TYPE_CHECKING
@@ -111,12 +111,17 @@ class Health:
         self.queue: list[Place] = []  # a heap; places that were left are taken out at its head
         self.held = 0
 
-    def head(self) -> Place | None:
-        """The held call that was ready first."""
+    def head(self, now: float) -> Place | None:
+        """The held call that was ready first, and whose patience is not over."""
         queue = self.queue
-        while queue and queue[0].cause is not None:
+        while queue:
+            first = queue[0]
+            if first.cause is None and first.until > now:
+                return first
             heappop(queue)
-        return queue[0] if queue else None
+            if first.cause is None:  # it has not asked for long: nobody behind it must wait
+                self.release(first, Cause.PATIENCE_OVER)
+        return None
 
     def release(self, place: Place, cause: Cause) -> None:
         place.cause = cause
@@ -137,7 +142,7 @@ class Health:
 
     def use_credit(self, now: float, cause: Cause) -> None:
         """Let go as many calls as were earned, of those that are ready."""
-        while self.credit >= 1 and (head := self.head()) is not None and head.ready_at <= now:
+        while self.credit >= 1 and (head := self.head(now)) is not None and head.ready_at <= now:
             self.credit -= 1
             self.release(head, cause)
 
@@ -149,8 +154,8 @@ class RetryGate(Locked):
     ``RetryPolicy.patience``. While the origin is well again, every fifth good first answer lets one
     held call go; where this process has begun no new call for a second, or holds more than twice
     what its new calls could let go in time, every good retry lets two go. If nothing was sent for
-    1, 2, 4, then 8 s (±25 %), one goes as a probe. A dead origin so sees one retry in eight seconds
-    from each process. Each transport has a gate of its own unless one is given.
+    1, 2, 4, then 8 s (±25 %), one goes as a probe. So a dead origin sees at most one retry in eight
+    seconds from each process. Each transport has a gate of its own unless one is given.
 
     Args:
         max_held: Most calls that are held for one origin; further ones end at once with
@@ -218,7 +223,9 @@ class RetryGate(Locked):
             if health is None:
                 health = Health(sent_at)
                 if len(self._origins) >= MOST_ORIGINS:
-                    del self._origins[next(iter(self._origins))]
+                    oldest = next(iter(self._origins))
+                    idle = (at for at, one in self._origins.items() if not one.held)
+                    del self._origins[next(idle, oldest)]
             self._origins[origin] = health  # at the end: the most recently used
             health.sent_at = max(health.sent_at, sent_at)
             health.tokens = max(0.0, health.tokens - weight)
@@ -284,15 +291,17 @@ class RetryGate(Locked):
         draw = random()
         with self._lock:
             health = place.health
-            if place.cause is None and now >= place.until:
-                health.release(place, Cause.PATIENCE_OVER)
+            if now >= place.until:  # also of a call that was let go and wakes too late
+                if place.cause is None:
+                    health.release(place, Cause.PATIENCE_OVER)
+                place.cause = Cause.PATIENCE_OVER
             if place.cause is None:
                 health.use_credit(now, Cause.WELL)
             if place.cause is None:
                 wait = SOONEST_ASK + (LATEST_ASK - SOONEST_ASK) * draw
                 if place.ready_at > now:
                     return place.ready_at - now
-                head = health.head() or place
+                head = health.head(now) or place
                 if health.tokens < WELL and place.number - head.number >= FIRST_OF_QUEUE:
                     wait += LATEST_ASK
                 if head is place:
@@ -313,8 +322,12 @@ class RetryGate(Locked):
     def drop(self, place: Place) -> None:
         """The call was cancelled, or its transport closed. Idempotent."""
         with self._lock:
+            health = place.health
             if place.cause is None:
-                place.health.release(place, Cause.PATIENCE_OVER)
+                health.release(place, Cause.PATIENCE_OVER)
+            if len(health.queue) > 2 * health.held + FIRST_OF_QUEUE:  # most of them have left
+                health.queue = [one for one in health.queue if one.cause is None]
+                heapify(health.queue)
 
     def put_back(self, place: Place) -> None:
         """A call that was let go could not be sent after all: hold it again."""

@@ -152,26 +152,33 @@ class Limits:
             RetryRefused: The attempt must not be sent.
         """
         guards, place = self.guards, call.place
-        if place is not None and (wait := self._turn(call, place, now)) != 0:
+        if place is None:
+            return 0.0 if guards is None else guards.admit(call, now)
+        wait = self._turn(call, place, now)
+        if wait != 0 or guards is None:
             return wait
-        if guards is None:
-            return 0.0
+        origin, cooled = call.origin, call.cooled
         try:
-            return guards.admit(call, now)
+            wait = guards.admit(call, now)
         except RetryRefused as refused:
-            if place is None or refused.reason is not Reason.CIRCUIT_OPEN:
+            if refused.reason is not Reason.CIRCUIT_OPEN:
                 raise
             self.gate.put_back(place)  # type: ignore[union-attr]  # the probe's permit is taken
-            # Not beyond its patience or deadline; None: that is over now.
-            return max(0.0, min(LATEST_ASK, place.until - now)) or None
+            wait = LATEST_ASK
+        if wait:  # it stays held: its place, its origin and its answer stay too
+            call.origin, call.cooled = origin, cooled
+            wait = min(wait, place.until - now)
+        return wait
 
     def _turn(self, call: Call, place: Place, now: float) -> float | None:
         """Ask whether a held call may go. While its circuit is open it stays where it is."""
-        probe_is_due, guards = False, self.guards
-        if guards is not None and guards.breaker is not None and not guards.breaker.quiet:
-            if now < place.until and (refused_for := guards.refused_for(call, now)):
+        probe_is_due = False
+        breaker = None if self.guards is None else self.guards.breaker
+        if place.cause is None and breaker is not None and not breaker.quiet:
+            if now < place.until and (refused_for := self.refused_for(call, now)):
                 return min(refused_for, LATEST_ASK, place.until - now)
-            probe_is_due = guards.breaker.state(call.origin, now) is CircuitState.HALF_OPEN
+            if breaker.mode == "enforce":
+                probe_is_due = breaker.state(call.origin, now) is CircuitState.HALF_OPEN
         gate: Any = self.gate
         wait: float | None = gate.turn(place, now, call.random, probe_is_due=probe_is_due)
         return wait
@@ -183,7 +190,7 @@ class Limits:
         gate = self.gate
         if gate is None:
             return
-        is_retry = call.attempts > 1
+        is_retry = bool(call.history) or call.resumption is not None
         cost = -1.0
         if failure is not None and not failure.progress:
             cost = cost_of(failure, is_retry)
@@ -322,7 +329,7 @@ class Limits:
         return " ".join(repr(part) for part in parts if part is not None) or "no limits"
 
 
-# A connection that was found closed before anything was sent was not the origin's trouble.
+# A connection that was found closed before anything was sent: a new one mostly holds.
 STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
 
 

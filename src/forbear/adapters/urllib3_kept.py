@@ -1,0 +1,64 @@
+"""Kept: the answer of a held call, read before its caller gets it. Floor: acts.
+
+An answer of up to 64 KiB is read within a quarter of a second, so that its connection is free while
+the call is held. What is longer is handed over with the live response behind what was read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import urllib3
+
+from .urllib3_resume import PIECE, Replay, read_piece, same_head
+from .urllib3_sockets import DRAIN_BYTES, is_over, read_briefly
+
+__all__ = ["read_kept"]
+
+
+class Kept(urllib3.HTTPResponse):
+    """A response that gives what was read of another one, then the rest that is still to come."""
+
+    def __init__(self, raw: Any, pieces: deque[bytes], *, is_whole: bool) -> None:
+        self.raw = raw
+        super().__init__(**same_head(raw, Replay(pieces, None, None if is_whole else raw)))
+
+    @property
+    def connection(self) -> Any:
+        return self.raw.connection
+
+    def release_conn(self) -> None:
+        self.raw.release_conn()
+
+    def close(self) -> None:
+        super().close()
+        self.raw.close()
+
+
+def read_kept(raw: Any, seconds: float) -> tuple[Any, bool]:
+    """Read the answer of a call that is held, for so many seconds at most.
+
+    Returns:
+        A response that gives the whole answer, None if the body stalls or breaks; and whether
+        nothing of it is to come.
+    """
+    length = getattr(raw, "length_remaining", None) or 0
+    if is_over(raw) or length > DRAIN_BYTES:
+        return raw, length <= DRAIN_BYTES
+    pieces: deque[bytes] = deque()
+    received, is_whole = 0, False
+    try:
+        with read_briefly(raw, seconds):
+            while not is_whole and received <= DRAIN_BYTES:
+                piece = read_piece(raw, PIECE)
+                is_whole = not piece
+                pieces.append(piece)
+                received += len(piece)
+    except Exception:  # it failed before: how its body fails no longer matters
+        raw.close()
+        raw.release_conn()
+        return None, True
+    if is_whole:
+        raw.release_conn()
+    return (Kept(raw, pieces, is_whole=is_whole) if received else raw), is_whole
