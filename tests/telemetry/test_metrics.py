@@ -470,8 +470,8 @@ def test_what_a_users_own_budget_has_is_not_read(scripted, counted, caplog):
 def test_the_state_of_a_circuit_is_the_one_it_is_in_now(scripted, counted):
     """Open for 30 s, then half-open though nobody has called yet, closed after a probe."""
     clock, breaker = FakeClock(), CircuitBreaker(2, failure_rate=None, open_for=30)
-    policy = RetryPolicy(max_attempts=1)
-    client = scripted(503, 503, 200, policy=policy, breaker=breaker, clock=clock)
+    options = {"policy": RetryPolicy(max_attempts=1), "breaker": breaker, "clock": clock}
+    client = scripted(503, 503, 200, random=lambda: 0.5, **options)
 
     def state():
         found = counted("circuit_state", "host", "state")
