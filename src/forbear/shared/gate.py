@@ -48,9 +48,10 @@ FIRST_PROBE, LONGEST_PROBE = 0.5, 8.0  # seconds; the first failure doubles it
 # seconds would else keep a queue full that their clients do not wait for.
 SLOW_PROBE = 2.0
 SOONEST_ASK, LATEST_ASK = 0.1, 0.5  # seconds until a held call asks again
-# Twice as long for calls that are not among the first, while the origin is unwell: a thousand of
-# them else take twice the processor time. Nobody before them has gone yet.
+# Later, and many at one instant, for calls that are not among the first while the origin is unwell:
+# nobody before them has gone yet, and an event loop that wakes for each takes most of the time.
 FIRST_OF_QUEUE = 16
+TICK = 0.05  # seconds
 MOST_ORIGINS = 1024  # least recently used first out
 FADE = 600.0  # seconds after which an origin that nobody calls any more is forgotten
 MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
@@ -304,6 +305,7 @@ class RetryGate(Locked):
                 head = health.head(now) or place
                 if health.tokens < WELL and place.number - head.number >= FIRST_OF_QUEUE:
                     wait += LATEST_ASK
+                    wait += TICK - (now + wait) % TICK
                 if head is place:
                     health.jitter = health.jitter or 0.75 + 0.5 * draw
                     due = 0.0 if probe_is_due else health.sent_at + health.probe * health.jitter
