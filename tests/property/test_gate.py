@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from forbear import Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.httpx import RetryTransport
-from forbear.shared.gate import Cause, Place
+from forbear.shared.health import Cause, Place
 from forbear.testing import FakeClock, ScriptedTransport
 
 HERE = "https://a:443"

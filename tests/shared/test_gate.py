@@ -14,7 +14,8 @@ import pytest
 
 from forbear import FailureKind, Phase
 from forbear.core.outcome import Failure, Hint
-from forbear.shared.gate import Cause, Place, RetryGate, cost_of
+from forbear.shared.gate import RetryGate
+from forbear.shared.health import Cause, Place, cost_of
 
 HERE = "https://a:443"
 

@@ -13,7 +13,7 @@ from forbear.core.events import CallOutcome
 from forbear.core.outcome import FailureKind, Phase
 from forbear.sending import lines
 from forbear.shared.circuit import CircuitState
-from forbear.shared.gate import Cause
+from forbear.shared.health import Cause
 from forbear.telemetry import METRICS, RETRY_REASONS, assets, counting
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}

@@ -1,6 +1,6 @@
 """Gate: lets retries go while their origin is well, holds them while it is not. Floor: remembers.
 
-Of each origin the gate keeps ``Health``:
+Of each origin the gate keeps ``Health`` (health.py):
 
     well     2 tokens, not below 1: a failure costs 1 (``cost_of``), a good answer earns 0.25
     credit   releases that good answers have earned and nobody has used; a failure voids them
@@ -16,36 +16,27 @@ All instants are monotonic seconds.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from heapq import heapify, heappop, heappush
-from itertools import count
-from math import exp, inf
+from heapq import heapify, heappush
+from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.checks import shown
-from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase
-from .breaker import TROUBLE_KINDS
+from .health import FIRST_PROBE, TIMEOUT_COST, TOKENS, WELL, Cause, Health, Place
 from .locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..core.outcome import Failure
+__all__ = ["RetryGate"]
 
-__all__ = ["Cause", "Place", "RetryGate", "cost_of"]
-
-TOKENS = 2.0  # of an origin that never failed: two failures in a row, and it is not well
 EARNED = 0.25  # by a good answer: four of them make up for a failure
-WELL = 1.0  # tokens
 SHARE = 0.2  # of a release, that a good first attempt earns: every fifth lets one go
 GROWTH = 2.0  # releases that a good retry earns where this process sends nothing else
 MOST_CREDIT = 10.0
-TIMEOUT_COST = 2.0  # tokens
-QUIET_SECOND = 1.0  # without a new call: this process sends nothing else
-FIRST_PROBE, LONGEST_PROBE = 0.5, 8.0  # seconds; the first failure doubles it
-# The same after a timeout, which says that work piles up: a thousand processes of a call in two
-# seconds would else keep a queue full that their clients do not wait for.
+LONGEST_PROBE = 8.0  # seconds
+# The first probe after a timeout, which says that work piles up: a thousand processes of a call in
+# two seconds would else keep a queue full that their clients do not wait for.
 SLOW_PROBE = 2.0
 SOONEST_ASK, LATEST_ASK = 0.1, 0.5  # seconds until a held call asks again
 # Later, and many at one instant, for calls that are not among the first while the origin is unwell:
@@ -55,97 +46,6 @@ TICK = 0.05  # seconds
 MOST_ORIGINS = 1024  # least recently used first out
 FADE = 600.0  # seconds after which an origin that nobody calls any more is forgotten
 MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
-NUMBERS = count()  # of places: of two that are ready at one instant the first that was held
-
-
-class Cause(StrEnum):
-    """Why a held call was let go. The value is the stable string of events and metrics."""
-
-    WELL = "well"
-    GOOD_RETRY = "good-retry"
-    PROBE = "probe"
-    PATIENCE_OVER = "patience-over"
-
-
-class Place:
-    """The place of one held call in the queue of its origin.
-
-    Attributes:
-        ready_at: When its backoff or the server's time is over; the queue is in this order.
-        until: When its patience ends, or its deadline.
-        held_at: Since when it is held.
-        cause: Why it was let go; None while it is held.
-    """
-
-    __slots__ = ("cause", "health", "held_at", "number", "ready_at", "until")
-
-    def __init__(self, health: Health, held_at: float, ready_at: float, until: float) -> None:
-        self.health = health
-        self.number = next(NUMBERS)
-        self.held_at = held_at
-        self.ready_at = ready_at
-        self.until = until
-        self.cause: Cause | None = None
-
-    def __lt__(self, other: Place) -> bool:
-        return (self.ready_at, self.number) < (other.ready_at, other.number)
-
-
-class Health:
-    """What the gate knows of one origin."""
-
-    __slots__ = (
-        "begun_at", "credit", "first_probe", "held", "jitter", "patience", "probe", "queue", "rate",
-        "sent_at", "stepped_at", "tokens",
-    )  # fmt: skip
-
-    def __init__(self, sent_at: float) -> None:
-        self.tokens = TOKENS
-        self.credit = 0.0
-        self.probe = self.first_probe = FIRST_PROBE
-        self.jitter = 0.0  # share of ``probe`` until the next one goes; 0: not drawn yet
-        self.sent_at = sent_at  # the last sending of any attempt
-        self.stepped_at = -inf  # when the time between probes grew last
-        self.begun_at = -inf  # the last new call
-        self.rate = 0.0  # new calls in a second or so, at ``begun_at``
-        self.patience = 0.0  # of the call that was held last
-        self.queue: list[Place] = []  # a heap; places that were left are taken out at its head
-        self.held = 0
-
-    def head(self, now: float) -> Place | None:
-        """The held call that was ready first, and whose patience is not over."""
-        queue = self.queue
-        while queue:
-            first = queue[0]
-            if first.cause is None and first.until > now:
-                return first
-            heappop(queue)
-            if first.cause is None:  # it has not asked for long: nobody behind it must wait
-                self.release(first, Cause.PATIENCE_OVER)
-        return None
-
-    def release(self, place: Place, cause: Cause) -> None:
-        place.cause = cause
-        self.held -= 1
-
-    def is_alone(self, now: float) -> bool:
-        """Is there nothing to live on but retries: no new calls, or far more held than they feed?
-
-        Then held calls are a gather's or a script's, and waiting for new calls would be in vain.
-        """
-        if now - self.begun_at > QUIET_SECOND:
-            return True
-        return self.held > 2 * self.patience * self.rate_at(now)
-
-    def rate_at(self, now: float) -> float:
-        """New calls in a second or so. ``now`` may be before: tests skip time in each thread."""
-        return self.rate * exp(min(0.0, self.begun_at - now))
-
-    def use_credit(self, now: float, cause: Cause) -> None:
-        """Let go as many calls as were earned, of those that are ready."""
-        while self.credit >= 1 and (head := self.head(now)) is not None and head.ready_at <= now:
-            self.credit -= 1
-            self.release(head, cause)
 
 
 class RetryGate(Locked):
@@ -374,27 +274,3 @@ class RetryGate(Locked):
 
 def new_gate(max_held: int | None) -> RetryGate:
     return RetryGate(max_held=max_held)
-
-
-def cost_of(failure: Failure, is_retry: bool) -> float:
-    """Tokens that an attempt cost its origin: an answer 1, a broken connection 0.5, a timeout 2.
-
-    A timeout says that work piles up; a refused or reset connection costs the origin little. The
-    first answer that is throttled for a time says nothing, since its time is obeyed; a second does.
-
-    Returns:
-        Below 0: the origin answered as it should. 0: the failure says nothing of the origin.
-    """
-    status = failure.status
-    if status is None:
-        if failure.kind not in TROUBLE_KINDS:
-            return 0.0
-        if failure.kind in TIMEOUT_KINDS:
-            return TIMEOUT_COST
-        broken = failure.kind is FailureKind.RESET or failure.phase is Phase.UNSENT
-        return 0.5 if broken else 1.0
-    if status >= 500 or status < 400:  # below 400: ``retry_if`` calls the answer a failure
-        return 1.0
-    if not failure.is_throttle:
-        return -1.0
-    return 1.0 if is_retry or not failure.hint.delay else 0.0

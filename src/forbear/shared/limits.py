@@ -27,8 +27,9 @@ from ..core.outcome import CONNECTION_KINDS, FailureKind, Phase
 from ..core.verdict import Reason
 from ..errors import RetryRefused
 from .circuit import CircuitState
-from .gate import LATEST_ASK, MOST_THREADS, cost_of
+from .gate import LATEST_ASK, MOST_THREADS
 from .guards import Guards, hinted
+from .health import cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from ..core.request import Request
     from ..core.strategy import Budget
     from .breaker import CircuitBreaker
-    from .gate import Place, RetryGate
+    from .gate import RetryGate
+    from .health import Place
     from .origins import Origins
 
 __all__ = ["Limits"]

@@ -54,7 +54,7 @@ from ..core.events import CallOutcome
 from ..core.verdict import Reason
 from ..sending.lines import RETRIED_STATUSES
 from ..shared.circuit import CircuitState
-from ..shared.gate import Cause
+from ..shared.health import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

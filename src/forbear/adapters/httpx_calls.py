@@ -1,0 +1,194 @@
+"""Calls of the httpx family: how a call begins, and what each attempt sends. Floor: acts."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..core.record import SETTING
+from ..sending import context as tests
+from ..sending.headers import announced, new_headers, next_lines
+from ..sending.port import Port
+from ..sending.settings import OFF
+from .httpx_request import (
+    HOP,
+    AsyncBodyGuard,
+    BodyGuard,
+    Hop,
+    HttpxRequest,
+    Outgoing,
+    Timeouts,
+    copied,
+    origin_of_url,
+    wants_guard,
+)
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..sending.context import Scope
+    from ..sending.settings import Settings
+    from .httpx_library import Library, Streams
+
+__all__ = ["HttpxCalls"]
+
+
+class HttpxCalls(Port):
+    """The part of a port that makes what is sent."""
+
+    def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
+        super().__init__(settings)
+        self.guard = streams.guard
+        self.library, self.inner = library, inner
+        self.byte_stream = library.byte_stream
+        self.before_attempt: Any = settings.before_attempt
+        keys = settings.idempotency
+        self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
+
+    # A call begins.
+
+    def prepare(self, request: Any, started_at: float, scope: Scope | None) -> Outgoing:
+        """Say what is sent in the place of a request: a copy, if anything in it is changed.
+
+        Raises:
+            The library's DeadlineExceeded: nothing is sent.
+        """
+        library, context = self.library, scope
+        if not isinstance(request, library.module.Request):
+            raise TypeError(
+                f"a transport of forbear.{library.name} got a request of"
+                f" {type(request).__module__.partition('.')[0]}: mount the other family's"
+            )
+        if tests.everywhere is not None:
+            context = tests.with_everywhere(scope)
+        setting, hop = None, None
+        given = request.extensions
+        if SETTING in given:
+            setting, hop = given[SETTING], given.get(HOP)
+            if hop is not None and not (isinstance(hop, Hop) and hop.continues_in(request)):
+                hop = None
+        policy, deadline_at = self.resolve(context, setting, started_at)
+        if hop is not None:
+            deadline_at = min(hop.deadline_at, deadline_at)
+        guard = None
+        stream = request.stream
+        if type(stream) is not self.byte_stream and policy is not OFF and wants_guard(stream):
+            guard = self._guarded(stream, hop)
+        headers: Any = ()
+        key: Any = ()
+        if self.adds_headers and policy is not OFF:
+            headers, key = new_headers(self.settings, self.view_of(request))
+            if key and hop is not None and hop.key and hop.key_origin == origin_of_url(request.url):
+                key = hop.key
+            headers.extend(key)
+        is_bounded = deadline_at != inf or policy.attempt_timeout is not None
+        sent = request
+        if is_bounded or headers or guard is not None:
+            sent = copied(request, library, headers or None)
+        outgoing = Outgoing(sent, policy, deadline_at)
+        if is_bounded:
+            if deadline_at <= started_at:
+                raise self.too_late(self.call_of(request, outgoing, started_at, scope))
+            self.bound(outgoing)
+        if guard is not None:
+            outgoing.guard = sent.stream = guard
+        if context is not None and context.incoming is not None and policy is not OFF:
+            written = request.headers.__contains__
+            lines = announced(self.settings, context, 1, deadline_at, written)
+            if lines:
+                outgoing.request = copied(outgoing.pristine, self.library, lines)
+        if hop is not None:
+            outgoing.hop = hop
+        if key:
+            outgoing.key = key
+        return outgoing
+
+    def _guarded(self, stream: Any, hop: Hop | None) -> Any:
+        if isinstance(stream, (BodyGuard, AsyncBodyGuard)):  # of a forbear above us
+            return stream
+        if hop is not None and hop.body is not None and hop.body.covers(stream):
+            return hop.body  # it knows what the hops before have read
+        return self.guard(stream, self.settings.body_buffer)
+
+    def bound(self, outgoing: Outgoing) -> None:
+        """Let the timeouts of what is sent know the deadline."""
+        extensions = outgoing.pristine.extensions
+        outgoing.timeouts = extensions["timeout"] = Timeouts(
+            extensions.get("timeout") or {},
+            self.clock,
+            outgoing.deadline_at,
+            outgoing.policy.attempt_timeout,
+        )
+
+    def view_of(self, request: Any) -> HttpxRequest:
+        """Return the questions that a decision asks about a request."""
+        url = request.url
+        view = HttpxRequest(
+            request.method, origin_of_url(url), request.headers, self.settings.key_names, url
+        )
+        view.original = request
+        return view
+
+    def call_of(
+        self, request: Any, outgoing: Outgoing | None, started_at: float, scope: Scope | None
+    ) -> Call:
+        """Begin a call."""
+        call = self.new_call(self.view_of(request), started_at, scope, outgoing)
+        if outgoing is not None:
+            call.request.headers = outgoing.request.headers
+            if outgoing.hop is not None:
+                call.attempts = call.sent_before = outgoing.hop.retries_used
+        return call
+
+    def outgoing_of(self, call: Call) -> Outgoing:
+        """Make the copy to send for a call that has sent the client's own request so far."""
+        outgoing: Outgoing | None = call.outgoing
+        if outgoing is None:
+            original = call.request.original
+            copy = copied(original, self.library)
+            outgoing = call.outgoing = Outgoing(copy, call.policy, call.deadline_at)
+        return outgoing
+
+    def begins(self, request: Any, now: float) -> bool:
+        """Tell the gate of a new call; False: others than the gate have to be asked too."""
+        gate = self.limits.gate
+        if gate is None or self.limits.shared is not gate:
+            return False
+        gate.begin(origin_of_url(request.url), now)
+        return True
+
+    # Each attempt.
+
+    def next_request(self, call: Call) -> Any:
+        """Return the request to send now: to the call's origin, with this attempt's headers."""
+        outgoing: Outgoing | None = call.outgoing
+        original = call.request.original
+        moves = call.origin != call.sent_to
+        if self.sends_alike and not moves and call.context is None and call.resumption is None:
+            return original if outgoing is None else outgoing.request
+        if moves:
+            outgoing = self.outgoing_of(call)
+            self._aim(call, outgoing)
+        lines = next_lines(self.settings, call, original.headers.__contains__)
+        if lines or (self.before_attempt is not None and call.history):  # on a fresh copy
+            outgoing = self.outgoing_of(call)
+            outgoing.request = copied(outgoing.pristine, self.library, lines)
+            call.request.headers = outgoing.request.headers
+        elif outgoing is not None:
+            outgoing.request = outgoing.pristine
+        return original if outgoing is None else outgoing.request
+
+    def _aim(self, call: Call, outgoing: Outgoing) -> None:
+        """Let the request go where the call goes now."""
+        request = outgoing.pristine
+        scheme, _, host = call.origin.partition("://")
+        host, _, port = host.rpartition(":")
+        url = request.url.copy_with(scheme=scheme, host=host.strip("[]"), port=int(port))
+        # A Host header that names another host than the URL is the caller's own, for every origin.
+        named = request.headers.get("host") == request.url.netloc.decode("ascii")
+        host_line = [("Host", url.netloc.decode("ascii"))] if named else ()
+        outgoing.request = outgoing.pristine = copied(request, self.library, host_line or None, url)
+        call.request.headers = outgoing.request.headers
+
+    def sent_request(self, call: Call) -> Any:
+        """The request that was sent last."""
+        return call.request.original if call.outgoing is None else call.outgoing.request
