@@ -66,6 +66,11 @@ def test_what_is_retried_is_told(capsys):
     assert warned(text) == ["methods"]
 
 
+def test_the_vendors_whose_body_is_read_are_told(capsys):
+    text = told(capsys, "--vendors", "github,openai,google")
+    assert "The JSON body of an answer is read as well: google, openai." in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

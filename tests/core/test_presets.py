@@ -34,17 +34,28 @@ def test_disabled_sends_once() -> None:
     assert RetryPolicy.disabled() == RetryPolicy(max_attempts=1)
 
 
-def test_vendors_add_their_statuses() -> None:
-    """Opt-in status sets add to what is there; the safety rules stay."""
+def test_vendors_add_their_statuses_and_their_word() -> None:
+    """Opt-in sets add to what is there; the safety rules stay."""
     cases = [
-        (("github",), set(), {403}), (("anthropic",), {529}, set()),
-        (("cloudflare",), {520, 521, 522, 523, 524}, set()),
-        (("github", "anthropic"), {529}, {403}), ((), set(), set()),
+        (("github",), set(), {403}, ()), (("anthropic",), {529}, set(), ("anthropic",)),
+        (("cloudflare",), {520, 521, 522, 523, 524}, set(), ()),
+        (("google",), set(), set(), ("google",)), (("openai",), set(), set(), ("openai",)),
+        (("github", "anthropic"), {529}, {403}, ("anthropic",)), ((), set(), set(), ()),
     ]  # fmt: skip
-    for vendors, statuses, hinted in cases:
+    for vendors, statuses, hinted, heard in cases:
         plain = RetryPolicy(max_attempts=9)
         policy = plain.for_vendors(*vendors)
-        assert policy == plain.replace(statuses=plain.statuses | statuses, hinted_statuses=hinted)
+        assert policy == plain.replace(
+            statuses=plain.statuses | statuses, hinted_statuses=hinted, vendors=heard
+        )
+
+
+def test_vendors_are_kept_once_and_in_one_order() -> None:
+    """Policies that do the same are equal, however they were put together."""
+    policy = RetryPolicy().for_vendors("openai", "google", "openai")
+    assert policy.vendors == ("google", "openai")
+    assert policy == RetryPolicy().for_vendors("google").for_vendors("openai", "google")
+    assert policy == RetryPolicy(vendors=["openai", "google"])
 
 
 def test_vendors_add_to_a_users_own_set() -> None:
@@ -53,9 +64,10 @@ def test_vendors_add_to_a_users_own_set() -> None:
 
 def test_an_unknown_vendor_is_told_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match="vendor must be one of anthropic, cloudflare, github, got 'acme'"
+        ValueError,
+        match="vendor must be one of anthropic, cloudflare, github, google, openai, got 'acme'",
     ):
-        RetryPolicy().for_vendors("acme")
+        RetryPolicy().for_vendors("google", "acme")
 
 
 def test_githubs_403_is_retried_only_when_it_names_a_time() -> None:

@@ -80,7 +80,7 @@ class Hint(NamedTuple):
     """The server's explicit yes or no; None if it gave neither."""
 
     source: str | None
-    """Lower-case name of the header that ``delay`` comes from."""
+    """Lower-case name of the header, or of the part of a body, that ``delay`` comes from."""
 
 
 NO_HINT = Hint(None, None, None)

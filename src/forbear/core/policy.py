@@ -7,8 +7,9 @@ rules apply stands in decide.py.
 from __future__ import annotations
 
 from .backoff import Backoff, Exponential
-from .checks import a_choice, a_count, a_duration, a_number, a_set, a_switch, shown
+from .checks import a_choice, a_count, a_duration, a_number, a_set, a_switch, shown, texts
 from .frozen import Frozen
+from .headers.vendors import SPEAKING, VENDORS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
@@ -23,15 +24,6 @@ DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.2)
 # Other libraries' names that count retries, and would be off by one here.
 COUNTS_RETRIES = {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
-# vendor -> (statuses, statuses only with a hint)
-VENDORS: dict[str, tuple[set[int], set[int]]] = {
-    # docs.github.com, "Rate limits for the REST API": with retry-after or an exhausted quota.
-    "github": (set(), {403}),
-    # docs.anthropic.com, "Errors": overloaded_error.
-    "anthropic": ({529}, set()),
-    # developers.cloudflare.com, "Cloudflare 5xx errors". The origin may have acted before a 524.
-    "cloudflare": ({520, 521, 522, 523, 524}, set()),
-}
 
 
 class RetryPolicy(Frozen):
@@ -49,6 +41,9 @@ class RetryPolicy(Frozen):
         statuses: Retryable statuses, 400 to 599. An empty set means none.
         hinted_statuses: Statuses retried only if the answer says when to come back, such as
             GitHub's 403; see ``for_vendors``.
+        vendors: Vendors whose word in the JSON body of a retryable answer is obeyed: "anthropic",
+            "google", "openai"; see ``for_vendors``, which also adds their statuses. A body of more
+            than 64 KiB is not read.
         conflict_with_key: 409 is retried if the request carries an idempotency key: the first one
             is still being worked on (draft-ietf-httpapi-idempotency-key-header section 2.7).
         failures: Which ``FailureKind``s are retried, beside statuses.
@@ -77,6 +72,7 @@ class RetryPolicy(Frozen):
     throttle_backoff: Backoff | None
     statuses: frozenset[int]
     hinted_statuses: frozenset[int]
+    vendors: tuple[str, ...]
     conflict_with_key: bool
     failures: frozenset[FailureKind]
     methods: frozenset[str]
@@ -98,6 +94,7 @@ class RetryPolicy(Frozen):
         throttle_backoff: Backoff | None = None,
         statuses: Iterable[int] = DEFAULT_STATUSES,
         hinted_statuses: Iterable[int] = frozenset(),
+        vendors: Iterable[str] = (),
         conflict_with_key: bool = True,
         failures: Iterable[FailureKind] = RETRYABLE_KINDS,
         methods: Iterable[str] = IDEMPOTENT_METHODS,
@@ -127,6 +124,7 @@ class RetryPolicy(Frozen):
             throttle_backoff=throttle_backoff,
             statuses=status_set("statuses", statuses),
             hinted_statuses=status_set("hinted_statuses", hinted_statuses),
+            vendors=names_of(texts("vendors", vendors, "['google']"), SPEAKING),
             conflict_with_key=conflict_with_key,
             failures=kind_set(failures),
             methods=method_set(methods),
@@ -155,23 +153,24 @@ class RetryPolicy(Frozen):
         return RetryPolicy(**{**self._fields(), **changes})
 
     def for_vendors(self, *vendors: str) -> RetryPolicy:
-        """Return a copy that also retries what these vendors use for "try again".
+        """Return a copy that also obeys what these vendors use for "try again" and "do not".
 
         Args:
-            vendors: "github" (403 if it names a time), "anthropic" (529 overloaded), "cloudflare"
-                (520-524, made by the edge). Safety rules stay: a POST still needs a key.
+            vendors: "anthropic" retries 529 (overloaded) and ends at the monthly spend cap,
+                "cloudflare" retries 520-524 (made by the edge), "github" retries 403 if it names a
+                time, "google" waits as long as ``google.rpc.RetryInfo`` says and ends at a quota of
+                a day, "openai" ends at ``insufficient_quota`` and its like. Safety rules stay: a
+                POST still needs a key.
 
         Raises:
-            ValueError: The vendor is not known.
+            ValueError: The vendor is not known; the message lists those that are.
         """
-        statuses, hinted = self.statuses, self.hinted_statuses
-        for vendor in vendors:
-            if vendor not in VENDORS:
-                known = ", ".join(sorted(VENDORS))
-                raise ValueError(f"vendor must be one of {known}, got {shown(vendor)}")
-            statuses |= VENDORS[vendor][0]
-            hinted |= VENDORS[vendor][1]
-        return self.replace(statuses=statuses, hinted_statuses=hinted)
+        rows = {name: VENDORS[name] for name in names_of(vendors, VENDORS)}
+        return self.replace(
+            statuses=self.statuses.union(*(row.statuses for row in rows.values())),
+            hinted_statuses=self.hinted_statuses.union(*(r.hinted_statuses for r in rows.values())),
+            vendors=(*self.vendors, *(name for name, row in rows.items() if row.read)),
+        )
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:
@@ -331,6 +330,15 @@ def status_set(name: str, value: object) -> frozenset[int]:
         if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
             raise ValueError(f"{name} must hold whole numbers from 400 to 599, got {shown(status)}")
     return statuses
+
+
+def names_of(vendors: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Each name once, in order, so that policies that do the same are equal."""
+    names = set(vendors)
+    if unknown := names.difference(known):
+        least = min(unknown, key=repr)
+        raise ValueError(f"vendor must be one of {', '.join(sorted(known))}, got {shown(least)}")
+    return tuple(sorted(names))
 
 
 def kind_set(value: object) -> frozenset[FailureKind]:

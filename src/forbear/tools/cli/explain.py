@@ -95,6 +95,8 @@ def show(page: Page, policy: RetryPolicy, waits: dict[str, list[Retry]]) -> None
     if policy.hints == "obey":
         most = spoken(policy.max_retry_after)
         page.text(f"A server may ask for up to {most}; for more, its answer is returned.")
+    if policy.vendors:
+        page.text(f"The JSON body of an answer is read as well: {', '.join(policy.vendors)}.")
 
 
 def holding(policy: RetryPolicy) -> str:

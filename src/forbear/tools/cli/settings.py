@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ...core.backoff import Exponential
+from ...core.headers.vendors import VENDORS
 from ...core.policy import RetryPolicy
 
 __all__ = ["add_policy_arguments", "chosen", "code_of"]
@@ -45,7 +46,7 @@ ARGUMENTS: tuple[tuple[str, Any, str, str], ...] = (
     ("--hints", str, "HOW", "obey or ignore what servers ask for"),
     ("--statuses", statuses, "N,N", "statuses that are retried"),
     ("--methods", lambda text: words(text.upper()), "A,B", "methods that are safe to repeat"),
-    ("--vendors", words, "A,B", "what they use for 'try again': github, anthropic, cloudflare"),
+    ("--vendors", words, "A,B", f"what they use for 'try again': {', '.join(VENDORS)}"),
 )
 NAMES = [option[2:].replace("-", "_") for option, *_ in ARGUMENTS]
 

@@ -1,0 +1,330 @@
+"""Vendors: what the JSON body of an error says about trying again.
+
+Bodies are those of the vendors' documentation and of public reports, named beside each.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from forbear.core.headers.vendors import LONGEST_BODY, SPEAKING, VENDORS, joined, vendor_hint
+from forbear.core.outcome import NO_HINT, Hint
+
+JSON = "application/json"
+NO = Hint(None, False, None)
+RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
+
+
+def said(body: object, *vendors: str, status: int = 429, kind: str | None = JSON) -> Hint | None:
+    octets = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return vendor_hint(vendors or SPEAKING, status, kind, octets)
+
+
+def google(*details: object) -> dict[str, Any]:
+    return {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": list(details)}}
+
+
+def retry_info(delay: object) -> dict[str, Any]:
+    return google({"@type": RETRY_INFO, "retryDelay": delay})
+
+
+def after(seconds: float) -> Hint:
+    return Hint(seconds, None, "google.rpc.retryinfo")
+
+
+# RooCodeInc/Roo-Code#3883, a quota of a minute.
+GEMINI_MINUTE = {
+    "error": {
+        "code": 429,
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+        "status": "RESOURCE_EXHAUSTED",
+        "details": [
+            {
+                "@type": QUOTA_FAILURE,
+                "violations": [
+                    {
+                        "quotaMetric": "generativelanguage.googleapis.com/"
+                        "generate_content_free_tier_input_token_count",
+                        "quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier",
+                        "quotaDimensions": {"location": "global", "model": "gemini-2.5-flash"},
+                        "quotaValue": "250000",
+                    }
+                ],
+            },
+            {"@type": "type.googleapis.com/google.rpc.Help", "links": []},
+            {"@type": RETRY_INFO, "retryDelay": "26s"},
+        ],
+    }
+}
+# platform.claude.com, "Rate limits".
+CLAUDE_CAP = {
+    "type": "error",
+    "error": {
+        "type": "rate_limit_error",
+        "message": "You have reached your API usage limits: your organization has crossed its"
+        " monthly API usage threshold, set based on your organization's API tier.",
+        "details": {"error_code": "enforced_spend_limit_reached"},
+    },
+    "request_id": "req_018EeWyXxfu5pfWkrYcMdjWG",
+}
+# help.openai.com 5955604; before 2026 the code was the type.
+OPENAI_QUOTA = {
+    "error": {
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+        "type": "insufficient_quota",
+        "param": None,
+        "code": "insufficient_quota",
+    }
+}
+
+
+# --- google -----------------------------------------------------------------------------------
+
+
+def test_the_delay_of_a_gemini_quota_is_read() -> None:
+    assert said(GEMINI_MINUTE, "google") == after(26.0)
+    assert said([GEMINI_MINUTE], "google") == after(26.0), "as streaming methods answer"
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [
+        ("17s", 17.0), ("0.5s", 0.5), ("3.000000001s", 3.000000001), ("45.837906927s", 45.837906927),
+        ("0s", 0.0), ("315576000000s", 2147483648.0), ("9" * 5000 + "s", 2147483648.0),
+        ({"seconds": "17", "nanos": 0}, 17.0), ({"seconds": 17}, 17.0),
+        ({"nanos": 500_000_000}, 0.5), ({"seconds": 3, "nanos": 1}, 3.000000001),
+    ],
+    ids=lambda value: repr(value)[:40],
+)  # fmt: skip
+def test_a_duration_is_read_as_protobuf_writes_it(delay: object, seconds: float) -> None:
+    assert said(retry_info(delay), "google") == after(seconds)
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        "-3s", "+3s", "1e999s", "NaNs", "Infinitys", "17", "s", "", ".5s", "1_000s", " 17s", "17s ",
+        "17ms", "1m", "١٧s", 17, 17.0, True, None, [], ["17s"],
+        {"seconds": "-3"}, {"seconds": True}, {"seconds": 1.5}, {"seconds": None},
+        {"nanos": 1_000_000_000}, {"nanos": -1}, {"seconds": 1, "nanos": "x"},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_duration_is_no_hint(delay: object) -> None:
+    assert said(retry_info(delay), "google") is None
+
+
+def test_the_longest_of_several_delays_counts() -> None:
+    kinds = [RETRY_INFO, "google.rpc.RetryInfo"]
+    details = [{"@type": kind, "retryDelay": "5s"} for kind in kinds]
+    details.insert(1, {"@type": RETRY_INFO, "retryDelay": "9s"})
+    assert said(google(*details), "google") == after(9.0)
+
+
+def test_a_detail_of_another_type_names_no_delay() -> None:
+    for kind in ["type.googleapis.com/google.rpc.ErrorInfo", "x/mygoogle.rpc.RetryInfo", 5, None]:
+        assert said(google({"@type": kind, "retryDelay": "5s"}), "google") is None
+
+
+@pytest.mark.parametrize(
+    "quota",
+    ["GenerateRequestsPerDayPerProjectPerModel-FreeTier", "DailyRequests"],
+)
+def test_a_quota_of_a_day_ends_the_call_whatever_delay_stands_beside_it(quota: str) -> None:
+    """Gemini named 22 s beside a free tier's quota of 250 requests a day."""
+    minute = {"quotaId": "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"}
+    failure = {"@type": QUOTA_FAILURE, "violations": [minute, {"quotaId": quota}]}
+    info = {"@type": RETRY_INFO, "retryDelay": "22s"}
+    assert said(google(failure, info), "google") == NO
+    assert said(google(info, failure), "google") == NO
+
+
+# --- openai, anthropic ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OPENAI_QUOTA["error"],
+        {"type": "insufficient_quota", "code": "project_spend_limit_exceeded"},
+        {"type": None, "code": "credit_balance_exhausted"},
+        {"type": None, "code": "organization_spend_limit_exceeded"},
+        {"type": None, "code": "organization_usage_limit_exceeded"},
+        {"type": "insufficient_quota", "code": None},
+        # dfinke/PowerShellAI#127
+        {"type": "invalid_request_error", "code": "billing_hard_limit_reached"},
+        # BerriAI/litellm#2743
+        {"type": "billing_not_active", "code": "billing_not_active"},
+    ],
+    ids=lambda error: f"{error['type']} {error['code']}",
+)
+def test_openai_ends_where_money_is_used_up(error: dict[str, Any]) -> None:
+    assert said({"error": error}, "openai") == NO
+
+
+@pytest.mark.parametrize("code", ["rate_limit_exceeded", "slow_down", None, 429, [], {}, ["x"]])
+def test_openai_says_nothing_where_a_wait_helps(code: object) -> None:
+    assert said({"error": {"type": "requests", "code": code}}, "openai") is None
+
+
+def test_anthropic_ends_at_the_monthly_cap_and_at_nothing_else() -> None:
+    assert said(CLAUDE_CAP, "anthropic") == NO
+    for details in [None, {}, {"error_code": ["enforced_spend_limit_reached"]}, "x"]:
+        error = {"type": "rate_limit_error", "message": "This would exceed …", "details": details}
+        assert said({"type": "error", "error": error}, "anthropic") is None
+
+
+# --- what is read at all ----------------------------------------------------------------------
+
+
+def test_only_the_vendors_that_were_named_are_heard() -> None:
+    bodies = {"anthropic": CLAUDE_CAP, "google": GEMINI_MINUTE, "openai": OPENAI_QUOTA}
+    assert tuple(bodies) == SPEAKING
+    for vendor in SPEAKING:
+        heard = [name for name, body in bodies.items() if said(body, vendor) is not None]
+        assert heard == [vendor]
+    assert said(OPENAI_QUOTA, "google", "openai") == NO
+    assert vendor_hint((), 429, JSON, json.dumps(OPENAI_QUOTA).encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_read"),
+    [
+        (JSON, True), ("application/json; charset=UTF-8", True), ("Application/JSON ;x=y", True),
+        ("application/problem+json", True), ("text/json", False), ("text/html", False),
+        ("text/event-stream", False), ("+json", False), ("application/jsonl", False), ("", False),
+        (None, False),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_only_json_is_read(kind: str | None, is_read: bool) -> None:
+    assert (said(OPENAI_QUOTA, kind=kind) is not None) is is_read
+
+
+def test_only_errors_are_read() -> None:
+    assert [
+        status for status in (200, 302, 399, 400, 503) if said(OPENAI_QUOTA, status=status)
+    ] == [
+        400,
+        503,
+    ]
+
+
+def test_a_body_of_up_to_64_kib_is_read() -> None:
+    body = json.dumps(OPENAI_QUOTA).encode()
+    assert LONGEST_BODY == 65_536
+    assert said(body.ljust(65_536)) == NO
+    assert said(body.ljust(65_537)) is None
+
+
+GOOD = json.dumps(OPENAI_QUOTA)
+MALFORMED = {
+    "empty": b"",
+    "cut": GOOD[:-1].encode(),
+    "two values": (GOOD * 2).encode(),
+    "utf-16": GOOD.encode("utf-16"),
+    "latin-1": GOOD.replace("quota,", "quotä").encode("latin-1"),
+    "brackets without end": b"[" * LONGEST_BODY,
+    "deep": b'{"error":' * 6000 + b"1" + b"}" * 6000,
+    "NaN": GOOD.replace("null", "NaN").encode(),
+    "Infinity": GOOD.replace("null", "-Infinity").encode(),
+    "no object": b'"insufficient_quota"',
+    "no error": b'{"type": "insufficient_quota"}',
+    "error is text": b'{"error": "insufficient_quota"}',
+    "an empty array": b"[]",
+    "an array in an array": f"[[{GOOD}]]".encode(),
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_body_is_no_hint(body: bytes) -> None:
+    assert said(body) is None
+
+
+def test_numbers_of_any_size_stand_beside_the_word() -> None:
+    """int() refuses 5,000 digits, and float() makes infinity of a large exponent."""
+    for number in ["9" * 5000, "1e999", "-0.0", "1" + "0" * 400 + ".5"]:
+        assert said(GOOD.replace("null", number).encode()) == NO
+
+
+def test_reading_takes_no_longer_than_the_body_is() -> None:
+    """The worst bodies of 64 KiB take some milliseconds, not seconds."""
+    begun = time.perf_counter()
+    for body in [
+        b"[" * LONGEST_BODY,
+        b'{"error":' * 7000,
+        b"9" * LONGEST_BODY,
+        b'"' * LONGEST_BODY,
+    ]:
+        said(body)
+    said(retry_info("9" * 60_000 + "s"))
+    assert time.perf_counter() - begun < 1.0
+
+
+WORDS = st.sampled_from(
+    [
+        "error", "details", "@type", "retryDelay", RETRY_INFO, QUOTA_FAILURE, "violations", "quotaId",
+        "seconds", "nanos", "17s", "code", "type", "insufficient_quota", "error_code",
+    ]
+)  # fmt: skip
+TEXTS = st.one_of(WORDS, st.text(max_size=5))
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.from_regex(r"-?\d*\.?\d*s?")
+)
+ANY_JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+DETAILS = st.lists(
+    st.fixed_dictionaries(
+        {"@type": st.sampled_from([RETRY_INFO, QUOTA_FAILURE]), "retryDelay": ANY_JSON},
+        optional={"violations": ANY_JSON},
+    ),
+    max_size=3,
+)
+ERRORS = st.fixed_dictionaries({"error": ANY_JSON | st.fixed_dictionaries({"details": DETAILS})})
+
+
+@given(st.binary(max_size=200) | (ANY_JSON | ERRORS).map(lambda value: json.dumps(value).encode()))
+@example(b'{"error": {"code": "\\ud800", "details": [{"@type": "\\ud800"}]}}')
+def test_any_body_gives_a_sound_hint_or_none(body: bytes) -> None:
+    """Never an exception; a delay within what headers may ask for; never a yes."""
+    hint = said(body)
+    if hint is not None:
+        assert (hint.delay is None) == (hint.source is None)
+        assert hint.delay is None or 0 <= hint.delay <= 2147483648
+        assert hint.should_retry in (None, False)
+        assert hint != NO_HINT
+
+
+# --- together with the headers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "word", "together"),
+    [
+        (NO_HINT, None, NO_HINT),
+        (NO_HINT, after(5.0), after(5.0)),
+        (Hint(3.0, None, "retry-after"), after(5.0), Hint(3.0, None, "retry-after")),
+        (Hint(3.0, None, "retry-after"), NO, Hint(3.0, False, "retry-after")),
+        (Hint(None, True, None), NO, NO),
+        (Hint(None, True, None), after(5.0), Hint(5.0, True, "google.rpc.retryinfo")),
+        (NO, after(5.0), Hint(5.0, False, "google.rpc.retryinfo")),
+    ],
+)
+def test_headers_go_before_the_body_and_any_no_beats_a_yes(
+    headers: Hint, word: Hint | None, together: Hint
+) -> None:
+    assert joined(headers, word) == together
+
+
+def test_every_vendor_adds_something() -> None:
+    assert all(any(row) for row in VENDORS.values())
