@@ -38,6 +38,7 @@ def test_vendors_add_their_statuses_and_their_word() -> None:
     """Opt-in sets add to what is there; the safety rules stay."""
     cases = [
         (("github",), set(), {403}, ()), (("anthropic",), {529}, set(), ("anthropic",)),
+        (("azure",), set(), {403}, ()),
         (("cloudflare",), {520, 521, 522, 523, 524}, set(), ()),
         (("google",), set(), set(), ("google",)), (("openai",), set(), set(), ("openai",)),
         (("github", "anthropic"), {529}, {403}, ("anthropic",)), ((), set(), set(), ()),
@@ -65,7 +66,7 @@ def test_vendors_add_to_a_users_own_set() -> None:
 def test_an_unknown_vendor_is_told_the_known_ones() -> None:
     with pytest.raises(
         ValueError,
-        match="vendor must be one of anthropic, cloudflare, github, google, openai, got 'acme'",
+        match="vendor must be one of anthropic, azure, cloudflare, github, google, openai, got 'acme'",
     ):
         RetryPolicy().for_vendors("google", "acme")
 

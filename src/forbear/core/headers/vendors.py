@@ -184,6 +184,9 @@ class Vendor(NamedTuple):
 VENDORS: dict[str, Vendor] = {
     # platform.claude.com, "Errors": 529 is overloaded_error.
     "anthropic": Vendor(statuses=frozenset({529}), read=anthropic),
+    # learn.microsoft.com, "Set usage quota by key" of API Management: 403 and Retry-After once a
+    # quota is used up. Its 429 says all it has to say in headers.
+    "azure": Vendor(hinted_statuses=frozenset({403})),
     # developers.cloudflare.com, "Cloudflare 5xx errors". The origin may have acted before a 524.
     "cloudflare": Vendor(statuses=frozenset({520, 521, 522, 523, 524})),
     # docs.github.com, "Rate limits for the REST API": with retry-after or an exhausted quota.
