@@ -182,7 +182,7 @@ def test_an_error_that_a_transport_raised_pickles():
 def test_the_reasons_are_the_closed_label_set():
     """DESIGN section 4: the values are stable, metrics and logs are keyed by them."""
     assert {str(reason) for reason in Reason} == {
-        "server-said-no", "replayed-response", "permanent-error", "local-saturation",
+        "server-said-no", "caller-said-no", "replayed-response", "permanent-error", "local-saturation",
         "unknown-error", "method-not-replayable", "key-expired", "body-consumed",
         "response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long",
         "deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed",

@@ -6,6 +6,7 @@ none of httpx's own is an instance or a subclass of the other's.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 try:
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 AnyClient = TypeVar("AnyClient", httpx.Client, httpx.AsyncClient)
+Predicate = Callable[[httpx.Response], bool | None]
+AsyncPredicate = Callable[[httpx.Response], bool | Awaitable[bool | None] | None]
 
 
 class CircuitOpenError(errors.CircuitOpenError, httpx.TransportError):
@@ -52,7 +55,7 @@ LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)
 
 
 @documented(prefetch=True)
-class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
+class RetryTransport(transports.SyncRetrying[Predicate], httpx.BaseTransport):
     """A transport that sends again what may be sent again. Thread-safe.
 
     ``httpx.Client(transport=RetryTransport())``. A transport given to a client makes httpx ignore
@@ -75,17 +78,19 @@ class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
 
 
 @documented(prefetch=True)
-class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
+class AsyncRetryTransport(transports.AsyncRetrying[AsyncPredicate], httpx.AsyncBaseTransport):
     """The same for ``httpx.AsyncClient``, on asyncio and trio; options as of RetryTransport.
 
-    ``before_attempt`` may be a coroutine function.
+    ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
 
     library = LIBRARY
 
 
 def wrap(
-    client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[FamilyOptions]
+    client: AnyClient,
+    policy: RetryPolicy | None = None,
+    **options: Unpack[FamilyOptions[AsyncPredicate]],
 ) -> AnyClient:
     """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
 

@@ -6,6 +6,7 @@ none of httpx2's own is an instance or a subclass of the other's.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 try:
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 AnyClient = TypeVar("AnyClient", httpx2.Client, httpx2.AsyncClient)
+Predicate = Callable[[httpx2.Response], bool | None]
+AsyncPredicate = Callable[[httpx2.Response], bool | Awaitable[bool | None] | None]
 
 
 class CircuitOpenError(errors.CircuitOpenError, httpx2.TransportError):
@@ -52,7 +55,7 @@ LIBRARY = Library(httpx2, CircuitOpenError, DeadlineExceeded)
 
 
 @documented(prefetch=True)
-class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
+class RetryTransport(transports.SyncRetrying[Predicate], httpx2.BaseTransport):
     """A transport that sends again what may be sent again. Thread-safe.
 
     ``httpx2.Client(transport=RetryTransport())``. A transport given to a client makes httpx2 ignore
@@ -75,17 +78,19 @@ class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
 
 
 @documented(prefetch=True)
-class AsyncRetryTransport(transports.AsyncRetrying, httpx2.AsyncBaseTransport):
+class AsyncRetryTransport(transports.AsyncRetrying[AsyncPredicate], httpx2.AsyncBaseTransport):
     """The same for ``httpx2.AsyncClient``, on asyncio and trio; options as of RetryTransport.
 
-    ``before_attempt`` may be a coroutine function.
+    ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
 
     library = LIBRARY
 
 
 def wrap(
-    client: AnyClient, policy: RetryPolicy | None = None, **options: Unpack[FamilyOptions]
+    client: AnyClient,
+    policy: RetryPolicy | None = None,
+    **options: Unpack[FamilyOptions[AsyncPredicate]],
 ) -> AnyClient:
     """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
 

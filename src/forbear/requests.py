@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
 
+Predicate = Callable[[requests.Response], bool | None]
 current = CURRENT.get
 # Attributes that callers look at, and change, on the adapter of a session.
 POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
@@ -135,6 +137,11 @@ class RequestsPort(Urllib3Port):
         response.raw = raw
         return response
 
+    def copy_of(self, response: Any, raw: Any) -> Any:
+        copy = object.__new__(type(response))
+        vars(copy).update(vars(response))
+        return self.with_raw(copy, raw)
+
     def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
         message = f"The request cannot be sent again: {error}."
         return requests.ConnectionError(message, request=call.request.original)
@@ -196,7 +203,7 @@ class RetryAdapter(HTTPAdapter):
         pool_connections: int = DEFAULT_POOLSIZE,
         pool_maxsize: int = DEFAULT_POOLSIZE,
         pool_block: bool = DEFAULT_POOLBLOCK,
-        **options: Unpack[Options],
+        **options: Unpack[Options[Predicate]],
     ) -> None:
         if "max_retries" in options:
             instead = "give RetryPolicy(max_attempts=max_retries + 1)"
@@ -338,7 +345,9 @@ class RetryAdapter(HTTPAdapter):
 
 
 def mount(
-    session: requests.Session, policy: RetryPolicy | None = None, **options: Unpack[Options]
+    session: requests.Session,
+    policy: RetryPolicy | None = None,
+    **options: Unpack[Options[Predicate]],
 ) -> requests.Session:
     """Make a session retry, around whatever adapters are mounted; return it.
 

@@ -6,6 +6,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ except ImportError:
 from urllib3 import exceptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.poolmanager import PoolKey
+from urllib3.response import BaseHTTPResponse
 
 from . import errors
 from .adapters.urllib3_bodies import PLAIN, position_of
@@ -30,8 +32,6 @@ from .sending.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings, docum
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
-
-    from urllib3.response import BaseHTTPResponse
 
     from .core.policy import RetryPolicy
 
@@ -142,7 +142,7 @@ class RetryingHTTPSPool(RetryingPool, HTTPSConnectionPool):  # type: ignore[misc
     """A pool of connections to one https host."""
 
 
-class ManagerOptions(Options, total=False):
+class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=False):
     """Options of a pool manager: forbear's, and urllib3's own, which are left to urllib3."""
 
     timeout: Any

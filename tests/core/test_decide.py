@@ -112,7 +112,8 @@ AGAINST_AN_ANSWER: list[tuple[dict[str, Any], Any]] = [
     ({}, GiveUp(Reason.DEADLINE)),  # the deadline has ended the attempt
     ({"was_cut": False}, None),  # 1: 404
     ({"status": 503}, GiveUp(Reason.SERVER_SAID_NO)),  # 2
-    ({"lines": [REPLAYED]}, GiveUp(Reason.REPLAYED_RESPONSE)),
+    ({"lines": [REPLAYED]}, GiveUp(Reason.CALLER_SAID_NO)),
+    ({"opinion": None}, GiveUp(Reason.REPLAYED_RESPONSE)),
     ({"headers": ()}, GiveUp(Reason.METHOD_NOT_REPLAYABLE)),  # 4
     ({"headers": KEY, "lines": []}, GiveUp(Reason.BODY_CONSUMED)),  # 5
     ({"guard": None}, GiveUp(Reason.NESTED_CALL)),
@@ -135,7 +136,7 @@ def test_the_rules_in_their_order(step: int) -> None:
         "status": 404, "after": 61, "lines": [NO, REPLAYED], "headers": KEY, "was_cut": True,
         "guard": GONE, "nested": True, "attempts": 4, "deadline_at": 1.0, "key_until": 0.5,
         "stop": GiveUp(Reason.STRATEGY_FAILED), "breaker": BREAKER, "budget": no_tokens(),
-        "gate": unwell(max_held=0),
+        "gate": unwell(max_held=0), "opinion": False,
     }  # fmt: skip
     for changes, _ in AGAINST_AN_ANSWER[: step + 1]:
         facts |= changes

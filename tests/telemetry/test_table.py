@@ -28,7 +28,13 @@ RETRY = {
     *("protocol", "body", "user"),
 }
 REFUSED = {
-    *("server-said-no", "replayed-response", "permanent-error", "local-saturation"),
+    *(
+        "server-said-no",
+        "caller-said-no",
+        "replayed-response",
+        "permanent-error",
+        "local-saturation",
+    ),
     *("unknown-error", "method-not-replayable", "key-expired", "body-consumed"),
     *("response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long"),
     *("deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed"),

@@ -19,6 +19,7 @@ import httpx
 import httpx2
 import redis
 import requests
+import urllib3
 import uvicorn
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -298,6 +299,36 @@ def transports() -> None:
     forbear.requests.mount(requests.Session(), resume=False)
     forbear.requests.mount(requests.Session(), prefetch=0)  # type: ignore[call-arg]
     forbear.urllib3.RetryPoolManager(resume=False)
+
+
+def predicates() -> None:
+    """The parameter of a lambda is the library's own response."""
+    forbear.httpx.RetryTransport(retry_if=lambda r: assert_type(r, httpx.Response).is_error)
+    forbear.httpx2.RetryTransport(retry_if=lambda r: assert_type(r, httpx2.Response).is_error)
+    forbear.requests.RetryAdapter(retry_if=lambda r: assert_type(r, requests.Response).ok or None)
+    forbear.requests.mount(
+        requests.Session(), retry_if=lambda r: assert_type(r, requests.Response).ok or None
+    )
+    forbear.urllib3.RetryPoolManager(
+        retry_if=lambda r: assert_type(r, urllib3.BaseHTTPResponse).status == 202
+    )
+    forbear.httpx.wrap(
+        httpx.Client(), retry_if=lambda r: assert_type(r, httpx.Response).is_error or None
+    )
+    forbear.httpx.AsyncRetryTransport(retry_if=still_pending)
+    forbear.httpx.AsyncRetryTransport(
+        retry_if=lambda r: still_pending(assert_type(r, httpx.Response))
+    )
+    forbear.httpx.AsyncRetryTransport(retry_if=lambda r: r.status_code == 202)
+    forbear.httpx.wrap(httpx.AsyncClient(), retry_if=still_pending)
+    forbear.httpx.RetryTransport(retry_if=still_pending)  # type: ignore[arg-type]
+    forbear.httpx.RetryTransport(retry_if=lambda r: r.status_cod == 202)  # type: ignore[attr-defined]
+    forbear.httpx.RetryTransport(retry_if=lambda r: "yes")  # type: ignore[arg-type, return-value]
+
+
+async def still_pending(response: httpx.Response) -> bool | None:
+    await response.aread()
+    return response.json()["state"] == "pending" or None
 
 
 def middlewares() -> None:

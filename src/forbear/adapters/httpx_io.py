@@ -64,6 +64,16 @@ class SyncHttpxPort(HttpxPort):
             self.note_ahead(call, read_ahead(self, response, call.outgoing))
         return response
 
+    def look(self, call: Call, response: Any) -> Any:
+        """Let ``retry_if`` look at an answer."""
+        if self.is_asked(call):
+            sent = self.sent_request(call)
+            call.opinion = self.ask(sent, response, call.deadline_at, call.ahead)
+        if call.opinion is not None:
+            self.note_ahead(call, call.opinion.ahead)
+            call.opinion = call.opinion.answer
+        return response
+
     def _call_hook(self, request: Any, attempt: int) -> None:
         try:
             self.before_attempt(request, attempt)
@@ -202,6 +212,58 @@ class AsyncHttpxPort(HttpxPort):
             return response, ahead
         free_lost_slots(self.inner)
         raise CutOff
+
+    async def look(self, call: Call, response: Any) -> Any:
+        """Let ``retry_if`` look at an answer; CutOff in its place if the deadline ends that."""
+        if self.is_asked(call):
+            sent = self.sent_request(call)
+            call.opinion = self.ask(sent, response, call.deadline_at, call.ahead)
+        peek = call.opinion
+        if peek is None:
+            return response
+        if call.deadline_at == inf:
+            await self._hear(peek)
+        else:
+            seconds, is_over = call.deadline_at - self.clock.monotonic(), True
+            with self.backstop.after(seconds + BACKSTOP):
+                await self._hear(peek)
+                is_over = False
+            if is_over:
+                return CutOff()
+        self.note_ahead(call, peek.ahead)
+        call.opinion = peek.answer
+        return response
+
+    def answered(self, peek: Any) -> Any:
+        is_open = peek.is_wanted or hasattr(peek.answer, "__await__")
+        return peek if is_open else super().answered(peek)
+
+    async def _hear(self, peek: Any) -> None:
+        """Await the answer of ``retry_if``, or the body that it looked at."""
+        try:
+            await self._await_answer(peek)
+            if peek.is_wanted:
+                peek.is_wanted, peek.error = False, None
+                try:
+                    await peek.read()
+                    peek.answer = self.retry_if(peek.shown())
+                except Exception as error:
+                    peek.error = error
+                await self._await_answer(peek)
+            super().answered(peek)
+        except BaseException:
+            import anyio
+
+            with anyio.CancelScope(shield=True):
+                await peek.response.stream.aclose()
+            raise
+
+    async def _await_answer(self, peek: Any) -> None:
+        try:
+            if hasattr(peek.answer, "__await__"):
+                peek.answer = await peek.answer
+        except Exception as error:
+            peek.answer, peek.error = None, error
 
     async def _call_hook(self, request: Any, attempt: int) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .httpx_looking import AsyncPeek, AsyncShown, Peek, Shown
 from .httpx_request import AsyncBodyGuard, BodyGuard
 from .httpx_resume import AsyncResuming, Resuming
 from .httpx_streams import AsyncBounded, AsyncPrefetched, Bounded, Prefetched
@@ -22,10 +23,17 @@ class Library:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.byte_stream: Any = module.ByteStream
-        self.sync = Streams(module.SyncByteStream, BodyGuard, Bounded, Prefetched, Resuming)
+        self.sync = Streams(module.SyncByteStream, BodyGuard, Bounded, Prefetched, Resuming, Peek)
         self.asynchronous = Streams(
-            module.AsyncByteStream, AsyncBodyGuard, AsyncBounded, AsyncPrefetched, AsyncResuming
+            module.AsyncByteStream,
+            AsyncBodyGuard,
+            AsyncBounded,
+            AsyncPrefetched,
+            AsyncResuming,
+            AsyncPeek,
         )
+        self.sync.shown = type("Response", (Shown, module.Response), {})
+        self.asynchronous.shown = type("Response", (AsyncShown, module.Response), {})
         # Streams that are left as they are: read, or looked after by a forbear below.
         both = self.sync, self.asynchronous
         looked_after = {kind for one in both for kind in (one.prefetched, one.resuming)}
@@ -35,10 +43,13 @@ class Library:
 class Streams:
     """Our streams of one colour; the libraries insist on streams of their own base class."""
 
+    shown: Any  # the response that ``retry_if`` is shown
+
     def __init__(
-        self, base: type, guard: type, bounded: type, prefetched: type, resuming: type
+        self, base: type, guard: type, bounded: type, prefetched: type, resuming: type, peek: type
     ) -> None:
         self.guard: Any = type("GuardedBody", (guard, base), {})
         self.bounded: Any = type("BoundedStream", (bounded, base), {})
         self.prefetched: Any = type("PrefetchedStream", (prefetched, base), {})
         self.resuming: Any = type("ResumingStream", (resuming, base), {})
+        self.peek: Any = type("PeekStream", (peek, base), {})

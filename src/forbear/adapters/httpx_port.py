@@ -46,6 +46,7 @@ class HttpxPort(HttpxCalls):
         super().__init__(settings, library, inner, streams)
         self.bounded = streams.bounded
         self.prefetched, self.resuming = streams.prefetched, streams.resuming
+        self.peek, self.shown = streams.peek, streams.shown
         self.circuit_open_error = library.circuit_open_error
         self.deadline_exceeded = library.deadline_exceeded
         self.ready = library.ready
@@ -79,17 +80,20 @@ class HttpxPort(HttpxCalls):
         started_at: float,
         scope: Scope | None,
         ahead: Any,
-    ) -> Exception | bool | None:
+    ) -> Any:
         """End a call whose first answer is below 300.
 
         Returns:
             None: it is ended. Else the call goes on: the error that broke the body while it was
-            read ahead, or True: ``retry_if`` calls the answer a failure.
+            read ahead, or the question to ``retry_if``: it calls the answer a failure, or is to be
+            awaited.
         """
-        if self.retry_if is not None:
-            response.request = request if outgoing is None else outgoing.request
-            if self.is_flagged(response):
-                return True
+        if self.retry_if is not None and not isinstance(ahead, Exception):
+            assert outgoing is not None
+            peek = self.ask(outgoing.request, response, outgoing.deadline_at, ahead)
+            ahead = peek.ahead
+            if (peek.answer or peek.is_wanted) and not isinstance(ahead, Exception):
+                return peek
         if ahead is not WHOLE:
             if isinstance(ahead, Exception):
                 return ahead
@@ -119,15 +123,42 @@ class HttpxPort(HttpxCalls):
         if isinstance(outcome, Exception):
             call.body_error = outcome
 
+    # What ``retry_if`` says.
+
+    def ask(self, request: Any, response: Any, deadline_at: float, ahead: Any) -> Any:
+        """Ask ``retry_if``; return the question, with its answer or what is to be awaited for it.
+
+        Args:
+            request: As it was sent.
+            response: The answer to it.
+            deadline_at: Until when its body may be read.
+            ahead: What came of reading it ahead.
+        """
+        peek = self.peek(self, request, response, deadline_at, ahead)
+        try:
+            peek.answer = self.retry_if(peek.shown())
+        except Exception as error:
+            peek.error = error
+        return self.answered(peek)
+
+    def answered(self, peek: Any) -> Any:
+        """Let what ``retry_if`` answered be its word, if it is one."""
+        if isinstance(peek.ahead, Exception):  # it read a body that broke
+            peek.answer = None
+        elif peek.error is not None:
+            self.tell.hook_failed("retry_if", peek.error)
+            peek.answer = None
+        else:
+            peek.answer = self.word(peek.answer)
+        return peek
+
     # After each attempt.
 
     def judge(self, call: Call, response: Any) -> Failure | None:
         status: int = response.status_code
-        if status < 400 and self.retry_if is None and call.body_error is None:
+        if status < 400 and not call.opinion and call.body_error is None:
             call.status = status
             return None
-        if self.retry_if is not None and call.flagged is None:
-            response.request = self.sent_request(call)
         try:
             headers = response.headers._list
         except AttributeError:
@@ -135,7 +166,7 @@ class HttpxPort(HttpxCalls):
         lines = ()
         if not READ_OCTETS.isdisjoint(map(NAME, headers)):
             lines = tuple(map(PAIR, headers))
-        return self.failure_of(call, response, status, lines, response.extensions.get(SETTING))
+        return self.failure_of(call, status, lines, response.extensions.get(SETTING))
 
     def meaning(self, call: Call, error: Exception) -> Failure:
         guard = call.guard

@@ -12,6 +12,8 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..sending.looking import ENDLESS
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from typing import Literal
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LATE",
+    "UNKNOWN",
     "WHOLE",
     "AsyncBounded",
     "AsyncPrefetched",
@@ -27,6 +30,7 @@ __all__ = [
     "Prefetched",
     "aread_ahead",
     "aread_kept",
+    "length_ahead",
     "read_ahead",
     "read_kept",
 ]
@@ -40,8 +44,6 @@ SECONDS = 0.25
 BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous body is cut from outside
 KEPT_BYTES = 65_536  # of the answer of a call that is held
 FRAMING = (b"content-length", b"transfer-encoding")
-# Of these each part is wanted when it comes.
-ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
 UNKNOWN = 2**62
 
 

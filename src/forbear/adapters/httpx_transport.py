@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
 from ..sending.loop import arun, run
-from ..sending.settings import DEFAULT_POLICY, PREFETCH, Settings
+from ..sending.settings import DEFAULT_POLICY, PREFETCH, Predicate, Settings
 from .httpx_io import AsyncHttpxPort, SyncHttpxPort
 from .httpx_streams import WHOLE, aread_ahead, read_ahead
 from .httpx_wrap import check_inner, take_over_retries, warn_of_lost_proxy
@@ -30,7 +30,7 @@ __all__ = ["AsyncRetrying", "SyncRetrying"]
 current = CURRENT.get
 
 
-class Retrying:
+class Retrying(Generic[Predicate]):
     """The part that both colours of transport share."""
 
     library: Library
@@ -44,14 +44,16 @@ class Retrying:
         inner: Any = None,
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
-        **options: Unpack[FamilyOptions],
+        **options: Unpack[FamilyOptions[Predicate]],
     ) -> None:
         library, who = self.library, type(self).__name__
         if inner is None:
             warn_of_lost_proxy(who, library.name)
             inner = getattr(library.module, self.default)()
         check_inner(inner, library.name, self.base, self.method, who)
-        settings = Settings(who, policy, {"prefetch": PREFETCH, **options})
+        given: dict[str, Any] = {"prefetch": PREFETCH, **options}
+        awaits = self.port_class is AsyncHttpxPort
+        settings = Settings(who, policy, given, awaits=awaits)
         self.port: Any = self.port_class(settings, library, inner)
         self.inner = inner
         self.inner_retries = take_over_retries(inner, who)
@@ -70,7 +72,7 @@ class Retrying:
         return f"<{name} {self.port.limits!r} over {type(self.inner).__name__}>"
 
 
-class SyncRetrying(Retrying):
+class SyncRetrying(Retrying[Predicate]):
     """The body of ``RetryTransport``."""
 
     base, default, method = "BaseTransport", "HTTPTransport", "handle_request"
@@ -133,7 +135,7 @@ class SyncRetrying(Retrying):
         self.inner.__exit__(*exception)
 
 
-class AsyncRetrying(Retrying):
+class AsyncRetrying(Retrying[Predicate]):
     """The body of ``AsyncRetryTransport``."""
 
     base, default, method = "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request"

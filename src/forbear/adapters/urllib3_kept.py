@@ -7,22 +7,25 @@ the call is held. What is longer is handed over with the live response behind wh
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import urllib3
 
 from .urllib3_resume import PIECE, Replay, read_piece, same_head
 from .urllib3_sockets import DRAIN_BYTES, is_over, read_briefly
 
-__all__ = ["read_kept"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Broken", "Kept", "read_kept", "take"]
 
 
 class Kept(urllib3.HTTPResponse):
     """A response that gives what was read of another one, then the rest that is still to come."""
 
-    def __init__(self, raw: Any, pieces: deque[bytes], *, is_whole: bool) -> None:
+    def __init__(self, raw: Any, pieces: deque[bytes], rest: Any) -> None:
         self.raw = raw
-        super().__init__(**same_head(raw, Replay(pieces, None, None if is_whole else raw)))
+        super().__init__(**same_head(raw, Replay(pieces, None, rest)))
 
     @property
     def connection(self) -> Any:
@@ -36,6 +39,30 @@ class Kept(urllib3.HTTPResponse):
         self.raw.close()
 
 
+class Broken:
+    """The rest of a body that broke."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def read(self, *_: Any, **__: Any) -> bytes:
+        raise self._error
+
+
+def take(raw: Any, pieces: deque[bytes], is_late: Callable[[], bool]) -> bool:
+    """Read pieces of a body; False: more is to come, and that is too much or too late."""
+    received = 0
+    while received <= DRAIN_BYTES:
+        piece = read_piece(raw, PIECE)
+        if not piece:
+            return True
+        pieces.append(piece)
+        received += len(piece)
+        if is_late():
+            break
+    return False
+
+
 def read_kept(raw: Any, seconds: float) -> tuple[Any, bool]:
     """Read the answer of a call that is held, for so many seconds at most.
 
@@ -47,18 +74,13 @@ def read_kept(raw: Any, seconds: float) -> tuple[Any, bool]:
     if is_over(raw) or length > DRAIN_BYTES:
         return raw, length <= DRAIN_BYTES
     pieces: deque[bytes] = deque()
-    received, is_whole = 0, False
     try:
         with read_briefly(raw, seconds):
-            while not is_whole and received <= DRAIN_BYTES:
-                piece = read_piece(raw, PIECE)
-                is_whole = not piece
-                pieces.append(piece)
-                received += len(piece)
+            is_whole = take(raw, pieces, lambda: False)
     except Exception:  # it failed before: how its body fails no longer matters
         raw.close()
         raw.release_conn()
         return None, True
     if is_whole:
         raw.release_conn()
-    return (Kept(raw, pieces, is_whole=is_whole) if received else raw), is_whole
+    return (Kept(raw, pieces, None if is_whole else raw) if pieces else raw), is_whole

@@ -163,6 +163,8 @@ class PoolPort(Urllib3Port):
     def with_raw(self, response: Any, raw: Any) -> Any:
         return raw
 
+    copy_of = with_raw
+
     def status_error(self, call: Call, response: Any) -> Exception:
         self.discard(call, response)
         message = exceptions.ResponseError.SPECIFIC_ERROR.format(status_code=response.status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
@@ -22,10 +23,11 @@ from ..sending.settings import OFF
 from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
 from .urllib3_kept import read_kept
+from .urllib3_looking import Peek
 from .urllib3_reading import LEAST, BodyPort
 from .urllib3_request import clamped, field_lines, has_header
 from .urllib3_resume import ResumedResponse, is_cut_off, is_resumable
-from .urllib3_sockets import DRAIN_SECONDS, discard
+from .urllib3_sockets import DRAIN_SECONDS, discard, is_over
 
 if TYPE_CHECKING:
     from urllib3.util import Timeout
@@ -49,6 +51,7 @@ class Urllib3Port(BodyPort):
     aim: Any  # lets the request go where the call goes now
     transmit: Any  # sends a request; returns the response, its body to come
     load_last: Any  # reads the body of the answer that the call ends with
+    copy_of: Any  # a response over another urllib3 response, for ``retry_if``
     is_redirect: Any  # will the caller follow the response?
     status_error: Any  # the library's own error for a status
     failed_to_send: Any  # its error for a body that cannot be sent again
@@ -205,15 +208,44 @@ class Urllib3Port(BodyPort):
                 outcome.close()
             raise
 
+    def look(self, call: Call, response: Any) -> Any:
+        """Let ``retry_if`` look at an answer; return it with the body that was read put back."""
+        if not self.is_asked(call):
+            return response
+        view: Any = call.request
+        raw = self.raw_of(response)
+        peek = error = None
+        shown = response
+        if not (
+            self.loads(view, call.policy, response)
+            or not isinstance(raw, HTTPResponse)
+            or raw.length_remaining == 0  # of HEAD too
+            or is_over(raw)
+        ):
+            peek = Peek(self, view.method, raw, call.deadline_at)
+            shown = self.copy_of(response, peek.shown())
+        try:
+            answer = self.retry_if(shown)
+        except Exception as raised:
+            answer, error = None, raised
+        if peek is not None and peek.kept is not None:
+            response = self.stand_in(response, peek.kept)
+            call.body_error = peek.error
+        if call.body_error is None:  # else what broke the body decides
+            if error is not None:
+                self.tell.hook_failed("retry_if", error)
+            call.opinion = self.word(answer)
+        return response
+
     # After each attempt.
 
     def judge(self, call: Call, response: Any) -> Failure | None:
         status: int = self.status_of(response)
-        if status < 400 and self.retry_if is None:
+        if status < 400 and not call.opinion and call.body_error is None:
             call.status = status
             return None
         headers = getattr(self.raw_of(response), "headers", response.headers)
-        return self.failure_of(call, response, status, field_lines(headers), story_of(response))
+        return self.failure_of(call, status, field_lines(headers), story_of(response))
 
     def meaning(self, call: Call, error: Exception) -> Failure:
         guard = call.guard

@@ -104,7 +104,7 @@ class Retry(util.Retry):
         redirect: bool | int | None = None,
         raise_on_redirect: bool = True,
         remove_headers_on_redirect: Collection[str] = util.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT,
-        **options: Unpack[Options],
+        **options: Unpack[Options[Any]],
     ) -> None:
         given: Any = policy
         if isinstance(given, int) and not isinstance(given, bool):
@@ -306,7 +306,7 @@ class Retry(util.Retry):
         hop, call = self._attempt(method, url, pool)
         port, status = self._port, response.status
         lines = field_lines(response.headers)
-        failure: Any = port.failure_of(call, response, status, lines, None)
+        failure: Any = port.failure_of(call, status, lines, None)
         if port.goes_on(hop, failure, body_ready=self._is_body_ready(call)):
             discard(response, hop.deadline_at - port.clock.monotonic())
             return self._next(hop, call, RequestHistory(method, url, None, status, None))

@@ -67,7 +67,8 @@ class Call:
         origin: Where the next attempt goes.
         sent_to: Where the last one went.
         status: The last answer's.
-        flagged: The word of ``retry_if`` about a first answer, if that was asked before.
+        opinion: The word of ``retry_if`` about the last answer; or the question that the fast path
+            has begun.
         is_under_way: An attempt was sent and is not judged yet.
         history: The attempts that are judged.
         is_renewed: The strategy was renewed after the last failure.
@@ -104,7 +105,7 @@ class Call:
     credential = b""
     tried: tuple[str, ...] = ()
     is_admitted = is_under_way = nested = was_cut = used_fast_first = is_renewed = False
-    flagged: bool | None = None
+    opinion: Any = None
     status: int | None = None
     outgoing: Any = None
     guard: Any = None

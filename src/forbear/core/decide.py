@@ -56,9 +56,11 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
     if failure.status not in policy.statuses and not is_failure(policy, request, failure):
         return None
     if failure.status is not None:
-        # 2. Did the server say no?
+        # 2. Did the server or the caller say no?
         if failure.hint.should_retry is False:
             return GiveUp(Reason.SERVER_SAID_NO)
+        if call.opinion is False:
+            return GiveUp(Reason.CALLER_SAID_NO)
         if failure.replayed and failure.hint.should_retry is None and request.keyed:
             return GiveUp(Reason.REPLAYED_RESPONSE)
     elif failure.kind in NEVER:
@@ -158,7 +160,10 @@ def answered(
         utc_now: Answers Unix seconds, with which dates are compared.
         flagged: ``retry_if`` calls the answer a failure.
     """
-    hint, replayed = read_answer(status, lines, now=utc_now())
+    # Below 400 most headers are for the application, but a failure's are for us: a 202's say when
+    # to ask again.
+    read_as = 503 if flagged and status < 400 else status
+    hint, replayed = read_answer(read_as, lines, now=utc_now())
     if status >= 400:
         flagged = flagged or bool(hint.should_retry)
         flagged = flagged or (hint.delay is not None and status in policy.hinted_statuses)

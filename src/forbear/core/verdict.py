@@ -16,6 +16,7 @@ class Reason(StrEnum):
     """Why there was no further attempt. The value is the stable string of logs and metrics."""
 
     SERVER_SAID_NO = "server-said-no"
+    CALLER_SAID_NO = "caller-said-no"
     REPLAYED_RESPONSE = "replayed-response"
     PERMANENT_ERROR = "permanent-error"
     LOCAL_SATURATION = "local-saturation"

@@ -51,6 +51,8 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                     outcome = port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
                     outcome = error
+            if port.looks and not isinstance(outcome, Exception):
+                outcome = port.look(call, outcome)
             failed = isinstance(outcome, Exception)
             failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
             seconds = settle(call, port, failure)
@@ -95,6 +97,8 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
                     outcome = error
+            if port.looks and not isinstance(outcome, Exception):
+                outcome = await port.look(call, outcome)
             failed = isinstance(outcome, Exception)
             failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
             seconds = settle(call, port, failure)

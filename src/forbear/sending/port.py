@@ -6,6 +6,7 @@ request that an adapter hangs on it.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ class Port:
     sleep: Any  # (seconds, since=…): False if the transport was closed meanwhile
     send: Any  # (call): counts the attempt, reads a small body ahead
     judge: Any  # (call, response): the failure, None for a good answer
+    look: Any  # (call, response): ask ``retry_if``; the response, or what took its place
     renew: Any  # (call, outcome): let the budget borrow more
     discard: Any  # (call, response)
     keep: Any  # (call, response): read it into ``call.kept``; False: more than is kept is to come
@@ -55,7 +57,8 @@ class Port:
         self.limits = settings.limits
         self.clock = settings.clock
         self.sleeper = settings.sleeper
-        self.retry_if = settings.retry_if
+        self.retry_if: Any = settings.retry_if
+        self.looks = self.retry_if is not None
         self.key_lifetime = settings.key_lifetime
         self.most_attempts: float = inf if settings.counts_attempts else self.policy.max_attempts
         # Each attempt is sent as it is: no header of its own, no hook before it.
@@ -95,17 +98,18 @@ class Port:
                 call.random = context.random
         return call
 
-    def first_failed(self, call: Call, trouble: Exception | bool | None = None) -> Call:
+    def first_failed(self, call: Call, trouble: Any = None) -> Call:
         """Note a first attempt that was sent before there was a call.
 
         Args:
             call: Just begun.
-            trouble: The error that broke a good answer's body; True: ``retry_if`` flags the answer.
+            trouble: The error that broke a good answer's body, or the question to ``retry_if`` that
+                was begun.
         """
-        if trouble is True:
-            call.flagged = True
-        elif isinstance(trouble, Exception):
+        if isinstance(trouble, Exception):
             call.ahead = call.body_error = trouble
+        elif trouble is not None:
+            call.opinion = trouble
         call.attempts += 1
         call.is_under_way = True
         call.limits.enter(call, call.started_at, sent=True)
@@ -173,21 +177,18 @@ class Port:
     # After each attempt.
 
     def failure_of(
-        self, call: Call, response: Any, status: int, lines: Sequence[Any], story: Any
+        self, call: Call, status: int, lines: Sequence[Any], story: Any
     ) -> Failure | None:
         """Make the failure of an answer; None: it is good."""
         call.status = status
         if lines:
             call.lines = lines
-        flagged = False
-        if self.retry_if is not None:  # the fast path may have asked already
-            flagged = self.is_flagged(response) if call.flagged is None else call.flagged
-            call.flagged = None
         if story is not None or call.context is not None:
             call.nested = is_final(story) or self._sends_once(call)
-        if status < 400 and not flagged:
+        if status < 400 and not call.opinion:
             return self._broken_body(call)
-        if lines or flagged:
+        if lines or call.opinion:
+            flagged = bool(call.opinion)
             failure = answered(call.policy, status, lines, self.clock.time, flagged)
         else:
             failure = PLAIN[status]
@@ -199,14 +200,24 @@ class Port:
         """An accepted answer must also have a whole body."""
         return None if call.body_error is None else self.judge_error(call, call.body_error)
 
-    def is_flagged(self, response: Any) -> bool:
-        """Does ``retry_if`` call the answer a failure?"""
-        assert self.retry_if is not None
-        try:
-            return bool(self.retry_if(response))
-        except Exception as error:
-            self.tell.hook_failed("retry_if", error)
+    def is_asked(self, call: Call) -> bool:
+        """Is ``retry_if`` to be asked? Not about the rest of a body, nor about a broken one."""
+        before, call.opinion = call.opinion, None
+        if call.resumption is not None or call.body_error is not None:
             return False
+        if call.history or before is None:
+            return True
+        call.opinion = before  # the fast path has begun to ask
+        return False
+
+    def word(self, answer: Any) -> bool | None:
+        """Return what ``retry_if`` answered, if that is True, False or None."""
+        if answer is True or answer is False or answer is None:
+            return answer
+        if isinstance(answer, Coroutine):
+            answer.close()
+        self.tell.hook_failed("retry_if", answer, "answered")
+        return None
 
     def judge_error(self, call: Call, error: Exception) -> Failure:
         """Make the failure of an exception."""

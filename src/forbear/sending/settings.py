@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature, cleandoc
+from inspect import Parameter, Signature, cleandoc, iscoroutinefunction
 from random import random as system_random
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from ..core.checks import a_switch, shown
 from ..core.policy import RetryPolicy
@@ -29,14 +29,23 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .context import Scope
 
-__all__ = ["DEFAULT_POLICY", "OFF", "FamilyOptions", "Options", "Settings", "documented"]
+__all__ = [
+    "DEFAULT_POLICY",
+    "OFF",
+    "FamilyOptions",
+    "Options",
+    "Predicate",
+    "Settings",
+    "documented",
+]
 
 DEFAULT_POLICY = RetryPolicy()
 OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
 C = TypeVar("C", bound=type)
+Predicate = TypeVar("Predicate")  # the type of ``retry_if``: of the library's own response
 
 
-class Options(TypedDict, total=False):
+class Options(TypedDict, Generic[Predicate], total=False):
     """Options of every transport and adapter.
 
     gate: RetryGate that lets retries go while their origin is well and holds them while it is not;
@@ -53,8 +62,11 @@ class Options(TypedDict, total=False):
     strategy: A RetryStrategy in place of schedule, gate, budget, breaker, cooldown and origins; the
         policy still gives statuses, methods, hints and time limits.
     idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
-    retry_if: Called with each response (status, headers, request); True makes it a failure like
-        503. It may only widen.
+    retry_if: Called with each response, not with exceptions. True makes it a failure like 503 (a
+        request that is not safe to repeat is still not sent again), False makes it final whatever
+        its status, None leaves it to the policy. It may read a body of up to 64 KiB, which its
+        caller still gets whole: see the README. May be a coroutine function on asynchronous
+        transports; elsewhere that is a TypeError.
     before_attempt: Called with (request, attempt) before each re-send, on a copy of the request:
         sign again, refresh a token. May be a coroutine function on asynchronous transports.
     on_event: Functions that are told what happens, see forbear.core.events.
@@ -79,7 +91,7 @@ class Options(TypedDict, total=False):
     origins: Origins | None
     strategy: RetryStrategy | None
     idempotency: IdempotencyKeys | None
-    retry_if: Callable[[Any], bool | None] | None
+    retry_if: Predicate | None
     before_attempt: Callable[[Any, int], Any] | None
     on_event: Iterable[Callable[[Event], object]]
     body_buffer: int
@@ -92,7 +104,7 @@ class Options(TypedDict, total=False):
     random: Callable[[], float] | None
 
 
-class FamilyOptions(Options, total=False):
+class FamilyOptions(Options[Predicate], Generic[Predicate], total=False):
     """prefetch: Read a body of known length up to so many bytes before the hand-over, so that a
     truncated one is a failure like any other. The clock is looked at between reads:
     after 0.25 s what came is handed over with the live stream behind it. Never an event stream.
@@ -162,8 +174,10 @@ class Settings:
         key_lifetime: Seconds for which a server remembers an idempotency key.
     """
 
-    def __init__(self, who: str, policy: RetryPolicy, options: Mapping[str, Any]) -> None:
-        """Check the options of ``who`` and take them.
+    def __init__(
+        self, who: str, policy: RetryPolicy, options: Mapping[str, Any], *, awaits: bool = False
+    ) -> None:
+        """Check the options of ``who``, which may await them or not, and take them.
 
         Raises:
             TypeError: An option is not known or of the wrong type.
@@ -182,6 +196,11 @@ class Settings:
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
         check_options(given)
+        if not awaits and is_asynchronous(given["retry_if"]):
+            raise TypeError(
+                f"retry_if must be a plain function, got {shown(given['retry_if'])}: {who} is"
+                " synchronous and cannot await it"
+            )
         clock = given["clock"]
         self.policy = policy
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
@@ -191,7 +210,7 @@ class Settings:
         keys = self.idempotency
         self.key_names = frozenset() if keys is None else keys.recognised
         self.key_lifetime = 86_400.0 if keys is None else keys.lifetime
-        self.retry_if: Callable[[Any], bool | None] | None = given["retry_if"]
+        self.retry_if: Callable[[Any], object] | None = given["retry_if"]
         self.before_attempt: Callable[[Any, int], Any] | None = given["before_attempt"]
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
@@ -302,6 +321,10 @@ def check_options(given: Mapping[str, Any]) -> None:
             raise ValueError(f"{option} must be a number of bytes, 0 for none, got {shown(octets)}")
     for option in ("resume", "announce_attempts", "stop_outer_retries"):
         a_switch(option, given[option])
+
+
+def is_asynchronous(function: Any) -> bool:
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
 BREAKER = ("admit", "record", "release", "refused_for")

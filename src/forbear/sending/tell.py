@@ -310,9 +310,9 @@ class Tell:
         fields = {"event": "nested_retry", "header": header, "hint": switch}
         self._log_once(WARNING, text, header, switch, fields)
 
-    def hook_failed(self, hook: str, error: Exception) -> None:
+    def hook_failed(self, hook: str, error: object, did: str = "raised") -> None:
         """Log once per hook that a function of the user's raised; its text may hold secrets."""
-        text = "%s raised %s; the call goes on without it (logged once)"
+        text = f"%s {did} %s; the call goes on without it (logged once)"
         fields = {"event": "hook_failed", "hook": hook}
         self._log_once(ERROR, text, hook, type(error).__name__, fields)
 

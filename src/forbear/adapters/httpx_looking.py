@@ -1,0 +1,140 @@
+"""Looking, in the httpx family: the copy of an answer for ``retry_if``. Floor: acts.
+
+The caller's response is never touched but for its stream, which holds what was read and the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..sending.looking import BodyNotShown, seconds_to_look, too_late
+from .httpx_streams import LATE, UNKNOWN, WHOLE, aread_kept, length_ahead, read_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["AsyncPeek", "AsyncShown", "Peek", "Shown"]
+
+
+class Peeking:
+    """The stream under the copy: it reads the caller's when it is read itself.
+
+    Attributes:
+        ahead: What came of reading the body, as of ``read_ahead``.
+        answer: Of ``retry_if``.
+        error: What it raised.
+        is_wanted: It looked at a body that could only have been awaited.
+    """
+
+    answer: Any = None
+    error: Exception | None = None
+    is_wanted = False
+
+    def __init__(
+        self, port: Any, request: Any, response: Any, deadline_at: float, ahead: Any
+    ) -> None:
+        self.port = port
+        self.request = request
+        self.response = response
+        self.deadline_at = deadline_at
+        self.ahead = ahead
+
+    def shown(self) -> Any:
+        """Make a copy that reads from here."""
+        cls = self.port.shown
+        copy = object.__new__(cls)
+        vars(copy).update(vars(self.response))
+        copy.stream, copy.request = self, self.request
+        return copy
+
+    def chunks(self) -> list[bytes] | None:
+        """The body, if all of it was read before."""
+        stream = self.response.stream
+        is_ahead = type(stream) is self.port.prefetched
+        return stream.chunks if is_ahead and stream.rest is stream.error is None else None
+
+    def until(self) -> float:
+        """Until when it may be read; raises BodyNotShown."""
+        response, length = self.response, length_ahead(self.port, self.response)
+        told = length if 0 <= length < UNKNOWN else None
+        kind = str(response.headers.get("content-type", ""))
+        seconds = seconds_to_look(self.request.method, response.status_code, kind, told)
+        until: float = min(self.port.clock.monotonic() + seconds, self.deadline_at)
+        return until
+
+    def taken(self) -> list[bytes]:
+        """Note what came of the reading, and return the body."""
+        read = self.response.stream
+        self.ahead = read.error or (WHOLE if read.rest is None else LATE)
+        if self.ahead is not WHOLE:
+            raise read.error or too_late()
+        return read.chunks  # type: ignore[no-any-return]
+
+
+class Peek(Peeking):
+    """The stream of a synchronous copy."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        chunks = self.chunks()
+        if chunks is None:
+            read_kept(self.port, self.response, self.until())
+            chunks = self.taken()
+        return iter(chunks)
+
+    def close(self) -> None:
+        """Leave the body to its caller."""
+
+
+class AsyncPeek(Peeking):
+    """The stream of an asynchronous copy. No generator: trio complains of unfinished ones."""
+
+    _left: Iterator[bytes] | None = None
+
+    async def read(self) -> list[bytes]:
+        chunks = self.chunks()
+        if chunks is None:
+            await aread_kept(self.port, self.response, self.until())
+            chunks = self.taken()
+        return chunks
+
+    def __aiter__(self) -> AsyncPeek:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._left is None:
+            self._left = iter(await self.read())
+        for chunk in self._left:
+            return chunk
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Leave the body to its caller."""
+
+
+class Shown:
+    """The part of a synchronous copy that is not the library's."""
+
+    read: Any
+
+    @property
+    def content(self) -> bytes:
+        return self.read()  # type: ignore[no-any-return]
+
+
+class AsyncShown:
+    """The part of an asynchronous copy that is not the library's."""
+
+    stream: Any
+    is_stream_consumed: bool
+
+    def read(self) -> bytes:
+        if not self.is_stream_consumed:
+            peek = self.stream
+            chunks = peek.chunks()
+            if chunks is None:
+                peek.is_wanted = True
+                raise BodyNotShown("it has not come yet")
+            self.stream = peek.port.byte_stream(b"".join(chunks))
+        return super().read()  # type: ignore[misc, no-any-return]
+
+    content = property(read)

@@ -1,0 +1,57 @@
+"""Looking: which body ``retry_if`` may look at before its answer is handed over. Floor: acts.
+
+It is shown a copy of the answer, whose body is read when it looks at it and not before; what was
+read is put back in front of the rest. A body that may have no end is not read: nobody can take back
+a read that has begun, and the caller may want each part when it comes.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+__all__ = ["ENDLESS", "BodyNotShown", "seconds_to_look"]
+
+MOST_BYTES = 65_536
+SECONDS = 0.25  # for a body whose length is not told: a busy server's pause
+# Of these each part is wanted when it comes.
+ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
+# These are of use only as a whole, so that they end even where no length is told.
+DOCUMENTS = frozenset({"application/json", "application/xml", "text/xml", "text/html"})
+SUFFIXES = ("+json", "+xml")
+BODILESS = frozenset({101, 204, 304})
+
+
+class BodyNotShown(Exception):
+    """``retry_if`` looked at a body that cannot be read whole now; never leaves a transport."""
+
+
+def seconds_to_look(method: str, status: int, kind: str, length: int | None) -> float:
+    """Seconds for which the body of an answer is read, infinite if its end is known.
+
+    Args:
+        method: Of the request.
+        status: The answer's.
+        kind: Its Content-Type.
+        length: Octets that are to come, as far as its head tells.
+
+    Raises:
+        BodyNotShown: It is too long, or may have no end.
+    """
+    if method == "HEAD" or status in BODILESS:
+        return inf
+    media = kind.partition(";")[0].strip().lower()
+    if media.startswith(ENDLESS):
+        raise BodyNotShown(f"each part of {media} is wanted when it comes")
+    if length is not None:
+        if length > MOST_BYTES:
+            raise BodyNotShown(f"{length} bytes are more than {MOST_BYTES}")
+        return inf
+    is_document = media in DOCUMENTS or (media.endswith(SUFFIXES) and "stream" not in media)
+    if status < 400 and not is_document:
+        raise BodyNotShown(f"the length of this {media or 'body'} is not told: it may have no end")
+    return SECONDS
+
+
+def too_late() -> BodyNotShown:
+    """Make the error for a body of which more is to come than was waited for."""
+    return BodyNotShown(f"more than {MOST_BYTES} bytes, or than came in {SECONDS} s")

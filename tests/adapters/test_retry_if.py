@@ -1,0 +1,425 @@
+"""retry_if: the caller's own word about an answer, with a look into its body."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import time
+
+import anyio
+import anyio.lowlevel
+import pytest
+import requests
+
+import forbear
+from forbear import Fixed, Reason, RetryPolicy, record_of
+
+from .origin import Answer, Origin
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://api.example.com/thing"
+NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
+JSON = {"Content-Type": "application/json"}
+PENDING = json.dumps({"state": "pending", "why": "x" * 3000}).encode()
+DONE = json.dumps({"state": "done", "why": "y" * 3000}).encode()
+
+
+def logged(caplog):
+    entries = [entry for entry in caplog.records if entry.name == "forbear"]
+    return [entry.getMessage() for entry in entries if entry.levelname == "ERROR"]
+
+
+def state_is(adapter, word, seen=None):
+    """A retry_if of the lane's own colour: True if the body's state is ``word``."""
+
+    def judge(response):
+        found = response.json()["state"]
+        if seen is not None:
+            seen.append(found)
+        return True if found == word else None
+
+    async def ajudge(response):
+        await response.aread()
+        return judge(response)
+
+    return ajudge if adapter.is_async else judge
+
+
+# --- its three words --------------------------------------------------------------------------
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("status", "word", "sent", "reason"),
+    [
+        (200, True, 3, Reason.ATTEMPTS_EXHAUSTED),
+        (404, True, 3, Reason.ATTEMPTS_EXHAUSTED),
+        (503, None, 3, Reason.ATTEMPTS_EXHAUSTED),
+        (404, None, 1, None),
+        (503, False, 1, Reason.CALLER_SAID_NO),
+        (404, False, 1, None),
+        (200, False, 1, None),
+    ],
+)
+async def test_true_fails_false_ends_and_none_leaves_it(adapter, quick, status, word, sent, reason):
+    """It widens and narrows what the policy calls a failure."""
+    inner = adapter.watched([status])
+    options = {"policy": NOW, "retry_if": lambda response: word, **quick}
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert (response.status_code, len(inner.requests)) == (status, sent)
+    assert record_of(response).reason is reason
+
+
+async def test_it_never_makes_an_unsafe_request_safe(adapter, quick):
+    """A POST without a key is sent once, whatever is said of its answer."""
+    inner = adapter.watched([200])
+    options = {"policy": NOW, "retry_if": lambda response: True, **quick}
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.call(client, "POST", URL, content=b"x")
+    assert len(inner.requests) == 1
+    assert record_of(response).reason is Reason.METHOD_NOT_REPLAYABLE
+
+
+async def test_any_other_answer_is_none_and_a_mistake(adapter, quick, caplog):
+    """A truthy one would else send every good request four times; it is logged once."""
+    inner = adapter.watched([200])
+    options = {"policy": NOW, "retry_if": lambda response: "yes", **quick}
+    async with adapter.client(inner, **options) as client:
+        for _ in range(2):
+            await adapter.call(client, "GET", URL)
+    assert len(inner.requests) == 2
+    says = "retry_if answered str; the call goes on without it (logged once)"
+    assert logged(caplog) == [says]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("status", [200, 202])
+async def test_a_retry_after_of_what_it_calls_a_failure_is_obeyed(adapter, quick, status):
+    """Polling: a 202 says when to ask again (RFC 9110 section 15.3.3)."""
+    steps = [(status, {"Retry-After": "7"}), 204]
+    options = {"policy": RetryPolicy(), "retry_if": lambda r: adapter.status(r) == status, **quick}
+    async with adapter.client(steps, **options) as client:
+        await adapter.call(client, "GET", URL)
+    assert sum(quick["clock"].sleeps) >= 7
+
+
+# --- coroutine functions ----------------------------------------------------------------------
+
+
+async def is_pending(response, status=202):
+    await anyio.lowlevel.checkpoint()
+    return getattr(response, "status_code", None) == status or None
+
+
+class Asker:
+    async def __call__(self, response):
+        return await is_pending(response)
+
+
+ASYNCHRONOUS = [is_pending, functools.partial(is_pending, status=202), Asker()]
+FORMS = pytest.mark.parametrize("retry_if", ASYNCHRONOUS, ids=["function", "partial", "object"])
+
+
+@FORMS
+@pytest.mark.smoke
+@pytest.mark.adapters("async")
+async def test_it_may_be_a_coroutine_function(adapter, quick, retry_if):
+    """It is awaited, for a first answer and for later ones."""
+    inner = adapter.watched([202, 202, 200])
+    async with adapter.client(inner, policy=NOW, retry_if=retry_if, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert (response.status_code, len(inner.requests)) == (200, 3)
+
+
+@pytest.mark.adapters("async")
+async def test_a_plain_function_may_answer_what_is_to_be_awaited(adapter, quick):
+    """As a lambda around a coroutine function does."""
+    inner = adapter.watched([202, 503, 200])
+    options = {"policy": NOW, "retry_if": lambda response: is_pending(response), **quick}
+    async with adapter.client(inner, **options) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+
+
+@FORMS
+@pytest.mark.smoke
+@pytest.mark.adapters("sync")
+async def test_a_synchronous_client_refuses_a_coroutine_function(adapter, retry_if):
+    """When it is made: later it would be always true."""
+    with pytest.raises(TypeError, match="synchronous and cannot await it"):
+        async with adapter.client([200], retry_if=retry_if):
+            pass
+
+
+async def test_wrap_and_mount_refuse_it_too():
+    adapters = requests.Session()
+    with pytest.raises(TypeError, match="RetryAdapter is synchronous"):
+        forbear.requests.mount(adapters, retry_if=is_pending)
+
+
+@pytest.mark.adapters("sync")
+async def test_an_awaitable_given_to_a_synchronous_client_is_a_mistake(adapter, quick, caplog):
+    """It is closed, and the policy decides."""
+    options = {"policy": NOW, "retry_if": lambda response: is_pending(response), **quick}
+    async with adapter.client([200], **options) as client:
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+    assert [line.partition(";")[0] for line in logged(caplog)] == ["retry_if answered coroutine"]
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("async")
+async def test_an_awaited_one_ends_at_the_deadline(adapter, quick):
+    """And the answer that it looked at is closed."""
+
+    async def forever(response):
+        await anyio.sleep(10)
+
+    inner = adapter.watched([200])
+    policy = NOW.replace(total_timeout=0.1)
+    async with adapter.client(inner, policy=policy, retry_if=forever) as client:
+        began = time.monotonic()
+        with pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "GET", URL)
+    assert time.monotonic() - began < 2
+    assert all(inner.closings)
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("async")
+async def test_a_cancelled_one_closes_the_answer(adapter):
+    async def forever(response):
+        await anyio.sleep(10)
+
+    inner = adapter.watched([200])
+    async with adapter.client(inner, policy=NOW, retry_if=forever) as client:
+        with anyio.move_on_after(0.05):
+            await adapter.call(client, "GET", URL)
+    assert all(inner.closings)
+
+
+# --- the body ---------------------------------------------------------------------------------
+
+SHAPES = {
+    "known": [Answer(lines=JSON, content=PENDING), Answer(lines=JSON, content=DONE)],
+    "chunked": [
+        Answer(lines=JSON, chunked=True, content=PENDING),
+        Answer(lines=JSON, chunked=True, content=DONE),
+    ],
+    "gzip": [
+        Answer(lines={**JSON, "Content-Encoding": "gzip"}, content=gzip.compress(PENDING)),
+        Answer(lines={**JSON, "Content-Encoding": "gzip"}, content=gzip.compress(DONE)),
+    ],
+    "gzip, chunked": [
+        Answer(
+            lines={**JSON, "Content-Encoding": "gzip"}, content=gzip.compress(PENDING), chunked=True
+        ),
+        Answer(
+            lines={**JSON, "Content-Encoding": "gzip"}, content=gzip.compress(DONE), chunked=True
+        ),
+    ],
+    "404": [
+        Answer(status=404, chunked=True, content=PENDING),
+        Answer(status=404, chunked=True, content=DONE),
+    ],
+    "503": [
+        Answer(status=503, lines=JSON, content=PENDING),
+        Answer(lines=JSON, content=DONE),
+    ],
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick, shape):
+    """On one connection: what it has read needs no draining."""
+    seen = []
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending", seen), **quick}
+    with Origin(b"", SHAPES[shape]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.call(client, "GET", origin.url)
+            assert response.content == DONE
+            assert origin.connections == 1
+    assert seen == ["pending", "done"]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("shape", ["known", "chunked", "gzip, chunked"])
+async def test_a_streamed_body_it_has_read_is_still_streamed(adapter, quick, shape):
+    """From its first octet on, as it came over the wire or decoded."""
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(b"", SHAPES[shape]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.open(client, "GET", origin.url)
+            got = bytearray()
+            await adapter.collect(response, got)
+            await adapter.close(response)
+    raw = "httpx-family" in adapter.words and "gzip" in shape
+    assert (gzip.decompress(got) if raw else got) == DONE
+
+
+@pytest.mark.parametrize("read", ["iter_lines", "iter_bytes"])
+@pytest.mark.adapters("httpx", "sync")
+async def test_httpx_streams_it_decoded(adapter, quick, read):
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(b"", SHAPES["gzip, chunked"]) as origin:
+        async with adapter.client(**options) as client:
+            with client.stream("GET", origin.url) as response:
+                got = list(getattr(response, read)())
+                assert response.num_bytes_downloaded == len(gzip.compress(DONE))
+    assert (b"".join(got) if read == "iter_bytes" else "".join(got).encode()) == DONE
+
+
+@pytest.mark.adapters("urllib3-family")
+async def test_raw_reads_of_a_body_it_has_read(adapter, quick):
+    """``raw.read`` of requests, ``read`` of urllib3: in parts, not decoded."""
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(b"", SHAPES["gzip, chunked"]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.open(client, "GET", origin.url)
+            raw = response.raw if adapter.name == "requests" else response
+            got = raw.read(7, decode_content=False) + raw.read(decode_content=False)
+    assert gzip.decompress(got) == DONE
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("async")
+@pytest.mark.parametrize("shape", ["known", "chunked"])
+async def test_a_plain_function_of_an_asynchronous_client_reads_it_too(adapter, quick, shape):
+    """``response.json()`` needs no await: a body that has not come is fetched, and it asked anew."""
+    options = {"policy": NOW, "retry_if": lambda r: r.json()["state"] == "pending" or None, **quick}
+    with Origin(b"", SHAPES[shape]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.call(client, "GET", origin.url)
+            assert response.content == DONE
+
+
+@pytest.mark.parametrize("words", ["content", "text", "read", "data"])
+@pytest.mark.adapters("sync")
+async def test_all_words_for_a_body_work(adapter, quick, words):
+    names = {"httpx": "content text read", "requests": "content text", "urllib3": "data read"}
+    if words not in names[adapter.name].split():
+        pytest.skip("not a word of this library")
+    seen = []
+
+    def look(response):
+        found = getattr(response, words)
+        seen.append(found() if callable(found) else found)
+
+    with Origin(PENDING, [Answer(lines=JSON, chunked=True)]) as origin:
+        async with adapter.client(policy=NOW, retry_if=look, **quick) as client:
+            response = await adapter.open(client, "GET", origin.url)
+            assert await adapter.read(response) == PENDING
+    assert seen in ([PENDING], [PENDING.decode()])
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+async def test_an_answer_without_a_body_has_an_empty_one(adapter, quick, method):
+    """HEAD with the length that a GET would have, and 204."""
+    seen = []
+
+    def look(response):
+        seen.append(response.data if adapter.name == "urllib3" else response.content)
+
+    step = "200;body=200000" if method == "HEAD" else "204"
+    with forbear.testing.FaultServer() as server:
+        server.script("/thing", step)
+        async with adapter.client(policy=NOW, retry_if=look, **quick) as client:
+            response = await adapter.open(client, method, server.url + "/thing")
+            assert await adapter.read(response) == b""
+    assert seen == [b""]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(lines={"Content-Type": "text/event-stream"}, chunked=True, cut=12, stall=True),
+        Answer(
+            lines={"Content-Type": "multipart/x-mixed-replace"}, chunked=True, cut=12, stall=True
+        ),
+        Answer(chunked=True, cut=12, stall=True),
+        Answer(lines={**JSON, "Content-Length": "65537"}, cut=7, stall=True),
+    ],
+    ids=["events", "pictures", "unknown", "long"],
+)
+async def test_a_body_that_may_not_end_is_neither_waited_for_nor_lost(
+    adapter, quick, caplog, elapsed, answer
+):
+    """retry_if is told so by an exception; the first part is there when the answer is."""
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(b"7 bytes", [answer]) as origin:
+        async with adapter.client(**options) as client:
+            elapsed()
+            response = await adapter.open(client, "GET", origin.url)
+            assert elapsed() < 1
+            got = bytearray()
+            with anyio.move_on_after(0.1):
+                if "httpx-family" in adapter.words and not adapter.is_async:
+                    got += next(response.iter_raw())
+                elif adapter.is_async:
+                    await adapter.collect(response, got)
+                else:
+                    raw = response.raw if adapter.name == "requests" else response
+                    got += raw.read1(7)
+            assert got == b"7 bytes"
+            await adapter.close(response)
+    says = "retry_if raised BodyNotShown; the call goes on without it (logged once)"
+    assert logged(caplog) == [says]
+
+
+@pytest.mark.smoke
+async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog, elapsed):
+    """After 0.25 s the caller gets the answer, with all that came and the rest to come."""
+    del quick["clock"]
+    answer = Answer(lines=JSON, chunked=True, drip=0.02)  # 30 octets with the framing: 0.6 s
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(b'{"state": "pending"}', [answer]) as origin:
+        async with adapter.client(**options) as client:
+            elapsed()
+            response = await adapter.open(client, "GET", origin.url)
+            assert elapsed() < 0.55
+            assert await adapter.read(response) == b'{"state": "pending"}'
+    assert "BodyNotShown" in logged(caplog)[0]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("status", [200, 404, 503])
+async def test_a_body_that_breaks_under_it_is_a_broken_body(adapter, quick, caplog, status):
+    """A failure like any other, and not the function's mistake."""
+    answers = [
+        Answer(lines=JSON, chunked=True, cut=500, status=status),
+        Answer(lines=JSON, chunked=True),
+    ]
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(DONE, answers) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.open(client, "GET", origin.url)
+            assert await adapter.read(response) == DONE
+    assert len(record_of(response).attempts) == 2
+    assert logged(caplog) == []
+
+
+async def test_a_body_that_breaks_for_good_breaks_for_the_caller(adapter, quick):
+    """Never taken for a whole one: without a length nothing else would say so."""
+    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    with Origin(DONE, [Answer(lines=JSON, chunked=True, cut=500)]) as origin:
+        async with adapter.client(**options) as client:
+            with pytest.raises(adapter.cut_error):
+                response = await adapter.open(client, "GET", origin.url)
+                await adapter.read(response)
+    assert len(origin.requests) == 3
+
+
+async def test_the_rest_of_a_download_is_not_its_business(adapter, quick):
+    """It is asked about the answer that the caller gets, and a resumed body is that one's."""
+    content = b"0123456789" * 20_000
+    calls = []
+    options = {"policy": NOW, "retry_if": lambda response: calls.append(response), **quick}
+    with Origin(content, [Answer(cut=100_000), Answer()]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.open(client, "GET", origin.url)
+            assert await adapter.read(response) == content
+        assert origin.ranges[1][0] == "bytes=100000-"
+    assert len(calls) == 1
