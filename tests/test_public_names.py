@@ -186,4 +186,5 @@ def test_the_reasons_are_the_closed_label_set():
         "unknown-error", "method-not-replayable", "key-expired", "body-consumed",
         "response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long",
         "deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed",
+        "hook-failed",
     }  # fmt: skip

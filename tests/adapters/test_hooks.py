@@ -1,5 +1,7 @@
 """The user's own functions: retry_if, before_attempt, on_event; contact; strategies; stacks."""
 
+from functools import partial
+
 import anyio.lowlevel
 import pytest
 
@@ -9,6 +11,7 @@ from forbear import (
     IdempotencyKeys,
     Reason,
     RetryBudget,
+    RetryGate,
     RetryPolicy,
     RetryRefused,
     RetryStrategy,
@@ -68,15 +71,15 @@ async def test_functions_that_raise_are_logged_once_and_lose_nothing(adapter, qu
         raise KeyError("secret-text")
 
     heard = []
-    options = {"retry_if": broken, "before_attempt": broken, "on_event": [broken, heard.append]}
+    options = {"retry_if": broken, "on_event": [broken, heard.append]}
     async with adapter.client([503, 503, 200], policy=NOW, **options, **quick) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     goes_on = "raised KeyError; the call goes on without it (logged once)"
     found = {line.partition(" raised")[0].partition(" ")[0]: line for line in logged(caplog)}
-    assert set(found) == {"retry_if", "before_attempt", "on_event"}
+    assert set(found) == {"retry_if", "on_event"}
     assert all(line.endswith(goes_on) for line in found.values())
-    assert len(logged(caplog)) == 3
+    assert len(logged(caplog)) == 2
     assert len(heard) == 5
 
 
@@ -121,6 +124,116 @@ async def test_before_attempt_may_be_a_coroutine_function(adapter, quick):
     async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
         await adapter.call(client, "GET", URL)
     assert inner.requests[1].headers["Authorization"] == "sig-2"
+
+
+class Unsigned(Exception):
+    """What a hook of a user's raises; no error of any client."""
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("step", [(503, {}, b"sorry"), "read_timeout"], ids=["answer", "error"])
+async def test_a_before_attempt_that_raises_ends_the_call(adapter, quick, budget, step):
+    """By the very exception, which tells the story; nothing is sent unsigned, nothing is kept."""
+    refused, events = Unsigned("no key"), record()
+
+    def sign(request, attempt):
+        raise refused
+
+    breaker = CircuitBreaker(9, failure_rate=None)
+    inner = adapter.watched([step])
+    options = {"before_attempt": sign, "on_event": [events], "budget": budget, "breaker": breaker}
+    async with adapter.client(inner, policy=NOW, **options, **quick) as client:
+        with pytest.raises(Unsigned) as caught:
+            await adapter.open(client, "GET", URL)
+    assert caught.value is refused
+    assert len(inner.requests) == 1
+    assert inner.closings == [1] * isinstance(step, tuple)
+    found = record_of(refused)
+    assert (len(found.attempts), found.reason) == (1, Reason.HOOK_FAILED)
+    assert refused.__notes__ == [f"forbear: {found}"]
+    assert budget.tokens("http://api.example.com:80", quick["clock"].monotonic()) == 20
+    assert events.names == ["attempt_failed", "retry_scheduled", "gave_up"]
+    assert (events[-1].reason, events[-1].attempts) == (Reason.HOOK_FAILED, 1)
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("async")
+async def test_a_coroutine_before_attempt_that_raises_ends_the_call(adapter, quick):
+    refused = Unsigned("no key")
+
+    async def sign(request, attempt):
+        await anyio.lowlevel.checkpoint()
+        raise refused
+
+    inner = adapter.watched([503])
+    async with adapter.client(inner, policy=NOW, before_attempt=sign, **quick) as client:
+        with pytest.raises(Unsigned) as caught:
+            await adapter.call(client, "GET", URL)
+    assert caught.value is refused
+    assert len(inner.requests) == 1
+
+
+async def test_a_before_attempt_that_raises_gives_the_probe_back(adapter, quick):
+    """The permit of a half-open circuit and the place of a held call: the next call has them.
+
+    Two answers of 503, at 0 and 1.5 s, open the circuit until 2.5 s; at 3 s comes its probe.
+    """
+
+    def sign(request, attempt):
+        if attempt == 3:
+            raise Unsigned
+
+    gate, breaker = RetryGate(), CircuitBreaker(2, failure_rate=None, open_for=1)
+    inner = adapter.watched([503, 503, 200])
+    policy = RetryPolicy(backoff=Fixed(1.5))
+    options = {"before_attempt": sign, "gate": gate, "breaker": breaker, **quick}
+    async with adapter.client(inner, policy=policy, **options) as client:
+        with pytest.raises(Unsigned):
+            await adapter.call(client, "GET", URL)
+        assert (len(inner.requests), gate.held()) == (2, 0)
+        assert (await adapter.call(client, "GET", URL)).status_code == 200
+
+
+@pytest.mark.smoke
+async def test_a_before_attempt_that_raises_ends_a_resumed_body(adapter, server, quick):
+    """The rest would be asked for unsigned; the caller, who reads the body, gets the exception."""
+    server.script("/file", "cut:70000;body=99999;etag=v1", "200;body=99999;etag=v1")
+    refused = Unsigned("no key")
+
+    def sign(request, attempt):
+        raise refused
+
+    async with adapter.client(policy=NOW, before_attempt=sign, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + "/file")
+        got = bytearray()
+        with pytest.raises(Unsigned) as caught:
+            await adapter.collect(response, got)
+        await adapter.close(response)
+    assert caught.value is refused
+    assert len(got) <= 70_000
+    assert len(server.requests("/file")) == 1
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("steps", "sent", "status", "sleeps"),
+    [
+        ([401, 200], 2, 200, []),
+        ([401, 401, 200], 2, 401, []),
+        ([503, 401, 502, 200], 4, 200, [0.75, 0.1]),  # the schedule's first wait, a fast one
+        ([401, 503, 401, 200], 3, 401, [1.5]),  # the schedule's second wait
+        ([(401, {"Retry-After": "2"}), 200], 2, 200, [2.25]),  # a quarter of it is spread
+    ],
+)
+async def test_a_401_is_retried_once_and_at_once(adapter, quick, steps, sent, status, sleeps):
+    """For a refresh of the token: a second 401 is the caller's. RFC 9110 section 15.5.2."""
+    inner = adapter.watched(steps)
+    policy = RetryPolicy(statuses=RetryPolicy().statuses | {401})
+    async with adapter.client(inner, policy=policy, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert (len(inner.requests), response.status_code) == (sent, status)
+    assert quick["clock"].sleeps == pytest.approx(sleeps)
+    assert record_of(response).reason == (None if status == 200 else Reason.ATTEMPTS_EXHAUSTED)
 
 
 async def test_before_attempt_keeps_the_generated_key(adapter, quick):
@@ -296,6 +409,16 @@ async def test_a_delay_before_the_first_attempt(adapter, quick):
     assert quick["clock"].sleeps == [3.0]
 
 
+class Later:
+    """An object that is called as a coroutine function is."""
+
+    async def __call__(self, *arguments):
+        raise AssertionError("nobody awaits this")
+
+
+COROUTINES = (Later().__call__, Later(), partial(Later().__call__, 1), partial(Later(), 1))
+
+
 @one_lane
 @pytest.mark.parametrize(
     ("options", "error", "says"),
@@ -306,6 +429,8 @@ async def test_a_delay_before_the_first_attempt(adapter, quick):
         ({"retry_if": True}, TypeError, "retry_if must be a function"),
         ({"before_attempt": "sign"}, TypeError, "before_attempt must be a function"),
         ({"on_event": print}, TypeError, "on_event=\\["),
+        *[({"on_event": [one]}, TypeError, "on_event .*nobody would await") for one in COROUTINES],
+        *[({"before_attempt": one}, TypeError, "would not await") for one in COROUTINES],
         ({"body_buffer": True}, ValueError, "body_buffer"),
         ({"strategy": Twice(), "breaker": CircuitBreaker()}, ValueError, "strategy= or breaker="),
         ({"breaker": CircuitBreaker}, TypeError, "breaker must be a CircuitBreaker"),
@@ -317,6 +442,17 @@ async def test_options_that_make_no_sense_are_told_at_construction(adapter, opti
     with pytest.raises(error, match=says):
         async with adapter.client([200], **options):
             pass
+
+
+@pytest.mark.smoke
+async def test_a_coroutine_function_is_refused_where_nobody_would_await_it(adapter):
+    """A listener on every client, ``before_attempt`` on the synchronous ones."""
+    for option, value in (("on_event", [Later()]), ("before_attempt", Later())):
+        if option == "before_attempt" and adapter.is_async:
+            continue
+        with pytest.raises(TypeError, match=f"{option}.*coroutine function"):
+            async with adapter.client([200], **{option: value}):
+                pass
 
 
 @pytest.mark.smoke

@@ -167,10 +167,12 @@ def test_what_can_never_succeed_is_never_repeated(
 
 
 def test_every_reason_is_given() -> None:
-    """All but one: what was handed over is judged by the reader of the body (port.py)."""
+    """All but two: what was handed over is judged by the reader of the body, and the hook is called
+    when the attempt is about to be sent (port.py).
+    """
     given = {verdict.reason for _, verdict in AGAINST_AN_ANSWER if isinstance(verdict, GiveUp)}
     given |= {Reason.LOCAL_SATURATION, Reason.PERMANENT_ERROR, Reason.UNKNOWN_ERROR}
-    assert set(Reason) - given == {Reason.RESPONSE_DELIVERED}
+    assert set(Reason) - given == {Reason.RESPONSE_DELIVERED, Reason.HOOK_FAILED}
 
 
 def test_origin_unwell_is_given_in_one_place() -> None:

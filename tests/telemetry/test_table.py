@@ -38,6 +38,7 @@ REFUSED = {
     *("unknown-error", "method-not-replayable", "key-expired", "body-consumed"),
     *("response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long"),
     *("deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed"),
+    "hook-failed",
 }
 STATE = {"closed", "open", "half_open"}
 SCOPE = {"local", "shared"}

@@ -54,7 +54,7 @@ class SyncHttpxPort(HttpxPort):
     def send(self, call: Call) -> Any:
         request = self.next_request(call)
         if self.before_attempt is not None and call.history:
-            self._call_hook(request, call.attempts + 1)
+            self._call_hook(call, request)
         call.sending(self.clock.monotonic())
         try:
             response = self.inner.handle_request(request)
@@ -74,11 +74,12 @@ class SyncHttpxPort(HttpxPort):
             call.opinion = call.opinion.answer
         return response
 
-    def _call_hook(self, request: Any, attempt: int) -> None:
+    def _call_hook(self, call: Call, request: Any) -> None:
         try:
-            self.before_attempt(request, attempt)
+            self.before_attempt(request, call.attempts + 1)
         except Exception as error:
-            self.settings.tell.hook_failed("before_attempt", error)
+            self.hook_raised(call, error)
+            raise
 
     def renew(self, call: Call, outcome: Any) -> None:
         try:
@@ -179,7 +180,7 @@ class AsyncHttpxPort(HttpxPort):
     async def send(self, call: Call) -> Any:
         request = self.next_request(call)
         if self.before_attempt is not None and call.history:
-            await self._call_hook(request, call.attempts + 1)
+            await self._call_hook(call, request)
         call.sending(self.clock.monotonic())
         try:
             if call.deadline_at == inf:
@@ -265,13 +266,14 @@ class AsyncHttpxPort(HttpxPort):
         except Exception as error:
             peek.answer, peek.error = None, error
 
-    async def _call_hook(self, request: Any, attempt: int) -> None:
+    async def _call_hook(self, call: Call, request: Any) -> None:
         try:
-            answer = self.before_attempt(request, attempt)
+            answer = self.before_attempt(request, call.attempts + 1)
             if hasattr(answer, "__await__"):
                 await answer  # may be cancelled; then nothing was sent
         except Exception as error:
-            self.settings.tell.hook_failed("before_attempt", error)
+            self.hook_raised(call, error)
+            raise
 
     async def renew(self, call: Call, outcome: Any) -> None:
         from .httpx_renewal import renew_in_thread

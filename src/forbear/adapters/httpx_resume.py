@@ -149,6 +149,8 @@ class Resuming(Resumable):
                 raise
             except Exception:
                 resumption.fail(self._port, self._call, error)
+                if self._call.is_ended_by_hook:
+                    raise
                 return False
             self._go_on_with(response)
             if self._closed:
@@ -198,6 +200,8 @@ class AsyncResuming(Resumable):
                 raise
             except Exception:
                 resumption.fail(self._port, self._call, error)
+                if self._call.is_ended_by_hook:
+                    raise
                 return False
             self._go_on_with(response)
             if self._closed:

@@ -52,8 +52,7 @@ class Retrying(Generic[Predicate]):
             inner = getattr(library.module, self.default)()
         check_inner(inner, library.name, self.base, self.method, who)
         given: dict[str, Any] = {"prefetch": PREFETCH, **options}
-        awaits = self.port_class is AsyncHttpxPort
-        settings = Settings(who, policy, given, awaits=awaits)
+        settings = Settings(who, policy, given, awaits=self.method == "handle_async_request")
         self.port: Any = self.port_class(settings, library, inner)
         self.inner = inner
         self.inner_retries = take_over_retries(inner, who)

@@ -163,7 +163,8 @@ class Urllib3Port(BodyPort):
                 try:
                     hook(request, call.attempts + 1)
                 except Exception as error:
-                    self.settings.tell.hook_failed("before_attempt", error)
+                    self.hook_raised(call, error)
+                    raise
         view.request, view.headers = request, request.headers
         return request
 

@@ -334,6 +334,8 @@ class Resumable:
             rest = run(call, port, first=[error])
         except Exception:  # the error that broke the body says more
             resumption.fail(port, call, error)
+            if call.is_ended_by_hook:
+                raise
             return False
         finally:
             self.story = call.story(port.clock.monotonic())

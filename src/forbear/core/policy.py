@@ -38,7 +38,8 @@ class RetryPolicy(Frozen):
             that the server named. 0: the call ends at once. See ``RetryGate``.
         throttle_backoff: Another, slower schedule after throttling that names no time (429, an
             exhausted quota); None: as ``backoff``.
-        statuses: Retryable statuses, 400 to 599. An empty set means none.
+        statuses: Retryable statuses, 400 to 599. An empty set means none. A 401 is retried once in
+            a call and without a wait, for a ``before_attempt`` that refreshes a token.
         hinted_statuses: Statuses retried only if the answer says when to come back, such as
             GitHub's 403; see ``for_vendors``.
         vendors: Vendors whose word in the JSON body of a retryable answer is obeyed: "anthropic",

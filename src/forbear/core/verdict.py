@@ -33,6 +33,7 @@ class Reason(StrEnum):
     ORIGIN_UNWELL = "origin-unwell"
     BUDGET_EXHAUSTED = "budget-exhausted"
     STRATEGY_FAILED = "strategy-failed"
+    HOOK_FAILED = "hook-failed"
 
 
 class Retry(NamedTuple):

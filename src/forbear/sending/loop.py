@@ -50,6 +50,8 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                 try:
                     outcome = port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
+                    if call.is_ended_by_hook:
+                        raise
                     outcome = error
             if port.looks and not isinstance(outcome, Exception):
                 outcome = port.look(call, outcome)
@@ -96,6 +98,8 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                 try:
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
+                    if call.is_ended_by_hook:
+                        raise
                     outcome = error
             if port.looks and not isinstance(outcome, Exception):
                 outcome = await port.look(call, outcome)

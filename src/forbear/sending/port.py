@@ -174,6 +174,12 @@ class Port:
             most = inf  # a strategy of the user's counts, unless this call is told otherwise
         call.policy, call.most_attempts = policy, most
 
+    def hook_raised(self, call: Call, error: Exception) -> None:
+        """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
+        call.stop = GiveUp(Reason.HOOK_FAILED)
+        self.tell.refused(call, self.clock.monotonic(), call.listeners)
+        self.with_story(call, error)
+
     # After each attempt.
 
     def failure_of(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import Parameter, Signature, cleandoc, iscoroutinefunction
 from random import random as system_random
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
@@ -68,8 +69,9 @@ class Options(TypedDict, Generic[Predicate], total=False):
         caller still gets whole: see the README. May be a coroutine function on asynchronous
         transports; elsewhere that is a TypeError.
     before_attempt: Called with (request, attempt) before each re-send, on a copy of the request:
-        sign again, refresh a token. May be a coroutine function on asynchronous transports.
-    on_event: Functions that are told what happens, see forbear.core.events.
+        sign again, refresh a token. May be a coroutine function on asynchronous transports. An
+        exception that it raises ends the call: nothing more is sent.
+    on_event: Functions that are told what happens, see forbear.core.events. They are not awaited.
     body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
     resume: Go on with the body of a GET when it breaks: ask for the rest with Range and If-Range,
         and check that it is the rest of the very same bytes; else the error that broke it stands.
@@ -177,10 +179,11 @@ class Settings:
     def __init__(
         self, who: str, policy: RetryPolicy, options: Mapping[str, Any], *, awaits: bool = False
     ) -> None:
-        """Check the options of ``who``, which may await them or not, and take them.
+        """Check the options of ``who``, which ``awaits`` hooks or does not, and take them.
 
         Raises:
-            TypeError: An option is not known or of the wrong type.
+            TypeError: An option is not known or of the wrong type, or is a coroutine function that
+                nobody would await.
             ValueError: A value is out of its range, or ``strategy`` is given beside what it stands
                 in for.
         """
@@ -196,11 +199,12 @@ class Settings:
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
         check_options(given)
-        if not awaits and is_asynchronous(given["retry_if"]):
-            raise TypeError(
-                f"retry_if must be a plain function, got {shown(given['retry_if'])}: {who} is"
-                " synchronous and cannot await it"
-            )
+        for option in () if awaits else ("retry_if", "before_attempt"):
+            if is_async(given[option]):
+                raise TypeError(
+                    f"{who} is synchronous and would not await {option}, got the coroutine"
+                    f" function {shown(given[option])}; give it a plain function"
+                )
         clock = given["clock"]
         self.policy = policy
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
@@ -277,7 +281,7 @@ class Settings:
         )
 
 
-def check_options(given: Mapping[str, Any]) -> None:
+def check_options(given: dict[str, Any]) -> None:
     """Say what is wrong with the options, and what to write instead."""
     strategy, gate, breaker = given["strategy"], given["gate"], given["breaker"]
     if strategy is not None:
@@ -315,6 +319,12 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise TypeError(
             f"on_event must be a list of functions, got one: write on_event=[{shown(listeners)}]"
         )
+    given["on_event"] = listeners = tuple(listeners)
+    for listener in filter(is_async, listeners):
+        raise TypeError(
+            f"on_event must be plain functions, got the coroutine function {shown(listener)}, which"
+            " nobody would await; start a task in a plain function"
+        )
     for option in ("body_buffer", "prefetch"):
         octets = given[option]
         if isinstance(octets, bool) or not isinstance(octets, int) or octets < 0:
@@ -323,8 +333,13 @@ def check_options(given: Mapping[str, Any]) -> None:
         a_switch(option, given[option])
 
 
-def is_asynchronous(function: Any) -> bool:
-    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+def is_async(function: Any) -> bool:
+    """Is it a coroutine function, a ``functools.partial`` of one, or an object called as one?"""
+    while isinstance(function, partial):
+        function = function.func
+    return iscoroutinefunction(function) or iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # inspected, not asked for
+    )
 
 
 BREAKER = ("admit", "record", "release", "refused_for")

@@ -229,10 +229,9 @@ class Limits:
         backoff: Any = policy.backoff
         if policy.throttle_backoff is not None and failure.is_throttle:
             backoff = policy.throttle_backoff
-        if (failure.status is None or failure.status == 502) and not call.used_fast_first:
+        if failure.status is None or failure.status in FAST_STATUSES:
             fast = self._fast_first(call, failure, backoff, latest)
             if fast is not None:
-                call.used_fast_first = True
                 return fast
         # The schedule's own last wait, not the server's: after an hour's hint the schedule would
         # begin at its cap.
@@ -249,11 +248,18 @@ class Limits:
         self, call: Call, failure: Failure, backoff: Any, latest: float
     ) -> float | None:
         """The wait of a fast first retry, None if this failure has none."""
+        if failure.status == 401:  # nothing but other credentials changes it: no wait, no third try
+            if any(attempt.status == 401 for attempt in call.history):
+                raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
+            return 0.0
+        if call.used_fast_first:
+            return None
         longest: float | None = getattr(backoff, "fast_first", None)
         if longest is None or not (failure.status == 502 or failure.kind in CONNECTION_KINDS):
             return None
         if self.gate is not None and not self.gate.is_well(call.origin):
             return None
+        call.used_fast_first = True
         if failure.phase is Phase.UNSENT and failure.kind in STALE_KINDS:
             return 0.0
         return min(longest, max(latest, 0.0)) * call.random()
@@ -331,6 +337,9 @@ class Limits:
         return " ".join(repr(part) for part in parts if part is not None) or "no limits"
 
 
+# A 502 is mostly over at once. A 401 is (RFC 9110 section 15.5.2) an answer to the credentials, which
+# ``before_attempt`` may replace.
+FAST_STATUSES = frozenset({401, 502})
 # A connection that was found closed before anything was sent: a new one mostly holds.
 STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
 

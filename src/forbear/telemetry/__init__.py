@@ -18,7 +18,7 @@ All that counts or logs follows the table here and ``METRICS`` below.
 | shared_budget_lost | ERROR | the Redis of a fleet budget went |
 | shared_budget_back | INFO | it came back |
 | nested_retry | WARNING | a request that was given up is itself a retry of an SDK (3) |
-| hook_failed | ERROR | a listener, ``retry_if``, ``before_attempt`` or a strategy raised (3) |
+| hook_failed | ERROR | a listener, ``retry_if`` or a strategy raised (3) |
 
 (1) At most once a minute. (2) Once, by the client whose call caused it. (3) Once per client and
 header, or hook.
