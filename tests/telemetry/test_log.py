@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 
 import forbear
 import forbear.telemetry
+import forbear.urllib3
 from forbear import (
     CircuitBreaker,
     Fixed,
@@ -20,9 +23,13 @@ from forbear import (
     RetryPolicy,
     StandardStrategy,
 )
+from forbear.core.call import Call
+from forbear.core.outcome import Failure, FailureKind, Phase
 from forbear.core.request import Request
+from forbear.core.verdict import GiveUp, Reason
 from forbear.httpx import RetryTransport
 from forbear.sending.tell import Tell
+from forbear.shared.limits import Limits
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 from ..processes import python
@@ -30,7 +37,7 @@ from ..processes import python
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 ONCE = POLICY.replace(max_attempts=1)
 TWICE = RetryPolicy(max_attempts=2, backoff=Fixed(0))
-OF_A_CALL = {"client", "host", "method", "url", "request_id"}
+OF_A_CALL = {"client", "host", "method", "origin", "request_id"}
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def test_a_call_that_succeeds_in_the_end(caller, server, lines):
     _, scheduled, succeeded = (fields for _, _, fields in lines())
     host = server.url.removeprefix("http://")
     assert chosen(scheduled, "client", "host", "method") == ("orders", host, "GET")
-    assert scheduled["url"] == server.url  # the origin and no more
+    assert scheduled["origin"] == server.url  # the origin and no more
     assert chosen(scheduled, "attempt", "max_attempts", "reason") == (1, 3, "503")
     assert chosen(scheduled, "status", "error_type", "delay_source") == (503, None, "backoff")
     assert chosen(scheduled, "delay", "waited", "deadline_left") == (0.01, 0, None)
@@ -214,6 +221,84 @@ def test_urllib3s_retry_tells_the_same(server, lines):
     assert [name for _, name, _ in lines()] == names
 
 
+@pytest.mark.parametrize(
+    ("step", "failure", "reason"),
+    [("reset", "reset", "reset"), ("garbage", "protocol", "protocol"), (503, "status", "503")],
+)
+def test_failure_and_reason_of_a_line_say_the_same(step, failure, reason, server, lines):
+    """A reset connection was said to be retried for "protocol"."""
+    import urllib3
+
+    server.script("/", step, 200)
+    with forbear.urllib3.RetryPoolManager(POLICY) as manager:
+        manager.request("GET", server.url, timeout=urllib3.Timeout(5))
+    ((_, _, fields),) = lines("retry_scheduled")
+    assert chosen(fields, "failure", "reason") == (failure, reason)
+
+
+NO_LOGGING = """
+import httpx
+from forbear import Fixed, RetryPolicy
+from forbear.httpx import RetryTransport
+from forbear.testing import ScriptedTransport
+
+inner = ScriptedTransport([503])
+client = httpx.Client(transport=RetryTransport(inner, policy=RetryPolicy(backoff=Fixed(0))))
+print(client.get("http://a.test/").status_code)
+"""
+
+
+def test_without_logging_nothing_is_printed():
+    """Python prints warnings of loggers that have no handler to standard error."""
+    done = subprocess.run([sys.executable, "-c", NO_LOGGING], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("503", "")
+
+
+# The level by the reason; every one of these calls had a failed attempt.
+LEVELS = {
+    **dict.fromkeys(
+        (
+            *("server-said-no", "replayed-response", "permanent-error", "local-saturation"),
+            *("unknown-error", "method-not-replayable", "body-consumed", "response-delivered"),
+            "nested-call",
+        ),
+        "INFO",
+    ),
+    **dict.fromkeys(
+        (
+            *("attempts-exhausted", "retry-after-too-long", "deadline", "key-expired"),
+            *("strategy-failed", "hook-failed", "circuit-open", "origin-unwell"),
+            "budget-exhausted",
+        ),
+        "WARNING",
+    ),
+}
+
+
+def test_every_reason_has_a_level(lines):
+    """INFO: the call must not be repeated. WARNING: retries are given up. As the table says."""
+    assert set(LEVELS) == {reason.value for reason in Reason}
+    call = Call(POLICY, Request("GET", "https://a.test:443", []), Limits(), 0.0)
+    call.sending(0.0)
+    failure = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
+    call.note(failure, None, 0.0)
+    for reason in Reason:
+        call.stop = GiveUp(reason)
+        Tell("a", ()).gave_up(call, failure, call.stop, 0.0)
+    assert {fields["reason"]: level for level, _, fields in lines("gave_up")} == LEVELS
+    table = forbear.telemetry.__doc__.partition("| reason | level |")[2]
+    rows = re.findall(r"^\| ([a-z, -]+) \| (INFO|WARNING)", table, flags=re.M)
+    told = {reason: level for reasons, level in rows for reason in reasons.split(", ")}
+    assert told == LEVELS
+
+
+def test_a_post_that_must_not_be_repeated_is_no_warning(caller, server, lines):
+    server.script("/", 503)
+    caller.calls(("POST", server.url), policy=POLICY)
+    ((level, _, fields),) = lines("gave_up")
+    assert (level, fields["reason"]) == ("INFO", "method-not-replayable")
+
+
 # --- told on the edge -------------------------------------------------------------------------
 
 
@@ -229,7 +314,11 @@ def test_an_exhausted_budget_is_told_of_once(lines):
     client.get("http://api.test/")
     (level, _, fields), _ = lines("budget_exhausted")
     assert level == "WARNING"
-    assert chosen(fields, "client", "host", "url") == ("orders", "api.test", "http://api.test:80")
+    assert chosen(fields, "client", "host", "origin") == (
+        "orders",
+        "api.test",
+        "http://api.test:80",
+    )
     assert chosen(fields, "budget", "scope") == ("default", "local")
     assert 0 <= fields["tokens"] < 1
     refused = [fields["reason"] for _, _, fields in lines("gave_up")]
@@ -248,6 +337,51 @@ def test_a_budget_on_the_edge_is_told_of_once_a_minute(lines):
         clock.advance(1)
         told.append(len(lines("budget_exhausted")))
     assert told == [1] * 60 + [2]
+
+
+def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
+    """180 lines a second in an outage. Each origin has one token for a retry, and a minute brings
+    no other; listeners hear of each call.
+    """
+    clock, heard = FakeClock(), record()
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+    client = scripted(503, policy=TWICE, budget=budget, clock=clock, on_event=[heard])
+    for host, times in (("a", 1 + 1 + 1234), ("b", 1 + 1 + 20)):
+        for _ in range(times):
+            client.get(f"http://{host}/")
+    clock.advance(60)
+    for _ in range(3):
+        client.get("http://a/")
+    refused = [found for found in lines("gave_up") if found[2]["reason"] == "budget-exhausted"]
+    told = [(f["host"], f.get("left_out")) for level, _, f in refused if level == "WARNING"]
+    assert told == [("a", None), ("b", None), ("a", 1234)]
+    assert [level for level, _, _ in refused].count("DEBUG") == 1234 + 20 + 2
+    assert len(heard.named("gave_up")) == 1236 + 22 + 3
+    said = [line.getMessage() for line in caplog.records if "meanwhile" in line.getMessage()]
+    assert said == [
+        "GET http://a:80: 503 after 1 attempt, gave up: budget-exhausted (0 s wanted);"
+        " refused meanwhile, told at DEBUG: 1,234"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("succeeded_after_retry", 3), ("circuit_transition", 2)]
+)
+def test_an_edge_says_how_many_were_refused(name, left, lines):
+    """Without patience. The first call's two answers of 503 make the origin unwell, and it is told
+    of; three more calls end after one. The fifth answer may open a circuit, which is the next line.
+    Else eight good answers bring both tokens back, and a retry succeeds.
+    """
+    breaker, steps = CircuitBreaker(5, failure_rate=None), [503] * 5
+    if name == "succeeded_after_retry":
+        breaker, steps = None, [*steps, *[200] * 8, 503]
+    options = {"policy": POLICY.replace(patience=0), "gate": RetryGate(), "breaker": breaker}
+    client = scripted(*steps, 200, **options)
+    for _ in range(4 if breaker else 13):
+        client.get("http://api.test/")
+    refused = [level for level, _, f in lines("gave_up") if f["reason"] == "origin-unwell"]
+    assert refused == ["WARNING", *["DEBUG"] * left]
+    assert [fields.get("left_out") for _, _, fields in lines(name)] == [left]
 
 
 def test_budgets_are_told_of_by_scope(lines):

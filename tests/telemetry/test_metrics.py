@@ -138,7 +138,7 @@ def test_errors_of_the_wire(caller, server, nobody, metrics, counted):
         ("first", "connect"): 1,
         ("retry", "connect"): 2,
     }
-    assert counted("retries_total", "reason") == {("protocol",): 1, ("connect",): 2}
+    assert counted("retries_total", "reason") == {("reset",): 1, ("connect",): 2}
     outcomes = {("success_after_retry",): 1, ("failed_after_retry",): 1}
     assert counted("requests_total", "outcome") == outcomes
 

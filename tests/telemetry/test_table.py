@@ -25,7 +25,7 @@ RESULT = {"2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "
 RETRY = {
     *("408", "425", "429", "500", "502", "503", "504", "status_other"),
     *("connect", "connect_timeout", "read_timeout", "write_timeout", "pool_timeout"),
-    *("protocol", "body", "user"),
+    *("reset", "protocol", "body", "user"),
 }
 REFUSED = {
     *(
@@ -98,24 +98,26 @@ def test_enumerations_and_labels_say_the_same() -> None:
     assert set(RETRY_REASONS) == RETRY
 
 
-# Failure: reason of the retry where nothing was sent, and where the request was.
+# Failure: reason of a retry; then the result of the attempt where nothing was sent, and where the
+# request was. A reason never names another failure than the line's own ``failure`` does.
 REASONS = {
-    "dns": ("connect", "protocol"),
-    "refused": ("connect", "protocol"),
-    "connect_timeout": ("connect_timeout", "connect_timeout"),
-    "tls": ("connect", "protocol"),
-    "proxy": ("connect", "protocol"),
-    "read_timeout": ("read_timeout", "read_timeout"),
-    "write_timeout": ("write_timeout", "write_timeout"),
-    "timeout": ("connect_timeout", "read_timeout"),
-    "reset": ("connect", "protocol"),
-    "protocol": ("connect", "protocol"),
-    "unprocessed": ("protocol", "protocol"),
-    "pool": ("pool_timeout", "pool_timeout"),
-    "certificate": ("connect", "protocol"),
-    "decoding": ("connect", "protocol"),
-    "permanent": ("connect", "protocol"),
-    "unknown": ("connect", "protocol"),
+    "dns": ("connect", "connect", "protocol"),
+    "refused": ("connect", "connect", "protocol"),
+    "connect_timeout": ("connect_timeout", "timeout", "timeout"),
+    "tls": ("connect", "connect", "protocol"),
+    "proxy": ("connect", "connect", "protocol"),
+    "read_timeout": ("read_timeout", "timeout", "timeout"),
+    "write_timeout": ("write_timeout", "timeout", "timeout"),
+    "timeout": (None, "timeout", "timeout"),  # of an unnamed phase: the attempt's own says which
+    "reset": ("reset", "connect", "protocol"),
+    "protocol": ("protocol", "connect", "protocol"),
+    "unprocessed": ("protocol", "protocol", "protocol"),
+    "pool": ("pool_timeout", "timeout", "timeout"),
+    # Never retried:
+    "certificate": ("protocol", "connect", "protocol"),
+    "decoding": ("protocol", "connect", "protocol"),
+    "permanent": ("protocol", "connect", "protocol"),
+    "unknown": ("protocol", "connect", "protocol"),
 }
 
 
@@ -124,13 +126,15 @@ def test_every_failure_has_a_reason_and_a_result() -> None:
     kinds = [kind for kind in FailureKind if kind is not FailureKind.STATUS]
     assert {kind.name.lower() for kind in kinds} == set(REASONS)
     for kind in kinds:
-        reasons = *REASONS[kind.name.lower()], "body"
-        for phase, reason in zip((Phase.UNSENT, Phase.SENT, Phase.ANSWERED), reasons, strict=True):
-            event = SimpleNamespace(failure=kind, phase=phase)
-            assert lines.retry_reason(event) == reason, (kind, phase)
-        for phase, reason in zip((Phase.UNSENT, Phase.SENT), reasons, strict=False):
-            result = "timeout" if reason.endswith("timeout") else reason
-            assert counting.result_of(None, kind, phase) == result, (kind, phase)
+        reason, unsent, sent = REASONS[kind.name.lower()]
+        found = [
+            lines.retry_reason(SimpleNamespace(failure=kind, phase=phase))
+            for phase in (Phase.UNSENT, Phase.SENT, Phase.ANSWERED)
+        ]
+        reasons = ("connect_timeout", "read_timeout") if reason is None else (reason, reason)
+        assert found == [*reasons, "body"], kind
+        results = [counting.result_of(None, kind, phase) for phase in (Phase.UNSENT, Phase.SENT)]
+        assert results == [unsent, sent], kind
 
 
 @pytest.mark.parametrize(

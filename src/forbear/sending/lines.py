@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.outcome import TIMEOUT_KINDS, FailureKind, Phase
+from ..core.outcome import FailureKind, Phase
 
 __all__ = ["RETRIED_STATUSES", "fields", "host_of", "is_connecting", "retry_reason", "sentence"]
 
 RETRIED_STATUSES = ("408", "425", "429", "500", "502", "503", "504")
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-TIMEOUTS = {
+# Why a retry was scheduled, by its failure; after any other the answer was not HTTP.
+REASONS = {
+    FailureKind.DNS: "connect",
+    FailureKind.REFUSED: "connect",
+    FailureKind.TLS: "connect",
+    FailureKind.PROXY: "connect",
+    FailureKind.RESET: "reset",
     FailureKind.CONNECT_TIMEOUT: "connect_timeout",
     FailureKind.READ_TIMEOUT: "read_timeout",
     FailureKind.WRITE_TIMEOUT: "write_timeout",
@@ -25,7 +31,6 @@ NAMES = {
     "error": "error_type",
     "refused_delay": "wanted_delay",
     "failure_rate": "failure_ratio",
-    "origin": "url",
 }
 RELEASED = {
     "well": "the origin is well again",
@@ -118,10 +123,9 @@ def retry_reason(event: Any) -> str:
         return str(event.status) if str(event.status) in RETRIED_STATUSES else "status_other"
     if event.phase is Phase.ANSWERED:
         return "body"  # the head had come
-    if event.failure in TIMEOUT_KINDS:
-        unnamed = "connect_timeout" if event.phase is Phase.UNSENT else "read_timeout"
-        return TIMEOUTS.get(event.failure, unnamed)
-    return "connect" if is_connecting(event.failure, event.phase) else "protocol"
+    if event.failure is FailureKind.TIMEOUT:
+        return "connect_timeout" if event.phase is Phase.UNSENT else "read_timeout"
+    return REASONS.get(event.failure, "protocol")
 
 
 def is_connecting(failure: FailureKind, phase: Phase | None) -> bool:

@@ -36,9 +36,19 @@ if TYPE_CHECKING:
 __all__ = ["Tell"]
 
 logger = logging.getLogger("forbear")
+logger.addHandler(logging.NullHandler())  # else warnings go to stderr where no logging is set up
 NUMBERS = count(1)  # of calls that are told of
-# Seconds until an exhausted budget or an unusable header of the same origin is told of again.
+# Seconds until a refusal, an exhausted budget or an unusable header of an origin is news again.
 AGAIN_AFTER = 60.0
+# An origin in trouble has these for every call.
+REFUSALS = frozenset({Reason.CIRCUIT_OPEN, Reason.ORIGIN_UNWELL, Reason.BUDGET_EXHAUSTED})
+# A call that could be repeated is not, since a limit is reached; else it must not be repeated.
+LIMITS = frozenset(
+    {Reason.KEY_EXPIRED, Reason.ATTEMPTS_EXHAUSTED, Reason.RETRY_AFTER_TOO_LONG, Reason.DEADLINE}
+    | {Reason.STRATEGY_FAILED, Reason.HOOK_FAILED}
+)
+# They say how many refusals of their origin were not logged before them.
+EDGES = frozenset({"gave_up", "succeeded_after_retry", "circuit_transition"})
 MOST_ORIGINS = 1024  # for which that is remembered; then all are forgotten
 
 
@@ -69,6 +79,7 @@ class Tell:
         self._gauges: Gauges | None = None
         self._logged: set[str] = set()  # hooks that raised and headers of loops above
         self._again_at: dict[tuple[str, str], float] = {}  # what is not told of before then
+        self._left_out: dict[str, count[int]] = {}  # refusals of an origin since its last line
         self._refused: set[str] = set()  # scopes whose exhausted budget allowed nothing since
 
     def show(self, limits: Shared, sleeper: Sleeper | None, clock: Clock) -> None:
@@ -94,8 +105,9 @@ class Tell:
     def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
         """An attempt failed, and was the last one."""
         listeners = self._listeners + call.listeners
+        level = self._level_of(call, now)
         exhausted = stop.reason is Reason.BUDGET_EXHAUSTED and self._is_edge(call.scope, now)
-        if listeners or logger.isEnabledFor(WARNING):
+        if listeners or exhausted or logger.isEnabledFor(level):
             self._tell_failure(call, failure, listeners)
             if exhausted:
                 from ..core.events import BudgetExhausted
@@ -103,9 +115,24 @@ class Tell:
                 budget = budget_in_force(call, now)
                 event = BudgetExhausted(self.client, call.request.origin, *budget)
                 self._tell(event, listeners, WARNING)
-            self._tell_end(call, now, listeners, WARNING)
+            self._tell_end(call, now, listeners, level)
         if call.lines:
             self._tell_ignored(call, failure, now, listeners)
+
+    def _level_of(self, call: Call, now: float) -> int:
+        """The level at which it is told that there is no further attempt."""
+        stop, origin = call.stop, call.request.origin
+        assert stop is not None
+        if (
+            call.last_failure is None
+        ):  # refused at once: the open circuit was told of when it opened
+            return DEBUG
+        if stop.reason not in REFUSALS:
+            return WARNING if stop.reason in LIMITS else INFO
+        if self._is_news(stop.reason, origin, now):
+            return WARNING
+        next(self._left_out.setdefault(origin, count()))
+        return DEBUG
 
     def _tell_failure(self, call: Call, failure: Failure, listeners: Listeners) -> None:
         from ..core.events import AttemptFailed
@@ -189,7 +216,7 @@ class Tell:
         if now < self._again_at.get((name, origin), -inf):
             return False
         if len(self._again_at) >= MOST_ORIGINS:
-            self._again_at, self._refused = {}, set()
+            self._again_at, self._refused, self._left_out = {}, set(), {}
         self._again_at[name, origin] = now + AGAIN_AFTER
         return True
 
@@ -215,8 +242,7 @@ class Tell:
     def refused(self, call: Call, now: float, more: Listeners) -> None:
         """An attempt was not sent: the breaker or a cooldown is in the way."""
         listeners = self._listeners + more
-        # An open circuit was told of when it opened: a first attempt that it refuses is no news.
-        level = DEBUG if call.last_failure is None else WARNING
+        level = self._level_of(call, now)
         if listeners or logger.isEnabledFor(level):
             self._tell_end(call, now, listeners, level)
 
@@ -326,7 +352,13 @@ class Tell:
         if logger.isEnabledFor(level):
             from .lines import fields, sentence
 
-            logger.log(level, sentence(event), extra=fields(event))
+            text, extra = sentence(event), fields(event)
+            if level > DEBUG and event.name in EDGES:
+                counter = self._left_out.pop(event.origin, None)
+                if counter is not None:
+                    left = extra["forbear.left_out"] = next(counter)
+                    text += f"; refused meanwhile, told at DEBUG: {left:,}"
+            logger.log(level, text, extra=extra)
         self._send(event, listeners)
 
     def _send(self, event: Event | CallEnded, listeners: tuple[Any, ...]) -> None:

@@ -337,8 +337,8 @@ class Limits:
         return " ".join(repr(part) for part in parts if part is not None) or "no limits"
 
 
-# A 502 is mostly over at once. A 401 is (RFC 9110 section 15.5.2) an answer to the credentials, which
-# ``before_attempt`` may replace.
+# A 502 is mostly over at once. A 401 answers the credentials (RFC 9110 section 15.5.2), and
+# ``before_attempt`` may send others.
 FAST_STATUSES = frozenset({401, 502})
 # A connection that was found closed before anything was sent: a new one mostly holds.
 STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})

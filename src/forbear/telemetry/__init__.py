@@ -8,7 +8,7 @@ All that counts or logs follows the table here and ``METRICS`` below.
 | retry_scheduled | INFO | it will be sent again; or is held first, its origin being unwell |
 | released | INFO | a call that was held goes now, or ends since its patience is over; and why |
 | succeeded_after_retry | INFO | an answer was accepted that was not the first one |
-| gave_up | WARNING | there is no further attempt although something failed, and why |
+| gave_up | WARNING, INFO | there is no further attempt although something failed, and why (4) |
 | gave_up | DEBUG | the first attempt was refused: nothing was sent |
 | failover | WARNING | the next attempt goes to another origin |
 | resume | INFO | the rest of a body that broke was asked for: `resumed` or `failed` |
@@ -21,14 +21,28 @@ All that counts or logs follows the table here and ``METRICS`` below.
 | hook_failed | ERROR | a listener, ``retry_if`` or a strategy raised (3) |
 
 (1) At most once a minute. (2) Once, by the client whose call caused it. (3) Once per client and
-header, or hook.
+header, or hook. (4) By its reason:
+
+| reason | level | because |
+| --- | --- | --- |
+| server-said-no, replayed-response | INFO | the server wants no other attempt |
+| permanent-error, local-saturation, unknown-error | INFO | another attempt would not help |
+| method-not-replayable, body-consumed, response-delivered | INFO | it must not be repeated |
+| nested-call | INFO | another loop repeats it |
+| attempts-exhausted, retry-after-too-long, deadline, key-expired | WARNING | a limit was reached |
+| strategy-failed, hook-failed | WARNING | a function of the user's raised |
+| circuit-open, origin-unwell, budget-exhausted | WARNING, DEBUG | the origin is in trouble |
+
+The last are logged once a minute for each origin and reason, the others of that minute at DEBUG.
+The next ``gave_up``, ``succeeded_after_retry`` or ``circuit_transition`` of the origin says how
+many those were (``forbear.left_out``). Listeners are told of each.
 
 Attempts are what went over the wire: the calls that were sent, and the retries. Asking for the rest
 of a body counts as a retry for ``body`` and as an attempt of the kind ``resume``; how that ended is
 in ``forbear.resumes``.
 
 The logger is ``forbear``, that of fleet budgets ``forbear.redis``. A log record has its fields as
-``forbear.<field>``: ``event``, ``client``, ``host``, ``method``, ``url`` (the origin, no more),
+``forbear.<field>``: ``event``, ``client``, ``host``, ``method``, ``origin``,
 ``request_id`` (the same in all lines of a call), and the fields of the event in core/events.py;
 the seconds of ``released`` are ``held_for``.
 
@@ -68,7 +82,7 @@ MOST_HOSTS = 100  # values of a label that names servers; all further ones are O
 # RFC 9110 section 9.3, and PATCH (RFC 5789).
 METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
 RETRY_REASONS = (
-    *RETRIED_STATUSES, "status_other", "connect", "connect_timeout", "read_timeout",
+    *RETRIED_STATUSES, "status_other", "connect", "connect_timeout", "reset", "read_timeout",
     "write_timeout", "pool_timeout", "protocol", "body", "user",
 )  # fmt: skip
 STATES = tuple(state.value for state in CircuitState)
