@@ -43,7 +43,9 @@ MODULES = {
     "forbear.telemetry.otel": OTEL,
     "forbear.telemetry.prometheus": {"Metrics"},
     "forbear.pytest_plugin": {"forbear_clock", "forbear_events", "forbear_fast", "forbear_server"},
-    "forbear.testing": SCRIPTED | {"disabled", "fast", "record"},
+    "forbear.testing": SCRIPTED
+    | {"disabled", "fast", "record", "answer"}
+    | {"Arrival", "RecordedEvents", "Step"},
 }
 PUBLIC = [
     (f"{module}.{name}", getattr(importlib.import_module(module), name))

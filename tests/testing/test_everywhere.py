@@ -4,9 +4,11 @@ out of reach.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import anyio
 import anyio.to_thread
@@ -30,6 +32,7 @@ from forbear import (
     IdempotencyKeys,
     RetryGate,
     RetryPolicy,
+    pytest_plugin,
     record_of,
 )
 from forbear.sending import context
@@ -471,6 +474,51 @@ def test_overlapping_blocks_of_threads_leave_nothing():
 
     in_threads(8, play)
     assert not missing
+    assert not is_on()
+
+
+def test_threads_leave_shared_blocks_in_any_order():
+    """200 times eight threads enter three shared blocks, and leave them in random order."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    blocks = [fast(), disabled(), fast(max_attempts=2)]
+    missing = []
+
+    def play(n):
+        random = Random(n)
+        for _ in range(200):
+            mine = random.choices(blocks, k=3)
+            for block in mine:
+                block.__enter__()
+            fewest = min(block.most_attempts for block in mine)
+            if context.everywhere is None or context.everywhere.most_attempts > fewest:
+                missing.append(mine)
+            for block in random.sample(mine, 3):
+                block.__exit__(None, None, None)
+
+    try:
+        in_threads(8, play)
+    finally:
+        sys.setswitchinterval(interval)
+    assert not missing
+    assert not is_on()
+
+
+def test_fixtures_beside_blocks_of_threads_leave_nothing():
+    """The three of the process, entered and left in threads, as parallel runners of pytest do."""
+    names = ("forbear_clock", "forbear_events", "forbear_fast")
+    made = [getattr(pytest_plugin, name).__wrapped__ for name in names]
+
+    def play(n):
+        random = Random(n)
+        for _ in range(50):
+            mine = [make() for make in random.choices(made, k=2)]
+            for fixture in mine:
+                next(fixture)
+            for fixture in random.sample(mine, 2):
+                assert next(fixture, None) is None
+
+    in_threads(4, play)
     assert not is_on()
 
 

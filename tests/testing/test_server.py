@@ -13,13 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import trustme
 
-from forbear.testing import FaultServer
+import forbear.testing
+from forbear.testing import FaultServer, answer
 
 FIN = b""
 
@@ -701,3 +703,90 @@ def test_faults_happen_under_tls_too(certificates: tuple[ssl.SSLContext, ssl.SSL
         assert server.executed() == 2
         with peer(server):  # a handshake that never comes does not hold up stop()
             assert eventually(lambda: server.open_connections == 1)
+
+
+# --- answers of the test's own ----------------------------------------------------------------
+
+
+def answered(server: FaultServer, path: str = "/x") -> tuple[int, str | None, bytes]:
+    connection = HTTPConnection("127.0.0.1", urlsplit(server.url).port, timeout=2)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.getheader("Content-Type"), response.read()
+
+
+@pytest.mark.parametrize(
+    ("step", "status", "kind", "body"),
+    [
+        (answer(json={"id": 7}), 200, "application/json", b'{"id": 7}'),
+        (answer(json=None), 200, "application/json", b"null"),
+        (answer(422, text="né"), 422, "text/plain; charset=utf-8", b"n\xc3\xa9"),
+        (answer("200;chunked=1", body=b"\0" * 40), 200, "application/octet-stream", b"\0" * 40),
+        (answer(headers={"Content-Type": "text/csv"}, text="a,b"), 200, "text/csv", b"a,b"),
+        (answer("200;header=Content-Type:a/b", json=1), 200, "a/b", b"1"),
+        (answer(body=b""), 200, "application/octet-stream", b""),
+    ],
+)
+def test_an_answer_of_the_tests_own(
+    server: FaultServer, step: Any, status: int, kind: str, body: bytes
+) -> None:
+    server.script("/x", 503, step)
+    assert answered(server)[0] == 503
+    assert answered(server) == (status, kind, body)
+
+
+def test_headers_of_an_own_answer_may_repeat(server: FaultServer) -> None:
+    server.script("/x", answer(204, headers=[("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]))
+    with peer(server) as sock:
+        sock.sendall(request(connection="close"))
+        assert read_all(sock).count(b"\r\nSet-Cookie: ") == 2
+
+
+def test_an_own_body_breaks_and_has_ranges_like_any_other(server: FaultServer) -> None:
+    server.script("/x", answer("cut:5;etag=v1", body=b"0123456789"), answer("200", text="whole"))
+    with peer(server) as sock:
+        sock.sendall(request(method="GET", body=b"", range="bytes=2-8"))
+        head, _, body = read_all(sock).partition(b"\r\n\r\n")
+    assert b"Content-Range: bytes 2-8/10" in head
+    assert body == b"23456"
+
+
+@pytest.mark.parametrize(
+    ("step", "named", "says"),
+    [
+        ("reset", {"json": 1}, "no answer"),
+        ("hang", {"headers": {"A": "b"}}, "no answer"),
+        (200, {"json": 1, "text": "1"}, "one of json=, text= and body="),
+        ("200;body=5", {"text": "1"}, "a body of its own"),
+        ("cut:9", {"body": b"012345678"}, "a body of 9 bytes ends before byte 9"),
+        (200, {"headers": {"A": "b\r\nc: d"}}, "cannot be a header"),
+        ("nonsense", {}, "unknown step"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_refused(step: Any, named: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        answer(step, **named)
+
+
+def words_of_the_language() -> set[str]:
+    """All steps and modifiers, as the messages name them."""
+    with pytest.raises(ValueError, match="known are") as caught:
+        answer("?")
+    steps = str(caught.value).partition("a status, ")[2].split(", ")
+    words = {step.partition(":")[0] for step in steps}
+    for step in (200, "early:413:1", "drip"):
+        with pytest.raises(ValueError, match="takes NAME=VALUE") as caught:
+            answer(f"{step};?=1")
+        words |= {f"{name}=" for name in str(caught.value).partition("with: ")[2].split(", ")}
+    return words
+
+
+def test_the_script_language_is_explained_in_full() -> None:
+    """Every step and modifier stands in ``help(forbear.testing)`` and in the README's section."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## Testing your code")[2].partition("\n## ")[0]
+    words = words_of_the_language()
+    assert len(words) == 11 + 13
+    for text in (forbear.testing.__doc__ or "", section):
+        assert {word for word in words if f"`{word}" not in text} == set()

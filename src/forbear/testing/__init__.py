@@ -1,22 +1,90 @@
 """The test kit: retries that take no time, a faulting server, a clock, scripted answers.
 
 It loads no HTTP library that a test does not use itself.
+
+FaultServer: HTTP/1.1 on loopback that fails by script, with a ledger of what arrived::
+
+    with FaultServer() as server:
+        server.script("/orders", "503;retry-after=1", "reset", answer(json={"id": 7}))
+        response = client.get(server.url + "/orders")  # sent three times
+        assert response.json() == {"id": 7}
+        assert server.executed("/orders") == 2  # also by "reset"
+
+Every request consumes one step of its path; the last step repeats for ever. The same without a
+call, for other programs: ``/s/ID/STEP,STEP,…``, for example ``/s/a1/503,reset,200``, where ID (any
+text without a slash) keeps the position and is what the ledger goes by:
+``server.requests("/s/a1")``. An ID keeps the steps it came with first. Other paths are answered
+404.
+
+A step is a status or ``name[:arg][;modifier=value]…``. Values are percent-decoded: write a literal
+``;`` as %3B, ``%`` as %25 and, in a URL, ``,`` as %2C. An unknown word is a ValueError (in a URL a
+400 that says what is wrong), so that a typo does not pass for a fault.
+
+Steps
+    ``NNN``              answer with that status, 200 to 599
+    ``reset``            read the whole request, execute it, then RST: not one byte of an answer
+    ``close``            the same with a FIN
+    ``reset-before``     RST the next connection at its first byte, unread and not in the ledger,
+                         for whatever path; on an open connection, and in a URL, as ``reset-head``
+    ``reset-head``       RST once the head is read; the body stays unread
+    ``hang``             read the request and never answer
+    ``garbage``          answer with a status line that is not HTTP, then FIN
+    ``cut:N``            answer 200 and FIN after N bytes of its body
+    ``reset-body:N``     answer 200 and RST after N bytes of its body (fewer reach a peer
+                         that leaves more than its kernel's buffer unread)
+    ``stale``            FIN without an answer if the connection was used before, as a server whose
+                         keep-alive ran out; on a fresh connection answer 200 and stay at this step
+    ``early:NNN:BYTES``  answer with that status once BYTES of the upload are read, then close
+    ``drip``             read the request, then send the bytes of a head one by one, for ever
+
+Modifiers of whatever answers (``NNN``, ``cut``, ``reset-body``, ``stale``, ``early``)
+    ``retry-after=V`` Retry-After: V          ``header=Name:Value`` add a header; repeatable
+    ``body=N`` bytes of content               ``chunked=1`` chunked instead of a Content-Length
+    ``head-delay=MS`` pause inside the head   ``drip=MS`` pause between 16 pieces of the body
+    ``close=1`` Connection: close             ``delay=MS`` wait before answering
+    ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 beyond the content;
+               ``cut`` and ``reset-body`` then count the bytes of the part
+    ``from=N`` content as from its Nth byte, for parts that a script makes itself
+    ``executes=0``, ``executes=1`` override whether the request is executed
+    ``linger=0`` only ``early``: close at once, which resets what is still being uploaded
+The steps that do not answer take ``delay=`` and ``executes=`` (``reset-head`` only ``delay=``,
+``reset-before`` neither), ``drip`` also ``interval=MS`` between bytes (50).
+
+Execution is the side effect, and it happens as soon as the body is read, before any delay. A status
+of 2xx executes (so do ``cut``, ``reset-body`` and ``stale`` when it answers), ``reset`` and
+``close`` execute; nothing else does.
+
+A request with an Idempotency-Key is executed once per path and key. Once it was executed, a repeat
+gets the whole answer with ``Idempotent-Replayed: true`` (200 where the step had none, as in
+``reset``), 409 while the first is still in its delay, 422 with another body; these three consume no
+step. A request that was not executed leaves its key unused.
+
+``answer(step, json=…, text=…, body=…, headers=…)`` gives a step that answers a body of the test's
+own: ``answer("cut:5", body=b"a part of this")``.
+
+With ``tls=`` the same faults happen under TLS; FIN then comes without a close_notify, and
+``reset-before`` during the handshake.
 """
 
 from __future__ import annotations
 
 from .clock import FakeClock
-from .events import record
+from .events import RecordedEvents, record
 from .everywhere import disabled, fast
 from .schedule import assert_schedule
 from .scripted import ScriptedAdapter, ScriptedTransport
-from .server import FaultServer
+from .server import Arrival, FaultServer
+from .steps import Step, answer
 
 __all__ = [
+    "Arrival",
     "FakeClock",
     "FaultServer",
+    "RecordedEvents",
     "ScriptedAdapter",
     "ScriptedTransport",
+    "Step",
+    "answer",
     "assert_schedule",
     "disabled",
     "fast",

@@ -22,6 +22,7 @@ class Arrival:
     """One request as the server saw it. Instants are ``time.monotonic()`` of the server.
 
     Attributes:
+        method: As received, like the ``query`` of the target.
         path: As received, without the query.
         headers: As received: order, case and repeats kept.
         key: Value of the Idempotency-Key header.
@@ -29,8 +30,10 @@ class Arrival:
         nth: Number of the request on its connection, from 1; above 1 the connection was reused.
         started_at: When its first byte was there.
         ended_at: When the last byte of the answer, or the fault, was about to go out; else None.
-        sha256: Hex digest of the body as far as it was read, without chunked framing.
+        body_bytes: Bytes of the body as far as it was read, without chunked framing.
+        sha256: Hex digest of the same.
         body_complete: The body was read to its end.
+        executed: The request had its side effect.
     """
 
     method: str

@@ -1,23 +1,26 @@
 """Steps: what the faulting server does with one request, parsed from text. Floor: acts.
 
-``name[:arg][;modifier=value]…``, as server.py explains. Nothing is guessed: an unknown word, a
-modifier without an effect on its step and a value out of range are ValueErrors, because a mistyped
-fault that passes for a healthy answer makes its test worthless. Durations are milliseconds in the
-text and seconds in a ``Step``.
+``name[:arg][;modifier=value]…``, as testing/__init__.py explains. Nothing is guessed: an unknown
+word, a modifier without an effect on its step and a value out of range are ValueErrors, because a
+mistyped fault that passes for a healthy answer makes its test worthless. Durations are milliseconds
+in the text and seconds in a ``Step``.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from json import dumps
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from .wire import RequestHead
 
-__all__ = ["URL_PREFIX", "Scripts", "Step", "parse_step", "ranged", "refusal", "script_name"]
+__all__ = [
+    "URL_PREFIX", "Scripts", "Step", "answer", "parse_step", "ranged", "refusal", "script_name",
+]  # fmt: skip
 
 URL_PREFIX = "/s/"
 DEFAULT_BODY_BYTES = 32
@@ -50,11 +53,24 @@ def _content(size: int, start: int = 0) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The server's part in one request. Made by ``parse_step``."""
+    """The server's part in one request. Made by ``answer``, and of each step of a script.
+
+    Attributes:
+        name: The word of the script language; "status" for a status.
+        status: The answer's.
+        at: Bytes of the body before a cut or reset, or of the upload before an early answer.
+        headers: Lines of the answer's head.
+        content: The answer's body.
+        delay: Seconds before the answer; ``head_delay`` inside its head, ``drip`` between pieces of
+            its body, ``interval`` between bytes of the step "drip".
+        chunked: Whether the body has no length; ``close`` and ``linger`` as in the language.
+        etag: With one, ranges of the content are served.
+        executes: The request has its side effect.
+    """
 
     name: str = "status"
     status: int = 200
-    at: int = 0  # bytes of the body before a cut or reset, or of the upload before an early answer
+    at: int = 0
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     content: bytes = field(default=_content(DEFAULT_BODY_BYTES), repr=False)
     delay: float = 0.0
@@ -64,7 +80,7 @@ class Step:
     chunked: bool = False
     close: bool = False
     linger: bool = True
-    etag: str = ""  # with one, ranges of the content are served
+    etag: str = ""
     executes: bool = False
 
     def replayed(self) -> Step:
@@ -78,12 +94,60 @@ def refusal(status: int, message: str) -> Step:
     return Step(status=status, content=message.encode("utf-8", "replace") + b"\n")
 
 
-def parse_step(step: int | str) -> Step:
-    """Parse one step.
+def answer(
+    step: int | str = 200,
+    *,
+    json: Any = ...,
+    text: str | None = None,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+) -> Step:
+    """Return a step that answers a body of the test's own: ``answer(json={"id": 7})``.
+
+    Args:
+        step: A step that answers: ``429``, ``"200;delay=50"``, ``"cut:10"``, ``"reset-body:10"``.
+        json: What the body says as JSON. None is ``null``.
+        text: The body, sent as UTF-8.
+        body: The body, as it is.
+        headers: Lines of the answer's head. A Content-Type stands in place of the usual one.
+
+    Raises:
+        ValueError: The step does not answer, has a body of its own or would send all of this one;
+            there are two bodies; or a header cannot be sent.
+        TypeError: ``json`` is not serializable.
+    """
+    parsed, said = parse_step(step), str(step)
+    if "header" not in _MODIFIERS[parsed.name]:
+        _refuse(said, "it gives no answer that could have a body or headers")
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    lines = [_header(said, name, value) for name, value in pairs]
+    contents = {
+        "application/json": None if json is ... else dumps(json).encode(),
+        "text/plain; charset=utf-8": None if text is None else text.encode(),
+        "application/octet-stream": body,
+    }
+    found = [(kind, content) for kind, content in contents.items() if content is not None]
+    if len(found) > 1:
+        _refuse(said, "give one of json=, text= and body=")
+    for kind, content in found:
+        if re.search(";(body|from)=", said):
+            _refuse(said, "it has a body of its own; leave body= and from= out of the step")
+        if parsed.name in ("cut", "reset-body") and len(content) <= parsed.at:
+            _refuse(said, f"a body of {len(content)} bytes ends before byte {parsed.at}")
+        if "content-type" not in {name.lower() for name, _ in (*parsed.headers, *lines)}:
+            lines.append(("Content-Type", kind))
+        parsed = replace(parsed, content=content)
+    return replace(parsed, headers=(*parsed.headers, *lines))
+
+
+def parse_step(step: int | str | Step) -> Step:
+    """Parse one step, unless it is one already.
 
     Raises:
         ValueError: With the step, what is wrong with it and what would be right.
     """
+    if isinstance(step, Step):
+        return step
     if isinstance(step, bool) or not isinstance(step, (int, str)):
         raise ValueError(f"a step is an int or a str, got {step!r}")
     text = str(step)
@@ -214,7 +278,7 @@ class Scripts:
         self._rest: dict[str, list[Step]] = {}  # the last one stays
         self._url_steps: dict[str, str] = {}
 
-    def set(self, path: str, steps: Sequence[int | str]) -> None:
+    def set(self, path: str, steps: Sequence[int | str | Step]) -> None:
         if not path.startswith("/") or "?" in path or "#" in path:
             raise ValueError(f"a path starts with '/' and has no query, got {path!r}")
         if path.startswith(URL_PREFIX):
