@@ -51,32 +51,44 @@ def test_every_promise_held(demo):
 
 
 def test_each_promise_is_named_in_words(demo):
-    """P9, the price of a call, is the benchmark's to show."""
+    """In their order. P9, the price of a call, is the benchmark's to show."""
     promises = re.findall(r"^ [ ✓] P(\d+): \w+", demo[1], re.MULTILINE)
-    assert {int(number) for number in promises} == {1, 2, 3, 4, 5, 6, 7, 8, 10}
+    found = [int(number) for number in promises]
+    assert set(found) == {1, 2, 3, 4, 5, 6, 7, 8, 10}
+    assert found == sorted(found)
+
+
+def test_waits_are_those_of_the_default_policy(rows):
+    """0.5 to 1 s after a 503; a second wait is 1 to 2 s, or longer if the call is held."""
+    seconds = {
+        scene: [float(waited.removesuffix(" s")) for _, waited, _, _ in rows[scene]]
+        for scene in (3, 12)
+    }
+    assert all(0.5 <= waited <= 1.05 for waited in seconds[3])
+    assert all(1.5 <= waited for waited in seconds[12])
 
 
 @pytest.mark.parametrize(
     ("scene", "server_saw", "caller_got"),
     [
-        (1, r"2 requests, 1\.\d\d s apart", "200"),
-        (2, "2 requests", "200"),
+        (5, r"2 requests, 1\.\d\d s apart", "200"),
+        (11, "2 requests", "200"),
         (
-            3,
+            1,
             "1 request, executed once",
             r"(Read|Connection|Protocol)Error \(method-not-replayable\)",
         ),
-        (4, "2 requests, executed once", "200"),
-        (5, "2 requests, bodies whole", "200"),
-        (6, "1 request, body whole", r"503 \(body-consumed\)"),
-        (7, "1 request", r"503 \(retry-after-too-long\)"),
-        (8, "1 request", r"DeadlineExceeded \(deadline\)"),
-        (9, "1 request", r"503 \(deadline\)"),
-        (10, "3 requests", "200"),
+        (2, "2 requests, executed once", "200"),
+        (3, "2 requests, bodies whole", "200"),
+        (4, "1 request, body whole", r"503 \(body-consumed\)"),
+        (6, "1 request", r"503 \(retry-after-too-long\)"),
+        (7, "1 request", r"DeadlineExceeded \(deadline\)"),
+        (8, "1 request", r"503 \(deadline\)"),
+        (12, "3 requests", "200"),
         # The first call is sent again while the server is well; without patience no other one is.
-        (11, "101 requests for 100 calls", "100 times 503"),
+        (9, "101 requests for 100 calls", "100 times 503"),
         # 20 answers of 503, and one of 200 for each call.
-        (12, "40 requests for 20 calls", "20 times 200"),
+        (10, "40 requests for 20 calls", "20 times 200"),
     ],
 )
 def test_a_scene_tells_what_happened(rows, scene, server_saw, caller_got):
@@ -89,7 +101,7 @@ def test_the_library_log_is_not_printed_and_is_put_back(capsys):
     """Somebody's own logging set-up is as before, and no warning spoils the tables."""
     logger = logging.getLogger("forbear")
     before = logger.level, logger.propagate, list(logger.handlers)
-    assert run(sys.stdout, callers=installed()[:1], scenes=SCENES[2:3]) == 0
+    assert run(sys.stdout, callers=installed()[:1], scenes=SCENES[:1]) == 0
     captured = capsys.readouterr()
     assert "gave up" not in captured.out + captured.err
     assert "2 log records" in captured.out  # attempt_failed and gave_up
@@ -110,14 +122,14 @@ def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
 @pytest.mark.parametrize(
     ("scene", "steps", "claim"),
     [
-        (1, (200,), "2 requests were to come, 1 came"),
-        (2, (200,), "own error, got 200"),
-        (4, ("early:503:1000", 200), "a body of 1000 bytes arrived"),
-        (5, (200,), "was to get 503, got 200"),
-        (6, ("503;delay=400;retry-after=3600",), "told at once, it took 0"),
-        (7, (200,), "the call took 0.0. s, not 0.5 s"),
-        (10, (200,), "101 requests were to come, 100 came"),
-        (11, (200,), "40 requests were to come, 20 came"),
+        (10, (200,), "2 requests were to come, 1 came"),
+        (0, (200,), "own error, got 200"),
+        (2, ("early:503:1000", 200), "a body of 1000 bytes arrived"),
+        (3, (200,), "was to get 503, got 200"),
+        (5, ("503;delay=400;retry-after=3600",), "told at once, it took 0"),
+        (6, (200,), "the call took 0.0. s, not 0.5 s"),
+        (8, (200,), "101 requests were to come, 100 came"),
+        (9, (200,), "40 requests were to come, 20 came"),
     ],
 )
 def test_each_scene_can_fail(scene, steps, claim):
@@ -131,7 +143,7 @@ def test_each_scene_can_fail(scene, steps, claim):
 def test_a_client_that_does_not_wait_is_noticed():
     policy = RetryPolicy(hints="ignore", backoff=Fixed(0.0))
     out = io.StringIO()
-    altered = SCENES[0]._replace(order=Order(policy=policy))
+    altered = SCENES[4]._replace(order=Order(policy=policy))
     assert run(out, callers=[HttpxCaller("httpx")], scenes=[altered]) == 1
     assert re.search(r"the second came after 0\.\d+ s, 1 s were asked for", out.getvalue())
 
@@ -145,7 +157,7 @@ def test_a_secret_in_the_log_is_noticed(monkeypatch):
 
     monkeypatch.setattr("forbear.tools.cli.demo.judge", careless)
     out = io.StringIO()
-    assert run(out, callers=installed()[:1], scenes=SCENES[1:2]) == 1
+    assert run(out, callers=installed()[:1], scenes=SCENES[10:11]) == 1
     assert "1 with a secret" in out.getvalue()
     assert SECRET not in out.getvalue()
 

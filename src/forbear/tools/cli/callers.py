@@ -11,15 +11,13 @@ from importlib import import_module
 from threading import Thread
 from typing import Any, NamedTuple
 
-from ...core.backoff import Exponential
 from ...core.policy import RetryPolicy
 from ...core.record import record_of
 from ...sending.context import deadline
+from ...sending.settings import DEFAULT_POLICY
 
 __all__ = ["Answer", "Caller", "HttpxCaller", "Order", "installed"]
 
-# A tenth of the default waits: nobody wants to watch them.
-DEFAULT = RetryPolicy(backoff=Exponential(base=0.1, jitter="decorrelated"))
 TIMEOUT = 5.0  # seconds; the clients' own. Nothing in a scene takes so long
 
 
@@ -33,7 +31,7 @@ class Order(NamedTuple):
     seconds: float | None = None  # of ``forbear.deadline`` around the call
     times: int = 1  # by one client
     at_once: bool = False  # not one after the other
-    policy: RetryPolicy = DEFAULT
+    policy: RetryPolicy = DEFAULT_POLICY
 
 
 class Answer:

@@ -107,18 +107,6 @@ def shown(answer: Answer) -> str:
 POST = Order("POST", content=b"one order")
 SCENES = (
     Scene(
-        "A throttled GET",
-        "P3: never sooner than the server asked",
-        "answers 429 with Retry-After: 1, then 200",
-        ("429;retry-after=1", 200),
-    ),
-    Scene(
-        "A GET whose connection is dropped",
-        "P7: the caller gets an ordinary response, with the story of the attempts attached",
-        "reads the request and resets the connection, then answers 200",
-        ("reset", 200),
-    ),
-    Scene(
         "A POST without an idempotency key",
         "P1: what is not safe to repeat is executed at most once;"
         " the caller gets the client's own error",
@@ -151,6 +139,12 @@ SCENES = (
         ends=(1, 503, Reason.BODY_CONSUMED),
     ),
     Scene(
+        "A throttled GET",
+        "P3: never sooner than the server asked",
+        "answers 429 with Retry-After: 1, then 200",
+        ("429;retry-after=1", 200),
+    ),
+    Scene(
         "A Retry-After longer than anybody waits",
         "P3: if the server asks for longer than we may wait, its answer is returned at once",
         "answers 503 with Retry-After: 3600",
@@ -174,13 +168,6 @@ SCENES = (
         ends=(1, 503, Reason.DEADLINE),
     ),
     Scene(
-        "A server that talks nonsense",
-        "P8: nothing a server sends can crash or stall a call",
-        'answers 503 with "Retry-After: soon", then bytes that are not HTTP, then 200',
-        ("503;retry-after=soon", "garbage", 200),
-        ends=(3, 200, None),
-    ),
-    Scene(
         f"A dead server: {CALLS_IN_OUTAGE} GETs, one after the other",
         f"P5: what succeeds lets retries go: one is sent, and then none; without that it would see"
         f" {CALLS_IN_OUTAGE * OUTAGE_POLICY.max_attempts}",
@@ -192,9 +179,22 @@ SCENES = (
     Scene(
         f"A short outage under {CALLS_AT_ONCE} GETs at once",
         "P5: calls are held, and not lost; one goes as a probe, and what succeeds lets others go",
-        f"answers 503 to {CALLS_AT_ONCE} requests, then 200; held calls wait as long as usual",
+        f"answers 503 to {CALLS_AT_ONCE} requests, then 200",
         (503,) * CALLS_AT_ONCE + (200,),
         Order(times=CALLS_AT_ONCE, at_once=True),
         ends=(2 * CALLS_AT_ONCE, 200, None),
+    ),
+    Scene(
+        "A GET whose connection is dropped",
+        "P7: the caller gets an ordinary response, with the story of the attempts attached",
+        "reads the request and resets the connection, then answers 200",
+        ("reset", 200),
+    ),
+    Scene(
+        "A server that talks nonsense",
+        "P8: nothing a server sends can crash or stall a call",
+        'answers 503 with "Retry-After: soon", then bytes that are not HTTP, then 200',
+        ("503;retry-after=soon", "garbage", 200),
+        ends=(3, 200, None),
     ),
 )
