@@ -453,6 +453,9 @@ async def test_a_coroutine_function_is_refused_where_nobody_would_await_it(adapt
         with pytest.raises(TypeError, match=f"{option}.*coroutine function"):
             async with adapter.client([200], **{option: value}):
                 pass
+    if adapter.name == "urllib3":
+        with pytest.raises(TypeError, match=r"on_event.*coroutine function"):
+            adapter.forbear.Retry(on_event=[Later()])
 
 
 @pytest.mark.smoke

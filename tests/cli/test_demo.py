@@ -65,7 +65,7 @@ def test_waits_are_those_of_the_default_policy(rows):
         for scene in (3, 12)
     }
     assert all(0.5 <= waited <= 1.05 for waited in seconds[3])
-    assert all(1.5 <= waited for waited in seconds[12])
+    assert all(waited >= 1.5 for waited in seconds[12])
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def answer(
     parsed, said = parse_step(step), str(step)
     if "header" not in _MODIFIERS[parsed.name]:
         _refuse(said, "it gives no answer that could have a body or headers")
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     lines = [_header(said, name, value) for name, value in pairs]
     contents = {
         "application/json": None if json is ... else dumps(json).encode(),
