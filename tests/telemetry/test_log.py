@@ -299,6 +299,12 @@ def test_a_post_that_must_not_be_repeated_is_no_warning(caller, server, lines):
     assert (level, fields["reason"]) == ("INFO", "method-not-replayable")
 
 
+def test_a_call_that_may_be_sent_once_gives_no_retries_up(lines):
+    scripted(503, policy=RetryPolicy.disabled()).get("http://api.test/")
+    ((level, _, fields),) = lines("gave_up")
+    assert (level, fields["reason"]) == ("INFO", "attempts-exhausted")
+
+
 # --- told on the edge -------------------------------------------------------------------------
 
 

@@ -127,8 +127,8 @@ class Tell:
             call.last_failure is None
         ):  # refused at once: the open circuit was told of when it opened
             return DEBUG
-        if stop.reason not in REFUSALS:
-            return WARNING if stop.reason in LIMITS else INFO
+        if stop.reason not in REFUSALS:  # with one attempt there are no retries to give up
+            return WARNING if stop.reason in LIMITS and call.most_attempts > 1 else INFO
         if self._is_news(stop.reason, origin, now):
             return WARNING
         next(self._left_out.setdefault(origin, count()))

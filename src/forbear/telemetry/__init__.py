@@ -33,7 +33,8 @@ header, or hook. (4) By its reason:
 | strategy-failed, hook-failed | WARNING | a function of the user's raised |
 | circuit-open, origin-unwell, budget-exhausted | WARNING, DEBUG | the origin is in trouble |
 
-The last are logged once a minute for each origin and reason, the others of that minute at DEBUG.
+With ``max_attempts=1`` there are no retries to give up: WARNING is then INFO, but for the last row.
+That is logged once a minute for each origin and reason, the others of that minute at DEBUG.
 The next ``gave_up``, ``succeeded_after_retry`` or ``circuit_transition`` of the origin says how
 many those were (``forbear.left_out``). Listeners are told of each.
 
