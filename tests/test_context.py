@@ -136,6 +136,20 @@ def test_an_override_concerns_every_client(asked: Asked) -> None:
     assert other.clock.sleeps == [0.5]  # its own policy otherwise
 
 
+@pytest.mark.anyio
+async def test_a_block_is_entered_with_async_with_too(asked: Asked) -> None:
+    """As ``with``, around async code; it ends with an exception too."""
+    async with forbear.override(max_attempts=2) as block:
+        assert isinstance(block, forbear.sending.context.Override)
+        assert await asked.aget() == 2
+        with pytest.raises(forbear.httpx.DeadlineExceeded):
+            async with forbear.deadline(0.0, clock=asked.clock):
+                await asked.aget()
+        assert await asked.aget() == 2
+    assert await asked.aget() == 5
+    assert CURRENT.get() is None
+
+
 def test_a_block_ends_with_an_exception_too(asked: Asked) -> None:
     with pytest.raises(KeyError), forbear.override(max_attempts=1):
         raise KeyError

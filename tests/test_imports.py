@@ -13,6 +13,8 @@ from .processes import loaded_by, python
 
 BARE = ("-I", "-S")  # without site-packages
 EXTRAS = {  # modules that need a library: the library, the extra
+    "telemetry.otel": ("opentelemetry-api", "otel"),
+    "telemetry.prometheus": ("prometheus_client", "prometheus"),
     "httpx": ("httpx", "httpx"),
     "httpx2": ("httpx2", "httpx2"),
     "requests": ("requests", "requests"),
@@ -58,6 +60,32 @@ def test_import_forbear_loads_itself_and_nothing_else() -> None:
 def test_every_public_name_works_without_any_third_party_package() -> None:
     names = f"import forbear\nfor name in {forbear.__all__}: getattr(forbear, name)"
     assert not foreign(loaded_by(names, *BARE))
+
+
+def test_the_modules_are_attributes_of_forbear() -> None:
+    """``import forbear`` and ``forbear.httpx.wrap`` is what people write first."""
+    code = """import forbear, sys
+before = [name for name in sys.modules if name.startswith("forbear.")]
+print(before, forbear.httpx.wrap.__module__, forbear.requests.mount.__module__)
+print(forbear.testing.fast.__module__, forbear.urllib3.Retry.__name__, forbear.redis.RedisBudget.__name__)"""
+    told = "[] forbear.httpx forbear.requests\nforbear.testing.everywhere Retry RedisBudget"
+    assert python(code) == told
+
+
+def test_a_module_without_its_library_names_the_extra_as_an_attribute_too() -> None:
+    """And who lists the attributes of forbear imports none."""
+    code = (
+        without("requests")
+        + """
+import inspect, forbear
+inspect.getmembers(forbear)
+try:
+    forbear.requests
+except ImportError as error:
+    print(error)
+"""
+    )
+    assert python(code) == f"forbear.requests needs requests: {to_install('requests')}"
 
 
 def test_names_are_resolved_once() -> None:
@@ -115,6 +143,11 @@ sys.meta_path.insert(0, Blocker())
 """
 
 
+def to_install(extra: str) -> str:
+    """The package is on no index yet: a name, and what works in a checkout."""
+    return f"pip install 'forbear[{extra}]', or pip install '.[{extra}]' in a checkout"
+
+
 def without(*packages: str) -> str:
     return BLOCKER.format(blocked=set(packages))
 
@@ -124,7 +157,7 @@ def test_an_adapter_without_its_library_names_the_extra(module: str) -> None:
     """Read as the whole traceback: what is missing, and what to type."""
     library, extra = EXTRAS[module]
     code = (
-        without(library)
+        without(library.removesuffix("-api"))
         + f"""
 try:
     import forbear.{module}
@@ -133,7 +166,7 @@ except ImportError as error:
     print(error.__suppress_context__)
 """
     )
-    needed = f"forbear.{module} needs {library}: pip install 'forbear[{extra}]'"
+    needed = f"forbear.{module} needs {library}: {to_install(extra)}"
     assert python(code) == f"{needed}\nTrue"
 
 
@@ -203,4 +236,4 @@ except ImportError as error:
     print(error)
 """
     )
-    assert python(code) == "contact= needs email-validator: pip install 'forbear[contact]'"
+    assert python(code) == f"contact= needs email-validator: {to_install('contact')}"

@@ -5,6 +5,8 @@ import copy
 import importlib
 import inspect
 import pickle
+import pydoc
+import re
 from pathlib import Path
 
 import httpx
@@ -14,6 +16,8 @@ import pytest
 import forbear
 import forbear.httpx
 import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
 from forbear import Reason, record_of
 
 # DESIGN section 2, as far as it is due now.
@@ -22,7 +26,7 @@ NAMES = {
     "RetryStrategy", "RetryToken", "StandardStrategy", "Failure", "FailureKind", "Phase", "Fault",
     "Hint", "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override",
     "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "RetryRefused",
-    "AwsStandard", "CircuitBreaker", "Origins", "RetryGate", "TokenBucket",
+    "AwsStandard", "CircuitBreaker", "Options", "Origins", "PolicyFields", "RetryGate", "TokenBucket",
 }  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
 TRANSPORTS = {"RetryTransport", "AsyncRetryTransport", "wrap", "unwrap", "classify"} | ERRORS
@@ -85,7 +89,10 @@ def test_type_checkers_see_what_runs():
     ]
     aliases = [(node.module, alias) for node in block.body for alias in node.names]
     assert all(alias.asname == alias.name for _, alias in aliases)  # "as" makes it a re-export
-    assert {alias.name: module for module, alias in aliases} == forbear._PLACES
+    assert {alias.name: module for module, alias in aliases if module} == forbear._PLACES
+    modules = tuple(alias.name for module, alias in aliases if not module)
+    assert modules == forbear._MODULES == tuple(sorted(modules))
+    assert {f"forbear.{name}" for name in modules} <= set(MODULES)
     assert sorted(forbear._PLACES) == forbear.__all__
     for name, module in forbear._PLACES.items():
         assert getattr(forbear, name) is getattr(importlib.import_module(f"forbear.{module}"), name)
@@ -129,6 +136,40 @@ def test_options_are_described():
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 own = inspect.getdoc(getattr(found, parameter.name, None))
                 assert parameter.name in text or own, (name, parameter.name)
+
+
+HELPED = [
+    forbear.httpx.RetryTransport, forbear.httpx2.AsyncRetryTransport, forbear.requests.RetryAdapter,
+    forbear.urllib3.RetryPoolManager, forbear.httpx.wrap, forbear.requests.mount,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("helped", HELPED, ids=lambda helped: helped.__name__)
+def test_help_fits_a_screen(helped):
+    """What is ours of it, at the width of the docstrings; all of it where little is inherited."""
+    text = pydoc.plain(pydoc.render_doc(helped))
+    ours, _, rest = text.partition("Method resolution order:")
+    assert sum(1 + len(line) // 105 for line in ours.splitlines()) <= 40
+    if helped.__name__ == "RetryTransport":
+        assert len(text.splitlines()) <= 60
+        assert "SyncHttpxPort" not in rest  # nothing of how it is made
+
+
+def test_help_names_every_option_and_where_each_is_explained():
+    """In one place: ``help(forbear.Options)``."""
+    names = set(forbear.Options.__annotations__)
+    for cls, own in (
+        (forbear.httpx.RetryTransport, {"prefetch"}),
+        (forbear.httpx2.RetryTransport, {"prefetch"}),
+        (forbear.requests.RetryAdapter, set()),
+        (forbear.urllib3.RetryPoolManager, set()),
+    ):
+        (listed,) = re.findall(
+            r"\*\*options: (.*?)\.\s+``help\(forbear.Options", cls.__doc__, re.DOTALL
+        )
+        assert set(re.split(r"[,;]\s+", listed)) == names | own
+    explained = re.findall(r"^    (\w+): ", forbear.Options.__doc__, re.MULTILINE)
+    assert sorted(explained) == sorted(names | {"prefetch"})
 
 
 def test_errors_derive_from_their_family_and_never_from_oserror():

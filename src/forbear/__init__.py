@@ -12,6 +12,15 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import asgi as asgi
+    from . import httpx as httpx
+    from . import httpx2 as httpx2
+    from . import idempotency as idempotency
+    from . import redis as redis
+    from . import requests as requests
+    from . import testing as testing
+    from . import urllib3 as urllib3
+    from . import wsgi as wsgi
     from .core.backoff import Backoff as Backoff
     from .core.backoff import Exponential as Exponential
     from .core.backoff import Fixed as Fixed
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
     from .core.outcome import Hint as Hint
     from .core.outcome import Phase as Phase
     from .core.policy import RetryPolicy as RetryPolicy
+    from .core.policy_fields import PolicyFields as PolicyFields
     from .core.record import AttemptRecord as AttemptRecord
     from .core.record import CallRecord as CallRecord
     from .core.record import record_of as record_of
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     from .errors import RetryRefused as RetryRefused
     from .sending.context import deadline as deadline
     from .sending.context import override as override
+    from .sending.settings import Options as Options
     from .shared.aws import AwsStandard as AwsStandard
     from .shared.aws import TokenBucket as TokenBucket
     from .shared.breaker import CircuitBreaker as CircuitBreaker
@@ -59,8 +70,10 @@ _PLACES = {
     "ForbearError": "errors",
     "Hint": "core.outcome",
     "IdempotencyKeys": "core.key_options",
+    "Options": "sending.settings",
     "Origins": "shared.origins",
     "Phase": "core.outcome",
+    "PolicyFields": "core.policy_fields",
     "Reason": "core.verdict",
     "RetryBudget": "shared.budget",
     "RetryGate": "shared.gate",
@@ -75,6 +88,11 @@ _PLACES = {
     "read_hint": "core.headers.hints",
     "record_of": "core.record",
 }
+
+# Imported when they are first used too; their libraries may not be installed.
+_MODULES = (
+    "asgi", "httpx", "httpx2", "idempotency", "redis", "requests", "testing", "urllib3", "wsgi",
+)  # fmt: skip
 
 __all__ = [
     "AttemptRecord",
@@ -92,8 +110,10 @@ __all__ = [
     "ForbearError",
     "Hint",
     "IdempotencyKeys",
+    "Options",
     "Origins",
     "Phase",
+    "PolicyFields",
     "Reason",
     "RetryBudget",
     "RetryGate",
@@ -112,10 +132,12 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
-    if place is None:
+    if place is None and name not in _MODULES:
         raise AttributeError(f"module 'forbear' has no attribute {name!r}")
     from importlib import import_module
 
+    if place is None:
+        return import_module(f"forbear.{name}")
     value: object = getattr(import_module(f"forbear.{place}"), name)
     globals()[name] = value
     return value

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 try:
     import httpx
 except ImportError:
-    raise ImportError("forbear.httpx needs httpx: pip install 'forbear[httpx]'") from None
+    from .core.checks import to_install
+
+    raise ImportError(f"forbear.httpx needs httpx: {to_install('httpx')}") from None
 
 from . import errors
 from .adapters import httpx_errors
 from .adapters import httpx_transport as transports
 from .adapters.httpx_library import Library
 from .adapters.httpx_wrap import unwrap_client, wrap_client
-from .sending.settings import documented
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -38,9 +39,9 @@ __all__ = [
     "wrap",
 ]
 
-AnyClient = TypeVar("AnyClient", httpx.Client, httpx.AsyncClient)
 Predicate = Callable[[httpx.Response], bool | None]
 AsyncPredicate = Callable[[httpx.Response], bool | Awaitable[bool | None] | None]
+AnyClient = TypeVar("AnyClient", bound=httpx.Client | httpx.AsyncClient)
 
 
 class CircuitOpenError(errors.CircuitOpenError, httpx.TransportError):
@@ -54,37 +55,54 @@ class DeadlineExceeded(errors.DeadlineExceeded, httpx.TimeoutException):
 LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)
 
 
-@documented(prefetch=True)
-class RetryTransport(transports.SyncRetrying[Predicate], httpx.BaseTransport):
+class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
     """A transport that sends again what may be sent again. Thread-safe.
 
     ``httpx.Client(transport=RetryTransport())``. A transport given to a client makes httpx ignore
     ``proxy=``, ``verify=``, ``limits=`` and HTTP_PROXY: give them to ``inner``, or use ``wrap``.
 
     Args:
-        inner: What sends; None: a new ``httpx.HTTPTransport()``. Its own connect retries are set to
-            0 with a warning.
+        inner: What sends; None: a new ``httpx.HTTPTransport()``. Its own retries are switched off.
         policy: When and how often; per request ``extensions={"forbear": …}`` changes it (a
             RetryPolicy, a mapping of its fields, False for off), per context ``forbear.override``.
-        **options: Below.
+        **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
+            idempotency, body_buffer; prefetch, resume; on_event, name, contact, announce_attempts,
+            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
-        TypeError: An option is of the wrong type, or ``inner`` belongs to another library.
-        ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
-            ``breaker``, ``cooldown`` or ``origins``.
+        TypeError, ValueError: An option is wrong; the message says what to write.
     """
 
-    library = LIBRARY
+    _library = LIBRARY
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            inner: httpx.BaseTransport | None = None,
+            *,
+            policy: RetryPolicy = ...,
+            **options: Unpack[FamilyOptions[Predicate]],
+        ) -> None: ...
 
 
-@documented(prefetch=True)
-class AsyncRetryTransport(transports.AsyncRetrying[AsyncPredicate], httpx.AsyncBaseTransport):
+class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
     """The same for ``httpx.AsyncClient``, on asyncio and trio; options as of RetryTransport.
 
     ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
 
-    library = LIBRARY
+    _library = LIBRARY
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            inner: httpx.AsyncBaseTransport | None = None,
+            *,
+            policy: RetryPolicy = ...,
+            **options: Unpack[FamilyOptions[AsyncPredicate]],
+        ) -> None: ...
 
 
 def wrap(
@@ -94,7 +112,8 @@ def wrap(
 ) -> AnyClient:
     """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
 
-    All its transports share one budget and breaker. Options as of RetryTransport.
+    All its transports share one gate, budget and breaker. Options as of RetryTransport, explained
+    by ``help(forbear.Options)``.
 
     Raises:
         ValueError: It is wrapped already.

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 try:
     import redis
 except ImportError:
-    raise ImportError("forbear.redis needs redis: pip install 'forbear[redis]'") from None
+    from .core.checks import to_install
+
+    raise ImportError(f"forbear.redis needs redis: {to_install('redis')}") from None
 
 from redis.backoff import NoBackoff
 from redis.retry import Retry

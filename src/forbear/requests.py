@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 try:
     import requests
 except ImportError:
-    raise ImportError("forbear.requests needs requests: pip install 'forbear[requests]'") from None
+    from .core.checks import to_install
+
+    raise ImportError(f"forbear.requests needs requests: {to_install('requests')}") from None
 
 from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, HTTPAdapter
 from urllib3.util import Retry, Timeout
@@ -23,11 +25,12 @@ from .adapters.urllib3_port import Urllib3Port
 from .adapters.urllib3_request import Urllib3Request, origin_at
 from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_sockets import SECONDS_LEFT, bound_queues
+from .adapters.wrong_client import wrong_client
 from .core.checks import shown
 from .core.record import RECORD, Story
 from .core.request import DEFAULT_PORTS
 from .sending.context import CURRENT
-from .sending.settings import DEFAULT_POLICY, DEFAULTS, Settings, documented
+from .sending.settings import DEFAULT_POLICY, DEFAULTS, Settings, names
 from .shared.gate import RetryGate
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
 
 Predicate = Callable[[requests.Response], bool | None]
+AnySession = TypeVar("AnySession", bound=requests.Session)
 current = CURRENT.get
 # Attributes that callers look at, and change, on the adapter of a session.
 POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
@@ -166,7 +170,6 @@ class RequestsPort(Urllib3Port):
         return response
 
 
-@documented()
 class RetryAdapter(HTTPAdapter):
     """An HTTPAdapter that sends again what may be sent again. Thread-safe; pickles.
 
@@ -183,13 +186,12 @@ class RetryAdapter(HTTPAdapter):
             warning; its ``poolmanager``, ``proxy_manager``, ``max_retries`` and whatever else it
             has are those of this one.
         pool_connections, pool_maxsize, pool_block: As of HTTPAdapter.
-        **options: Below.
+        **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
+            idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
+            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
-        TypeError: An option is not known or of the wrong type, or is ``max_retries``, which the
-            policy replaces, or ``prefetch``.
-        ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
-            ``breaker``, ``cooldown`` or ``origins``.
+        TypeError, ValueError: An option is wrong; the message says what to write.
     """
 
     inner: BaseAdapter | None = None
@@ -206,8 +208,7 @@ class RetryAdapter(HTTPAdapter):
         **options: Unpack[Options[Predicate]],
     ) -> None:
         if "max_retries" in options:
-            instead = "give RetryPolicy(max_attempts=max_retries + 1)"
-            raise TypeError(f"RetryAdapter takes no max_retries: {instead}")
+            raise TypeError(names().unknown("RetryAdapter", options, DEFAULTS))
         if "prefetch" in options:
             raise TypeError(
                 "RetryAdapter takes no prefetch: what is not streamed is read inside anyway,"
@@ -345,20 +346,19 @@ class RetryAdapter(HTTPAdapter):
 
 
 def mount(
-    session: requests.Session,
-    policy: RetryPolicy | None = None,
-    **options: Unpack[Options[Predicate]],
-) -> requests.Session:
+    session: AnySession, policy: RetryPolicy | None = None, **options: Unpack[Options[Predicate]]
+) -> AnySession:
     """Make a session retry, around whatever adapters are mounted; return it.
 
-    All its adapters share one budget and breaker. Options as of RetryAdapter.
+    All its adapters share one gate, budget and breaker. Options as of RetryAdapter, explained by
+    ``help(forbear.Options)``.
 
     Raises:
         ValueError: It was done already.
         TypeError: It is not a session of requests.
     """
     if not isinstance(session, requests.Session):
-        raise TypeError(f"mount takes a requests.Session, got {shown(session)}")
+        raise TypeError(wrong_client("forbear.requests.mount", session))
     if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
         change = "mount other adapters first to change its policy"
         raise ValueError(f"an adapter of this session retries already; {change}")
@@ -389,7 +389,7 @@ def take_over_retries(inner: BaseAdapter) -> None:
         warnings.warn(
             f"{type(inner).__name__}(max_retries={retries.total!r}) under RetryAdapter was set to"
             " 0: attempts would multiply. forbear retries by itself, with a wait and under its"
-            " limits.",
+            " limits; RetryPolicy.from_urllib3(Retry(…)) is the nearest policy to a Retry.",
             UserWarning,
             stacklevel=3,
         )

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 try:
     import urllib3
 except ImportError:
-    raise ImportError("forbear.urllib3 needs urllib3: pip install 'forbear[urllib3]'") from None
+    from .core.checks import to_install
+
+    raise ImportError(f"forbear.urllib3 needs urllib3: {to_install('urllib3')}") from None
 
 from urllib3 import exceptions
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -27,7 +29,7 @@ from .adapters.urllib3_pool import PoolPort, PoolRequest
 from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_retry import Retry
 from .sending.context import CURRENT
-from .sending.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings, documented
+from .sending.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,7 +169,6 @@ class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=F
     proxy_ssl_context: Any
 
 
-@documented()
 class RetryPoolManager(urllib3.PoolManager):
     """A PoolManager that sends again what may be sent again. Thread-safe.
 
@@ -180,12 +181,12 @@ class RetryPoolManager(urllib3.PoolManager):
         policy: When and how often; per context ``forbear.override`` changes it.
         num_pools: As of PoolManager.
         headers: As of PoolManager.
-        **options: Below.
+        **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
+            idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
+            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
-        TypeError: An option is not known or of the wrong type.
-        ValueError: A value is out of its range, or ``strategy`` is given together with ``budget``,
-            ``breaker``, ``cooldown`` or ``origins``.
+        TypeError, ValueError: An option is wrong; the message says what to write.
     """
 
     base: type[urllib3.PoolManager] = urllib3.PoolManager
@@ -237,7 +238,6 @@ class RetryPoolManager(urllib3.PoolManager):
         return f"<forbear.urllib3.{type(self).__name__} {self.port.limits!r}>"
 
 
-@documented()
 class RetryProxyManager(RetryPoolManager, urllib3.ProxyManager):
     """The same through a proxy: ``RetryProxyManager(policy, proxy_url="http://proxy:3128")``.
 

@@ -175,7 +175,9 @@ def without(monkeypatch, *names):
 def test_without_a_client_it_says_what_to_install(monkeypatch, capsys):
     without(monkeypatch, *LIBRARIES)
     assert main(["demo"]) == 2
-    assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    for package in ("forbear", "."):
+        assert f"pip install '{package}[httpx,httpx2,requests,urllib3]'" in err
 
 
 def test_a_server_that_cannot_listen_is_told_in_one_line(monkeypatch, capsys):

@@ -276,7 +276,8 @@ def test_a_mistake_is_told_without_secrets(get, arguments, status, told):
 def test_without_httpx_it_says_what_to_install(get, monkeypatch):
     for name in ("httpx", "httpx2"):
         monkeypatch.setitem(sys.modules, name, None)
-    told = "forbear get: httpx is not installed: pip install 'forbear[httpx]'"
+    told = "forbear get: httpx is not installed: pip install 'forbear[httpx]', or"
+    told += " pip install '.[httpx]' in a checkout"
     assert get("http://127.0.0.1/") == (2, b"", [told])
 
 

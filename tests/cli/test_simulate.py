@@ -121,7 +121,7 @@ def test_without_matplotlib_it_says_what_to_install_before_it_simulates(capsys, 
     status, out, err = simulate(capsys, "--plot", "blip.png")
     assert (status, out) == (2, "")
     assert "pictures need matplotlib" in err
-    assert "pip install 'forbear[plot]'" in err
+    assert "pip install 'forbear[plot]', or pip install '.[plot]' in a checkout" in err
 
 
 def test_every_example_of_the_help_can_be_typed():

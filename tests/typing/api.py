@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import assert_type
+from typing import Unpack, assert_type
 from wsgiref.simple_server import make_server
 
 import fastapi
@@ -127,6 +127,17 @@ def policies() -> None:
     assert_type(RetryPolicy.disabled(), RetryPolicy)
     assert_type(503 in policy.statuses, bool)
 
+    fields: forbear.PolicyFields = {"max_attempts": 2, "statuses": {503}}
+    assert_type(RetryPolicy(**fields), RetryPolicy)
+    assert_type(policy.replace(**fields), RetryPolicy)
+    with forbear.override(**fields):
+        pass
+    misspelt: forbear.PolicyFields = {"max_attemps": 2}  # type: ignore[typeddict-unknown-key]
+    print(misspelt)
+    policy.replace(max_attemps=2)  # type: ignore[call-arg]
+    policy.replace(max_attempts="2")  # type: ignore[arg-type]
+    forbear.override(max_attemps=2)  # type: ignore[call-arg]
+    RetryPolicy(backoff=Exponential)  # type: ignore[arg-type]
     RetryPolicy(backoff=Exponential(jitter=0.2))
     RetryPolicy(3)  # type: ignore[call-arg]
     RetryPolicy(retries=3)  # type: ignore[call-arg]
@@ -294,7 +305,16 @@ def transports() -> None:
     httpx2.AsyncClient(transport=forbear.httpx2.AsyncRetryTransport())
     httpx.Client(transport=forbear.httpx2.RetryTransport())  # type: ignore[arg-type]
     httpx.Client(transport=forbear.httpx.AsyncRetryTransport())  # type: ignore[arg-type]
+    httpx.Client(transport=ScriptedTransport([200]))
+    httpx2.AsyncClient(transport=ScriptedTransport([200]))
     forbear.httpx.RetryTransport(retries=3)  # type: ignore[call-arg]
+    forbear.httpx.RetryTransport(max_attempts=3)  # type: ignore[call-arg]
+    forbear.httpx.RetryTransport(RetryPolicy())  # type: ignore[arg-type]
+    forbear.httpx.AsyncRetryTransport(RetryPolicy())  # type: ignore[arg-type]
+    forbear.httpx2.RetryTransport(RetryPolicy())  # type: ignore[arg-type]
+    forbear.httpx2.AsyncRetryTransport(RetryPolicy())  # type: ignore[arg-type]
+    forbear.httpx.RetryTransport(httpx.AsyncHTTPTransport())  # type: ignore[arg-type]
+    forbear.httpx2.RetryTransport(httpx.HTTPTransport())  # type: ignore[arg-type]
     forbear.requests.RetryAdapter(resume=False)
     forbear.requests.mount(requests.Session(), resume=False)
     forbear.requests.mount(requests.Session(), prefetch=0)  # type: ignore[call-arg]
@@ -372,7 +392,28 @@ def fleets() -> None:
     forbear.httpx.RetryTransport(budget="redis://localhost")  # type: ignore[arg-type]
 
 
+class Tenants(requests.Session):
+    """A session of one's own; so are the clients below."""
+
+
+class Client(httpx.Client): ...
+
+
+class AsyncClient(httpx2.AsyncClient): ...
+
+
+def options(**given: Unpack[forbear.Options[Callable[[requests.Response], bool]]]) -> Tenants:
+    return forbear.requests.mount(Tenants(), RetryPolicy(), **given)
+
+
 def wrapping() -> None:
+    assert_type(forbear.requests.mount(Tenants()), Tenants)
+    assert_type(forbear.requests.mount(requests.Session()), requests.Session)
+    assert_type(forbear.httpx.wrap(Client()), Client)
+    assert_type(forbear.httpx.unwrap(Client()), Client)
+    assert_type(forbear.httpx2.wrap(AsyncClient()), AsyncClient)
+    options(name="tenants", resume=False)
+    options(names="tenants")  # type: ignore[call-arg]
     assert_type(forbear.httpx.wrap(httpx.Client(http2=True)), httpx.Client)
     assert_type(
         forbear.httpx.wrap(httpx.AsyncClient(), RetryPolicy(), budget=None, name="a"),
@@ -389,6 +430,8 @@ async def asynchronously() -> None:
     async with httpx.AsyncClient(transport=forbear.httpx.AsyncRetryTransport()) as client:
         with forbear.deadline(2.0), forbear.override(max_attempts=2):
             assert_type(await client.get("http://a.example/"), httpx.Response)
+        async with forbear.deadline(2.0), forbear.override(max_attempts=2):
+            pass
 
 
 @forbear.override(max_attempts=2)

@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
 from ..sending.loop import arun, run
-from ..sending.settings import DEFAULT_POLICY, PREFETCH, Predicate, Settings
+from ..sending.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .httpx_io import AsyncHttpxPort, SyncHttpxPort
 from .httpx_streams import WHOLE, aread_ahead, read_ahead
-from .httpx_wrap import check_inner, take_over_retries, warn_of_lost_proxy
+from .httpx_wrap import check_inner, of_other_colour, take_over_retries, warn_of_lost_proxy
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -28,32 +28,42 @@ if TYPE_CHECKING:
 __all__ = ["AsyncRetrying", "SyncRetrying"]
 
 current = CURRENT.get
+# A client asks its transport for these first: an asynchronous one a synchronous one in vain.
+OF_CLIENTS = frozenset(
+    ("handle_request", "handle_async_request", "__enter__", "__aenter__", "close", "aclose")
+)
 
 
-class Retrying(Generic[Predicate]):
+if TYPE_CHECKING:
+
+    class Colour:
+        _library: Library
+        _port_class: type[SyncHttpxPort | AsyncHttpxPort]
+        _base: str  # the library's class of transports of this colour
+        _default: str  # and the one that is made if none is given
+        _method: str
+else:
+    Colour = object  # annotations would be listed by help()
+
+
+class Retrying(Colour):
     """The part that both colours of transport share."""
-
-    library: Library
-    port_class: type[SyncHttpxPort | AsyncHttpxPort]
-    base: str  # the library's class of transports of this colour
-    default: str  # and the one that is made if none is given
-    method: str
 
     def __init__(
         self,
         inner: Any = None,
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
-        **options: Unpack[FamilyOptions[Predicate]],
+        **options: Unpack[FamilyOptions[Any]],
     ) -> None:
-        library, who = self.library, type(self).__name__
+        library, who = self._library, type(self).__name__
         if inner is None:
             warn_of_lost_proxy(who, library.name)
-            inner = getattr(library.module, self.default)()
-        check_inner(inner, library.name, self.base, self.method, who)
+            inner = getattr(library.module, self._default)()
+        check_inner(inner, library.name, self._base, self._method, who)
         given: dict[str, Any] = {"prefetch": PREFETCH, **options}
-        settings = Settings(who, policy, given, awaits=self.method == "handle_async_request")
-        self.port: Any = self.port_class(settings, library, inner)
+        settings = Settings(who, policy, given, awaits=self._method == "handle_async_request")
+        self.port: Any = self._port_class(settings, library, inner)
         self.inner = inner
         self.inner_retries = take_over_retries(inner, who)
         self.looks_at_bodies = settings.prefetch > 0 or settings.resume
@@ -66,16 +76,25 @@ class Retrying(Generic[Predicate]):
             or settings.tell.hears_calls
         )
 
+    if not TYPE_CHECKING:  # a checker shall go on finding mistakes in names
+
+        def __getattr__(self, name: str) -> Any:
+            # An AttributeError: whoever asks which colour a transport has shall see one.
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in OF_CLIENTS:
+                message += of_other_colour(self._library.name, self._method)
+            raise AttributeError(message, name=name, obj=self)
+
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{name} {self.port.limits!r} over {type(self.inner).__name__}>"
 
 
-class SyncRetrying(Retrying[Predicate]):
+class SyncRetrying(Retrying):
     """The body of ``RetryTransport``."""
 
-    base, default, method = "BaseTransport", "HTTPTransport", "handle_request"
-    port_class = SyncHttpxPort
+    _base, _default, _method = "BaseTransport", "HTTPTransport", "handle_request"
+    _port_class = SyncHttpxPort
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, again where that is allowed and useful."""
@@ -134,11 +153,11 @@ class SyncRetrying(Retrying[Predicate]):
         self.inner.__exit__(*exception)
 
 
-class AsyncRetrying(Retrying[Predicate]):
+class AsyncRetrying(Retrying):
     """The body of ``AsyncRetryTransport``."""
 
-    base, default, method = "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request"
-    port_class = AsyncHttpxPort
+    _base, _default, _method = "AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request"
+    _port_class = AsyncHttpxPort
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, again where that is allowed and useful."""

@@ -6,15 +6,23 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import shown
+from ..core.policy import RetryPolicy
 from ..shared.gate import RetryGate
+from .wrong_client import wrong_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.policy import RetryPolicy
     from .httpx_library import Library
 
-__all__ = ["check_inner", "take_over_retries", "unwrap_client", "warn_of_lost_proxy", "wrap_client"]
+__all__ = [
+    "check_inner",
+    "of_other_colour",
+    "take_over_retries",
+    "unwrap_client",
+    "warn_of_lost_proxy",
+    "wrap_client",
+]
 
 
 def check_inner(inner: Any, name: str, base: str, method: str, wrapper: str) -> None:
@@ -33,7 +41,18 @@ def check_inner(inner: Any, name: str, base: str, method: str, wrapper: str) -> 
             hint = f"; it is an asynchronous one: use forbear.{name}.AsyncRetryTransport"
         elif hasattr(inner, "_transport"):
             hint = f"; to keep a client's own settings use forbear.{name}.wrap(client)"
+        elif isinstance(inner, RetryPolicy):
+            hint = f": write {wrapper}(policy={inner!r})"
         raise TypeError(f"{wrapper} takes an {name}.{base}, got {shown(inner)}{hint}")
+
+
+def of_other_colour(name: str, method: str) -> str:
+    """Say whose transport this one is, and which one the other client takes."""
+    ours, theirs = ("", "Async") if method == "handle_request" else ("Async", "")
+    return (
+        f": it is for {name}.{ours}Client; write"
+        f" {name}.{theirs}Client(transport=forbear.{name}.{theirs}RetryTransport())"
+    )
 
 
 def take_over_retries(inner: Any, wrapper: str) -> int:
@@ -83,7 +102,7 @@ def wrap_client(
     elif isinstance(client, module.AsyncClient):
         transport_class = classes[1]
     else:
-        raise TypeError(wrong_client(library, client))
+        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
     if any(is_ours(transport) for transport in transports_of(client)):
         raise ValueError(
             "this client is wrapped already; call unwrap(client) first to change its policy"
@@ -110,7 +129,7 @@ def unwrap_client(library: Library, client: Any) -> None:
     """Put a wrapped client's own transports back, with their own retries."""
     module = library.module
     if not isinstance(client, (module.Client, module.AsyncClient)):
-        raise TypeError(wrong_client(library, client))
+        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
     found = [transport for transport in transports_of(client) if is_ours(transport)]
     if not found:
         raise ValueError("this client is not wrapped; wrap(client) does that")
@@ -137,18 +156,3 @@ def transports_of(client: Any) -> list[Any]:
             f"this version of {type(client).__module__} keeps its transports elsewhere ({error});"
             " pass transport=RetryTransport(…) when the client is made instead"
         ) from None
-
-
-def wrong_client(library: Library, client: Any) -> str:
-    other = "httpx2" if library.name == "httpx" else "httpx"
-    if any(cls.__module__.partition(".")[0] == other for cls in type(client).__mro__):
-        return f"this is a client of {other}: use forbear.{other}.wrap"
-    # openai, anthropic and other SDKs made by Stainless keep theirs there.
-    for cls in type(getattr(client, "_client", None)).__mro__:
-        if cls.__name__ in ("Client", "AsyncClient"):
-            name = cls.__module__.partition(".")[0]
-            return (
-                f"wrap takes an HTTP client, got {type(client).__name__};"
-                f" pass the one inside: forbear.{name}.wrap(client._client)"
-            )
-    return f"wrap takes an {library.name}.Client or AsyncClient, got {shown(client)}"

@@ -197,7 +197,7 @@ class PoolPort(Urllib3Port):
             self._has_warned = True
             warnings.warn(
                 f"retries={retries} of this request counts redirects only: the pool manager retries"
-                " by itself, as its RetryPolicy says",
+                " by itself, as its RetryPolicy says; RetryPolicy.from_urllib3(Retry(…)) makes one",
                 UserWarning,
                 stacklevel=5,
             )

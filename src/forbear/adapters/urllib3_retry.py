@@ -21,7 +21,7 @@ from ..core.outcome import Phase
 from ..core.policy import RetryPolicy
 from ..core.record import RECORD, Story
 from ..core.verdict import Reason
-from ..sending.settings import DEFAULT_POLICY, Settings
+from ..sending.settings import DEFAULT_POLICY, Settings, names
 from ..shared.budget import RetryBudget
 from .urllib3_hop import KEYED, BridgePort, Hop
 from .urllib3_request import field_lines
@@ -113,9 +113,8 @@ class Retry(util.Retry):
                 f"policy must be a RetryPolicy, got {given}; {given} retries are {instead}"
             )
         a_switch("bodies_replayable", bodies_replayable)
-        for name in options.keys() - set(OPTIONS):
-            known = ", ".join(OPTIONS)
-            raise TypeError(f"Retry has no option {name!r}; its options are policy, {known}")
+        if not options.keys() <= set(OPTIONS):
+            raise TypeError(names().unknown("Retry", options, OPTIONS))
         super().__init__(
             redirect=allowed_redirects(redirect),
             raise_on_redirect=raise_on_redirect and redirect is not False,

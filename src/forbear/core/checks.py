@@ -19,6 +19,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+def to_install(extra: str) -> str:
+    """The command that installs an extra; the package is on no index yet."""
+    return f"pip install 'forbear[{extra}]', or pip install '.[{extra}]' in a checkout"
+
+
 def a_number(name: str, value: object, least: float = -inf, advice: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {shown(value)}")

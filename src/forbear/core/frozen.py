@@ -56,7 +56,16 @@ class Frozen:
         return hash((type(self), *self._fields().values()))
 
     def __repr__(self) -> str:
-        shown = (f"{name}={_in_order(value)}" for name, value in self._fields().items())
+        """Return the code that makes it: what differs from the default."""
+        init: Any = type(self).__init__
+        defaults = init.__defaults__ or ()
+        usual = dict(zip(self.FIELDS[-len(defaults) :], defaults, strict=False))
+        usual |= init.__kwdefaults__ or {}
+        shown = (
+            f"{name}={_in_order(value)}"
+            for name, value in self._fields().items()
+            if name not in usual or value != usual[name]
+        )
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -15,15 +15,15 @@ from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Literal, Self
+    from typing import Any, Literal, Self, Unpack
+
+    from .policy_fields import PolicyFields
 
 __all__ = ["RetryPolicy"]
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # 0.5 to 1 s, 1 to 2 s, 2 to 4 s. A broken connection or a 502 is mostly over at once.
 DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.2)
-# Other libraries' names that count retries, and would be off by one here.
-COUNTS_RETRIES = {"retries", "max_retries", "total", "num_retries", "max_tries", "attempts"}
 
 
 class RetryPolicy(Frozen):
@@ -140,16 +140,17 @@ class RetryPolicy(Frozen):
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **fields: Any) -> Self:
-            check_names(fields)
+            if not fields.keys() <= KNOWN:
+                raise TypeError(tool("names").unknown("RetryPolicy", fields, cls.FIELDS))
             return object.__new__(cls)
 
         __new__.__wrapped__ = __init__  # whose signature is the class's
 
-    def replace(self, **changes: Any) -> RetryPolicy:
+    def replace(self, **changes: Unpack[PolicyFields]) -> RetryPolicy:
         """Return a copy with these fields changed, checked like a new one.
 
         Raises:
-            TypeError: A name is not a field; the message lists them.
+            TypeError: A name is not a field; the message says what to write.
         """
         return RetryPolicy(**{**self._fields(), **changes})
 
@@ -297,24 +298,14 @@ class RetryPolicy(Frozen):
         return texts
 
 
+KNOWN = frozenset(RetryPolicy.FIELDS)
+
+
 def tool(name: str) -> Any:
     """A module of policy_tools, which stands above this one and is loaded when asked for."""
     from importlib import import_module
 
     return import_module(f"forbear.policy_tools.{name}")
-
-
-def check_names(fields: dict[str, Any]) -> None:
-    for name in fields:
-        if name in COUNTS_RETRIES:
-            raise TypeError(
-                f"there is no {name}=; forbear counts attempts, the first one included:"
-                " max_attempts = retries + 1"
-            )
-        if name not in RetryPolicy.FIELDS:
-            raise TypeError(
-                f"RetryPolicy has no field {name!r}; its fields are {', '.join(RetryPolicy.FIELDS)}"
-            )
 
 
 def a_backoff(name: str, value: object) -> None:
@@ -323,6 +314,9 @@ def a_backoff(name: str, value: object) -> None:
             f"{name} must be Exponential(…), Fixed(…) or an object with"
             f" delay(attempt, previous, random), got {shown(value)}"
         )
+    if isinstance(value, type):
+        code = tool("names").code_of_class(value)
+        raise TypeError(f"{name} was given the class {value.__name__}: write {name}={code}")
 
 
 def status_set(name: str, value: object) -> frozenset[int]:

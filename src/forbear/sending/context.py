@@ -19,9 +19,10 @@ from .clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Self
+    from typing import Self, Unpack
 
     from ..core.events import Event
+    from ..core.policy_fields import PolicyFields
     from .incoming import Incoming
 
 __all__ = ["CURRENT", "Answering", "Listening", "Scope", "deadline", "override", "scope_of_call"]
@@ -136,7 +137,7 @@ def with_everywhere(scope: Scope | None) -> Scope | None:
 
 
 class Block:
-    """A ``with`` block around sync or async code, and a decorator.
+    """A ``with`` or ``async with`` block around sync or async code, and a decorator.
 
     Any number of tasks and threads may be in one block at once, or in it several times.
     """
@@ -156,6 +157,12 @@ class Block:
         scope = CURRENT.get()
         if scope is not None:  # else left in another context than it was entered in
             CURRENT.set(scope.outer)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.__exit__(*exception)
 
     def __call__(self, function: F) -> F:
         """Decorate a function or a coroutine function: the block is entered at each call of it."""
@@ -231,7 +238,7 @@ class Listening(Block):
         return Scope(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
 
 
-def override(**fields: Any) -> Override:
+def override(**fields: Unpack[PolicyFields]) -> Override:
     """Change fields of the policy for every call made inside the block, whatever the client.
 
     ``with override(max_attempts=2): …``, also in async code, or as a decorator. Inner fields win

@@ -1,17 +1,17 @@
 """Settings: the options of every transport and adapter, written once and checked once. Floor: acts.
 
-``Options`` names and explains them for editors and type checkers, ``documented`` for ``help()``,
-``Settings`` checks them and holds what a transport makes of them.
+``Options`` names and explains them for editors, type checkers and ``help()``, ``Settings`` checks
+them and holds what a transport makes of them.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from inspect import Parameter, Signature, cleandoc, iscoroutinefunction
+from inspect import iscoroutinefunction
 from random import random as system_random
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
-from ..core.checks import a_switch, shown
+from ..core.checks import a_switch, shown, to_install
 from ..core.policy import RetryPolicy
 from ..shared.gate import RetryGate
 from ..shared.limits import Limits
@@ -30,24 +30,15 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .context import Scope
 
-__all__ = [
-    "DEFAULT_POLICY",
-    "OFF",
-    "FamilyOptions",
-    "Options",
-    "Predicate",
-    "Settings",
-    "documented",
-]
+__all__ = ["DEFAULT_POLICY", "OFF", "FamilyOptions", "Options", "Predicate", "Settings", "names"]
 
 DEFAULT_POLICY = RetryPolicy()
 OFF = RetryPolicy(max_attempts=1, statuses=(), failures=(), conflict_with_key=False)
-C = TypeVar("C", bound=type)
 Predicate = TypeVar("Predicate")  # the type of ``retry_if``: of the library's own response
 
 
 class Options(TypedDict, Generic[Predicate], total=False):
-    """Options of every transport and adapter.
+    """Options of every transport and adapter, beside ``policy``.
 
     gate: RetryGate that lets retries go while their origin is well and holds them while it is not;
         one of the transport's own if not given, None for none.
@@ -84,6 +75,10 @@ class Options(TypedDict, Generic[Predicate], total=False):
     name: Name of this client in events and logs.
     clock: Where time comes from; a test passes forbear.testing.FakeClock().
     random: Like random.random.
+    prefetch: Read a body of known length up to so many bytes before the hand-over, so that a
+        truncated one is a failure like any other. The clock is looked at between reads: after
+        0.25 s what came is handed over with the live stream behind it. Never an event stream. 0:
+        never. Taken by httpx and httpx2 only.
     """
 
     gate: RetryGate | None
@@ -107,11 +102,7 @@ class Options(TypedDict, Generic[Predicate], total=False):
 
 
 class FamilyOptions(Options[Predicate], Generic[Predicate], total=False):
-    """prefetch: Read a body of known length up to so many bytes before the hand-over, so that a
-    truncated one is a failure like any other. The clock is looked at between reads:
-    after 0.25 s what came is handed over with the live stream behind it. Never an event stream.
-    0: never.
-    """
+    """``Options``, and ``prefetch``, which only transports of the httpx family take."""
 
     prefetch: int
 
@@ -139,33 +130,6 @@ DEFAULTS: dict[str, Any] = {
 PREFETCH = 65_536
 
 
-def documented(*, prefetch: bool = False) -> Callable[[C], C]:
-    """Let ``help()`` of a class list the options, which its constructor takes as ``**options``."""
-
-    def decorate(cls: C) -> C:
-        from inspect import signature
-
-        given = list(signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
-        names = {**DEFAULTS, **({"prefetch": PREFETCH} if prefetch else {})}
-        own = [one for one in given if one.kind is not Parameter.VAR_KEYWORD]
-        last = [one for one in given if one.kind is Parameter.VAR_KEYWORD and one.name != "options"]
-        listed = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default)
-            for name, default in names.items()
-            if name not in {one.name for one in own}
-        ]
-        cls.__signature__ = Signature([*own, *listed, *last])  # type: ignore[attr-defined]
-        if cls.__doc__ and Options.__doc__ and FamilyOptions.__doc__:  # none under python -OO
-            lines = cleandoc(Options.__doc__).partition("\n\n")[2].splitlines()
-            if prefetch:
-                lines += cleandoc(FamilyOptions.__doc__).splitlines()
-            text = "\n".join(f"    {line}" for line in lines)
-            cls.__doc__ = cleandoc(cls.__doc__).replace("    **options: Below.", text)
-        return cls
-
-    return decorate
-
-
 class Settings:
     """The options of one transport, checked, and what they make together. Never changed.
 
@@ -190,14 +154,14 @@ class Settings:
         from .tell import Tell
 
         known = {**DEFAULTS, "prefetch": 0}
-        for name in options:
-            if name not in known:
-                raise TypeError(
-                    f"{who} has no option {name!r}; its options are policy, {', '.join(known)}"
-                )
+        if not options.keys() <= known.keys():
+            raise TypeError(names().unknown(who, options, known))
         given = {**known, **options}
         if not isinstance(policy, RetryPolicy):
-            raise TypeError(f"policy must be a RetryPolicy, got {shown(policy)}")
+            raise TypeError(
+                f"policy must be a RetryPolicy, got {shown(policy)}: write"
+                f" policy={names().policy_of(policy)}"
+            )
         check_options(given)
         for option in () if awaits else ("retry_if", "before_attempt"):
             if is_async(given[option]):
@@ -281,8 +245,34 @@ class Settings:
         )
 
 
+def names() -> Any:
+    """The module that knows what to write; loaded when something is refused."""
+    from ..policy_tools import names
+
+    return names
+
+
+# What to write in place of True.
+OBJECTS = {
+    "gate": "RetryGate()",
+    "budget": "RetryBudget()",
+    "breaker": "CircuitBreaker()",
+    "origins": 'Origins(["https://a", "https://b"])',
+    "strategy": "AwsStandard()",
+    "idempotency": "IdempotencyKeys()",
+}
+
+
 def check_options(given: dict[str, Any]) -> None:
     """Say what is wrong with the options, and what to write instead."""
+    for option in (*OBJECTS, "clock"):
+        value = given[option]
+        if isinstance(value, type):
+            code = names().code_of_class(value)
+            raise TypeError(f"{option} was given the class {value.__name__}: write {option}={code}")
+        if isinstance(value, bool) and option in OBJECTS:
+            code = OBJECTS[option] if value else None
+            raise TypeError(f"{option} is an object or None, not {value}: write {option}={code}")
     strategy, gate, breaker = given["strategy"], given["gate"], given["breaker"]
     if strategy is not None:
         if gate is not ... and gate is not None:
@@ -295,7 +285,7 @@ def check_options(given: dict[str, Any]) -> None:
                 )
         check_has("strategy", strategy, STRATEGY)
         check_quiet(strategy)
-    is_breaker = all(hasattr(breaker, name) for name in BREAKER) and not isinstance(breaker, type)
+    is_breaker = all(hasattr(breaker, name) for name in BREAKER)
     if breaker is not None and not is_breaker:
         raise TypeError(f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}")
     origins = given["origins"]
@@ -309,8 +299,9 @@ def check_options(given: dict[str, Any]) -> None:
         check_budget(given["budget"])
     if given["clock"] is not None:
         check_has("clock", given["clock"], ("monotonic", "time", "sleep", "asleep"))
-    if given["idempotency"] is not None:
-        check_has("idempotency", given["idempotency"], ("covers",))
+    keys = given["idempotency"]
+    if keys is not None and not hasattr(keys, "covers"):
+        raise TypeError(f"idempotency must be IdempotencyKeys(), or None, got {shown(keys)}")
     for option in ("retry_if", "before_attempt"):
         if given[option] is not None and not callable(given[option]):
             raise TypeError(f"{option} must be a function, got {shown(given[option])}")
@@ -380,9 +371,7 @@ def checked_contact(contact: str) -> str:
     try:
         from email_validator import EmailNotValidError, validate_email
     except ImportError:
-        raise ImportError(
-            "contact= needs email-validator: pip install 'forbear[contact]'"
-        ) from None
+        raise ImportError(f"contact= needs email-validator: {to_install('contact')}") from None
     try:
         found = validate_email(
             contact, check_deliverability=False, allow_smtputf8=False, strict=True

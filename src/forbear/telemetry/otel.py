@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 try:
     from opentelemetry import context, metrics, trace
 except ImportError:
+    from ..core.checks import to_install
+
     raise ImportError(
-        "forbear.telemetry.otel needs opentelemetry-api: pip install 'forbear[otel]'"
+        f"forbear.telemetry.otel needs opentelemetry-api: {to_install('otel')}"
     ) from None
 
 from ..core.record import record_of

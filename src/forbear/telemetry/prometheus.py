@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 try:
     import prometheus_client
 except ImportError:
+    from ..core.checks import to_install
+
     raise ImportError(
-        "forbear.telemetry.prometheus needs prometheus_client: pip install 'forbear[prometheus]'"
+        f"forbear.telemetry.prometheus needs prometheus_client: {to_install('prometheus')}"
     ) from None
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

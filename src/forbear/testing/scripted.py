@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
+    AnyTransport = Any  # whatever a client or a retrying transport takes
+else:
+    AnyTransport = object
+
 __all__ = ["ScriptedAdapter", "ScriptedTransport"]
 
 # What a step may be called, and the exception it raises.
@@ -67,7 +71,7 @@ class Script:
         return f"<{type(self).__name__} {len(self.requests)} of {len(self._steps)} steps>"
 
 
-class ScriptedTransport(Script):
+class ScriptedTransport(Script, AnyTransport):  # type: ignore[misc]
     """Answers each request with the next step; the last step repeats.
 
     A step is a status; ``(status, headers)`` or ``(status, headers, body)``; the name of an error

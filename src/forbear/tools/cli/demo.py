@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TextIO
 
+from ...core.checks import to_install
 from ...testing.server import FaultServer
 from . import complain, teach
 from .callers import Answer, Caller, installed
@@ -57,7 +58,7 @@ def run(
     """Play the scenes with these callers, or with every installed client; return the status."""
     callers = installed() if callers is None else callers
     if not callers:
-        extras = "pip install 'forbear[httpx,httpx2,requests,urllib3]'"
+        extras = to_install("httpx,httpx2,requests,urllib3")
         return complain("demo", f"no httpx, httpx2, requests or urllib3 is installed: {extras}")
     server, log, report = FaultServer(), Log(), Report(out)
     try:

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+from ...core.checks import to_install
 from ...core.headers.ranges import Part as Answer
 from ...core.headers.ranges import download_of
 from ...core.outcome import FailureKind as K
@@ -234,4 +235,4 @@ def clients() -> tuple[Any, Any]:
     for name in ("httpx2", "httpx"):
         with suppress(ImportError):
             return import_module(name), import_module(f"forbear.{name}")
-    raise Stop("httpx is not installed: pip install 'forbear[httpx]'", 2)
+    raise Stop(f"httpx is not installed: {to_install('httpx')}", 2)

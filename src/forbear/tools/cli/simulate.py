@@ -52,7 +52,7 @@ examples:
   forbear simulate                                   the textbook experiment, all policies
   forbear simulate half-20s --policies none,httpx-retries,forbear-0,forbear --runs 5
   forbear simulate half-20s --world client_rate=5    by processes of five calls a second
-  forbear simulate down-2s --plot storm.png          as pictures (pip install 'forbear[plot]')
+  forbear simulate down-2s --plot storm.png          as pictures (with the extra 'plot')
   forbear simulate gather-100 --policies forbear     a hundred calls at once
   forbear simulate blip --world rate=100000 --policies forbear    a million calls
   forbear simulate half-2s --world 'trouble_for=1 rejection_cost=0.5 thrash=1'

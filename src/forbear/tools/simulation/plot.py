@@ -15,9 +15,9 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 except ImportError as missing:
-    raise ImportError(
-        f"pictures need matplotlib ({missing}): pip install 'forbear[plot]'"
-    ) from None
+    from ...core.checks import to_install
+
+    raise ImportError(f"pictures need matplotlib ({missing}): {to_install('plot')}") from None
 
 from .tally import BIN, GOOD_WITHIN
 

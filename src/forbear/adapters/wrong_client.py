@@ -1,0 +1,50 @@
+"""Wrong client: which function takes a client that was given to another one. Floor: acts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.checks import shown
+from ..core.policy import RetryPolicy
+
+__all__ = ["wrong_client"]
+
+TAKES = {
+    "forbear.httpx.wrap": "an httpx.Client or AsyncClient",
+    "forbear.httpx2.wrap": "an httpx2.Client or AsyncClient",
+    "forbear.requests.mount": "a requests.Session",
+}
+# By library and class. None of them is imported: an object of theirs has been made already.
+RIGHT = {
+    **{
+        (name, cls): f"forbear.{name}.wrap(client)"
+        for name in ("httpx", "httpx2")
+        for cls in ("Client", "AsyncClient")
+    },
+    ("requests", "Session"): "forbear.requests.mount(session)",
+    ("urllib3", "PoolManager"): "forbear.urllib3.RetryPoolManager(policy) in its place",
+}
+
+
+def wrong_client(function: str, client: Any) -> str:
+    """Say what a function takes, and which one takes this client."""
+    name = function.rpartition(".")[2]
+    text = f"{name} takes {TAKES[function]}, got {shown(client)}"
+    if isinstance(client, RetryPolicy):
+        return f"{text}: write {name}({'session' if name == 'mount' else 'client'}, {client!r})"
+    right = right_for(client)
+    if right:
+        return f"{text}: use {right}"
+    # openai, anthropic and other SDKs made by Stainless keep theirs there.
+    right = right_for(getattr(client, "_client", None))
+    if right:
+        return f"{text}: pass the one inside, {right.replace('(client)', '(client._client)')}"
+    return text
+
+
+def right_for(client: Any) -> str:
+    for cls in type(client).__mro__:
+        right = RIGHT.get((cls.__module__.partition(".")[0], cls.__name__))
+        if right:
+            return right
+    return ""

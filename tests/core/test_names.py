@@ -1,0 +1,133 @@
+"""Names: what other libraries call a field is answered with the code to write here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import backoff
+import httpx_retries
+import pytest
+import stamina
+import tenacity
+import urllib3
+
+from forbear import Exponential, RetryPolicy, override
+from forbear.policy_tools.names import unknown
+
+OPTIONS = ("gate", "budget", "retry_if", "on_event")  # some of a transport
+
+# What was written, and the policy that the message writes in its place.
+WRITTEN: list[tuple[dict[str, Any], RetryPolicy]] = [
+    *(({name: 3}, RetryPolicy(max_attempts=4))
+        for name in ("total", "retries", "max_retries", "num_retries")),
+    *(({name: 3}, RetryPolicy(max_attempts=3)) for name in ("attempts", "tries", "max_tries")),
+    ({"status_forcelist": [502, 503]}, RetryPolicy(statuses={502, 503})),
+    ({"allowed_methods": {"GET"}}, RetryPolicy(methods={"GET"})),
+    ({"method_whitelist": ["GET"]}, RetryPolicy(methods={"GET"})),
+    *(({name: 0.2}, RetryPolicy(backoff=Exponential(base=0.2)))
+        for name in ("backoff_factor", "wait_initial", "start_timeout", "delay")),
+    *(({name: 9}, RetryPolicy(backoff=Exponential(cap=9)))
+        for name in ("backoff_max", "max_backoff_wait", "wait_max", "max_value", "max_timeout")),
+    ({"wait_exp_base": 3}, RetryPolicy(backoff=Exponential(factor=3))),
+    *(({name: 30}, RetryPolicy(total_timeout=30)) for name in ("timeout", "max_time")),
+    ({"retry_after_max": 5}, RetryPolicy(max_retry_after=5)),
+    ({"respect_retry_after_header": False}, RetryPolicy(hints="ignore")),
+    ({"respect_retry_after_header": True}, RetryPolicy(hints="obey")),
+    ({"raise_on_status": True}, RetryPolicy(on_exhausted="raise")),
+    ({"reraise": False}, RetryPolicy(on_exhausted="return")),
+    ({"total": 2, "backoff_factor": 0.1, "backoff_max": 4, "status_forcelist": {503}},
+        RetryPolicy(max_attempts=3, backoff=Exponential(base=0.1, cap=4), statuses={503})),
+    ({"max_attemps": 5}, RetryPolicy(max_attempts=5)),
+    ({"total_timout": 5}, RetryPolicy(total_timeout=5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"), WRITTEN, ids=lambda row: ", ".join(row) if isinstance(row, dict) else ""
+)
+def test_the_code_to_write_makes_the_policy(given: dict[str, Any], policy: RetryPolicy) -> None:
+    """Wherever fields are taken; and a transport is told to take it as policy=."""
+    for take in (RetryPolicy, RetryPolicy().replace, override):
+        with pytest.raises(TypeError) as caught:
+            take(**given)
+        code = code_of(str(caught.value))
+        assert eval(f"RetryPolicy({code})") == policy
+    code = code_of(unknown("RetryTransport", given, OPTIONS))
+    assert code.startswith("policy=")
+    assert eval(code.removeprefix("policy=")) == policy
+
+
+def code_of(message: str) -> str:
+    found = re.search(r": write (.+?)( \(|$)", message)
+    assert found, message
+    return found[1]
+
+
+def test_a_count_of_retries_is_refused_with_the_sum_to_do() -> None:
+    """Other libraries count retries; being off by one in silence would be worse than an error."""
+    for name in ("total", "retries", "max_retries", "num_retries"):
+        with pytest.raises(TypeError, match=rf"max_attempts = {name} \+ 1"):
+            RetryPolicy(**{name: None})  # type: ignore[misc]
+
+
+# What cannot be written down, and what the message says instead.
+TOLD = {
+    "stop": "stop_after_attempt(n) is max_attempts=n, stop_after_delay(s) is total_timeout=s",
+    "retry_on": "failures=…", "on": "statuses={503}", "exceptions": "FailureKind",
+    "jitter": "Exponential(jitter=…)", "backoff_jitter": "share of the wait",
+    "wait": "Exponential(base=0.5, cap=30.0)", "wait_jitter": "no seconds",
+    "on_backoff": "on_event=… of the transport", "before_sleep": "on_event takes a list of functions",
+    "giveup": "retry_if=… of the transport", "redirect": "redirects are followed by the client",
+    "connect": "failures=…", "status": "statuses=…",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_has_no_value_here_is_explained(name: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        RetryPolicy(**{name: object()})  # type: ignore[arg-type]
+    assert f"no field {name!r}" in str(caught.value)
+    assert TOLD[name] in str(caught.value)
+    assert "its fields are" not in str(caught.value)
+
+
+def test_a_retry_of_another_library_is_answered_with_its_translation() -> None:
+    for retry, maker in (
+        (urllib3.Retry(3), "from_urllib3(Retry(…))"),
+        (httpx_retries.Retry(3), "from_httpx_retries(Retry(…))"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(f"write RetryPolicy.{maker}")):
+            RetryPolicy(retry=retry)  # type: ignore[call-arg]
+        for name in ("retry", "max_retries", "retries"):
+            text = unknown("RetryTransport", {name: retry}, OPTIONS)
+            assert text.endswith(f"write policy=RetryPolicy.{maker}")
+
+
+def test_a_misspelt_option_of_a_transport_is_told_apart_from_a_field() -> None:
+    text = unknown("RetryTransport", {"buget": None, "max_attempt": 2, "wood": 1}, OPTIONS)
+    assert "write policy=RetryPolicy(max_attempts=2), budget=None" in text
+    assert text.endswith("its options are policy, gate, budget, retry_if, on_event")
+
+
+# What their retrying takes that no retrying transport has: nothing is said about it.
+THEIRS_ALONE = {
+    "self", "target", "wait_gen_kwargs", "monitor", "backoff_log_level", "giveup_log_level",
+    "history", "attempts_made", "elapsed_sleep", "total_timeout", "args", "kw", "sleep", "name",
+    "enabled", "retry_error_cls", "retry_error_callback", "backoff_strategy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [urllib3.Retry, httpx_retries.Retry, httpx_retries.RetryTransport, tenacity.AsyncRetrying,
+        stamina.retry, backoff.on_exception],
+    ids=lambda theirs: f"{theirs.__module__.partition('.')[0]}.{theirs.__name__}",
+)  # fmt: skip
+def test_every_argument_of_the_other_libraries_is_known(theirs: Any) -> None:
+    """A new version of one of them may have more."""
+    names = set(inspect.signature(theirs).parameters) - THEIRS_ALONE
+    assert len(names) > 1
+    lost = [name for name in names if "its fields are" in unknown("RetryPolicy", {name: 1}, ["a"])]
+    assert lost == []
