@@ -433,7 +433,7 @@ COROUTINES = (Later().__call__, Later(), partial(Later().__call__, 1), partial(L
         *[({"before_attempt": one}, TypeError, "would not await") for one in COROUTINES],
         ({"body_buffer": True}, ValueError, "body_buffer"),
         ({"strategy": Twice(), "breaker": CircuitBreaker()}, ValueError, "strategy= or breaker="),
-        ({"breaker": CircuitBreaker}, TypeError, "breaker must be a CircuitBreaker"),
+        ({"breaker": CircuitBreaker}, TypeError, "write breaker=CircuitBreaker"),
         ({"cooldown": "on"}, ValueError, "cooldown must be one of"),
     ],
 )

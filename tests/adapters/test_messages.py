@@ -3,6 +3,7 @@
 import re
 import warnings
 
+import anyio
 import httpx
 import httpx2
 import pytest
@@ -116,19 +117,20 @@ def test_a_synchronous_client_with_an_asynchronous_transport_names_the_right_one
         pass
 
 
-@pytest.mark.anyio
 @family
-async def test_an_asynchronous_client_with_a_synchronous_transport_names_the_right_one(
-    library, ours
-):
+def test_an_asynchronous_client_with_a_synchronous_transport_names_the_right_one(library, ours):
     right = f"{library.__name__}.AsyncClient(transport={ours.__name__}.AsyncRetryTransport())"
-    client = library.AsyncClient(transport=ours.RetryTransport())
-    with pytest.raises(AttributeError, match=re.escape(f"write {right}")):
-        await client.get("http://a.example/")
-    client = library.AsyncClient(transport=ours.RetryTransport())
-    with pytest.raises(AttributeError, match=re.escape(f"write {right}")):
-        async with client:
+
+    async def call():
+        await library.AsyncClient(transport=ours.RetryTransport()).get("http://a.example/")
+
+    async def enter():
+        async with library.AsyncClient(transport=ours.RetryTransport()):
             pass
+
+    for used in (call, enter):
+        with pytest.raises(AttributeError, match=re.escape(f"write {right}")):
+            anyio.run(used)
 
 
 @family

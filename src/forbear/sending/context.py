@@ -241,7 +241,7 @@ class Listening(Block):
 def override(**fields: Unpack[PolicyFields]) -> Override:
     """Change fields of the policy for every call made inside the block, whatever the client.
 
-    ``with override(max_attempts=2): …``, also in async code, or as a decorator. Inner fields win
+    ``with`` or ``async with override(max_attempts=2): …``, or as a decorator. Inner fields win
     over outer ones, field by field; a request's own ``extensions={"forbear": …}`` wins over both.
 
     Args:
