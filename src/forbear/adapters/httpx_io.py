@@ -65,14 +65,26 @@ class SyncHttpxPort(HttpxPort):
         return response
 
     def look(self, call: Call, response: Any) -> Any:
-        """Let ``retry_if`` look at an answer."""
+        """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
         if self.is_asked(call):
             sent = self.sent_request(call)
             call.opinion = self.ask(sent, response, call.deadline_at, call.ahead)
         if call.opinion is not None:
             self.note_ahead(call, call.opinion.ahead)
             call.opinion = call.opinion.answer
+        if self.is_spoken(call, response.status_code):
+            call.word = self.word_in(call, response, self.peek_into(call, response))
         return response
+
+    def peek_into(self, call: Call, response: Any) -> bytes | None:
+        """Return the body of a failed answer, which is put back; None if it is not to be had."""
+        peek = self.peek_at(call, response)
+        try:
+            return peek.shown().read()  # type: ignore[no-any-return]
+        except Exception:  # too long, too slow, broken, or not decoded
+            return None
+        finally:
+            self.note_ahead(call, peek.ahead)
 
     def _call_hook(self, call: Call, request: Any) -> None:
         try:
@@ -214,7 +226,7 @@ class AsyncHttpxPort(HttpxPort):
         free_lost_slots(self.inner)
         raise CutOff
 
-    async def look(self, call: Call, response: Any) -> Any:
+    async def _ask_about(self, call: Call, response: Any) -> Any:
         """Let ``retry_if`` look at an answer; CutOff in its place if the deadline ends that."""
         if self.is_asked(call):
             sent = self.sent_request(call)
@@ -234,6 +246,24 @@ class AsyncHttpxPort(HttpxPort):
         self.note_ahead(call, peek.ahead)
         call.opinion = peek.answer
         return response
+
+    async def look(self, call: Call, response: Any) -> Any:
+        """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
+        outcome = await self._ask_about(call, response)
+        if outcome is response and self.is_spoken(call, response.status_code):
+            call.word = self.word_in(call, response, await self.peek_into(call, response))
+        return outcome
+
+    async def peek_into(self, call: Call, response: Any) -> bytes | None:
+        """Return the body of a failed answer, which is put back; None if it is not to be had."""
+        peek = self.peek_at(call, response)
+        try:
+            await peek.read()
+            return peek.shown().read()  # type: ignore[no-any-return]
+        except Exception:  # too long, too slow, broken, or not decoded
+            return None
+        finally:
+            self.note_ahead(call, peek.ahead)
 
     def answered(self, peek: Any) -> Any:
         is_open = peek.is_wanted or hasattr(peek.answer, "__await__")

@@ -5,6 +5,7 @@ The caller's response is never touched but for its stream, which holds what was 
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..sending.looking import BodyNotShown, seconds_to_look, too_late
@@ -24,11 +25,13 @@ class Peeking:
         answer: Of ``retry_if``.
         error: What it raised.
         is_wanted: It looked at a body that could only have been awaited.
+        patience: Seconds for which the body is read at most.
     """
 
     answer: Any = None
     error: Exception | None = None
     is_wanted = False
+    patience = inf
 
     def __init__(
         self, port: Any, request: Any, response: Any, deadline_at: float, ahead: Any
@@ -59,6 +62,7 @@ class Peeking:
         told = length if 0 <= length < UNKNOWN else None
         kind = str(response.headers.get("content-type", ""))
         seconds = seconds_to_look(self.request.method, response.status_code, kind, told)
+        seconds = min(seconds, self.patience)
         until: float = min(self.port.clock.monotonic() + seconds, self.deadline_at)
         return until
 

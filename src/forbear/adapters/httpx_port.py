@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.hints import READ_OCTETS
+from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import SETTING
 from ..sending import resumption
@@ -21,11 +22,12 @@ from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
 from .httpx_request import Outgoing, copied, mark_redirect, origin_of_url
-from .httpx_streams import LATE, WHOLE
+from .httpx_streams import LATE, SECONDS, WHOLE
 
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.headers.ranges import Part
+    from ..core.outcome import Hint
     from ..core.policy import RetryPolicy
     from ..core.record import Story
     from ..sending.bodies import ConsumedBody
@@ -151,6 +153,20 @@ class HttpxPort(HttpxCalls):
         else:
             peek.answer = self.word(peek.answer)
         return peek
+
+    # What a vendor says in the body of a failed answer.
+
+    def peek_at(self, call: Call, response: Any) -> Any:
+        """Make what reads the body of a failed answer, for no longer than it would be drained."""
+        peek = self.peek(self, self.sent_request(call), response, call.deadline_at, call.ahead)
+        peek.patience = SECONDS
+        return peek
+
+    def word_in(self, call: Call, response: Any, body: bytes | None) -> Hint | None:
+        if body is None:
+            return None
+        kind = response.headers.get("content-type")
+        return vendor_hint(call.policy.vendors, response.status_code, kind, body)
 
     # After each attempt.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import Any
 
 import urllib3
@@ -25,6 +26,7 @@ class Peek:
     kept: Kept | None = None
     error: Exception | None = None
     closed = False
+    patience = inf  # seconds for which the body is read at most
     _replay: Replay | None = None
 
     def __init__(self, port: Any, method: str, raw: Any, deadline_at: float) -> None:
@@ -51,6 +53,7 @@ class Peek:
         raw, clock = self._raw, self._port.clock
         kind = raw.headers.get("content-type", "")
         seconds = seconds_to_look(self._method, raw.status, kind, raw.length_remaining)
+        seconds = min(seconds, self.patience)
         until = min(clock.monotonic() + seconds, self._deadline_at)
         pieces: deque[bytes] = deque()
         rest = raw

@@ -6,12 +6,14 @@ Both are synchronous, and requests sends through urllib3. urllib3_reading.py rea
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
+from ..core.headers.vendors import vendor_hint
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD
 from ..sending.bodies import ConsumedBody
@@ -210,9 +212,33 @@ class Urllib3Port(BodyPort):
             raise
 
     def look(self, call: Call, response: Any) -> Any:
-        """Let ``retry_if`` look at an answer; return it with the body that was read put back."""
-        if not self.is_asked(call):
-            return response
+        """Let ``retry_if`` look at an answer, and see what a vendor says in its body.
+
+        Returns:
+            The answer with the body that was read put back.
+        """
+        if self.is_asked(call):
+            response = self._ask_about(call, response)
+        status: int = self.status_of(response)
+        if self.is_spoken(call, status):
+            response, body = self.peek_into(call, response)
+            kind = response.headers.get("content-type")
+            call.word = vendor_hint(call.policy.vendors, status, kind, body or b"")
+        return response
+
+    def peek_into(self, call: Call, response: Any) -> tuple[Any, Any]:
+        """Return a failed answer with its body put back, and the body, None if not to be had."""
+        raw = self.raw_of(response)
+        if not isinstance(raw, HTTPResponse) or is_over(raw):
+            return response, None
+        peek = Peek(self, call.request.method, raw, call.deadline_at)
+        peek.patience = DRAIN_SECONDS
+        body = None
+        with suppress(Exception):  # too long, too slow, broken, or not decoded
+            body = peek.shown().read(decode_content=True)
+        return (response if peek.kept is None else self.stand_in(response, peek.kept)), body
+
+    def _ask_about(self, call: Call, response: Any) -> Any:
         view: Any = call.request
         raw = self.raw_of(response)
         peek = error = None

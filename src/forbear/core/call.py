@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .headers.ranges import Download
-    from .outcome import Failure
+    from .outcome import Failure, Hint
     from .policy import RetryPolicy
     from .request import Request
     from .verdict import GiveUp, Verdict
@@ -69,6 +69,8 @@ class Call:
         status: The last answer's.
         opinion: The word of ``retry_if`` about the last answer; or the question that the fast path
             has begun.
+        looks: Answers are looked at before they are judged.
+        word: Of a vendor, in the body of the last answer.
         is_under_way: An attempt was sent and is not judged yet.
         history: The attempts that are judged.
         is_renewed: The strategy was renewed after the last failure.
@@ -105,7 +107,9 @@ class Call:
     credential = b""
     tried: tuple[str, ...] = ()
     is_admitted = is_under_way = nested = was_cut = used_fast_first = is_renewed = False
+    looks = False
     opinion: Any = None
+    word: Hint | None = None
     status: int | None = None
     outgoing: Any = None
     guard: Any = None

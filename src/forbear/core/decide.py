@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import RetryRefused
 from .headers.hints import read_answer
+from .headers.vendors import joined
 from .outcome import Failure, FailureKind, Hint, Phase
 from .verdict import RENEW, GiveUp, Reason, Renewal, Retry
 
@@ -148,6 +149,7 @@ def answered(
     lines: Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]],
     utc_now: Callable[[], float],
     flagged: bool = False,
+    word: Hint | None = None,
 ) -> Failure:
     """Make the failure of an answer of 400 or above, or of one that ``retry_if`` flags.
 
@@ -159,11 +161,14 @@ def answered(
         lines: Its header lines in wire order.
         utc_now: Answers Unix seconds, with which dates are compared.
         flagged: ``retry_if`` calls the answer a failure.
+        word: Of a vendor, in its body.
     """
     # Below 400 most headers are for the application, but a failure's are for us: a 202's say when
     # to ask again.
     read_as = 503 if flagged and status < 400 else status
     hint, replayed = read_answer(read_as, lines, now=utc_now())
+    if word is not None:
+        hint = joined(hint, word)
     if status >= 400:
         flagged = flagged or bool(hint.should_retry)
         flagged = flagged or (hint.delay is not None and status in policy.hinted_statuses)

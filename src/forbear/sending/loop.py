@@ -53,7 +53,7 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                     if call.is_ended_by_hook:
                         raise
                     outcome = error
-            if port.looks and not isinstance(outcome, Exception):
+            if call.looks and not isinstance(outcome, Exception):
                 outcome = port.look(call, outcome)
             failed = isinstance(outcome, Exception)
             failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
@@ -101,7 +101,7 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                     if call.is_ended_by_hook:
                         raise
                     outcome = error
-            if port.looks and not isinstance(outcome, Exception):
+            if call.looks and not isinstance(outcome, Exception):
                 outcome = await port.look(call, outcome)
             failed = isinstance(outcome, Exception)
             failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)

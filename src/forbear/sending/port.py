@@ -58,7 +58,7 @@ class Port:
         self.clock = settings.clock
         self.sleeper = settings.sleeper
         self.retry_if: Any = settings.retry_if
-        self.looks = self.retry_if is not None
+        self.looks = self.retry_if is not None or bool(self.policy.vendors)
         self.key_lifetime = settings.key_lifetime
         self.most_attempts: float = inf if settings.counts_attempts else self.policy.max_attempts
         # Each attempt is sent as it is: no header of its own, no hook before it.
@@ -82,6 +82,8 @@ class Port:
         """
         call = Call(self.policy, request, self.limits, started_at, self.most_attempts)
         call.key_until = started_at + self.key_lifetime
+        if self.looks:
+            call.looks = True
         if outgoing is not None:
             call.outgoing = outgoing
             call.guard = outgoing.guard
@@ -173,6 +175,7 @@ class Port:
         elif self.settings.counts_attempts and most == self.policy.max_attempts:
             most = inf  # a strategy of the user's counts, unless this call is told otherwise
         call.policy, call.most_attempts = policy, most
+        call.looks = self.looks or bool(policy.vendors)
 
     def hook_raised(self, call: Call, error: Exception) -> None:
         """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
@@ -193,9 +196,9 @@ class Port:
             call.nested = is_final(story) or self._sends_once(call)
         if status < 400 and not call.opinion:
             return self._broken_body(call)
-        if lines or call.opinion:
-            flagged = bool(call.opinion)
-            failure = answered(call.policy, status, lines, self.clock.time, flagged)
+        if lines or call.looks:
+            flagged, now = bool(call.opinion), self.clock.time
+            failure = answered(call.policy, status, lines, now, flagged, call.word)
         else:
             failure = PLAIN[status]
         if call.body_error is not None and not is_failure(call.policy, call.request, failure):
@@ -209,12 +212,17 @@ class Port:
     def is_asked(self, call: Call) -> bool:
         """Is ``retry_if`` to be asked? Not about the rest of a body, nor about a broken one."""
         before, call.opinion = call.opinion, None
-        if call.resumption is not None or call.body_error is not None:
+        if self.retry_if is None or call.resumption is not None or call.body_error is not None:
             return False
         if call.history or before is None:
             return True
         call.opinion = before  # the fast path has begun to ask
         return False
+
+    def is_spoken(self, call: Call, status: int) -> bool:
+        """May the body of an answer hold the word of a vendor?"""
+        call.word, policy = None, call.policy
+        return bool(policy.vendors) and status in policy.statuses and call.resumption is None
 
     def word(self, answer: Any) -> bool | None:
         """Return what ``retry_if`` answered, if that is True, False or None."""

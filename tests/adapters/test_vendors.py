@@ -1,0 +1,102 @@
+"""Vendors whose word is in the body of a failed answer: it is read before the answer is judged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import forbear
+from forbear import Fixed, Reason, RetryPolicy, record_of
+
+from .origin import Answer, Origin
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"Content-Type": "application/json; charset=UTF-8"}
+POLICY = RetryPolicy(backoff=Fixed(1.0), max_attempts=3)
+INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
+WAIT = json.dumps({"error": {"code": 429, "details": [INFO], "why": "x" * 2000}}).encode()
+SPENT = json.dumps({"error": {"code": "insufficient_quota", "why": "x" * 2000}}).encode()
+ZIPPED = {**JSON, "Content-Encoding": "gzip"}
+SEVEN = 7.875  # seconds: and half of a quarter of that on top
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("answer", "waited"),
+    [
+        pytest.param(Answer(status=429, lines=JSON, content=WAIT), SEVEN, id="known length"),
+        pytest.param(
+            Answer(status=503, lines=JSON, content=WAIT, chunked=True), SEVEN, id="chunked"
+        ),
+        pytest.param(
+            Answer(status=429, lines=ZIPPED, content=gzip.compress(WAIT)), SEVEN, id="gzip"
+        ),
+        pytest.param(
+            Answer(status=429, lines={**JSON, "Retry-After": "3"}, content=WAIT),
+            3.375,
+            id="a header wins",
+        ),
+        pytest.param(Answer(status=429, content=WAIT), 1.0, id="no JSON"),
+        pytest.param(
+            Answer(status=429, lines=JSON, content=WAIT, chunked=True, cut=900), 1.0, id="broken"
+        ),
+        pytest.param(
+            Answer(status=429, lines=JSON, content=WAIT + b" " * 65_536), 1.0, id="too long"
+        ),
+    ],
+)
+async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick, answer, waited):
+    """Explicit headers go first; what cannot be read says nothing."""
+    options = {"policy": POLICY.for_vendors("google"), **quick}
+    with Origin(b"ok", [answer, Answer()]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.call(client, "GET", origin.url)
+            assert response.content == b"ok"
+    assert sum(quick["clock"].sleeps) == pytest.approx(waited)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_no_in_the_body_ends_the_call_and_the_body_is_the_callers(adapter, quick, chunked):
+    """Streamed or not; no wait brings back a quota that is used up."""
+    options = {"policy": POLICY.for_vendors("openai"), **quick}
+    answer = Answer(status=429, lines=JSON, content=SPENT, chunked=chunked)
+    with Origin(b"", [answer]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.call(client, "GET", origin.url)
+            assert response.content == SPENT
+            streamed = await adapter.open(client, "GET", origin.url)
+            assert await adapter.read(streamed) == SPENT
+    assert record_of(response).reason is record_of(streamed).reason is Reason.SERVER_SAID_NO
+    assert len(origin.requests) == 2
+
+
+async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
+    """Nor is one read of a status that the policy does not retry; a block may ask for it."""
+    options = {"policy": POLICY, **quick}
+    with Origin(b"", [Answer(status=429, lines=JSON, content=SPENT)]) as origin:
+        async with adapter.client(**options) as client:
+            await adapter.call(client, "GET", origin.url)
+            assert len(origin.requests) == 3
+            with forbear.override(vendors=["openai"]):
+                await adapter.call(client, "GET", origin.url)
+            assert len(origin.requests) == 4
+
+
+async def test_retry_if_and_a_vendor_look_at_the_same_body(adapter, quick):
+    """Neither takes it from the other, or from the caller."""
+    seen = []
+
+    def look(response):
+        seen.append(response.data if adapter.name == "urllib3" else response.content)
+
+    options = {"policy": POLICY.for_vendors("openai"), "retry_if": look, **quick}
+    answer = Answer(status=429, lines=JSON, content=SPENT, chunked=True)
+    with Origin(b"", [answer]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.call(client, "GET", origin.url)
+            assert response.content == SPENT
+    assert (seen, len(origin.requests)) == ([SPENT], 1)
