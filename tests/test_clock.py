@@ -173,6 +173,29 @@ async def test_an_asynchronous_sleep_takes_its_time() -> None:
     assert sleeper.waiting() == 0
 
 
+class HastyLoop(asyncio.SelectorEventLoop):
+    """Fires timers early, as uvloop does, which counts whole milliseconds; by more, to be seen."""
+
+    def call_later(self, delay: float, *rest: Any, **named: Any) -> asyncio.TimerHandle:
+        return super().call_later(max(0.0, delay - 0.004), *rest, **named)
+
+
+def test_a_timer_that_fires_early_does_not_end_a_sleep_early() -> None:
+    """A server that said when to come back is not asked before."""
+    sleeper, early = Sleeper(SYSTEM_CLOCK), []
+
+    async def run() -> None:
+        for _ in range(3):
+            began = now()
+            assert await asleep(sleeper, 0.01, began) is True
+            early.append(now() - began < 0.01)
+
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        runner.run(run())
+    assert early == [False] * 3
+    assert sleeper.waiting() == 0
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", ["loop", "thread"])
 async def test_close_wakes_every_asynchronous_sleeper(place: str) -> None:

@@ -132,10 +132,19 @@ class Sleeper(Locked):
         if (loop := asyncio_loop()) is None:
             return self._sleep_on_trio(seconds, since)
         sleep: Awaitable[bool] = loop.create_future()
-        self._tasks[sleep] = loop.call_later(seconds, wake, sleep, True)
+        ends_at = SYSTEM_CLOCK.monotonic() + seconds
+        self._tasks[sleep] = loop.call_later(seconds, self._end, loop, sleep, ends_at)
         if self._closed_at > since:
             wake(sleep, False)
         return sleep
+
+    def _end(self, loop: Any, sleep: Any, ends_at: float) -> None:
+        """End a sleep, unless the timer fired early: uvloop's do, by up to half a millisecond."""
+        left = ends_at - SYSTEM_CLOCK.monotonic()
+        if left > 0 and not sleep.done():
+            self._tasks[sleep] = loop.call_later(left, self._end, loop, sleep, ends_at)
+        else:
+            wake(sleep, True)
 
     def end_sleep(self, sleep: Awaitable[bool]) -> None:
         """Clear up after ``begin_sleep``, also when the sleep was cancelled."""
