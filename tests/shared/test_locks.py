@@ -89,3 +89,74 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() ->
     """gunicorn and multiprocessing fork whenever they like."""
     # Python warns of every fork beside threads, which is what this test is about.
     python(FORK_WITH_THE_LOCK_HELD, "-W", "ignore")
+
+
+FORK_WHILE_CALLS_WAIT = """
+import logging, multiprocessing, os, signal, sys, threading
+import httpx
+from forbear import CircuitBreaker, Fixed, RetryBudget, RetryGate, RetryPolicy
+from forbear.httpx import RetryTransport
+
+logging.getLogger("forbear").setLevel(logging.CRITICAL)
+
+class Busy(httpx.BaseTransport):
+    def handle_request(self, request):
+        return httpx.Response(503)
+
+policy = RetryPolicy(max_attempts=3, backoff=Fixed(0.001), patience=0.02)
+lavish = RetryBudget(ratio=1, burst=1000, floor_per_second=1e6)
+never = CircuitBreaker(10**9, failure_rate=None)
+parts = {"budget": lavish, "breaker": never, "cooldown": "all"}
+# One whose calls wait before each retry, and one whose calls are held.
+transports = [RetryTransport(Busy(), policy=policy, gate=gate, **parts) for gate in (None, RetryGate())]
+gate = transports[1].port.limits.gate
+
+def call(transport):
+    return transport.handle_request(httpx.Request("GET", "http://a/")).status_code
+
+def calls_of_the_child(number):
+    signal.alarm(20)  # a lock that nobody will let go of
+    waiting = [transport.port.sleeper.waiting() for transport in transports]
+    assert (waiting, gate.held()) == ([0, 0], 0)
+    assert [call(transport) for transport in transports for _ in range(2)] == [503] * 4
+
+def work(number):
+    while not over.is_set():
+        call(transports[number % 2])
+
+sys.setswitchinterval(1e-6)
+over = threading.Event()
+threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+for thread in threads:
+    thread.start()
+ended = []
+if sys.argv[1] == "fork":  # as a prefork server does
+    for number in range(50):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                calls_of_the_child(number)
+                status = 0
+            finally:
+                os._exit(status)
+        ended.append(os.waitpid(child, 0)[1])
+else:
+    children = multiprocessing.get_context("fork")
+    for number in range(10):
+        child = children.Process(target=calls_of_the_child, args=(number,))
+        child.start()
+        child.join()
+        ended.append(child.exitcode)
+over.set()
+for thread in threads:
+    thread.join()
+assert set(ended) == {0}, ended
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("how", ["fork", "multiprocessing"])
+def test_a_child_forked_while_calls_wait_makes_calls_of_its_own(how: str) -> None:
+    """It retries as its parent does, and none of the parent's waiting or held calls is its own."""
+    python(FORK_WHILE_CALLS_WAIT.replace("sys.argv[1]", repr(how)), "-W", "ignore")
