@@ -89,8 +89,9 @@ class TokenBucket(Locked):
         with self._lock:
             enough = self.tokens >= cost
             if enough:
-                self.tokens -= cost
-                self.quiet = self.tokens >= self.capacity
+                left = self.tokens - cost
+                self.quiet = left >= self.capacity  # before the change: it may be interrupted
+                self.tokens = left
         return enough
 
     def deposit(self, last_cost: float) -> None:

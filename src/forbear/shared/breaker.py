@@ -113,6 +113,13 @@ class CircuitBreaker(Locked):
         self.successes_to_close = successes_to_close
         self.probe_timeout = probe_timeout
         self.mode = mode
+        self._fades_after = max(FADE, window, probe_timeout)
+        self._numbers = count(1)
+        self._begin()
+        super().__init__()
+
+    def _begin(self) -> None:
+        """Begin with all circuits closed: at first, and when a change was interrupted."""
         self.quiet = True  # all circuits are well: successes need not be recorded
         self.is_closed = True  # all are closed: nobody needs a permit
         self._circuits: dict[str, Circuit] = {}
@@ -120,9 +127,6 @@ class CircuitBreaker(Locked):
         self._unwell: dict[str, Circuit] = {}
         self._off: set[str] = set()  # those that are open or half-open
         self._fades_at = -inf  # by then the unwell are forgotten
-        self._fades_after = max(FADE, window, probe_timeout)
-        self._numbers = count(1)
-        super().__init__()
 
     def state(self, origin: str, now: float) -> CircuitState:
         """Return the state; "half_open" also when the next call would be the first probe."""
@@ -149,14 +153,18 @@ class CircuitBreaker(Locked):
         if self.quiet or (origin not in self._off and now < self._fades_at):
             return ADMITTED  # without the lock: nothing changes
         with self._lock:
-            if now >= self._fades_at:
-                self._fade(origin)
-            circuit = self._circuits.get(origin)
-            if circuit is None:
-                return ADMITTED
-            self._used(circuit)
-            admission = circuit.admit(self, next(self._numbers), now)
-            self._settle(circuit, admission.edge, now)
+            try:
+                if now >= self._fades_at:
+                    self._fade(origin)
+                circuit = self._circuits.get(origin)
+                if circuit is None:
+                    return ADMITTED
+                self._used(circuit)
+                admission = circuit.admit(self, next(self._numbers), now)
+                self._settle(circuit, admission.edge, now)
+            except BaseException:  # interrupted: half of a change is worse than none
+                self._begin()
+                raise
         return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
 
     def record(
@@ -179,17 +187,21 @@ class CircuitBreaker(Locked):
         if not failed and (self.quiet or (origin not in self._unwell and now < self._fades_at)):
             return None
         with self._lock:
-            if now >= self._fades_at:
-                self._fade(origin)
-            circuit = self._circuits.get(origin)
-            if failed:
-                circuit = self._used(circuit or Circuit(origin))
-                edge = circuit.fail(self, permit, sent_at, hint, now, draw)
-            elif circuit is not None:
-                edge = circuit.succeed(self, permit, sent_at, now)
-            else:
-                return None
-            self._settle(circuit, edge, now)
+            try:
+                if now >= self._fades_at:
+                    self._fade(origin)
+                circuit = self._circuits.get(origin)
+                if failed:
+                    circuit = self._used(circuit or Circuit(origin))
+                    edge = circuit.fail(self, permit, sent_at, hint, now, draw)
+                elif circuit is not None:
+                    edge = circuit.succeed(self, permit, sent_at, now)
+                else:
+                    return None
+                self._settle(circuit, edge, now)
+            except BaseException:
+                self._begin()
+                raise
         return edge
 
     def release(self, origin: str, permit: int) -> None:

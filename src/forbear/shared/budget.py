@@ -8,6 +8,7 @@ not full are kept: a full one needs no deposits.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from math import inf
 
 from ..core.checks import a_number, shown
@@ -72,7 +73,8 @@ class RetryBudget(Locked):
         self.hinted_cost = hinted_cost
         self.scope = scope
         self.quiet = True  # every bucket is full: ``deposit`` may be skipped
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and at what instant
+        # Tokens, and at what instant.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._full_at = -inf  # from then on time alone has filled every bucket
         super().__init__()
 
@@ -93,7 +95,7 @@ class RetryBudget(Locked):
         with self._lock:  # nothing is called in here: a call is where another thread may come in
             buckets = self._buckets
             if now >= self._full_at:
-                self._buckets = {}
+                self._buckets = OrderedDict()
                 self.quiet = True
             elif scope in buckets:
                 tokens, since = buckets[scope]
@@ -118,7 +120,6 @@ class RetryBudget(Locked):
             buckets = self._buckets
             if scope in buckets:
                 tokens, since = buckets[scope]
-                del buckets[scope]  # and back at the end: the most recently used
                 if now > since:
                     tokens += (now - since) * floor
                     if tokens > burst:
@@ -126,15 +127,16 @@ class RetryBudget(Locked):
                 else:
                     now = since
             elif len(buckets) >= MOST_SCOPES:
-                del buckets[next(iter(buckets))]
+                buckets.popitem(last=False)
             enough = tokens >= cost
             if enough:
                 tokens -= cost
-            buckets[scope] = tokens, now
+            self.quiet = False  # before the change: it may be interrupted
             full_at = now + (burst - tokens) / floor if floor else inf
             if full_at > self._full_at:
                 self._full_at = full_at
-            self.quiet = False
+            buckets[scope] = tokens, now
+            buckets.move_to_end(scope)
         return enough
 
     def refund(self, scope: str, cost: float) -> None:

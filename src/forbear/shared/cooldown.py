@@ -10,6 +10,7 @@ has come: if one of the first was told to wait once more, the rest waits too.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from math import inf
 
 from .locks import Locked
@@ -45,7 +46,7 @@ class Cooldown(Locked):
         self.is_idle = self.quiet = True
         self._random = random
         self._salt = b""
-        self._entries: dict[Key, list[float]] = {}
+        self._entries: OrderedDict[Key, list[float]] = OrderedDict()
         self._over_at = -inf  # from then on nobody is to be held
         super().__init__()
 
@@ -53,17 +54,17 @@ class Cooldown(Locked):
         """Note that the origin asked to be left alone, by everybody if ``credential`` is b""."""
         until = now + min(seconds, LONGEST)
         key = (origin, credential)
-        with self._lock:
-            entry = self._entries.pop(key, None)
-            if entry is None or entry[UNTIL] <= now:
-                entry = [until, 0]
-            entry[UNTIL] = max(entry[UNTIL], until)
-            self._entries[key] = entry
-            if len(self._entries) > MOST_KEYS:
-                del self._entries[next(iter(self._entries))]
+        with self._lock:  # in this order an interruption leaves at worst an entry too few
             self._over_at = max(self._over_at, until)
             self.is_idle = False
             self.quiet = self.mode != "all"
+            entry = self._entries.get(key)
+            if entry is None or entry[UNTIL] <= now:
+                entry = self._entries[key] = [until, 0]
+            entry[UNTIL] = max(entry[UNTIL], until)
+            self._entries.move_to_end(key)
+            if len(self._entries) > MOST_KEYS:
+                self._entries.popitem(last=False)
 
     def left(self, origin: str, credential: bytes, now: float) -> float:
         """Seconds until calls with this credential may go on, 0 if they may now."""
@@ -71,7 +72,7 @@ class Cooldown(Locked):
             return 0.0
         with self._lock:
             if now >= self._over_at:
-                self._entries = {}
+                self._entries = OrderedDict()
                 self.is_idle = self.quiet = True
             entries = self._holding(origin, credential, now)
             return max((entry[UNTIL] - now for entry in entries), default=0.0)

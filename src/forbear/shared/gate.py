@@ -16,7 +16,8 @@ All instants are monotonic seconds.
 
 from __future__ import annotations
 
-from heapq import heapify, heappush
+from collections import OrderedDict
+from heapq import heappush
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ class RetryGate(Locked):
                 )
         self.max_held = max_held
         self.quiet = True  # every origin is well and nobody is held: nothing need be noted
-        self._origins: dict[str, Health] = {}
+        self._origins: OrderedDict[str, Health] = OrderedDict()
         self._fades_at = -inf
         super().__init__()
 
@@ -120,14 +121,14 @@ class RetryGate(Locked):
         """An attempt failed; ``weight`` as by ``cost_of``. Return whether the origin is well."""
         with self._lock:
             self.quiet = False
-            health = self._origins.pop(origin, None)
+            health = self._origins.get(origin)
             if health is None:
-                health = Health(sent_at)
                 if len(self._origins) >= MOST_ORIGINS:
                     oldest = next(iter(self._origins))
                     idle = (at for at, one in self._origins.items() if not one.held)
                     del self._origins[next(idle, oldest)]
-            self._origins[origin] = health  # at the end: the most recently used
+                health = self._origins[origin] = Health(sent_at)
+            self._origins.move_to_end(origin)  # the most recently used
             health.sent_at = max(health.sent_at, sent_at)
             health.tokens = max(0.0, health.tokens - weight)
             health.credit = 0.0
@@ -170,7 +171,7 @@ class RetryGate(Locked):
                 return None
             place = Place(health, now, ready_at, until)
             heappush(health.queue, place)
-            health.held += 1
+            health.waiting.add(place)
             health.patience = until - ready_at
         return place
 
@@ -225,18 +226,16 @@ class RetryGate(Locked):
         """The call was cancelled, or its transport closed. Idempotent."""
         with self._lock:
             health = place.health
-            if place.cause is None:
-                health.release(place, Cause.PATIENCE_OVER)
+            health.release(place, place.cause or Cause.PATIENCE_OVER)
             if len(health.queue) > 2 * health.held + FIRST_OF_QUEUE:  # most of them have left
-                health.queue = [one for one in health.queue if one.cause is None]
-                heapify(health.queue)
+                health.queue = sorted(one for one in health.queue if one.cause is None)
 
     def put_back(self, place: Place) -> None:
         """A call that was let go could not be sent after all: hold it again."""
         with self._lock:
             place.cause = None
-            place.health.held += 1
             heappush(place.health.queue, place)
+            place.health.waiting.add(place)
 
     def held(self, origin: str | None = None) -> int:
         """Calls that are held now, for one origin or for all."""
@@ -252,7 +251,8 @@ class RetryGate(Locked):
 
     def _fade(self, now: float) -> None:
         since = now - FADE
-        kept = {at: one for at, one in self._origins.items() if one.held or one.sent_at > since}
+        known = self._origins.items()
+        kept = OrderedDict((at, one) for at, one in known if one.held or one.sent_at > since)
         self._origins = kept
         self.quiet = not kept
         self._fades_at = now + FADE
@@ -260,7 +260,7 @@ class RetryGate(Locked):
     def after_fork(self) -> None:
         """Begin anew in a child: the held calls are the parent's."""
         super().after_fork()
-        self._origins = {}
+        self._origins = OrderedDict()
         self.quiet = True
 
     def __repr__(self) -> str:

@@ -65,8 +65,8 @@ class Health:
     """What the gate knows of one origin."""
 
     __slots__ = (
-        "begun_at", "credit", "first_probe", "held", "jitter", "patience", "probe", "queue", "rate",
-        "sent_at", "stepped_at", "tokens",
+        "begun_at", "credit", "first_probe", "jitter", "patience", "probe", "queue", "rate",
+        "sent_at", "stepped_at", "tokens", "waiting",
     )  # fmt: skip
 
     def __init__(self, sent_at: float) -> None:
@@ -80,7 +80,12 @@ class Health:
         self.rate = 0.0  # new calls in a second or so, at ``begun_at``
         self.patience = 0.0  # of the call that was held last
         self.queue: list[Place] = []  # a heap; places that were left are taken out at its head
-        self.held = 0
+        self.waiting: set[Place] = set()  # those of them that are held still
+
+    @property
+    def held(self) -> int:
+        """Calls that are held."""
+        return len(self.waiting)
 
     def head(self, now: float) -> Place | None:
         """The held call that was ready first, and whose patience is not over."""
@@ -95,8 +100,9 @@ class Health:
         return None
 
     def release(self, place: Place, cause: Cause) -> None:
+        """Let a call go. Idempotent, so that an interruption leaves nobody counted for good."""
+        self.waiting.discard(place)
         place.cause = cause
-        self.held -= 1
 
     def is_alone(self, now: float) -> bool:
         """Is there nothing to live on but retries: no new calls, or far more held than they feed?

@@ -12,6 +12,7 @@ long ago to those since its bucket was last full, so such calls are counted for 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,7 +83,7 @@ class LeasedBudget(Locked):
 
     def _begin(self) -> None:
         """Owe nothing and have nothing: at first, and in a forked child."""
-        self._leases: dict[str, Lease] = {}
+        self._leases: OrderedDict[str, Lease] = OrderedDict()
         self.quiet = True
         self._quiet_at = -inf  # from then on, unless something goes wrong
         self._counted = count()
@@ -147,8 +148,8 @@ class LeasedBudget(Locked):
     def lowest(self, now: float) -> float:
         """Tokens that the scope with the fewest has left, 0 while none has any; takes nothing."""
         with self._lock:
-            there = [lease.tokens for lease in self._leases.values() if now < lease.until]
-        return min(there, default=0.0)
+            leases = self._leases.values()
+            return min((lease.tokens for lease in leases if now < lease.until), default=0.0)
 
     def needs_renewal(self, scope: str, now: float) -> bool:
         """Can the lease not pay for a retry, and is it worth asking for another?"""
@@ -241,12 +242,12 @@ class LeasedBudget(Locked):
     def _lease(self, scope: str, now: float) -> Lease:
         """The scope's entry, as the most recently used. Called with the lock held."""
         scope, leases = self._key(scope), self._leases
-        lease = leases.pop(scope, None)
+        lease = leases.get(scope)
         if lease is None:
-            lease = Lease(now)
-            if len(leases) >= MOST_SCOPES:
-                del leases[next(iter(leases))]
-        leases[scope] = lease
+            lease = leases[scope] = Lease(now)
+            if len(leases) > MOST_SCOPES:
+                leases.popitem(last=False)
+        leases.move_to_end(scope)  # never out of the dictionary: an interruption would lose it
         return lease
 
     def after_fork(self) -> None:

@@ -13,6 +13,9 @@ class Locked:
     """Something that many calls share, under ``_lock``.
 
     A child gets a new lock: one that another thread held at the fork would stay locked there.
+
+    No comprehension with a condition stands inside ``with self._lock``, but a generator: an
+    interruption at its jump back would leave the lock locked, in Python 3.12.
     """
 
     __slots__ = ("__weakref__", "_lock")

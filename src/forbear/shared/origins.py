@@ -131,7 +131,8 @@ class Origins(Locked):
         if not self._resting:
             return {}
         with self._lock:
-            self._resting = {who: until for who, until in self._resting.items() if until > now}
+            resting = self._resting.items()
+            self._resting = dict(one for one in resting if one[1] > now)
             self.quiet = not self._resting and self.choose == "first"
             return self._resting.copy()
 
