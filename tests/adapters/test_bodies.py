@@ -7,6 +7,8 @@ test_conformance_safety.py.
 
 from __future__ import annotations
 
+import array
+import ctypes
 import hashlib
 import io
 import itertools
@@ -570,6 +572,126 @@ async def test_a_file_that_says_it_can_seek_and_cannot_is_sent_once(adapter, ser
     assert (await put(adapter, server.url + "/thing", content=content)).status_code == 503
     assert seen(server) == [whole(PAYLOAD)]
 
+
+# Bodies that change while a call waits (requests and urllib3; httpx declares the length of a file).
+
+
+class Stuck(io.BytesIO):
+    """Says that it can seek, and stays where it is."""
+
+    def seek(self, *place):
+        return self.tell()
+
+
+class Deaf(Stuck):
+    """And says that it stands where it was told to."""
+
+    def __init__(self, content):
+        super().__init__(content)
+        self._told = 0
+
+    def tell(self):
+        return self._told
+
+
+def truncate(file, size):
+    with open(file.name, "r+b") as same:
+        same.truncate(size)
+
+
+def write(file, *, at, content):
+    with open(file.name, "r+b") as same:
+        same.seek(at)
+        same.write(content)
+
+
+def overwrite(body):
+    body[0] = 17
+
+
+CHANGES = {
+    "file that shrank": (lambda file_of: file_of(), lambda file: truncate(file, 100_000)),
+    "file that became empty": (lambda file_of: file_of(), lambda file: truncate(file, 0)),
+    "file that grew": (
+        lambda file_of: file_of(),
+        lambda file: write(file, at=len(PAYLOAD), content=b"more"),
+    ),
+    "file that was rewritten": (
+        lambda file_of: file_of(),
+        lambda file: write(file, at=0, content=b"other"),
+    ),
+    "seek that does nothing": (lambda _: Stuck(PAYLOAD), lambda _: None),
+    "seek that does nothing, and says it did": (lambda _: Deaf(PAYLOAD), lambda _: None),
+    "bytearray": (lambda _: bytearray(PAYLOAD), overwrite),
+    "memoryview": (lambda _: memoryview(bytearray(PAYLOAD)), overwrite),
+    "array": (lambda _: array.array("B", PAYLOAD), overwrite),
+}
+
+
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("first", [503, "close"])
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_body_that_changed_meanwhile_is_not_sent_as_if_whole(
+    adapter, server, file_of, name, first
+):
+    """The server never takes another body than the first one for complete, and executes none."""
+    make, change = CHANGES[name]
+    body = make(file_of)
+    server.script("/thing", first, 200)
+    changing = {"on_event": [lambda event: change(body)]}
+    with pytest.raises(adapter.transport_error, match="cannot be sent again") as caught:
+        await put(adapter, server.url + "/thing", content=body, options=changing)
+    assert complete(server) == [digest(PAYLOAD)]
+    assert server.executed() == (1 if first == "close" else 0)  # "close" has executed the first
+    assert forbear.record_of(caught.value).reason == "body-consumed"
+
+
+class Text(str):
+    """Markup of template engines is such a class."""
+
+
+class Binary(bytes):
+    pass
+
+
+# What the bare libraries send with a length that they declare by themselves.
+BUFFERS = {
+    "bytearray": lambda: bytearray(b"0123"),
+    "memoryview": lambda: memoryview(b"0123"),
+    "array": lambda: array.array("B", b"0123"),
+    "array of words": lambda: array.array("H", b"0123"),
+    "numpy": lambda: pytest.importorskip("numpy").array([7], dtype="u1"),
+    "ctypes": lambda: (ctypes.c_uint8 * 4)(*b"0123"),
+    "subclass of bytes": lambda: Binary(b"0123"),
+    "subclass of str": lambda: Text("0123"),
+}
+
+
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("name", BUFFERS)
+async def test_a_buffer_is_sent_as_the_bare_library_sends_it(adapter, server, name):
+    """The same bytes under the same framing; and on a retry again."""
+    make = BUFFERS[name]
+    if adapter.name == "requests" and name == "array of words":
+        return  # it declares the number of items for a length
+    server.script("/bare", 200)
+    server.script("/ours", 503, 200)
+    if adapter.name == "requests":
+        requests.put(server.url + "/bare", data=make(), timeout=5)
+    else:
+        urllib3.PoolManager().request("PUT", server.url + "/bare", body=make())
+    response = await put(adapter, server.url + "/ours", content=make())
+    assert response.status_code == 200
+    framing = [
+        {name: value for name, value in arrival.headers if name in FRAMING}
+        for arrival in (*server.requests("/bare"), *server.requests("/ours"))
+    ]
+    assert framing[1:] == framing[:1] * 2
+    assert seen(server, "/ours") == seen(server, "/bare") * 2
+    assert seen(server, "/bare")[0][0] > 0
+
+
+FRAMING = ("Content-Length", "Transfer-Encoding")
 
 # The buffer.
 

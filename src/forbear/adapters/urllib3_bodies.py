@@ -1,8 +1,9 @@
 """Bodies of requests and urllib3: which can be sent again, and how. Floor: acts.
 
 requests hands its body to urllib3 as it is, so one set of rules serves both. Bytes and text repeat;
-a file is put back to where it stood; what iterates anew is iterated again; anything else is read
-once, and after that only what ``body_buffer`` kept is sent again.
+a buffer repeats while it is unchanged; a file is put back to where it stood; what iterates anew is
+iterated again; anything else is read once, and after that only what ``body_buffer`` kept is sent
+again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import ref
+from zlib import crc32
 
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
 
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN", "Body", "guard_of", "keep_for_redirect", "position_of"]
 
-PLAIN = frozenset({type(None), bytes, str, bytearray, memoryview})  # can be sent again as they are
+PLAIN = frozenset({type(None), bytes, str})  # can be sent again as they are
 BLOCK = 16_384  # octets; urllib3 reads a body in blocks of as many
-# The caller follows a redirect by another call, with the same body: its guard knows what of it can
-# still be read. The redirect's response holds the guard.
+# The caller follows a redirect or a challenge by another call, with the same body: its guard knows
+# what of it can still be read. The response holds the guard.
 LAST_REDIRECTED: ContextVar[ref[Body] | None] = ContextVar("forbear_last_redirected", default=None)
 
 
@@ -35,14 +37,18 @@ def guard_of(body: Any, start: Any, buffer_limit: int) -> Body:
     """
     before = LAST_REDIRECTED.get()
     known = None if before is None else before()
-    if known is None or known.source is not body or known.is_seekable:
-        return Body(body, start if isinstance(start, int) else None, buffer_limit)
+    start = start if isinstance(start, int) else None
+    if known is None or known.source is not body or known.start != start:
+        return Body(body, start, buffer_limit)
     LAST_REDIRECTED.set(None)
     return known
 
 
 def keep_for_redirect(response: Any, guard: Body) -> None:
-    """Let the next hop of a redirected call find the guard, while its caller has the response."""
+    """Let the call that follows a redirect, or answers a challenge, find the guard.
+
+    It can do so while its caller has the response.
+    """
     response.forbear_body = guard
     LAST_REDIRECTED.set(ref(guard))
 
@@ -63,24 +69,20 @@ class Body(Readings):
         self.source = body
         self.is_sent = False
         file = is_file(body)
-        self._start = (position_of(body) if start is None else start) if file else None
+        self.start = (position_of(body) if start is None else start) if file else None
+        self._is_buffer = not file and is_buffer(body)
         super().__init__(
-            replayable=self._start is not None if file else is_reiterable(body),
-            doubted=not file and not isinstance(body, (list, tuple)),
+            replayable=self.start is not None if file else self._is_buffer or is_reiterable(body),
+            doubted=not isinstance(body, (list, tuple)),
             buffer_limit=buffer_limit,
         )
         if getattr(body, "gi_frame", body) is None:
             self._readings = 1  # a generator that an earlier hop of a redirect has used up
 
     @property
-    def is_seekable(self) -> bool:
-        """A file that says by itself where it stands."""
-        return self._start is not None
-
-    @property
     def outgoing(self) -> Any:
-        """What is given to the library; it looks at files itself: at text ones, for instance."""
-        return self.source if self.is_seekable else self
+        """What is given to the library: a buffer, whose length it declares, as it is."""
+        return self.source if self._is_buffer else self
 
     def begin_attempt(self) -> None:
         """Make ready for an attempt: now, and not after the head has gone out.
@@ -90,14 +92,25 @@ class Body(Readings):
         """
         if not self.ready:
             raise ConsumedBody("its body was used up before")
-        if self.is_sent and self._start is not None:
-            try:
-                self.source.seek(self._start)
-            except (OSError, ValueError) as error:  # closed, or it lied about being seekable
-                raise ConsumedBody(
-                    f"its file cannot be put back ({type(error).__name__})"
-                ) from None
+        if self._is_buffer:
+            self._readings += 1
+            checksum = crc32(self.source)
+            self._check(not self.is_sent or checksum == self._sum)
+            self._sum = checksum
+        elif self.start is not None and (self.is_sent or position_of(self.source) != self.start):
+            self._put_back(self.start)
         self.is_sent = True
+
+    def _put_back(self, start: int) -> None:
+        why = "it still stands elsewhere"
+        try:
+            self.source.seek(start)
+            if self.source.tell() == start:
+                return
+        except (OSError, ValueError) as error:  # closed, or it lied about being seekable
+            why = type(error).__name__
+        self._replayable = False
+        raise ConsumedBody(f"its file cannot be put back ({why})")
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.begin()
@@ -115,6 +128,15 @@ class Body(Readings):
             self.broke(error)
             raise
         self.finish()
+
+
+def is_buffer(body: Any) -> bool:
+    """Is it sent as the bytes of its memory, as an array is? The library looks at that first too."""
+    try:
+        memoryview(body)
+    except TypeError:
+        return False
+    return True
 
 
 def chunks_of(source: Any) -> Iterator[Any]:

@@ -115,6 +115,8 @@ class PoolPort(Urllib3Port):
             changed["pool_timeout"] = least(request.named.get("pool_timeout"), self.left(call))
         if call.resumption is not None:  # a rest from elsewhere is that of something else
             changed["redirect"] = False
+        if call.guard is not None:  # it puts a file back by itself
+            changed["body_pos"] = None
         named = {**request.named, **changed}
         return request.pool.send_once(
             request.method, request.url, request.body, request.headers, **named

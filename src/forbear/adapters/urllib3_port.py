@@ -22,7 +22,7 @@ from ..sending.headers import new_headers, next_lines, stop_outer
 from ..sending.loop import run
 from ..sending.port import is_final
 from ..sending.settings import OFF
-from .urllib3_bodies import PLAIN, guard_of, keep_for_redirect
+from .urllib3_bodies import guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
 from .urllib3_kept import read_kept
 from .urllib3_looking import Peek
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Urllib3Port"]
 
+CHALLENGES = (401, 407)  # answered by the same request with credentials
 EARLY = 0.05  # seconds; a timeout that fires so long before the deadline was the caller's own
 
 
@@ -131,7 +132,7 @@ class Urllib3Port(BodyPort):
             return
         view: Any = call.request
         body = view.original.body
-        if type(body) not in PLAIN:
+        if body is not None and not isinstance(body, (bytes, str)):
             start = self.start_of(view.original)
             call.guard = guard_of(body, start, self.settings.body_buffer)
         added, key = new_headers(self.settings, view)
@@ -306,7 +307,9 @@ class Urllib3Port(BodyPort):
         for name in view.announced:  # digest authentication sends a copy of it again
             view.request.headers.pop(name, None)
         self._finish(call, response)
-        if call.guard is not None and self.is_redirect(response):
+        if call.guard is not None and (
+            self.is_redirect(response) or self.status_of(response) in CHALLENGES
+        ):
             keep_for_redirect(response, call.guard)
         if self.wants_status_error(call):
             self.hurry(call, raw)

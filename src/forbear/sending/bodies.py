@@ -79,6 +79,8 @@ class Readings:
                 self.buffer.append(bytes(chunk))
         elif self._replayable:
             end = self._length + len(chunk)
+            if self._whole_length is not None:
+                self._check(end <= self._whole_length)
             if self._doubted:
                 # Compared before the byte that could complete it for the server goes out.
                 if self._length < self._known_length <= end:
