@@ -847,6 +847,74 @@ async def test_a_body_follows_a_307_whole_or_not_at_all(adapter, server):
         assert complete(server, path) in ([digest(PAYLOAD)], [digest(ENCODED)]), name
 
 
+def digest_of(adapter):
+    """An auth flow that sends again what was answered with 401."""
+    if adapter.name == "requests":
+        return requests.auth.HTTPDigestAuth("u", "p")
+    return adapter.library.DigestAuth("u", "p")
+
+
+def refreshing(adapter, url):
+    """An auth flow that fetches a token in between, as OAuth does."""
+
+    class Refreshing(adapter.library.Auth):
+        def auth_flow(self, request):
+            response = yield request
+            if response.status_code == 401:
+                yield adapter.library.Request("POST", url, content=b"grant")
+                request.headers["Authorization"] = "Bearer token"
+                yield request
+
+    return Refreshing()
+
+
+CHALLENGE = '401;executes=0;header=WWW-Authenticate:Digest realm="r", nonce="n", qop="auth"'
+ONCE_MORE = {
+    "kept iterator": (lambda: HandsOutTheSame(pieces()), NOT),
+    "disguised": (lambda: LooksReiterable(pieces()), NOT),
+    "generator": (lambda: generator(pieces()), NOT),
+    "file": (lambda: io.BytesIO(PAYLOAD), AGAIN),
+    "class": (Anew, AGAIN),
+}
+ONCE_MORE_ASYNC = {
+    "kept iterator": (lambda: HandsOutTheSameAsync(pieces()), NOT),
+    "generator": (lambda: agenerator(pieces()), NOT),
+    "class": (AnewAsync, AGAIN),
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("status-errors")
+async def test_a_body_answers_a_challenge_whole_or_not_at_all(adapter, server):
+    """The bare libraries send the second time what is left of a body that was read: nothing."""
+    refused = r"cannot be sent again|already been streamed"
+    flows = {"digest": digest_of(adapter)}
+    if adapter.name != "requests":
+        flows["token"] = refreshing(adapter, server.url + "/token")
+    server.script("/token", 200)
+    for flow, auth in flows.items():
+        for name, (make, arrives) in (ONCE_MORE_ASYNC if adapter.is_async else ONCE_MORE).items():
+            path = f"/{flow}-{name.replace(' ', '-')}"
+            server.script(path, CHALLENGE, 503, 200)
+            asked = {"content": make(), "auth": auth}
+            if arrives:
+                assert (await put(adapter, server.url + path, **asked)).status_code == 200
+            else:
+                with pytest.raises(Exception, match=refused) as caught:
+                    await put(adapter, server.url + path, **asked)
+                names = {"StreamConsumed", "RemoteProtocolError", "ConnectionError"}
+                assert type(caught.value).__name__ in names
+            assert complete(server, path) == [digest(PAYLOAD)] * (3 if arrives else 1), path
+
+
+@pytest.mark.adapters("requests")
+async def test_the_request_of_an_answer_has_the_callers_own_body(adapter, server):
+    """Hooks and auth handlers look at it, and seek in it."""
+    file = io.BytesIO(PAYLOAD)
+    server.script("/thing", 503, 200)
+    assert (await put(adapter, server.url + "/thing", content=file)).request.body is file
+
+
 class Changing:
     content = b"before"
 

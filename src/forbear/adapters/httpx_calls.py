@@ -11,6 +11,7 @@ from ..sending.headers import announced, new_headers, next_lines
 from ..sending.port import Port
 from ..sending.settings import OFF
 from .httpx_request import (
+    BODY,
     HOP,
     AsyncBodyGuard,
     BodyGuard,
@@ -72,7 +73,7 @@ class HttpxCalls(Port):
         guard = None
         stream = request.stream
         if type(stream) is not self.byte_stream and policy is not OFF and wants_guard(stream):
-            guard = self._guarded(stream, hop)
+            guard = self._guarded(stream, given.get(BODY))
         headers: Any = ()
         key: Any = ()
         if self.adds_headers and policy is not OFF:
@@ -102,11 +103,12 @@ class HttpxCalls(Port):
             outgoing.key = key
         return outgoing
 
-    def _guarded(self, stream: Any, hop: Hop | None) -> Any:
+    def _guarded(self, stream: Any, known: Any) -> Any:
         if isinstance(stream, (BodyGuard, AsyncBodyGuard)):  # of a forbear above us
             return stream
-        if hop is not None and hop.body is not None and hop.body.covers(stream):
-            return hop.body  # it knows what the hops before have read
+        if known is not None and known.covers(stream):
+            known.was_sent = True
+            return known  # it knows what the calls before have read
         return self.guard(stream, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing) -> None:

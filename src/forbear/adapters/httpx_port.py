@@ -21,7 +21,7 @@ from ..sending.port import is_final
 from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
-from .httpx_request import Outgoing, copied, mark_redirect, origin_of_url
+from .httpx_request import BODY, Outgoing, copied, mark_redirect, origin_of_url
 from .httpx_streams import LATE, SECONDS, WHOLE
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class HttpxPort(HttpxCalls):
     def consumed(self, outgoing: Outgoing, error: ConsumedBody, *, first: bool) -> Exception:
         """The library's error for a body that would have been read a second time."""
         module = self.library.module
-        if outgoing.hop is not None and first and outgoing.guard.generated:
-            # An earlier hop of a redirect has read it: the error that the client raises without us.
+        if outgoing.guard.was_sent and first and outgoing.guard.generated:
+            # An earlier call has read it: the error that the client raises without us.
             return module.StreamConsumed()  # type: ignore[no-any-return]
         return module.RemoteProtocolError(f"The request cannot be sent again: {error}.")  # type: ignore[no-any-return]
 
@@ -219,6 +219,8 @@ class HttpxPort(HttpxCalls):
                 if self.wants_status_error(call) or error is not call.body_error:
                     raise error
             stop_outer(self.settings, call, response.headers)
+        if call.guard is not None and response.status_code >= 300:
+            call.request.original.extensions[BODY] = call.guard
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
         elif self.resumes and call.policy is not OFF:

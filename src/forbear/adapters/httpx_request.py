@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..sending.clock import Clock
 
 __all__ = [
+    "BODY",
     "HOP",
     "LEAST",
     "AsyncBodyGuard",
@@ -44,7 +45,7 @@ __all__ = [
     "wants_guard",
 ]
 
-HOP = "forbear.call"  # extensions key
+HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
 EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
 PHASE_OF = {
@@ -129,7 +130,7 @@ class Hop:
     The client follows a redirect with a new request, and copies the extensions of the old one.
     """
 
-    __slots__ = ("body", "deadline_at", "key", "key_origin", "made_for", "retries_used", "target")
+    __slots__ = ("deadline_at", "key", "key_origin", "made_for", "retries_used", "target")
 
     def __init__(self, call: Call, original: Any, target: Any) -> None:
         outgoing: Outgoing | None = call.outgoing
@@ -137,7 +138,6 @@ class Hop:
         self.deadline_at = call.deadline_at
         self.key = () if outgoing is None else outgoing.key
         self.key_origin = call.request.origin
-        self.body = call.guard
         self.made_for = ref(original)
         self.target = target
 
@@ -238,7 +238,15 @@ class Timeouts(dict[str, Any]):
 
 
 class Guard(Readings):
-    """One call's body behind a guard."""
+    """A request's body behind a guard, which its answer leaves in the request's extensions.
+
+    The client may send the body again: after a redirect, or with credentials for a challenge.
+
+    Attributes:
+        was_sent: An earlier call has had it.
+    """
+
+    was_sent = False
 
     def __init__(self, stream: Any, buffer_limit: int) -> None:
         self._stream = stream

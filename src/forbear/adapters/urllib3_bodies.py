@@ -131,7 +131,7 @@ class Body(Readings):
 
 
 def is_buffer(body: Any) -> bool:
-    """Is it sent as the bytes of its memory, as an array is? The library looks at that first too."""
+    """Is it sent as the bytes of its memory, as an array is? The library asks that first too."""
     try:
         memoryview(body)
     except TypeError:

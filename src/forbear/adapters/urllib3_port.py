@@ -157,7 +157,8 @@ class Urllib3Port(BodyPort):
             lines.extend(view.begun.fields())
         hook = self.settings.before_attempt if call.history else None
         request, view.announced = view.pristine, ()
-        if lines or hook is not None:  # on a copy, and on a fresh one each time
+        # On a copy, and on a fresh one each time.
+        if lines or hook is not None or call.guard is not None:
             request = request.copy()
             for name, value in lines:
                 request.headers[name] = value
@@ -180,6 +181,9 @@ class Urllib3Port(BodyPort):
             response = self.transmit(call, request)
         except ConsumedBody as error:
             raise self.failed_to_send(call, error) from None
+        finally:
+            if call.guard is not None:  # the answer's request is shown, and sent again, without it
+                request.body = call.guard.source
         view: Any = call.request
         raw = self.raw_of(response)
         if call.resumption is not None:
