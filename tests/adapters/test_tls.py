@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ssl
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 import requests
 import trustme
 import urllib3
+from urllib3.contrib.pyopenssl import PyOpenSSLContext
 
+import forbear
 from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
 from forbear.testing import FaultServer
@@ -173,6 +175,47 @@ def test_a_handshake_that_is_reset_is_repeated_where_that_is_safe(server, files,
     with client(verify=files.ca) as call:
         assert status_of(call("GET", server.url + "/thing")) == 200
     assert server.connections == 2
+
+
+# pyOpenSSL, whose sockets have less than Python's own.
+
+
+def pyopenssl_context(files):
+    context = PyOpenSSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(files.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def pyopenssl_session(files):
+    """What the X509Adapter of requests-toolbelt does."""
+
+    class InMemory(requests.adapters.HTTPAdapter):
+        def init_poolmanager(self, *arguments, **named):
+            super().init_poolmanager(*arguments, **named, ssl_context=pyopenssl_context(files))
+
+    session = requests.Session()
+    session.trust_env, session.verify = False, files.ca
+    session.mount("https://", RetryAdapter(NOW, inner=InMemory()))
+    return session
+
+
+def pyopenssl_manager(files):
+    return RetryPoolManager(NOW, ssl_context=pyopenssl_context(files))
+
+
+@pytest.mark.parametrize("make", [pyopenssl_session, pyopenssl_manager])
+@pytest.mark.parametrize("seconds", [None, 5])
+def test_sockets_of_pyopenssl(server, files, make, seconds):
+    """A failed answer is drained, so that its connection is used again; a deadline holds too."""
+    server.script("/thing", "503;body=10", "200;body=10", "200;body=100;drip=50")
+    with make(files) as client, forbear.deadline(seconds) if seconds else nullcontext():
+        response = client.request("GET", server.url + "/thing", timeout=5)
+        assert status_of(response) == 200
+        assert record_of(response).retries == 1
+        with pytest.raises(forbear.DeadlineExceeded), forbear.deadline(0.2):
+            client.request("GET", server.url + "/thing", timeout=5)
+    assert [arrival.connection for arrival in server.requests()] == [1, 1, 1]
 
 
 # The environment, which only requests looks at.

@@ -52,7 +52,8 @@ class TimedSocket:
     def __init__(self, sock: Any, until: float) -> None:
         self._sock = sock
         self._until = until
-        self.configured = sock.gettimeout()
+        # pyOpenSSL's sockets do not tell it, but the one that they wrap does.
+        self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
 
     def recv_into(self, buffer: Any) -> int:
         left = self._until - SYSTEM_CLOCK.true_monotonic()
