@@ -9,16 +9,21 @@ in between proves nothing, so then only what is safe to repeat is sent again.
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import select
 import socket
 import struct
 import threading
+import warnings
 from contextlib import contextmanager
 
 import pytest
 import requests
 import urllib3
+from urllib3.contrib.socks import SOCKSProxyManager
 
+import forbear.urllib3
 from forbear import FailureKind, Fixed, Origins, Phase, Reason, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
 from forbear.testing import FaultServer
@@ -375,6 +380,52 @@ def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, o
     assert proxy.hosts[:2] == [own or "one.example:8080", own or "two.example"]
     (arrived,) = origin.requests()
     assert dict(arrived.headers)["Host"] == (own or through)
+
+
+# SOCKS.
+
+
+def answer_logins_with_no(listener, logins):
+    """RFC 1928 section 3 and RFC 1929 section 2: names and passwords are asked for, and refused."""
+    with contextlib.suppress(OSError):
+        while True:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(100)
+                peer.sendall(b"\x05\x02")
+                logins.append(peer.recv(100))
+                peer.sendall(b"\x01\x01")
+
+
+@pytest.mark.parametrize("library", ["requests", "urllib3", "httpx", "httpx2"])
+def test_a_socks_proxy_that_refuses_the_credentials_is_asked_once(library):
+    """It will refuse them again: the library's own error, of one attempt."""
+    logins = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        work = threading.Thread(target=answer_logins_with_no, args=(listener, logins), daemon=True)
+        work.start()
+        url = f"socks5://u:p@127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Exception) as caught:
+            if library == "requests":
+                with with_session(NOW, url, True, wrapped=True) as session:
+                    session.get("http://api.example.com/", timeout=5)
+            elif library == "urllib3":
+                with SOCKSProxyManager(url, retries=forbear.urllib3.Retry(NOW)) as manager:
+                    manager.request("GET", "http://api.example.com/", timeout=5)
+            else:
+                family = importlib.import_module(library)
+                ours = importlib.import_module(f"forbear.{library}")
+                with ours.wrap(family.Client(proxy=url, verify=False), NOW) as client:
+                    client.get("http://api.example.com/", timeout=5)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert logins == [b"\x01\x01u\x01p"]
+    record = record_of(caught.value)
+    assert record.reason is Reason.PERMANENT_ERROR
+    assert [each.phase for each in record.attempts] == [Phase.UNSENT]
+    with warnings.catch_warnings():  # httpcore leaves the socket to the collector
+        warnings.simplefilter("ignore", ResourceWarning)
+        del caught
+        gc.collect()
 
 
 def test_a_proxy_manager_needs_a_proxy():

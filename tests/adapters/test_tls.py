@@ -11,6 +11,7 @@ import pytest
 import requests
 import trustme
 import urllib3
+from requests_toolbelt.adapters.fingerprint import FingerprintAdapter
 from urllib3.contrib.pyopenssl import PyOpenSSLContext
 
 import forbear
@@ -133,6 +134,27 @@ def test_a_certificate_that_does_not_hold_is_asked_for_once(
     assert [(each.failure, each.phase) for each in record.attempts] == [
         (FailureKind.CERTIFICATE, Phase.UNSENT)
     ]
+
+
+@pytest.mark.parametrize("digits", ["00" * 32, "00"], ids=["another", "no digest"])
+def test_a_pinned_certificate_that_does_not_match_is_asked_for_once(server, digits):
+    """assert_fingerprint=, and the FingerprintAdapter of requests-toolbelt: urllib3's own check."""
+    server.script("/thing", 200)
+    with requests.Session() as session:
+        session.trust_env = session.verify = False
+        session.mount("https://", RetryAdapter(NOW, inner=FingerprintAdapter(digits)))
+        with pytest.raises(requests.exceptions.SSLError) as of_requests:
+            session.get(server.url + "/thing")
+    with RetryPoolManager(NOW, assert_fingerprint=digits) as manager:
+        with pytest.raises(urllib3.exceptions.MaxRetryError) as of_urllib3:
+            manager.request("POST", server.url + "/thing")
+    for caught in (of_requests, of_urllib3):
+        record = record_of(caught.value)
+        assert record.reason is Reason.PERMANENT_ERROR
+        assert [(each.failure, each.phase) for each in record.attempts] == [
+            (FailureKind.CERTIFICATE, Phase.UNSENT)
+        ]
+    assert (server.connections, server.requests()) == (2, [])
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["two-files", "one-file"])

@@ -2,10 +2,10 @@
 Floor: acts.
 
 Classified by class and cause, never by the text, with one exception that the rules ask for: a
-proxy's status is only in its message. Names are enough, since both families use the same ones and
-no class is shared; ``roots`` says which modules a transport belongs to. Rules S7-S10 of
-tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 and httpcore2
-2.16.2.
+proxy's status, or its no to a login, is only in its message. Names are enough, since both families
+use the same ones and no class is shared; ``roots`` says which modules a transport belongs to. Rules
+S7-S10 of tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9 and
+httpcore2 2.16.2.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ CORES = ("httpcore", "httpcore2")
 # OSError too, and are raised after a request was read.
 SOCKET_LAYER = ("builtins", "socket", "ssl")
 REFUSED_STREAM = 7  # RFC 9113 section 7
-PROXY_REFUSAL = re.compile(r"4[0-9]{2}( |\Z)")  # a proxy answered CONNECT with 4xx: it will again
+# A proxy answered CONNECT with 4xx, or a SOCKS proxy refused the credentials: it will again.
+PROXY_REFUSAL = re.compile(
+    r"4[0-9]{2}( |\Z)|Invalid username/password|Requested [A-Z /]+ from proxy"
+)
 MOST_CAUSES = 16
 
 

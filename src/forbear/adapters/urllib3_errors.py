@@ -7,8 +7,8 @@ tests/corpus/retry_safety.json; what is raised where was read in requests 2.31.0
 2.0.7 and 2.8.0.
 
 Where the error inside stands: requests' ``args[0]``, ``MaxRetryError.reason``,
-``ProxyError.original_error``, the last of ``ProtocolError.args``, ``SSLError.args[0]``; else
-``__cause__``.
+``ProxyError.original_error``, the last of ``ProtocolError.args``, ``SSLError.args[0]``,
+``socket_err`` of PySocks' errors; else ``__cause__``.
 """
 
 from __future__ import annotations
@@ -101,8 +101,12 @@ def classify(error: BaseException) -> Failure:
     this was raised, says ``Phase.ANSWERED`` instead of ``SENT``.
     """
     kind, phase = meaning(error)
-    if kind is not K.PERMANENT and any(map(is_certificate_error, tree(error))):
-        kind, phase = K.CERTIFICATE, UNSENT
+    if kind is not K.PERMANENT:
+        errors = tree(error)
+        if any(map(is_certificate_error, errors)):
+            kind, phase = K.CERTIFICATE, UNSENT
+        elif any(map(is_refused_login, errors)):
+            kind, phase = K.PERMANENT, UNSENT
     return Failure(kind, phase, error=type(error).__name__)
 
 
@@ -186,12 +190,15 @@ def table_of(module: str) -> dict[str, Meaning]:
 def below(error: BaseException) -> Iterator[BaseException]:
     """The errors directly inside one, the library's own link first.
 
-    Never ``__context__``: that may be an error of the caller's, who sends this request while
-    handling it.
+    Never ``__context__``, but of PySocks: that may be an error of the caller's, who sends this
+    request while handling it.
     """
+    context = error.__context__  # urllib3 raises NewConnectionError of it without ``from``
     links = (
         getattr(error, "reason", None),
         getattr(error, "original_error", None),
+        getattr(error, "socket_err", None),
+        context if type(context).__module__ == "socks" else None,
         *error.args,
         error.__cause__,
     )
@@ -248,5 +255,15 @@ def is_certificate_error(error: BaseException) -> bool:
 
     if isinstance(error, ssl.SSLCertVerificationError):
         return True
-    cls = type(error)  # urllib3's own check of the host name, with assert_hostname= or pyOpenSSL
+    cls = type(error)
+    if cls.__name__ == "SSLError" and table_of(cls.__module__) is URLLIB3:
+        # Around no error of ssl: urllib3's own check, of assert_fingerprint for instance.
+        return bool(error.args) and next(below(error), None) is None
+    # Its check of the host name, with assert_hostname= or pyOpenSSL.
     return cls.__name__ == "CertificateError" and cls.__module__.endswith("ssl_match_hostname")
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Did a SOCKS proxy refuse the credentials?"""
+    cls = type(error)
+    return cls.__name__ == "SOCKS5AuthError" and cls.__module__ == "socks"
