@@ -105,7 +105,9 @@ class RequestsPort(Urllib3Port):
 
     def transmit(self, call: Call, request: Any) -> Any:
         view: Any = call.request
-        if not self.is_bounded(call):
+        timeout = view.arguments[0]
+        is_unusable = isinstance(timeout, tuple) and len(timeout) != 2  # requests says so
+        if is_unusable or not self.is_bounded(call):
             return self.adapter.send_once(request, view.streams, *view.arguments)
         queueing = SECONDS_LEFT.set(self.left(call))
         try:

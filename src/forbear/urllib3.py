@@ -69,6 +69,7 @@ class RetryingPool:
 
     retry_port: ManagerPort
     retries: Any
+    is_http2 = False
 
     def urlopen(
         self,
@@ -82,31 +83,30 @@ class RetryingPool:
         release_conn: bool | None = None,
         **named: Any,
     ) -> BaseHTTPResponse:
-        """Do the same as ``HTTPConnectionPool.urlopen``; ``retries=False`` sends once."""
+        """Do the same as ``HTTPConnectionPool.urlopen``; ``Retry(total=False)`` sends once."""
         port = self.retry_port
         started_at = port.clock.monotonic()
         if body is None and "body_pos" in named:
             named["body_pos"] = None  # after a 303; urllib3 before 2.8 forgets to
         default, redirects = port.latest
-        if retries is False:
-            redirects = False
-        elif retries is not None or default is not self.retries:
+        if retries is not None or default is not self.retries:
             redirects = port.redirects(retries, named.get("redirect", True), self.retries)
-        # Who keeps the connection of a response that is read leaves the reading to urllib3.
-        preload = preload_content and (release_conn is None or release_conn)
+        # Who keeps the connection of a response that is read leaves the reading to urllib3; over
+        # HTTP/2 its responses are read when they come, and release no connection.
+        preload = preload_content and (release_conn is None or release_conn) and not self.is_http2
         named["preload_content"] = preload_content and not preload
         named["release_conn"] = False if preload else release_conn
         named["retries"] = redirects
         scope = current()
         if (
-            redirects is False
+            redirects.total is False
             or port.special
             or (scope is not None and not scope.asks_nothing)
             or type(body) not in PLAIN
             or not port.shared.quiet
         ):
             source = self, method, url, body, headers, preload, named
-            setting = False if redirects is False else None
+            setting = False if redirects.total is False else None
             return port.send_all(source, started_at, setting)  # type: ignore[no-any-return]
         response: Any = None
         try:
@@ -174,8 +174,8 @@ class RetryPoolManager(urllib3.PoolManager):
 
     ``RetryPoolManager(policy).request("GET", url)``. Redirects stay urllib3's, with its
     ``redirect=`` and ``retries=`` meanings: a ``retries=`` of a request counts redirects only, and
-    ``retries=False`` sends once. PoolManager's own options (timeout, maxsize, block, cert_reqs …)
-    are taken beside these.
+    ``retries=False`` and ``Retry(total=False)`` send once. PoolManager's own options (timeout,
+    maxsize, block, cert_reqs …) are taken beside these.
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
@@ -227,6 +227,7 @@ class RetryPoolManager(urllib3.PoolManager):
     def _new_pool(self, *arguments: Any, **named: Any) -> HTTPConnectionPool:
         pool: Any = super()._new_pool(*arguments, **named)
         pool.retry_port = self.port
+        pool.is_http2 = pool.ConnectionCls.__module__.startswith("urllib3.http2")
         return pool  # type: ignore[no-any-return]
 
     def clear(self) -> None:

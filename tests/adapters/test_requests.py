@@ -406,6 +406,14 @@ def test_timeouts_are_clamped_to_the_time_left(session, given, connect, read):
         assert timeout.read_timeout == pytest.approx(min(read, left), abs=0.05)
 
 
+@pytest.mark.parametrize("policy", [NOW, NOW.replace(total_timeout=5)])
+def test_a_timeout_of_three_parts_is_requests_to_refuse(server, session, policy):
+    """With a deadline too: its own message, which says what to pass."""
+    with pytest.raises(ValueError, match=r"Pass a \(connect, read\) timeout tuple"):
+        retrying(session, policy).get(server.url + "/thing", timeout=(3, 4, 5))
+    assert server.requests() == []
+
+
 @pytest.mark.parametrize("given", [None, 3, (3, 20), Timeout(total=6)], ids=str)
 def test_timeouts_are_untouched_without_a_deadline(session, given):
     """The very object."""

@@ -9,12 +9,14 @@ import time
 import warnings
 
 import pytest
+import requests
 import urllib3
 from urllib3.exceptions import EmptyPoolError, HTTPError, MaxRetryError, ProtocolError
 from urllib3.util import Retry, Timeout
 
 import forbear
 from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear.requests import RetryAdapter
 from forbear.testing import FakeClock
 from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
 
@@ -273,6 +275,34 @@ def test_false_for_a_kind_means_its_own_error(server, manager, retries, raised):
     assert len(server.requests()) == 4
 
 
+@pytest.mark.parametrize("step", ["503", "reset", "cut:3;body=10", "302;header=Location:/u"])
+@pytest.mark.parametrize("never", [False, Retry(total=False), Retry(False, status_forcelist=[503])])
+@pytest.mark.parametrize("of_manager", [False, True], ids=["of-request", "of-manager"])
+def test_retries_that_are_off_are_off(server, step, never, of_manager):
+    """False and total=False, of the request or of the manager: sent once, and urllib3's own end."""
+    server.script("/thing", step)
+    ends = []
+    for kind in (urllib3.PoolManager, RetryPoolManager):
+        before = len(server.requests())
+        with kind(**({"retries": never} if of_manager else {})) as manager:
+            named = {} if of_manager else {"retries": never}
+            try:
+                end = manager.request("GET", server.url + "/thing", **named).status
+            except HTTPError as error:
+                end = type(error)
+        ends.append((end, len(server.requests()) - before))
+    assert ends[0] == ends[1]
+    assert ends[0][1] == 1
+
+
+@pytest.mark.parametrize("retries", [0, 3, Retry(3)], ids=str)
+def test_a_number_of_retries_is_told_what_it_counts(server, manager, retries):
+    """0 as well: whoever asks for none gets those of the policy."""
+    server.script("/thing", 200)
+    with pytest.warns(UserWarning, match="counts redirects only"):
+        manager.request("GET", server.url + "/thing", retries=retries)
+
+
 @pytest.mark.parametrize("step", [503, "reset"])
 def test_retries_false_sends_once(server, manager, step):
     """As without us; a deadline still holds."""
@@ -351,6 +381,20 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
 
 
 # The rest.
+
+
+def test_a_whole_process_can_be_given_this_manager(server, monkeypatch):
+    """urllib3.PoolManager and requests' own are replaced: no manager is made of itself."""
+    for place in (urllib3, urllib3.poolmanager, requests.adapters):
+        monkeypatch.setattr(place, "PoolManager", RetryPoolManager)
+    server.script("/thing", 503, "302;header=Location:/other", 200)
+    server.script("/other", 200)
+    with urllib3.PoolManager() as manager:
+        assert manager.request("GET", server.url + "/thing").status == 200
+    with urllib3.ProxyManager("http://127.0.0.1:1"), requests.Session() as session:
+        session.trust_env = False
+        session.mount("http://", RetryAdapter(NOW))
+        assert session.get(server.url + "/thing").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -366,3 +366,31 @@ def test_over_tls_the_same_holds(lane, need_package):
         1,
         2,
     }  # only GOAWAY ended a connection
+
+
+def test_over_urllib3s_own(need_package):
+    """urllib3.http2: its responses are whole when they come, and one connection serves all calls."""
+    from forbear.urllib3 import RetryPoolManager
+
+    http2 = pytest.importorskip("urllib3.http2")  # since 2.3
+    authority = need_package("trustme").CA()
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.set_alpn_protocols(["h2"])
+    authority.issue_cert("127.0.0.1").configure_cert(serving)
+    trusting = ssl.create_default_context()
+    trusting.set_alpn_protocols(["h2"])
+    authority.configure_trust(trusting)
+    http2.inject_into_urllib3()
+    try:
+        named = {"ssl_context": trusting, "maxsize": 1, "block": True, "timeout": 5}
+        with (
+            Http2Server(200, 503, 404, tls=serving) as server,
+            RetryPoolManager(RetryPolicy(backoff=forbear.Fixed(0)), **named) as manager,
+        ):
+            assert manager.request("GET", server.url).status == 200
+            with forbear.deadline(5):
+                assert manager.request("GET", server.url).status == 404
+    finally:
+        http2.extract_from_urllib3()
+    assert {stream.connection for stream in server.streams} == {1}
+    assert len(server.streams) == 3

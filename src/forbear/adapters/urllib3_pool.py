@@ -192,10 +192,14 @@ class PoolPort(Urllib3Port):
         Errors are raised as urllib3 raises them when nothing is left: with ``read=0`` and so on.
         """
         given = Retry.from_int(retries, redirect=redirect, default=default)
-        if type(given) is RedirectsOnly:
+        if type(given) is RedirectsOnly or given.total is False:  # False: sent once, as it is
             return given
         counts = given.total or given.connect or given.read or given.status or given.other
-        if retries is not None and counts and not given.history and not self._has_warned:
+        if (
+            (isinstance(retries, int) or (retries is not None and counts))
+            and not given.history
+            and not self._has_warned
+        ):
             self._has_warned = True
             warnings.warn(
                 f"retries={retries} of this request counts redirects only: the pool manager retries"
