@@ -8,7 +8,7 @@ import pytest
 from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy, record_of
 from forbear.testing import FakeClock
 
-from .foreign import Foreign
+from .foreign import Foreign, stream_of
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -158,3 +158,35 @@ async def test_what_retries_is_one_of_the_library(adapter):
     """isinstance checks of other libraries hold."""
     async with adapter.client([200]) as client:
         assert isinstance(adapter.retrying(client), adapter.base_class)
+
+
+@pytest.mark.smoke
+@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # of trio: left in the middle
+@pytest.mark.adapters("httpx-family")
+async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
+    """Read ahead and broken, or left by the caller in the middle."""
+    library = adapter.library
+    for status, headers, error in (
+        (200, {"Content-Length": "10"}, library.ReadError("the rest does not come")),
+        (404, {"Content-Length": "10"}, library.ReadError("the rest does not come")),
+        (200, {"Content-Length": "100000", "ETag": '"v1"'}, None),
+        (200, {}, None),
+    ):
+        streams = []
+
+        def answer(request, status=status, headers=headers, error=error, streams=streams):
+            streams.append(stream_of(library, [b"0123", b"4567"], error))
+            return library.Response(status, headers=headers, stream=streams[-1])
+
+        async with adapter.client(Foreign(answer), **quick) as client:
+            response = await adapter.open(client, "GET", URL)
+            if adapter.is_async:
+                pieces = response.aiter_raw()
+                await anext(pieces)
+                await pieces.aclose()
+            else:
+                pieces = response.iter_raw()
+                next(pieces)
+                pieces.close()
+            await adapter.close(response)
+        assert [stream.closed for stream in streams] == [1] * len(streams), (status, headers)

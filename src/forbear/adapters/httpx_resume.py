@@ -160,8 +160,9 @@ class Resuming(Resumable):
         return True
 
     def close(self) -> None:
-        self._closed = True
-        self._stream.close()
+        if not self._closed:  # httpx2 closes its iterator, which this is too, and then the stream
+            self._closed = True
+            self._stream.close()
 
 
 class AsyncResuming(Resumable):
@@ -211,5 +212,6 @@ class AsyncResuming(Resumable):
         return True
 
     async def aclose(self) -> None:
-        self._closed = True
-        await self._stream.aclose()
+        if not self._closed:
+            self._closed = True
+            await self._stream.aclose()

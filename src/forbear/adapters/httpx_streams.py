@@ -167,6 +167,7 @@ def read_ahead(port: Any, response: Any, outgoing: Any) -> Any:
     except Exception as error:
         with suppress(Exception):
             stream.close()
+        ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
         response.stream = ahead
         return error
@@ -202,6 +203,7 @@ async def aread_ahead(port: Any, response: Any, outgoing: Any) -> Any:
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
+        ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
         response.stream = ahead
         return error
@@ -231,9 +233,11 @@ def read_kept(port: Any, response: Any, until: float) -> bool:
                 break
         else:
             stream.close()  # its connection is for others while the call is held
+            ahead.stream = port.byte_stream(b"")
     except Exception as error:
         with suppress(Exception):
             stream.close()
+        ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
     except BaseException:
         stream.close()
@@ -258,9 +262,11 @@ async def aread_kept(port: Any, response: Any, until: float) -> bool:
                 break
         else:
             await stream.aclose()  # its connection is for others while the call is held
+            ahead.stream = port.byte_stream(b"")
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
+        ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
     except BaseException:
         import anyio
