@@ -132,14 +132,114 @@ def test_a_part_that_was_complete_already_gets_its_name(get, server, file):
     assert [field(request, "range") for request in server.requests()] == [f"bytes={SIZE}-"]
 
 
-@pytest.mark.parametrize("origin", ["", "\xff", f'{"0" * 64}\n"v1"\n'])
-def test_a_part_of_something_else_is_not_gone_on_with(get, server, file, origin):
-    file.with_name("big.bin.part").write_bytes(b"x" * 100)
-    file.with_name("big.bin.part.of").write_text(origin)
+def test_a_part_of_another_url_is_not_gone_on_with(get, server, file):
+    begun(file, f"{server.url}/other", b"x" * 100)
     server.script("/big", f"200;body={SIZE};etag=v1")
     assert get(f"{server.url}/big", "-o", file)[0] == 0
     assert file.read_bytes() == WHOLE
     assert field(server.requests()[0], "range") is None
+
+
+@pytest.mark.parametrize("notes", [None, "", "\xff", '0123\n"v1"\n'])
+def test_a_part_that_is_no_earlier_runs_stays_as_it_is(get, server, file, notes):
+    """Another program's, or another user's: nothing is asked for, and nothing of it is lost."""
+    part = file.with_name("big.bin.part")
+    part.write_bytes(b"x" * 100)
+    if notes is not None:
+        file.with_name("big.bin.part.of").write_text(notes)
+    status, _, err = get(f"{server.url}/big", "-o", file)
+    assert (status, part.read_bytes()) == (23, b"x" * 100)
+    assert err == [f"forbear get: cannot write {part}: it is of no earlier run"]
+    assert server.requests() == []
+
+
+@pytest.mark.parametrize("name", ["big.bin.part", "big.bin.part.of"])
+def test_links_are_not_followed(get, server, file, tmp_path, name):
+    """Whoever can write into the directory could have any file of ours cut to nothing."""
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    file.with_name(name).symlink_to(other)
+    server.script("/big", f"200;body={SIZE};etag=v1")
+    assert get(f"{server.url}/big", "-o", file)[0] == (23 if name.endswith("part") else 0)
+    assert other.read_bytes() == b"precious"
+    assert not other.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["big.bin.part", "big.bin.part.of"])
+def test_a_pipe_in_place_of_a_part_hangs_nobody(get, server, file, name):
+    os.mkfifo(file.with_name(name))
+    server.script("/big", f"200;body={SIZE};etag=v1")
+    assert get(f"{server.url}/big", "-o", file)[0] == (23 if name.endswith("part") else 0)
+
+
+def test_a_part_of_a_killed_run_without_a_validator_is_begun_anew(get, server, file):
+    """It has notes too: that it is forbear's own, and that nothing can be asked for."""
+    killed = Part(file, f"{server.url}/big")
+    killed.begin(None)
+    killed.write(b"x" * 100_000)
+    killed._file.close()
+    server.script("/big", f"200;body={SIZE}")
+    assert get(f"{server.url}/big", "-o", file)[0] == 0
+    assert file.read_bytes() == WHOLE
+    assert left_of(file) == ["big.bin"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "ranges"),
+    [
+        # No validator: nothing to ask for the rest with.
+        ([f"cut:70000;body={SIZE}", f"200;body={SIZE}"], [None, None]),
+        # A validator, but the rest is answered with the whole.
+        (
+            [f"cut:70000;body={SIZE};etag=v1"] + [f"200;body={SIZE};header=etag:%22v1%22"] * 2,
+            [None, "bytes=70000-", None],
+        ),
+    ],
+)
+def test_a_download_that_cannot_be_resumed_is_begun_anew(get, server, file, steps, ranges):
+    """As curl --retry and wget do; each beginning counts as an attempt."""
+    server.script("/big", *steps)
+    status, _, err = get(f"{server.url}/big", "-o", file, "--sha256", SHA256, *QUICK)
+    assert (status, file.read_bytes() == WHOLE) == (0, True)
+    assert any(line.startswith("RemoteProtocolError: from the beginning in ") for line in err)
+    assert f"200: {file}, 200 kB in" in err[-1]
+    assert f", {len(ranges)} attempts, SHA-256 as expected" in err[-1]
+    assert [field(request, "range") for request in server.requests()] == ranges
+    assert left_of(file) == ["big.bin"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "step", "sent"),
+    [
+        (["--max-attempts", 3], f"cut:70000;body={SIZE}", 3),
+        # The whole, the refused rest, the whole: and no promise after the rest was refused.
+        (["--max-attempts", 3], f"cut:70000;body={SIZE};header=etag:%22v1%22", 3),
+        (["--total-timeout", 5, "--base", 9, "--jitter", "none"], f"cut:70000;body={SIZE}", 1),
+        (["-d", "a=1"], f"cut:70000;body={SIZE}", 1),  # a POST is not sent again
+    ],
+)
+def test_what_cannot_be_begun_anew_any_more_is_not_promised(
+    get, server, file, arguments, step, sent
+):
+    server.script("/big", step)
+    status, _, err = get(f"{server.url}/big", "-o", file, *QUICK, *arguments)
+    assert status == 18
+    assert not any("the same command" in line for line in err)
+    assert len(server.requests()) == sent
+    assert left_of(file) == []
+
+
+def test_a_part_that_nobody_asked_for_is_not_the_whole(get, server, file):
+    lie = "206;body=100;header=content-range:bytes%200-99/500000"
+    server.script("/big", lie)
+    file.write_bytes(b"the old one")
+    status, _, err = get(f"{server.url}/big", "-o", file)
+    assert (status, err) == (18, ["forbear get: 206 Partial Content"])
+    assert file.read_bytes() == b"the old one"
+    assert left_of(file) == ["big.bin"]
+    assert get(f"{server.url}/big")[0] == 18
+    wanted = get(f"{server.url}/big", "-o", file, "-H", "Range: bytes=0-99")
+    assert (wanted[0], len(file.read_bytes())) == (0, 100)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +361,9 @@ def test_what_is_no_file_is_written_and_not_replaced(get, server, tmp_path):
         (["ftp://me:secret@a/?key=secret"], 3, "unsupported protocol 'ftp://'"),
         (["http://a/", "-X", "GÉT"], 2, "method"),
         (["http://a/", "-H", "Authorization secret"], 2, "a header must be 'Name: value'"),
+        (["http://a/", "-H", "Authorization: a\rsecret"], 2, "a header must be 'Name: value'"),
+        (["http://a/", "-H", "Authorization: a\nsecret: x"], 2, "a header must be"),
+        (["http://a/", "-H", "sec(ret: value"], 2, "a header must be 'Name: value'"),
         (["http://a/", "--sha256", "abc"], 2, "64 hexadecimal digits, got 'abc'"),
         (["http://a/", "-d", "@/no/such/file"], 2, "cannot read /no/such/file"),
         (["http://a/", "--max-attempts", "0"], 2, "max_attempts must be at least 1"),
@@ -271,6 +374,37 @@ def test_a_mistake_is_told_without_secrets(get, arguments, status, told):
     assert (found, out) == (status, b"")
     assert told in err[-1]
     assert "secret" not in "".join(err)
+
+
+HOSTILE = "\x1b[2Jgone\x08\x9b\u202e".encode()
+ANSWERS = [
+    b"HTTP/1.1 404 " + HOSTILE + b"\r\nContent-Length: 0\r\n\r\n",  # a reason phrase
+    b"HTTP/1.1 302 Found\r\nLocation: http://" + HOSTILE + b"/\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + HOSTILE + b": 1\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: " + HOSTILE + b"\r\n\r\n",
+    HOSTILE + b"\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_no_text_of_a_server_reaches_a_terminal_that_it_would_obey(get, answer):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def work():
+            connection = listener.accept()[0]
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        status, out, err = get(url, "--max-attempts", 1)
+        thread.join()
+    assert status
+    assert out == b""
+    assert err
+    assert all(line.isprintable() for line in err)
 
 
 def test_without_httpx_it_says_what_to_install(get, monkeypatch):

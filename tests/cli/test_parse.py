@@ -237,6 +237,15 @@ def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("name", ["retry-after", "x-should-retry", "x-ratelimit-remaining"])
+def test_no_value_reaches_a_terminal_that_it_would_obey(capsys, name, form):
+    """Escape sequences, a C1 control, a right-to-left override."""
+    _, out, err = parse(capsys, f"{name}: \x1b[2Jgone\x08\x9b\u202e", *form)
+    assert (out + err).replace("\n", "").isprintable()
+    assert "gone" in out
+
+
 @pytest.mark.parametrize("when", ["1795208400", NOW[1], "Fri, 20 Nov 2026 21:00:00 GMT"])
 def test_now_in_any_form(capsys, when):
     main(["parse", "Retry-After: Fri, 20 Nov 2026 21:00:30 GMT", "--now", when, "--json"])

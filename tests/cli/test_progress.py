@@ -23,6 +23,19 @@ def shown(out):
     return out.getvalue()
 
 
+@pytest.mark.parametrize("bar", [True, False])
+def test_no_text_reaches_a_terminal_that_it_would_obey(bar):
+    """Escape sequences, a backspace, a right-to-left override."""
+    out = Terminal()
+    progress = Progress(out)
+    if bar:
+        pytest.importorskip("rich")
+        progress.begin(0, None)
+    progress.say("a\x1b[2Jb\x08c\u202ed")
+    progress.end()
+    assert "a\\x1b[2Jb\\x08c\\u202ed" in out.getvalue()
+
+
 def test_a_terminal_gets_a_bar():
     pytest.importorskip("rich")
     text = shown(Terminal())

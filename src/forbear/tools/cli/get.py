@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
-import os
-import re
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from random import random
 from typing import Any, TextIO
 
 from ...core.checks import to_install
@@ -23,11 +23,12 @@ from ...core.headers.ranges import Part as Answer
 from ...core.headers.ranges import download_of
 from ...core.outcome import FailureKind as K
 from ...core.record import record_of
+from ...core.verdict import Reason
 from ...sending.context import deadline
 from . import complain, teach
 from .part import Part
 from .progress import Progress
-from .settings import add_policy_arguments, chosen
+from .settings import a_digest, a_header, add_policy_arguments, chosen, content
 from .tables import amount
 
 __all__ = ["add_arguments", "run"]
@@ -57,26 +58,6 @@ class Stop(Exception):
     """The end: what to say, and the exit status."""
 
 
-def header(line: str) -> tuple[str, bytes]:
-    name, colon, value = line.partition(":")
-    if not colon or not re.fullmatch(r"[!-~]+", name):
-        raise argparse.ArgumentTypeError("a header must be 'Name: value'")  # it may be a secret
-    return name, os.fsencode(value.strip())
-
-
-def data(text: str) -> bytes:
-    try:
-        return Path(text[1:]).read_bytes() if text.startswith("@") else os.fsencode(text)
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"cannot read {text[1:]}: {error.strerror}") from None
-
-
-def digest(text: str) -> str:
-    if not re.fullmatch("[0-9a-fA-F]{64}", text):
-        raise argparse.ArgumentTypeError(f"must be 64 hexadecimal digits, got {text!r}")
-    return text.lower()
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     teach(parser, ABOUT, EXAMPLES)
@@ -84,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("url", metavar="URL", help="http:// or https://")
     add("-o", "--output", metavar="FILE", default="-", help="where to (standard output)")
     add("-X", "--request", type=str.upper, metavar="METHOD", help="GET, or POST with -d")
-    add("-H", "--header", type=header, action="append", default=[], metavar="'NAME: VALUE'")
-    add("-d", "--data", type=data, metavar="DATA", help="of the request; @FILE: what a file holds")
-    add("--sha256", type=digest, metavar="HEX", help="what the SHA-256 of the body must be")
+    add("-H", "--header", type=a_header, action="append", default=[], metavar="'NAME: VALUE'")
+    add("-d", "--data", type=content, metavar="DATA", help="of the request; @FILE: of a file")
+    add("--sha256", type=a_digest, metavar="HEX", help="what the SHA-256 of the body must be")
     add_policy_arguments(parser)
 
 
@@ -101,27 +82,30 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         raise
     except Stop as stop:
         return complain("get", *stop.args)
+    except ImportError:
+        return complain("get", f"httpx is not installed: {to_install('httpx')}")
     except (ValueError, TypeError) as error:
         return complain("get", error)
     except OSError as error:
-        told = f"cannot write {error.filename or 'the body'}: {error.strerror}"
-        return complain("get", told, NOT_WRITTEN)
+        where = error.filename or "the body"
+        return complain("get", f"cannot write {where}: {error.strerror}", NOT_WRITTEN)
 
 
 class Fetch:
     """One run of the command; what it opens is closed with the stack."""
 
     def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
-        self.options, self.stack, policy = options, stack, chosen(options)
-        self.library, self.ours = clients()
-        self.progress, self.digest = Progress(sys.stderr), hashlib.sha256()
-        self.began_at, self.received = time.monotonic(), 0
+        self.options, self.stack, self.policy = options, stack, chosen(options)
+        name = "httpx2" if find_spec("httpx2") else "httpx"
+        self.library, self.ours = import_module(name), import_module(f"forbear.{name}")
+        self.progress, self.began_at = Progress(sys.stderr), time.monotonic()
         self.part: Part | None = None
+        self.sent, self.has_ranges = 0, True  # attempts before this beginning; for all one knows
         client = self.library.Client(timeout=TIMEOUT, follow_redirects=True)
-        self.ours.wrap(client, policy, on_event=[self.tell], name="get")
+        self.ours.wrap(client, self.policy, on_event=[self.tell], name="get")
         self.client = stack.enter_context(client)
-        if policy.total_timeout is not None:
-            stack.enter_context(deadline(policy.total_timeout))
+        if self.policy.total_timeout is not None:
+            stack.enter_context(deadline(self.policy.total_timeout))
 
     def run(self, sink: Any) -> None:
         if self.options.output != "-":
@@ -133,61 +117,83 @@ class Fetch:
                 self.stack.callback(self.leave)
         self.stack.callback(self.progress.end)
         try:
-            self.fetch(sink)
+            while not self.is_fetched(sink):
+                pass
         except (self.library.HTTPError, self.library.InvalidURL, UnicodeError) as error:
-            status = BY_KIND.get(self.ours.classify(error).kind, LOST)
-            if isinstance(error, self.library.TooManyRedirects):
-                status = REDIRECTS
-            elif isinstance(error, self.library.TimeoutException):  # a deadline's, too
+            kind = self.ours.classify(error).kind
+            status = CUT_SHORT if self.received else BY_KIND.get(kind, LOST)
+            if isinstance(error, self.library.TimeoutException):  # a deadline's, too
                 status = TOO_LATE
-            elif self.received:
-                status = CUT_SHORT
+            elif isinstance(error, self.library.TooManyRedirects):
+                status = REDIRECTS
             raise Stop(f"{type(error).__name__}: {error}", status) from None
 
-    def fetch(self, sink: Any) -> None:
-        """Ask for the body, or for the rest of it, and write it."""
-        options, part, begun, answer = self.options, self.part, None, Answer.OTHER
+    def is_fetched(self, sink: Any) -> bool:
+        """Ask for the body, or for the rest of it, and write it; False: it is to be begun anew."""
+        options, part, answer = self.options, self.part, Answer.OTHER
+        self.received, self.digest = 0, hashlib.sha256()
         method = options.request or ("GET" if options.data is None else "POST")
         headers = self.library.Headers(options.header)
         if options.data is not None:
             headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
         headers.setdefault("Accept-Encoding", "identity")  # places in the file are in the body
-        if part is not None and method == "GET" and "Range" not in headers:
-            begun = part.download
-            headers.update(begun.fields(part.size) if begun is not None else ())
-        body = {"headers": headers, "content": options.data}
-        response = self.stack.enter_context(self.client.stream(method, options.url, **body))
+        is_part = "Range" in headers
+        begun = None if part is None or is_part or method != "GET" else part.download
+        left = {"forbear": {"max_attempts": self.policy.max_attempts - self.sent}}
+        if part is not None and begun is not None:
+            headers.update(begun.fields(part.size))
+        request = {"headers": headers, "content": options.data, "extensions": left}
+        response = self.stack.enter_context(self.client.stream(method, options.url, **request))
         status, lines = response.status_code, response.headers.raw
         if part is not None and begun is not None:
             answer = begun.judge(part.size, status, lines)
             if answer is Answer.OTHER and status in (206, 416):  # not the rest of this file
                 part.begin(None)
-                self.fetch(sink)
-                return
-        if status >= 400 and answer is Answer.OTHER:
+                return False
+        if answer is Answer.OTHER and (status >= 400 or (status == 206 and not is_part)):
             if part is None:  # the body of an error is for eyes, not for the file
                 self.receive(response, sink)
-            raise Stop(f"{status} {self.library.codes.get_reason_phrase(status)}", STATUS)
+            told = f"{status} {self.library.codes.get_reason_phrase(status)}"
+            raise Stop(told, STATUS if status >= 400 else CUT_SHORT)
         if part is not None and answer is Answer.OTHER:
-            part.begin(download_of(method, (), status, lines))
+            part.begin(download_of(method, (), status, lines) if self.has_ranges else None)
         elif part is not None:
             self.progress.say(f"going on at {amount(part.size)} with {part.place}")
-            with part.place.open("rb") as file:
-                self.digest = hashlib.file_digest(file, "sha256")
-        if answer is not Answer.COMPLETE:
-            self.receive(response, sink)
+            self.digest = part.digest()
+        try:
+            if answer is not Answer.COMPLETE:
+                self.receive(response, sink)
+        except self.library.TransportError as error:
+            if method in self.policy.methods and self.begins_anew(error):
+                return False
+            raise
         self.finish(response)
+        return True
 
     def receive(self, response: Any, sink: Any) -> None:
         length = response.headers.get("content-length", "")
         if self.part is not None:
-            there = self.part.size
-            self.progress.begin(there, there + int(length) if length.isdecimal() else None)
+            self.progress.begin(self.part.size, int(length) if length.isdecimal() else None)
         for octets in response.iter_bytes():
             sink.write(octets)
             self.digest.update(octets)
             self.received += len(octets)
             self.progress.advance(len(octets))
+
+    def begins_anew(self, error: Exception) -> bool:
+        """Wait, and empty the file, if its body has broken and nobody sends the rest alone."""
+        part, record, limit = self.part, record_of(error), self.policy.total_timeout
+        self.sent += max(1, len(record.attempts))
+        delay = self.policy.backoff.delay(self.sent, 0.0, random)
+        is_late = limit is not None and time.monotonic() + delay >= self.began_at + limit
+        if part is not None and record.reason is Reason.RESPONSE_DELIVERED:
+            self.has_ranges, part.download = False, None  # something other than the rest came
+        if part is None or part.download or is_late or self.sent >= self.policy.max_attempts:
+            return False
+        self.progress.say(f"{type(error).__name__}: from the beginning in {delay:.3g} s")
+        part.begin(None)
+        time.sleep(delay)
+        return True
 
     def finish(self, response: Any) -> None:
         """Check the body, give the file its name, say what came."""
@@ -200,11 +206,12 @@ class Fetch:
             part.complete()
         self.part = None
         self.progress.end()
-        seconds, attempts = time.monotonic() - self.began_at, len(record_of(response).attempts)
+        seconds = time.monotonic() - self.began_at
+        attempts = self.sent + len(record_of(response).attempts)
         told = f"{amount(self.received)} in {seconds:.3g} s, {amount(self.received / seconds)}/s"
         told += f", {attempts} attempts" * (attempts > 1)
         told += ", SHA-256 as expected" * (wanted is not None)
-        where = "" if part is None else f" {self.options.output},"
+        where = f" {self.options.output}," * (part is not None)
         self.progress.say(f"{response.status_code}:{where} {told}")
 
     def leave(self) -> None:
@@ -215,24 +222,12 @@ class Fetch:
 
     def tell(self, event: Any) -> None:
         """Say a line for each attempt that failed, and for each resumption."""
-        told = ""
+        failed = getattr(event, "status", None) or getattr(event, "error", None)
         if event.name == "retry_scheduled":
             by = "" if event.delay_source == "backoff" else f" ({event.delay_source})"
-            failed = f"attempt {event.attempt}: {event.status or event.error}"
-            failed = f"broke off, {event.error}" if self.received else failed
-            told = f"{failed}, again in {event.delay:.3g} s{by}"
+            what = "broke off," if self.received else f"attempt {event.attempt}:"
+            self.progress.say(f"{what} {failed}, again in {event.delay:.3g} s{by}")
         elif event.name == "gave_up":
-            failed = event.status or event.error
-            told = f"attempt {event.attempts}: {failed}, not again: {event.reason}"
+            self.progress.say(f"attempt {event.attempts}: {failed}, not again: {event.reason}")
         elif event.name == "resume" and event.result == "resumed":
-            told = f"resumed at {amount(event.offset)}"
-        if told:
-            self.progress.say(told)
-
-
-def clients() -> tuple[Any, Any]:
-    """A client library of the httpx family, and forbear's module for it."""
-    for name in ("httpx2", "httpx"):
-        with suppress(ImportError):
-            return import_module(name), import_module(f"forbear.{name}")
-    raise Stop(f"httpx is not installed: {to_install('httpx')}", 2)
+            self.progress.say(f"resumed at {amount(event.offset)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
+from .tables import escaped
+
 __all__ = ["Progress"]
 
 
@@ -16,6 +18,7 @@ class Progress:
 
     def begin(self, done: int, total: int | None) -> None:
         """Show the bar: octets that are there already, and in all if that is known."""
+        self.end()
         if not self._out.isatty():
             return
         try:
@@ -39,7 +42,8 @@ class Progress:
             self._bars = None
 
     def say(self, text: str) -> None:
+        """Say a line; nothing in it moves a terminal's cursor."""
         if self._bars is not None:
-            self._bars.console.print(text)
+            self._bars.console.print(escaped(text))
         else:
-            print(text, file=self._out, flush=True)
+            print(escaped(text), file=self._out, flush=True)

@@ -1,19 +1,21 @@
-"""Settings: the policy that the arguments of a command describe. Floor: acts."""
+"""Settings: the policy, and the values, that the arguments of a command describe. Floor: acts."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ...core.backoff import Exponential
 from ...core.headers.vendors import VENDORS
 from ...core.policy import RetryPolicy
 
-__all__ = ["add_policy_arguments", "chosen", "code_of"]
+__all__ = ["a_digest", "a_header", "add_policy_arguments", "chosen", "code_of", "content"]
 
 PRESETS = ("latency_sensitive", "high_availability", "batch", "gateway", "disabled")
 SCHEDULE = ("base", "cap", "factor", "jitter")
@@ -32,6 +34,28 @@ def jitter(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def a_header(line: str) -> tuple[str, bytes]:
+    """The name and value of a header that may be sent; a mistake does not tell the value."""
+    found = re.fullmatch(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\n\v\f\r]*?)[ \t]*", line)
+    if found is None:
+        raise argparse.ArgumentTypeError("a header must be 'Name: value'")
+    return found[1], os.fsencode(found[2])
+
+
+def content(text: str) -> bytes:
+    """The text itself, or what the file holds that ``@FILE`` names."""
+    try:
+        return Path(text[1:]).read_bytes() if text.startswith("@") else os.fsencode(text)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text[1:]}: {error.strerror}") from None
+
+
+def a_digest(text: str) -> str:
+    if not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise argparse.ArgumentTypeError(f"must be 64 hexadecimal digits, got {text!r}")
+    return text.lower()
 
 
 # option, type, placeholder, help

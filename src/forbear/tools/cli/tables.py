@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
-__all__ = ["BOLD", "GREEN", "RED", "YELLOW", "Page", "amount", "spoken", "visible"]
+__all__ = ["BOLD", "GREEN", "RED", "YELLOW", "Page", "amount", "escaped", "spoken", "visible"]
 
 GREEN, RED, YELLOW, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
 WIDTH = 100  # columns at most, and where no terminal says how many it has
@@ -75,9 +75,14 @@ def spoken(seconds: float) -> str:
     return " ".join(words)
 
 
+def escaped(text: str) -> str:
+    """Text without what moves a terminal's cursor or turns its writing round."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def visible(text: str) -> str:
-    """A server's text without control characters, and not for ever."""
-    plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    """A server's text, escaped and not for ever."""
+    plain = escaped(text)
     return plain if len(plain) <= LONGEST_SHOWN else f"{plain[: LONGEST_SHOWN - 1]}…"
 
 
