@@ -5,7 +5,6 @@ Pure ASGI: works around any application, and needs no framework.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .sending.context import Answering
@@ -33,17 +32,16 @@ class RetryContextMiddleware(Middleware["Application"]):
 
     - A request that is itself a retry, by ``x-envoy-attempt-count``, ``amz-sdk-request``,
       ``x-stainless-retry-count``, ``grpc-previous-rpc-attempts`` or forbear's ``Retry-Attempt``:
-      the calls made for it are sent once only, whatever their policy says, also in its background
-      tasks.
+      the calls made for it are sent once only, whatever their policy says.
     - ``x-envoy-expected-rq-timeout-ms`` and ``grpc-timeout``: the calls made for it end before the
-      sender stops waiting, as in ``forbear.deadline``. Until the last byte of the answer is sent:
-      background tasks have no deadline.
+      sender stops waiting, as in ``forbear.deadline``.
     - A failed answer (500 and above, 408, 409, 425, 429) after a call that was retried in vain, or
       that may not be repeated for the server's sake, is marked ``x-should-retry: false``, unless it
       says something itself. forbear and some SDKs obey that.
 
-    A header that cannot be read is as if it were absent. For a websocket all this ends when it is
-    accepted.
+    A header that cannot be read is as if it were absent. What the request says ends when the last
+    byte of its answer is sent, for a websocket when it is accepted: background tasks, and tasks
+    that outlive the request, are bound by neither.
 
     Args:
         app: The ASGI application.
@@ -75,16 +73,15 @@ class RetryContextMiddleware(Middleware["Application"]):
                 message = {**message, "headers": lines}
             await send(message)
             if kind == "websocket.accept":
-                incoming.retries = 0  # what was sent again is the handshake
-                incoming.deadline_at = inf
+                incoming.end()  # what was sent again is the handshake
             elif kind in BODIES and not message.get("more_body", False):
-                incoming.deadline_at = inf
+                incoming.end()
 
         try:
             with Answering(incoming):
                 await self.app(scope, receive, answer)
         finally:
-            incoming.deadline_at = inf  # tasks that outlive the request
+            incoming.end()
 
 
 STARTS = ("http.response.start", "websocket.http.response.start")

@@ -5,7 +5,6 @@ Pure WSGI (PEP 3333): works around any application, and needs no framework.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.types import WSGIApplication
 
@@ -33,8 +32,8 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
     ``app.wsgi_app = RetryContextMiddleware(app.wsgi_app)`` (Flask), or
     ``RetryContextMiddleware(app)`` around any WSGI application. What it does is described at
     ``forbear.asgi.RetryContextMiddleware``. It holds while the application runs, while its answer
-    is iterated, on whatever thread, and in ``close()``; the deadline ends with the last piece of
-    the answer. A bare ThreadPoolExecutor does not inherit it.
+    is iterated, on whatever thread; what the request says ends with the last piece of the answer,
+    before ``close()``. A bare ThreadPoolExecutor does not inherit it.
 
     Args:
         app: The WSGI application.
@@ -51,13 +50,12 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
         try:
             body = answer.step(self.app, environ, answer.start)
         except BaseException:
-            # Nothing is left that could be closed, and threads may outlive the request.
-            incoming.deadline_at = inf
+            incoming.end()  # nothing is left that could be closed
             raise
         # While these are sent nothing of the application runs, and servers have quicker ways.
         wrapper = environ.get("wsgi.file_wrapper")
         if type(body) in (list, tuple) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
-            incoming.deadline_at = inf
+            incoming.end()
             return body
         answer.body = body
         return answer
@@ -112,7 +110,7 @@ class Answer:
 
     def close(self) -> None:
         # PEP 3333: called in any case, when the last piece is sent or nobody wants it.
-        self._incoming.deadline_at = inf
+        self._incoming.end()
         close = getattr(self.body, "close", None)
         if close is not None:
             self.step(close)

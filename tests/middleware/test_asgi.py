@@ -303,23 +303,31 @@ async def test_the_deadline_ends_with_the_answer(backend):
     assert len(ended) == calls.sent == 1
 
 
-async def test_work_that_outlives_the_request_has_no_deadline(backend):
-    """A task that was started and left: also where the application never finished its answer."""
-    calls = backend([200])
+@pytest.mark.parametrize("answers", [True, False])
+async def test_work_that_outlives_the_request_is_free_of_it(backend, answers):
+    """A task that a request started lazily and left, also where no answer was ever finished."""
+    calls = backend([503])
     done = anyio.Event()
     async with anyio.create_task_group() as group:
 
         async def later():
             await done.wait()
             calls.clock.sleep(5.0)
+            with forbear.override(max_attempts=3):
+                await calls.aget()
             await calls.aget()
 
-        async def app(scope, receive, send):
+        async def start():
             group.start_soon(later)
 
-        await ask(RetryContextMiddleware(app, clock=calls.clock), {"grpc-timeout": "1S"})
+        async def silent(scope, receive, send):
+            await start()
+
+        app = answering(start) if answers else silent
+        said = {"grpc-timeout": "1S", "retry-attempt": "2"}
+        await ask(RetryContextMiddleware(app, clock=calls.clock), said)
         done.set()
-    assert calls.sent == 1
+    assert calls.sent == 3 + 4
 
 
 # The mark.
@@ -486,7 +494,7 @@ def test_an_unhandled_exception_is_marked_from_around(backend):
 
 
 def test_starlette_background_tasks_and_streams(backend):
-    """A stream is waited for, a background task is not; both are part of the retry."""
+    """A stream is waited for and part of the retry, a background task is neither."""
     clock = FakeClock()
     streamed, background = backend([503], clock=clock), backend([503], clock=clock)
     late = []
@@ -517,7 +525,7 @@ def test_starlette_background_tasks_and_streams(backend):
     with StarletteClient(app) as client:
         assert client.get("/", headers=headers).content == b"12"
     assert late == ["stream"]
-    assert (streamed.sent, background.sent) == (1, 1)
+    assert (streamed.sent, background.sent) == (1, 4)
 
 
 def test_a_websocket_is_a_request_until_it_is_accepted(backend):

@@ -72,7 +72,7 @@ def test_calls_made_for_a_retry_are_sent_once(backend, counts):
         assert CURRENT.get() is None
 
 
-def test_it_holds_over_the_body_and_its_close(backend):
+def test_it_holds_over_the_body_until_its_close(backend):
     """Each piece that the server asks for is made in the context, and nothing in between is."""
     calls = backend([503])
     between = []
@@ -104,7 +104,7 @@ def test_it_holds_over_the_body_and_its_close(backend):
     body.close()
     assert between == [None, None]
     assert CURRENT.get() is None
-    assert calls.sent == 3
+    assert calls.sent == 2 + 4  # what close() does is asked for by nobody
 
 
 def test_an_application_that_is_a_generator(backend):
@@ -201,18 +201,20 @@ def test_exc_info_and_write_are_handed_through():
 
 
 def test_an_application_that_raises_leaves_nothing_behind(backend):
-    """What outlives it, such as a thread with a copy of its context, has no deadline any more."""
-    calls, left = backend([200]), []
+    """What outlives it, such as a thread with a copy of its context, is free of the request."""
+    calls, left = backend([503]), []
 
     def app(environ, start_response):
         left.append(contextvars.copy_context())
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        ask(RetryContextMiddleware(app, clock=calls.clock), {"grpc-timeout": "1S"})
+        said = {"grpc-timeout": "1S", "retry-attempt": "2"}
+        ask(RetryContextMiddleware(app, clock=calls.clock), said)
     assert CURRENT.get() is None
     calls.clock.sleep(2)
-    assert left[0].run(calls.get).status_code == 200
+    assert left[0].run(calls.get).status_code == 503
+    assert calls.sent == 4
 
     def later(environ, start_response):
         start_response("200 OK", [])
@@ -222,6 +224,23 @@ def test_an_application_that_raises_leaves_nothing_behind(backend):
     with pytest.raises(RuntimeError, match="broken"):
         ask(RetryContextMiddleware(later), {"retry-attempt": "2"})
     assert CURRENT.get() is None
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_work_that_outlives_the_request_is_free_of_it(backend, kind):
+    """A thread that a request started with a copy of its context, after either way to answer."""
+    calls, left = backend([503]), []
+
+    def app(environ, start_response):
+        left.append(contextvars.copy_context())
+        left[0].copy().run(calls.get)
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return kind([b"ok"])
+
+    assert ask(RetryContextMiddleware(app), {"retry-attempt": "2"})[2] == b"ok"
+    assert calls.sent == 1
+    left[0].run(calls.get)
+    assert calls.sent == 1 + 4
 
 
 def test_an_odd_environ_is_no_reason_to_fail(backend):

@@ -6,6 +6,7 @@ who sends a request; all it can do is to make the calls for that one request few
 
 from __future__ import annotations
 
+from math import inf
 from typing import Generic, TypeVar
 
 from ..core.checks import a_duration, a_switch, shown
@@ -36,7 +37,7 @@ class Incoming:
 
     Attributes:
         retries: How often it was sent before. Unless 0, the calls made for it are sent once only:
-            whoever sent it repeats it as a whole.
+            whoever sent it repeats it as a whole. 0 once it is answered.
         deadline_at: Until when its sender waits, on ``clock``; infinite once it is answered.
         announces_deadline: Calls made for it tell their server how much time is left.
         gave_up: A call made for it was given up on in a way that should stop those above too.
@@ -52,6 +53,11 @@ class Incoming:
         self.clock = clock
         self.announces_deadline = announces_deadline
         self.gave_up = False
+
+    def end(self) -> None:
+        """Ask nothing more: it is answered, and tasks that it started may run for ever."""
+        self.retries = 0
+        self.deadline_at = inf
 
 
 class Middleware(Generic[App]):
