@@ -22,6 +22,7 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from .adapters.redis_script import SCRIPT
 from .core.checks import a_choice, a_duration, shown
 from .sending.clock import SYSTEM_CLOCK
 from .shared.budget import RetryBudget, check_rates
@@ -38,65 +39,8 @@ logger = logging.getLogger("forbear.redis")
 # A few waits between attempts: long enough to be spent, short enough for a dead process.
 LEASE_SECONDS = 10.0
 REFUSED_SECONDS = 0.5  # to twice that, so that an outage does not hammer Redis
+FIRST_SECONDS = 1.0  # that the first round trip may take longer, since it connects
 LOST_SECONDS = 1.0  # half to one and a half times that, growing to eight times
-
-# Atomic, and one key: any node of a cluster that has it will do. Times are the server's, in
-# milliseconds. A key that is not there is a full bucket. ``lent`` are the tokens of running leases
-# by when they end, to the second, without the first token of each, which is spent at once by
-# whoever asks.
-SCRIPT = """
-local floor, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
-local deposit, elapsed = tonumber(ARGV[3]), tonumber(ARGV[4])
-local left, number, size = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
-local wanted, lasts = tonumber(ARGV[8]), tonumber(ARGV[9])
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
-local tokens, at, full_at, lent = burst, now, now, {}
-local fields = redis.call('HGETALL', KEYS[1])
-for i = 1, #fields, 2 do
-    local name, value = fields[i], tonumber(fields[i + 1])
-    if name == 'tokens' then tokens = value
-    elseif name == 'at' then at = value
-    elseif name == 'full_at' then full_at = value
-    else lent[name] = value end
-end
-
-tokens = tokens + math.max(0, now - at) / 1000 * floor
-for ends_at, some in pairs(lent) do
-    if tonumber(ends_at) <= now then
-        tokens = tokens + some
-        lent[ends_at] = nil
-        redis.call('HDEL', KEYS[1], ends_at)
-    end
-end
-if tokens >= burst then
-    tokens, full_at = burst, now
-end
-if deposit > 0 then
-    tokens = tokens + deposit * math.min(1, math.max(0, now - full_at) / math.max(1, elapsed))
-end
-if size > 1 and lent[number] then
-    if lent[number] > size - 1 then redis.call('HINCRBY', KEYS[1], number, 1 - size)
-    else redis.call('HDEL', KEYS[1], number) end
-elseif size > 1 then
-    left = left - (size - 1)
-end
-tokens = math.min(burst, tokens + left)
-
-local lend, ends_at = 0, 0
-if tokens >= 1 then
-    lend = math.min(math.floor(tokens), wanted + math.floor(tokens / 10))
-    tokens = tokens - lend
-    ends_at = math.ceil((now + lasts) / 1000) * 1000
-    if lend > 1 then redis.call('HINCRBY', KEYS[1], ends_at, lend - 1) end
-end
-redis.call('HSET', KEYS[1], 'tokens', tostring(tokens), 'at', now, 'full_at', full_at)
-local until_full = 86400000
-if floor > 0 then until_full = math.min(until_full, math.ceil((burst - tokens) / floor * 1000)) end
-redis.call('PEXPIRE', KEYS[1], math.max(until_full, lasts + 1000))
-return {lend, ends_at}
-"""
 
 
 class RedisBudget(LeasedBudget):
@@ -131,14 +75,20 @@ class RedisBudget(LeasedBudget):
     on, at once and without a wait, until Redis is found again. It is looked for when a retry is
     wanted, in the background, every second or so, later every eight. The logger ``forbear.redis``
     says so once: ERROR when it is lost, INFO when it is back. Each time Redis is lost, a call waits
-    ``connect_timeout + command_timeout`` at most, whatever the client does.
+    ``connect_timeout + command_timeout`` at most, whatever the client does. The first round trip of
+    a process has a second more, since it loads certificates and connects; a call does not wait for
+    that, and ``fallback`` is asked meanwhile. A key that is not this budget's (another type, or no
+    numbers) concerns its own origin only.
+
+    A user of Redis needs no more than ``+eval +time +hgetall +hset +hdel +hincrby +pexpire
+    ~forbear:*`` (and ``+select`` for another database than 0).
 
     A round trip costs the retry 0.15 to 0.3 ms on loopback, of which the script takes Redis 27 µs.
     A call that succeeds pays 40 ns for being counted; for 10 s after each round trip, as much as
     with a ``RetryBudget`` that is not full (1.5 µs with httpx).
 
     Attributes:
-        is_lost: Redis could not be reached the last time; ``fallback`` stands in.
+        is_lost: Redis could not be reached the last time, or not yet; ``fallback`` stands in.
 
     Args:
         url_or_client: ``redis://``, ``rediss://`` or ``unix://``, or a synchronous client of
@@ -235,7 +185,9 @@ class RedisBudget(LeasedBudget):
     def _begin(self) -> None:
         super()._begin()
         self._trips: dict[str, RoundTrip] = {}
+        self._is_first = True
         self._trips_lock = threading.Lock()
+        self._edges = threading.RLock()  # the log tells of them in their order
 
     def renew(self, scope: str) -> None:
         """Fetch a lease, or wait for the one that another thread is fetching.
@@ -257,15 +209,19 @@ class RedisBudget(LeasedBudget):
                     if borrowed is None:
                         return
                     trip = RoundTrip(scope, *borrowed, wanted, now + self._longest)
+                    trip.fails_at = trip.until + FIRST_SECONDS * self._is_first
                     self._trips[scope] = trip
                 trip.waiting += 1
             if is_own:
                 self._start(trip)
-            if self.is_lost:
-                return  # the trip goes to look for Redis; a call need not wait for that
+            if self.is_lost:  # the trip goes to look for Redis; a call need not wait for that
+                if not self._is_told and SYSTEM_CLOCK.monotonic() > trip.fails_at:
+                    self._lose(trip.now, "TimeoutError")
+                return
             if not trip.over.wait(min(until, trip.until) - SYSTEM_CLOCK.monotonic()):
                 if trip.until <= until:
-                    self._lose(trip.now, "TimeoutError")
+                    failed = SYSTEM_CLOCK.monotonic() > trip.fails_at
+                    self._lose(trip.now, "TimeoutError", failed=failed)
                 return
             if is_own or trip.lent >= trip.waiting or trip.lent < trip.wanted:
                 return
@@ -286,23 +242,32 @@ class RedisBudget(LeasedBudget):
     def _make(self, trip: RoundTrip) -> None:
         try:
             lent, number = self._ask(trip)
-            if SYSTEM_CLOCK.monotonic() > trip.until:
+            if SYSTEM_CLOCK.monotonic() > trip.fails_at:
                 raise TimeoutError
         except Exception as error:
             self._lose(trip.now, type(error).__name__)
         else:
-            trip.lent = lent
-            if lent:
-                until = trip.now + LEASE_SECONDS * (1 - 0.2 * self._random())
-                was_lost = self.lend(trip.scope, lent, number, trip.now, until)
-            else:
-                until = trip.now + REFUSED_SECONDS * (1 + self._random())
-                was_lost = self.refuse(trip.scope, trip.now, until)
-            if was_lost:
-                fields = self._fields("shared_budget_back")
-                logger.info("fleet budget %s: Redis is back", self.name, extra=fields)
+            trip.lent = max(0, lent)
+            with self._edges:
+                self._take(trip, lent, number)
         finally:
             self._end(trip)
+
+    def _take(self, trip: RoundTrip, lent: int, number: int) -> None:
+        if lent < 0:
+            until = trip.now + LOST_SECONDS * 8 * (0.5 + self._random())
+            if self.lose_one(trip.scope, trip.now, until):
+                self._tell_lost(f"the key of {trip.scope or 'all'} is lost", "WRONGTYPE")
+            return
+        if lent:
+            until = trip.now + LEASE_SECONDS * (1 - 0.2 * self._random())
+            was_lost = self.lend(trip.scope, lent, number, trip.now, until)
+        else:
+            until = trip.now + REFUSED_SECONDS * (1 + self._random())
+            was_lost = self.refuse(trip.scope, trip.now, until)
+        if was_lost:
+            fields = self._fields("shared_budget_back")
+            logger.info("fleet budget %s: Redis is back", self.name, extra=fields)
 
     def _ask(self, trip: RoundTrip) -> tuple[int, int]:
         report = trip.report
@@ -323,17 +288,23 @@ class RedisBudget(LeasedBudget):
         match reply:
             case [int(lent), int(number)] if 0 <= lent <= self.burst and number >= 0:
                 return lent, number
+            case [-1, 0]:  # the key is not this budget's
+                return -1, 0
         raise redis.InvalidResponse
 
-    def _lose(self, now: float, error: str) -> None:
-        if self.lose(now, LOST_SECONDS * (0.5 + self._random())):
-            logger.error(
-                "fleet budget %s: Redis is lost (%s); a budget of this process stands in until it"
-                " is back",
-                self.name,
-                error,
-                extra={**self._fields("shared_budget_lost"), "forbear.error_type": error},
-            )
+    def _lose(self, now: float, error: str, *, failed: bool = True) -> None:
+        with self._edges:
+            if self.lose(now, LOST_SECONDS * (0.5 + self._random()), failed=failed):
+                self._tell_lost("Redis is lost", error)
+
+    def _tell_lost(self, told: str, error: str) -> None:
+        logger.error(
+            "fleet budget %s: %s (%s); a budget of this process stands in until it is back",
+            self.name,
+            told,
+            error,
+            extra={**self._fields("shared_budget_lost"), "forbear.error_type": error},
+        )
 
     def _fields(self, event: str) -> dict[str, str]:
         named = {"forbear.budget": self.name, "forbear.backend": self.backend}
@@ -343,6 +314,7 @@ class RedisBudget(LeasedBudget):
         with self._trips_lock:
             if self._trips.get(trip.scope) is trip:
                 del self._trips[trip.scope]
+        self._is_first = False
         trip.over.set()
 
     def after_fork(self) -> None:
@@ -376,6 +348,6 @@ class RoundTrip:
         self.report = report
         self.now = now  # by the clock of the transport
         self.wanted = wanted
-        self.until = until  # by the system's: it has failed if it is not over
+        self.until = self.fails_at = until  # by the system's; until: a call waits for it
         self.lent = self.waiting = 0
         self.over = threading.Event()

@@ -424,7 +424,7 @@ def test_redis_that_dies_and_comes_back(make_redis, heard):
 def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
     """Killed and started again while four threads call: every call ends with an answer."""
     server = make_redis()
-    budget = budget_on(server, burst=1e6)
+    budget = budget_on(server, burst=1_000)  # a lease is soon used up, so the kill is soon noticed
     stop = threading.Event()
     answers = []
 
@@ -439,11 +439,10 @@ def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for _ in range(2):
-        until(lambda: not budget.is_lost)
-        budget._begin()  # the lease is used up now
+    for n in (0, 2):
+        edges(heard, n)
         server.kill()
-        until(lambda: budget.is_lost)
+        edges(heard, n + 1)
         server.start()
     stop.set()
     for thread in threads:
@@ -458,7 +457,6 @@ KEY = f"forbear:orders:{A}"
 ERRORS = {
     "out of memory": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
     "read-only": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
-    "a key of another type": (f"SET {KEY} x", f"DEL {KEY}"),
 }
 
 
@@ -478,6 +476,106 @@ def test_redis_that_answers_with_an_error(make_redis, heard, break_it, mend_it):
         client.execute_command(*mend_it.split())
     come_back(budget)
     assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
+
+
+POISON = [f"SET {KEY} x", f"HSET {KEY} tokens many at 1 full_at 1", f"HSET {KEY} weather 7"]
+
+
+@pytest.mark.parametrize("poison", POISON)
+def test_one_poisoned_key_concerns_its_own_origin_only(redis_server, heard, poison):
+    """The fallback stands in for one origin, Redis serves all others, and the log says so once."""
+    budget = budget_on(redis_server, ratio=0, burst=7)
+    with redis_server.ask as client:
+        client.execute_command(*poison.split())
+        assert take_all(budget, A) == 5  # the fallback's burst
+        assert not budget.is_lost
+        assert budget.falls_back(A)
+        assert take_all(budget, B) == 7
+        assert edges(heard, 1) == [("ERROR", LOST, "WRONGTYPE")]
+        assert take_all(budget, A, now=20.0) == 1 + 1  # one in ten seconds; Redis was asked again
+        assert len(lines_of(heard)) == 1
+        client.delete(KEY)
+    assert take_all(budget, A, now=50.0) == 7
+    assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
+
+
+def test_the_first_round_trip_may_take_longer(heard):
+    """It loads certificates and connects: the fallback serves meanwhile, and no alarm is given."""
+    clients = Scripted((3, 1_700_000_000_000), seconds=0.3)
+    budget = RedisBudget(clients, name="orders", scope="transport")
+    began = time.monotonic()
+    assert take(budget)
+    assert time.monotonic() - began < 0.3
+    until(lambda: not budget._trips)
+    assert not budget.is_lost
+    assert budget.tokens(A, 0.0) == 3
+    assert (lines_of(heard), budget.errors) == ([], 0)
+
+
+def test_a_first_round_trip_that_never_ends_is_told(heard, monkeypatch):
+    """A client without timeouts, and nobody who answers: told once, by a later retry."""
+    monkeypatch.setattr("forbear.redis.FIRST_SECONDS", 0.05)
+    clients = Scripted(seconds=1.0)
+    budget = RedisBudget(clients, name="orders")
+    assert take(budget)
+    assert lines_of(heard) == []
+    time.sleep(0.1)
+    assert take(budget, now=20.0)
+    assert lines_of(heard) == [("ERROR", LOST, "TimeoutError")]
+    assert take(budget, now=40.0)
+    until(lambda: not budget._trips)
+    assert len(lines_of(heard)) == 1
+    assert budget.is_lost
+
+
+def test_the_rights_that_the_docs_name_suffice(make_redis, heard):
+    """And without one of them Redis is lost, so none is too many."""
+    server = make_redis()
+    named = "+eval +time +hgetall +hset +hdel +hincrby +pexpire"
+    assert f"{named}\n    ~forbear:*" in RedisBudget.__doc__
+
+    def lost_with(rights, name):
+        with server.ask as client:
+            client.execute_command("ACL", "SETUSER", name, "on", ">pw", "~forbear:*", *rights)
+        url = f"redis://{name}:pw@127.0.0.1:{server.port}"
+        budget = RedisBudget(url, name=name, command_timeout=2.0, random=lambda: 0.5)
+        key = f"forbear:{name}:{A}"
+        assert take(budget)
+        with server.ask as client:
+            # A lease that is over, and one that returns: every command of the script is used.
+            client.hset(key, "1000", 3)
+            assert take(budget, now=50.0)
+        return budget.is_lost
+
+    rights = named.split()
+    assert not lost_with(rights, "all")
+    assert lines_of(heard) == []
+    for n, right in enumerate(rights):
+        assert lost_with([one for one in rights if one != right], f"u{n}"), right
+
+
+def test_over_tls(make_redis, free_port, need_package, tmp_path, heard):
+    authority = need_package("trustme").CA()
+    cert = authority.issue_cert("localhost")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    cert.private_key_pem.write_to_path(tmp_path / "key.pem")
+    cert.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    names = ("cert", "key", "ca-cert")
+    files = ("cert.pem", "key.pem", "ca.pem")
+    tls = [
+        part
+        for name, file in zip(names, files, strict=True)
+        for part in (f"--tls-{name}-file", str(tmp_path / file))
+    ]
+    port = free_port()
+    server = make_redis(*tls, "--tls-auth-clients", "no", "--tls-port", str(port))
+    url = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path}/ca.pem"
+    budget = RedisBudget(url, name="orders", burst=10, command_timeout=2.0)
+    assert take(budget)
+    until(lambda: not budget._trips)
+    assert not budget.is_lost
+    assert stored(server)["tokens"] == 8  # 1 + 1 of ten
+    assert lines_of(heard) == []
 
 
 SECRET = "gehe1m"
@@ -623,6 +721,10 @@ def test_redis_that_is_too_slow_stays_lost(heard):
     """It answers right, but later than a call may wait: it is back when it answers in time."""
     clients = Scripted(seconds=0.15)
     budget = RedisBudget(clients, name="orders")
+    assert take(budget)
+    until(lambda: not budget._trips)
+    assert not budget.is_lost  # the first one may connect
+    assert take(budget)  # what it has borrowed
     assert take(budget)
     until(lambda: not budget._trips)
     assert budget.is_lost

@@ -55,6 +55,6 @@ def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
     if isinstance(budget, RetryBudget):
         return "default", "local", budget.tokens(call.scope, now)
     if hasattr(budget, "is_lost"):
-        scope = "local" if budget.is_lost else "shared"
+        scope = "local" if budget.falls_back(call.scope) else "shared"
         return budget.name, scope, budget.tokens(call.scope, now)
     return "default", "local", None if budget is None else budget.tokens

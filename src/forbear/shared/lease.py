@@ -4,7 +4,7 @@ A fleet has one bucket per scope; its keeper is not known here. A process spends
 borrowed. When a retry finds the lease used up or expired, the loop borrows again; the same round
 trip reports the calls since the last one and what was left of the lease. A refusal is remembered
 for a moment, so that an outage does not fall upon the keeper too. While the keeper is lost, a
-budget of this process stands in.
+budget of this process stands in, and so for a single scope whose bucket the keeper cannot read.
 
 While nothing is wrong the only work is to count. The keeper cuts a report of calls that were made
 long ago to those since its bucket was last full, so such calls are counted for all scopes together.
@@ -57,13 +57,14 @@ class Lease:
 class LeasedBudget(Locked):
     """A budget that spends from leases. Thread-safe.
 
-    Whoever fetches leases calls ``borrow`` before and ``lend``, ``refuse`` or ``lose`` after.
+    Whoever fetches leases calls ``borrow`` before, and ``lend``, ``refuse``, ``lose`` or
+    ``lose_one`` after.
 
     Attributes:
         hinted_cost: Tokens for a retry that the server itself scheduled.
         scope: "origin": leases for each origin; "transport": one for all.
         fallback: The budget that stands in while the keeper is lost.
-        is_lost: The keeper could not be reached the last time.
+        is_lost: The keeper could not be reached the last time, or not yet.
         errors: How often it could not be reached.
         quiet: There was no retry for a while: a call that needs none is noted by ``count_call``.
     """
@@ -77,6 +78,7 @@ class LeasedBudget(Locked):
         self.scope = scope
         self.fallback = fallback
         self.is_lost = False
+        self._is_told = False  # of its loss
         self.errors = 0
         super().__init__()
         self._begin()
@@ -84,6 +86,7 @@ class LeasedBudget(Locked):
     def _begin(self) -> None:
         """Owe nothing and have nothing: at first, and in a forked child."""
         self._leases: OrderedDict[str, Lease] = OrderedDict()
+        self._unreadable: set[str] = set()  # scopes
         self.quiet = True
         self._quiet_at = -inf  # from then on, unless something goes wrong
         self._counted = count()
@@ -101,7 +104,8 @@ class LeasedBudget(Locked):
         if self.quiet:
             next(self._counted)
             return
-        if self.is_lost:
+        lost = self.falls_back(scope)
+        if lost:
             self.fallback.deposit(scope, now)
             if not self.fallback.quiet:
                 return
@@ -110,12 +114,12 @@ class LeasedBudget(Locked):
                 self.quiet = True
                 self._counted_since = now
                 next(self._counted)
-            elif not self.is_lost:
+            elif not lost:
                 self._lease(scope, now).calls += 1
 
     def spend(self, scope: str, cost: float, now: float) -> bool:
         """Take ``cost`` tokens of the lease if they are there, all or none."""
-        if self.is_lost:
+        if self.falls_back(scope):
             with self._lock:
                 self._counted_until_now()
                 self._quiet_at = now + QUIET_AFTER
@@ -129,7 +133,7 @@ class LeasedBudget(Locked):
 
     def refund(self, scope: str, cost: float) -> None:
         """Give back what bought an attempt that was not sent."""
-        if self.is_lost:
+        if self.falls_back(scope):
             self.fallback.refund(scope, cost)
             return
         with self._lock:
@@ -139,11 +143,15 @@ class LeasedBudget(Locked):
 
     def tokens(self, scope: str, now: float) -> float:
         """Tokens borrowed and not yet spent, or the fallback's; takes nothing."""
-        if self.is_lost:
+        if self.falls_back(scope):
             return self.fallback.tokens(scope, now)
         with self._lock:
             lease = self._leases.get(self._key(scope))
             return lease.tokens if lease is not None and now < lease.until else 0.0
+
+    def falls_back(self, scope: str) -> bool:
+        """Does the fallback stand in for this scope?"""
+        return self.is_lost or (bool(self._unreadable) and self._key(scope) in self._unreadable)
 
     def lowest(self, now: float) -> float:
         """Tokens that the scope with the fewest has left, 0 while none has any; takes nothing."""
@@ -199,30 +207,49 @@ class LeasedBudget(Locked):
             lease.tokens += size
             lease.most, lease.until = lease.tokens, until
             lease.size, lease.number = size, number
-        return self._found()
+        return self._found(scope)
 
     def refuse(self, scope: str, now: float, until: float) -> bool:
         """Remember that there is nothing to lend; return whether the keeper had been lost."""
         with self._lock:
             self._lease(scope, now).refused_until = until
-        return self._found()
+        return self._found(scope)
 
-    def lose(self, now: float, pause: float) -> bool:
-        """Let the fallback stand in; return whether the keeper was there until now."""
+    def lose_one(self, scope: str, now: float, until: float) -> bool:
+        """Let the fallback stand in for a scope whose bucket cannot be read; return whether that is
+        new. The keeper is asked again after ``until``.
+        """
         with self._lock:
-            was_there = not self.is_lost
-            self.is_lost = True
+            is_new = self._key(scope) not in self._unreadable
+            if len(self._unreadable) < MOST_SCOPES:
+                self._unreadable.add(self._key(scope))
             self.errors += 1
+            self._lease(scope, now).refused_until = until
+        return is_new
+
+    def lose(self, now: float, pause: float, *, failed: bool = True) -> bool:
+        """Let the fallback stand in; return whether the keeper was there until now.
+
+        Not ``failed``: the keeper may still answer, and so is not told to be lost.
+        """
+        with self._lock:
+            was_there, was_told = not self.is_lost, self._is_told
+            self.is_lost = True
             if was_there:
                 self._ask_at = now + pause
                 self._leases.clear()  # they return by themselves, and their calls now count here
-            else:
+            elif failed:
                 self._losses += 1
-        return was_there
+            if failed:
+                self._is_told = True
+                self.errors += 1
+        return failed and not was_told
 
-    def _found(self) -> bool:
+    def _found(self, scope: str) -> bool:
         with self._lock:
-            was_lost, self.is_lost = self.is_lost, False
+            was_lost = self._is_told or self._key(scope) in self._unreadable
+            self.is_lost = self._is_told = False
+            self._unreadable.discard(self._key(scope))
             self._losses = 0
         return was_lost
 
