@@ -11,6 +11,7 @@ import pytest
 
 import forbear
 from forbear import Fixed, RetryPolicy
+from forbear.core.headers.ranges import Part, download_of
 
 pytestmark = pytest.mark.real
 
@@ -36,6 +37,7 @@ http {{
         location /twice/ {{ keepalive_requests 2; try_files /none @ok; }}
         location /brief/ {{ keepalive_timeout 50ms; try_files /none @ok; }}
         location /gone/ {{ return 444; }}
+        location /file/ {{ gzip on; gzip_types *; alias {home}/; }}
     }}
 }}
 """
@@ -45,6 +47,10 @@ class Nginx:
     def __init__(self, home, url):
         self._home = home
         self.url = url
+
+    def put(self, name, content):
+        """Serve a file below /file/."""
+        (self._home / name).write_bytes(content)
 
     def seen(self, uri, at_least):
         """The log's lines for one URI, in order; nginx writes a line after the answer."""
@@ -129,3 +135,19 @@ def test_a_connection_closed_without_an_answer_is_tried_as_often_as_allowed(lane
     assert forbear.record_of(got).reason == "attempts-exhausted"
     assert forbear.record_of(posted).reason == "method-not-replayable"
     assert [entry["method"] for entry in nginx.seen(uri, 5)] == ["GET"] * 4 + ["POST"]
+
+
+def test_behind_gzip_a_download_can_be_resumed_if_identity_is_asked_for(lane, nginx):
+    """nginx weakens the tag of what it compresses, and has no ranges of it."""
+    nginx.put("big.txt", b"0123456789abcdef" * 10_000)
+    url = f"{nginx.url}/file/big.txt"
+    squeezed, plain = lane.calls(
+        ("GET", url), ("GET", url, {"headers": {"Accept-Encoding": "identity"}})
+    )
+    assert squeezed.headers["content-encoding"] == "gzip"
+    assert squeezed.content == plain.content
+    assert download_of("GET", (), 200, squeezed.headers.raw) is None
+    download = download_of("GET", (), 200, plain.headers.raw)
+    rest = {"Accept-Encoding": "identity", **dict(download.fields(100))}
+    (answer,) = lane.calls(("GET", url, {"headers": rest}))
+    assert download.judge(100, answer.status_code, answer.headers.raw) is Part.CONTINUES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 
 import anyio
 import httpx
@@ -308,6 +309,70 @@ def test_threads_do_not_mix(server, traces, spans, instrumented):
         for thread in threads:
             thread.join()
     check_families(traces, 10)
+
+
+def check_traces(traces, calls):
+    """Each call is a trace: below the first attempt the span of the call, with the others in it."""
+    firsts = [span for span in traces.spans if span.parent is None]
+    assert len(firsts) == len({span.context.trace_id for span in traces.spans}) == calls
+    for first in firsts:
+        assert (first.kind, first.attributes.get(RESENT)) == (SpanKind.CLIENT, None)
+        (call,) = traces.children(first)
+        assert call.name == "forbear.request"
+        assert [span.attributes[RESENT] for span in traces.children(call)] == [1, 2]
+
+
+@pytest.mark.parametrize(("library", "backend"), [("httpx", "asyncio"), ("httpx2", "trio")])
+def test_without_a_span_around_it_a_call_is_one_trace(
+    library, backend, server, traces, spans, instrumented
+):
+    """Also where calls follow each other in one task."""
+    module, adapter = map(importlib.import_module, (library, f"forbear.{library}"))
+
+    async def main():
+        transport = adapter.AsyncRetryTransport(policy=POLICY, gate=None, on_event=[spans])
+        async with module.AsyncClient(transport=transport) as client:
+            async with anyio.create_task_group() as group:
+                for number in range(5):
+                    group.start_soon(two, client, number)
+
+    async def two(client, number):
+        for path in (f"/{number}", f"/{number}/again"):
+            server.script(path, 503, "reset", 200)
+            assert (await client.get(f"{server.url}{path}")).status_code == 200
+
+    anyio.run(main, backend=backend)
+    check_traces(traces, 10)
+
+
+def test_without_a_span_around_it_a_call_of_a_thread_is_one_trace(
+    server, traces, spans, instrumented
+):
+    server.script("/", 503, 502, 200, "reset", 502, 200)
+    transport = RetryTransport(policy=POLICY, gate=None, on_event=[spans])
+    with httpx.Client(transport=transport) as client:
+        client.get(server.url)
+        client.get(server.url)
+    check_traces(traces, 2)
+
+
+def test_a_body_that_breaks_later_is_not_in_another_calls_trace(
+    download, server, traces, spans, instrumented
+):
+    """Between its first attempt and the break the same thread has made another call."""
+    server.script("/", 200)
+    transport = RetryTransport(policy=POLICY, gate=None, prefetch=0, on_event=[spans])
+    with httpx.Client(transport=transport) as client, client.stream("GET", download(206)) as slow:
+        time.sleep(0.3)
+        assert client.get(server.url).status_code == 200
+        slow.read()
+    call = traces.the("forbear.request")
+    clients = sorted(
+        (span for span in traces.spans if span.kind is SpanKind.CLIENT),
+        key=lambda span: span.start_time,
+    )
+    assert clients[1].parent is None
+    assert call.context.trace_id != clients[1].context.trace_id
 
 
 # --- hooks of instrumentations ----------------------------------------------------------------

@@ -8,6 +8,7 @@ count every call twice.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,9 @@ from .counting import READ_LATE, Counting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, TracerProvider
 
     from ..core.events import CallEnded, Event
 
@@ -39,6 +41,9 @@ __all__ = ["Metrics", "Spans", "async_request_hook", "request_hook", "response_h
 SCOPE = "forbear"  # of instruments and spans
 RESENT = context.create_key("forbear-resend-count")
 RESEND_COUNT = "http.request.resend_count"
+# The span of the first attempt that was made last in this context, and when it began.
+FIRST: ContextVar[tuple[SpanContext, float] | None] = ContextVar("forbear-first", default=None)
+AT_ONCE = 0.25  # seconds after a call begins its first attempt has begun, also on a busy machine
 
 
 class Metrics(Counting):
@@ -108,15 +113,17 @@ class Spans:
 
     ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the
     first one are made inside it; the span of the first one, sent when nobody knew that there would
-    be more, is its neighbour. Calls that succeed at once pay nothing.
+    be more, is its neighbour. Where no span is around the call, the first one is its parent, which
+    ``request_hook`` tells: all attempts are one trace. Calls that succeed at once pay nothing.
     Each wait, each release after it was held (with the seconds and the cause) and a refusal are
     events of it; a refusal after the only attempt is one of the caller's span. Attributes:
     ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
     ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
 
-    ``request_hook`` and its relatives put ``http.request.resend_count`` on the spans of the
-    attempts, if this listener is there. Not for ``forbear.urllib3.Retry``, which is not told when a
-    call ends: it is left out there. Thread-safe; calls may run on asyncio, trio and in threads.
+    ``request_hook`` and ``async_request_hook`` also put ``http.request.resend_count`` on the spans
+    of the attempts, if this listener is there. Not for ``forbear.urllib3.Retry``, which is not told
+    when a call ends: it is left out there. Thread-safe; calls may run on asyncio, trio and in
+    threads.
 
     Args:
         tracer_provider: None: the global one.
@@ -165,6 +172,7 @@ class Spans:
         whose = {"forbear.client": event.client, "http.request.method": event.method}
         return self._tracer.start_span(
             "forbear.request",
+            context=around(event.elapsed),
             kind=trace.SpanKind.INTERNAL,
             attributes={**whose, **server_of(event.origin)},
             start_time=int((SYSTEM_CLOCK.time() - event.elapsed) * 1e9),
@@ -197,6 +205,18 @@ class Spans:
         span.end()
 
 
+def around(elapsed: float) -> Context | None:
+    """The context to begin in the span of a call that is so many seconds old; None: this one."""
+    first = FIRST.get()
+    if first is None or trace.get_current_span().get_span_context().is_valid:
+        return None
+    span, sent_at = first
+    began_at = SYSTEM_CLOCK.monotonic() - elapsed
+    if abs(sent_at - began_at) > AT_ONCE:  # of another call in this context
+        return None
+    return trace.set_span_in_context(trace.NonRecordingSpan(span))
+
+
 def server_of(origin: str) -> dict[str, str | int]:
     """The attributes of a server, without the port where it is the scheme's own."""
     host = host_of(origin)
@@ -211,8 +231,8 @@ def server_of(origin: str) -> dict[str, str | int]:
 
 
 def request_hook(span: Span, *_: object) -> None:
-    """Note on the span of an attempt how often the request was sent before it; nothing on a first
-    one's.
+    """Note on the span of an attempt how often the request was sent before it; of a first one, note
+    for ``Spans`` that it is.
 
     ``HTTPXClientInstrumentor().instrument(request_hook=request_hook,
     async_request_hook=async_request_hook)``, and so with ``HTTPX2ClientInstrumentor`` and
@@ -221,6 +241,8 @@ def request_hook(span: Span, *_: object) -> None:
     resent = context.get_value(RESENT)
     if isinstance(resent, int):
         span.set_attribute(RESEND_COUNT, resent)
+    else:
+        FIRST.set((span.get_span_context(), SYSTEM_CLOCK.monotonic()))
 
 
 async def async_request_hook(span: Span, *_: object) -> None:
