@@ -68,7 +68,7 @@ class RedisBudget(LeasedBudget):
       Redis or had nothing more to retry: these tokens return as if they were left. A process that
       comes back pays them back first.
     - ``ratio`` for each call that was on its way when the trouble began: it may be counted late.
-    - What ``fallback`` allows, in each process, while it has lost Redis.
+    - What ``fallback`` allows, in each process, while it has lost Redis or is connecting.
     - ``burst`` each time Redis forgets: restarted without its data, failed over, evicted.
 
     Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` is asked from then

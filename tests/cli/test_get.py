@@ -149,7 +149,7 @@ def test_a_part_that_is_no_earlier_runs_stays_as_it_is(get, server, file, notes)
         file.with_name("big.bin.part.of").write_text(notes)
     status, _, err = get(f"{server.url}/big", "-o", file)
     assert (status, part.read_bytes()) == (23, b"x" * 100)
-    assert err == [f"forbear get: cannot write {part}: it is of no earlier run"]
+    assert err == [f"forbear get: cannot write {part}: not from an earlier run; remove it"]
     assert server.requests() == []
 
 

@@ -37,7 +37,7 @@ class Part:
             with suppress(OSError, ValueError), open(self._notes, "rb", opener=carefully) as notes:
                 found, validator = notes.read().decode("ascii").splitlines()
             if self.size and len(found) != len(self._url):
-                raise OSError(errno.EEXIST, "it is of no earlier run", str(self.place))
+                raise OSError(errno.EEXIST, "not from an earlier run; remove it", str(self.place))
             if self.size and found == self._url and validator:
                 self.download = Download(0, None, None, validator, "")
             stack.pop_all()
