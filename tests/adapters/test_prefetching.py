@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 WHOLE = parse_step("200;body=60001").content
+JSON = "chunked=1;header=Content-Type:application/json"
 
 
 @pytest.fixture
@@ -123,6 +124,22 @@ async def test_on_exhausted_raise_raises_it_before_the_hand_over(adapter, server
         pytest.param("cut:30001;body=60001", {"prefetch": 0}, id="off"),
         pytest.param("cut:30001;body=60001", {"prefetch": 60_000}, id="longer"),
         pytest.param("cut:30001;body=60001;chunked=1", {}, id="length-unknown"),
+        *(
+            pytest.param(f"cut:30001;body=60001;chunked=1;header=Content-Type:{kind}", {}, id=kind)
+            for kind in (
+                "application/x-ndjson",
+                "application/jsonl",
+                "application/json-seq",
+                "application/stream+json",
+                "multipart/mixed",
+                "text/event-stream",
+            )
+        ),
+        pytest.param(f"cut:30001;body=60001;{JSON}", {"prefetch": 0}, id="json-off"),
+        pytest.param(f"cut:30001;body=60001;{JSON}", {"prefetch": 30_000}, id="json-longer"),
+        pytest.param(
+            f"cut:30001;body=60001;{JSON}", {"settings": {"timeout": None}}, id="json-at-any-time"
+        ),
         # In chunks whatever else stands there (RFC 9112 section 6.3).
         pytest.param(
             "cut:30001;body=60001;chunked=1;header=Content-Length:60001", {}, id="length-void"
@@ -143,6 +160,40 @@ async def test_what_is_not_read_ahead(adapter, server, options, script, more):
             await adapter.read(response)
         await adapter.close(response)
     assert len(server.requests("/thing")) == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.smoke
+async def test_a_json_document_of_unknown_length_is_read_ahead(
+    adapter, server, options, kind, method
+):
+    """The usual answer behind nginx with gzip; a broken one is asked for again, where it may be."""
+    kind = f"header=Content-Type:{kind.replace(';', '%3B')}"
+    server.script("/thing", f"cut:30001;body=60001;chunked=1;{kind}", f"200;body=60001;{kind}")
+    key = {"Idempotency-Key": "1"}
+    async with adapter.client(**options) as client:
+        response = await adapter.open(client, method, server.url + "/thing", headers=key)
+        assert len(server.requests("/thing")) == 2
+        assert await adapter.read(response) == WHOLE
+        await adapter.close(response)
+        assert adapter.is_idle(client)
+    [broken, whole] = forbear.record_of(response).attempts
+    assert (broken.status, broken.phase, whole.status) == (None, Phase.ANSWERED, 200)
+
+
+async def test_of_a_feed_of_documents_each_is_wanted_when_it_comes(adapter, options):
+    """A watch of Kubernetes: the first document is not kept until the second comes."""
+    headers = {"Content-Type": "application/json"}
+    feed = Once(adapter.library, headers, [b'{"a":', b"1}\n", b'{"b": 2}\n'])
+    array = Once(adapter.library, headers, [b'[{"a": 1}', b",", b'{"b": 2}]'])
+    for inner, ahead in ((feed, 2), (array, 3)):
+        async with adapter.client(inner, **options) as client:
+            response = await adapter.open(client, "GET", "http://a.example.com/feed")
+            assert len(read_ahead_of(response).chunks) == ahead
+            assert len(await adapter.read(response)) in (17, 19)
 
 
 async def test_a_request_that_turns_forbear_off_gets_its_body_as_it_is(adapter, server, options):
@@ -267,6 +318,14 @@ class Once(Foreign):
         )
 
 
+def read_ahead_of(response):
+    """The body that was read ahead, below the client's stream and ours."""
+    stream = response.stream
+    while not hasattr(stream, "chunks"):
+        stream = getattr(stream, "_stream", None) or stream.stream
+    return stream
+
+
 def in_turn(*inner):
     """Transports, one request each."""
     left = iter(inner)
@@ -295,10 +354,8 @@ async def test_there_the_clock_is_looked_at_between_chunks(adapter, options):
     )
     async with adapter.client(inner, **options) as client:
         response = await adapter.open(client, "GET", "http://a.example.com/thing")
-        ahead = response.stream
-        while not hasattr(ahead, "chunks"):
-            ahead = getattr(ahead, "_stream", None) or ahead.stream
-        assert ahead.chunks == [b"a", b"b", b"c"]  # the first sets the clock
+        # The first sets the clock.
+        assert read_ahead_of(response).chunks == [b"a", b"b", b"c"]
         assert await adapter.read(response) == b"abcd"
 
 

@@ -61,7 +61,8 @@ class SyncHttpxPort(HttpxPort):
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
         if call.resumption is None and self.reads_ahead(response, call.policy):
-            self.note_ahead(call, read_ahead(self, response, call.outgoing))
+            ahead = read_ahead(self, call.request.original, response, call.outgoing)
+            self.note_ahead(call, ahead)
         return response
 
     def look(self, call: Call, response: Any) -> Any:
@@ -198,7 +199,9 @@ class AsyncHttpxPort(HttpxPort):
             if call.deadline_at == inf:
                 response = await self.inner.handle_async_request(request)
                 if call.resumption is None and self.reads_ahead(response, call.policy):
-                    self.note_ahead(call, await aread_ahead(self, response, call.outgoing))
+                    asked = call.request.original
+                    ahead = await aread_ahead(self, asked, response, call.outgoing)
+                    self.note_ahead(call, ahead)
             else:
                 # The rest of a download is not read ahead.
                 policy = call.policy if call.resumption is None else OFF
@@ -221,7 +224,7 @@ class AsyncHttpxPort(HttpxPort):
             response = await self.inner.handle_async_request(request)
             ahead = None
             if self.reads_ahead(response, policy):
-                ahead = await aread_ahead(self, response, outgoing)
+                ahead = await aread_ahead(self, request, response, outgoing)
             return response, ahead
         free_lost_slots(self.inner)
         raise CutOff

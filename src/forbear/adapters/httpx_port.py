@@ -15,6 +15,7 @@ from ..core.headers.hints import READ_OCTETS
 from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import SETTING
+from ..core.verdict import GiveUp, Reason
 from ..sending import resumption
 from ..sending.headers import stop_outer
 from ..sending.port import is_final
@@ -22,7 +23,7 @@ from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
 from .httpx_request import BODY, Outgoing, copied, mark_redirect, origin_of_url
-from .httpx_streams import LATE, SECONDS, WHOLE
+from .httpx_streams import SECONDS, WHOLE
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -53,6 +54,7 @@ class HttpxPort(HttpxCalls):
         self.deadline_exceeded = library.deadline_exceeded
         self.ready = library.ready
         self.prefetch, self.resumes = settings.prefetch, settings.resume
+        self.looks_at_bodies = settings.prefetch > 0 or settings.resume
         self.length_line = 0  # of the heads of answers, where the last one told its length
 
     # Each attempt.
@@ -99,9 +101,8 @@ class HttpxPort(HttpxCalls):
         if ahead is not WHOLE:
             if isinstance(ahead, Exception):
                 return ahead
-            if self.resumes and (outgoing is None or outgoing.policy is not OFF):
-                source = request, outgoing, started_at, scope
-                self._let_resume(request.method, response, ahead, source)
+            if self.looks_at_bodies and (outgoing is None or outgoing.policy is not OFF):
+                self._look_after(response, (request, outgoing, started_at, scope))
         if outgoing is not None:
             self.reopen(outgoing, response, scope)
         settings = self.settings
@@ -223,16 +224,25 @@ class HttpxPort(HttpxCalls):
             call.request.original.extensions[BODY] = call.guard
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
-        elif self.resumes and call.policy is not OFF:
-            self._let_resume(call.request.method, response, call.ahead, call)
+        if self.looks_at_bodies and call.policy is not OFF:
+            self._look_after(response, call)
         if outgoing is not None:
             self.reopen(outgoing, response, call.context, call)
 
-    def _let_resume(self, method: str, response: Any, ahead: Any, source: Any) -> None:
-        """Let the body of a GET go on where it breaks, if it is still to come."""
-        is_live = ahead is LATE or (ahead is None and type(response.stream) not in self.ready)
-        if is_live and method == "GET" and response.status_code in (200, 206):
+    def _look_after(self, response: Any, source: Any) -> None:
+        """Let a body that is still to come go on where it breaks, or its error have a story."""
+        stream = response.stream
+        if type(stream) not in self.ready or (
+            type(stream) is self.prefetched and not stream.is_whole()
+        ):
             response.stream = self.resuming(self, response, source)
+
+    def body_broke(self, call: Call, error: Exception) -> None:
+        """Attach the story to an error of a body that was handed over, and that stays broken."""
+        kind = classify(error, self.library.roots).kind
+        failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
+        call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), self.clock.monotonic())
+        self.with_story(call, error)
 
     def reopen(
         self, outgoing: Outgoing, response: Any, context: Scope | None, call: Call | None = None
@@ -247,8 +257,10 @@ class HttpxPort(HttpxCalls):
         now = self.clock.monotonic()
         timeouts.reopen(context.deadline_on(self.clock, now))
 
-        def exceeded(message: str) -> Exception:
+        def exceeded(message: str, error: str = "DeadlineExceeded") -> Exception:
             whose = call or self.call_of(outgoing.request, outgoing, now, context)
+            failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
+            whose.broke(failure, GiveUp(Reason.DEADLINE), self.clock.monotonic())
             return self.deadline_error(whose, message)
 
         response.stream = self.bounded(response.stream, timeouts, exceeded)

@@ -2,7 +2,11 @@
 
 At the level of raw octets, below the library's decoder. core/headers/ranges.py says what may be
 resumed and what fits; the loop goes on as before, under budget, breaker, deadline, hints and
-events. What does not come surfaces as the error that broke the body.
+events. What does not come surfaces as the error that broke the body, with the story of the call.
+
+A small body that was too slow to be read ahead, and has no validator, is asked for again as a
+whole. It goes on if its octets begin with those that the caller has: then all that the caller gets
+is the second answer, octet for octet.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..core.headers.ranges import download_of
-from ..core.outcome import RETRYABLE_KINDS
+from ..core.headers.ranges import Repeat, download_of
+from ..core.outcome import RETRYABLE_KINDS, FailureKind
 from ..core.record import SETTING
 from ..sending import resumption
 from ..sending.loop import arun, run
 from .httpx_errors import classify
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import NoReturn, Self
+
+    from ..core.call import Call
 
 __all__ = ["AsyncResuming", "Resuming"]
 
@@ -39,51 +45,76 @@ class Resumable:
     _error: Any = None  # what broke the body last
     _resumed_at = 0
     _ends_at: int | None = None  # raw octets in all, once a part was asked for
+    _kept: bytearray | None = None  # all octets that the caller has, of a small body
+    _owed = b""  # of these the octets with which the body that comes now has to begin
     _closed = False
 
     def __init__(self, port: Any, response: Any, source: Any) -> None:
-        self._stream = response.stream
+        self._stream = stream = response.stream
+        if type(stream) is port.prefetched and stream.is_late():
+            self._kept = bytearray()
         self._answer = response.status_code, response.headers, response.extensions
         self._port = port
         self._source = source
         self._received = 0
 
     def _take(self, chunk: bytes) -> bytes:
-        """Count a chunk that is about to be handed out."""
+        """Count a chunk; return what of it is handed out."""
+        if self._owed:
+            seen, self._owed = self._owed[: len(chunk)], self._owed[len(chunk) :]
+            if not chunk.startswith(seen):
+                self._distrust()
+            chunk = chunk[len(seen) :]
         self._received += len(chunk)
         if self._ends_at is not None and self._received > self._ends_at:
-            # More than there is: nothing of this part can be trusted.
-            resumption.distrust(self._call)
-            resumption.fail(self._port, self._call, self._error)
-            raise self._what_broke_it()
+            self._distrust()  # more than there is
+        if self._kept is not None:
+            self._kept += chunk
+            if len(self._kept) > self._port.prefetch:  # of unknown length, and not small
+                self._kept = None
         return chunk
 
+    def _distrust(self) -> NoReturn:
+        """Nothing of the part that comes can be trusted."""
+        resumption.distrust(self._call)
+        resumption.fail(self._port, self._call, self._error)
+        raise self._what_broke_it()
+
     def _is_short(self) -> bool:
-        return self._ends_at is not None and self._received < self._ends_at
+        return bool(self._owed) or (self._ends_at is not None and self._received < self._ends_at)
 
     def _begin(self, error: Exception) -> bool:
-        """Can the rest be asked for?"""
-        call = self._call or self._made()
-        kind = classify(error, self._port.library.roots).kind
-        if self._closed or kind not in RETRYABLE_KINDS:
+        """Can the rest be asked for? Else attach the story to the error."""
+        port, kind = self._port, classify(error, self._port.library.roots).kind
+        if kind is FailureKind.UNKNOWN:  # a mistake in a transport below
             return False
-        if call.guard is not None and not call.guard.ready:
-            return False
-        if call.resumption is None:
-            asked, (status, headers, _) = self._port.sent_request(call), self._answer
-            download = download_of(asked.method, asked.headers.raw, status, headers.raw)
-        else:
-            download = call.resumption.download
+        call, is_new = self._call or self._source, False
+        if type(call) is tuple:
+            call, is_new = port.call_of(*call), True
+        download = None
+        if port.resumes and kind in RETRYABLE_KINDS and call.stop is None and not self._closed:
+            download = self._download(call)
         if download is None:
+            port.body_broke(call, error)
             return False
+        if is_new:
+            port.first_failed(call)
         call.begin_resuming(download)
         self._call, self._error = call, error
         return True
 
-    def _made(self) -> Any:
-        if type(self._source) is not tuple:
-            return self._source
-        return self._port.first_failed(self._port.call_of(*self._source))
+    def _download(self, call: Call) -> Any:
+        """Say what can be asked for of the body; None: nothing."""
+        if call.guard is not None and not call.guard.ready:
+            return None
+        asked, (status, headers, _) = self._port.sent_request(call), self._answer
+        if call.resumption is None:
+            download: Any = download_of(asked.method, asked.headers.raw, status, headers.raw)
+        else:
+            download = call.resumption.download
+        if download is None and asked.method == "GET" and status in (200, 206):
+            download = Repeat(status, headers.raw)
+        return None if type(download) is Repeat and self._kept is None else download
 
     def _is_whole(self) -> bool:
         """Let go of what broke; is nothing missing but the end?"""
@@ -93,7 +124,9 @@ class Resumable:
         return bool(self._call.resumption.download.missing(self._received) == 0)
 
     def _ask(self, error: Exception) -> None:
-        progressed = self._received > self._resumed_at
+        again = type(self._call.resumption.download) is Repeat
+        self._owed = bytes(self._kept or b"") if again else b""
+        progressed = self._received > self._resumed_at and not again
         self._resumed_at = self._received
         self._port.resume(self._call, error, self._received, progressed=progressed)
 
@@ -103,7 +136,8 @@ class Resumable:
         extensions[SETTING] = call.story(self._port.clock.monotonic())
         if response is None:
             return
-        self._ends_at = self._received + call.resumption.download.missing(self._received)
+        missing = call.resumption.download.missing(self._received)
+        self._ends_at = None if missing is None else self._received + missing
         self._stream = response.stream
         if "network_stream" in response.extensions:
             extensions["network_stream"] = response.extensions["network_stream"]
@@ -129,7 +163,10 @@ class Resuming(Resumable):
                     raise
             else:
                 if chunk is not None:
-                    return self._take(chunk)
+                    chunk = self._take(chunk)
+                    if chunk:
+                        return chunk
+                    continue
                 if not self._is_short():
                     raise StopIteration
                 if not self._resume(self._error):
@@ -181,7 +218,10 @@ class AsyncResuming(Resumable):
                     raise
             else:
                 if chunk is not None:
-                    return self._take(chunk)
+                    chunk = self._take(chunk)
+                    if chunk:
+                        return chunk
+                    continue
                 if not self._is_short():
                     raise StopAsyncIteration
                 if not await self._resume(self._error):

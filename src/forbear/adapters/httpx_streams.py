@@ -1,9 +1,9 @@
 """Streams of the httpx family: response bodies that forbear reads ahead or bounds. Floor: acts.
 
 A small body is read inside the loop, so that a broken one is a failure like any other: only where
-the length is known and nothing is gained by having the beginning early. It is read through the
-library's own stream, and the clock is looked at between reads: after a quarter of a second the
-bytes read are handed over with the live stream behind them.
+nothing is gained by having the beginning early, and where the length is known or the body is one
+JSON document. It is read through the library's own stream, and the clock is looked at between
+reads: after a quarter of a second the bytes read are handed over with the live stream behind them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous body is 
 KEPT_BYTES = 65_536  # of the answer of a call that is held
 FRAMING = (b"content-length", b"transfer-encoding")
 UNKNOWN = 2**62
+CLOSING = {b"{": b"}", b"[": b"]"}
+NEVER = -inf
 
 
 def length_ahead(port: Any, response: Any) -> int:
@@ -70,21 +72,30 @@ def length_ahead(port: Any, response: Any) -> int:
     if name != b"content-length":
         return UNKNOWN
     try:
-        return int(value)
+        return int(value) if value.isdigit() else UNKNOWN
     except ValueError:
         return UNKNOWN
 
 
-def patience(response: Any, outgoing: Any, now: float) -> float:
-    """Until when the rest of a body is waited for before its head is handed over.
+def kind_of(response: Any) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
-    Not at all, if each part is wanted when it comes, or if the body ends elsewhere than its length
-    says (RFC 9112 section 6.3).
+
+def is_json(kind: str) -> bool:
+    """Is a body of this type one JSON document?"""
+    return kind == "application/json" or (
+        kind.endswith("+json") and kind != "application/stream+json"
+    )
+
+
+def is_document(port: Any, request: Any, response: Any) -> bool:
+    """May a body of unknown length be read ahead?
+
+    Whoever sets no read timeout expects silence, as of a feed of events: its head is not held back.
     """
-    kind = str(response.headers.get("content-type", "")).lower()
-    if kind.startswith(ENDLESS) or "transfer-encoding" in response.headers:
-        return now
-    return min(now + SECONDS, inf if outgoing is None else outgoing.deadline_at)
+    timeout = request.extensions.get("timeout")
+    has_limit = bool(timeout) and timeout.get("read") is not None
+    return has_limit and port.prefetch > 0 and is_json(kind_of(response))
 
 
 class Ahead:
@@ -95,12 +106,45 @@ class Ahead:
         chunks: The part that was read.
         rest: Where the reading goes on; None if the body is whole, or broken.
         error: What broke it.
+        until: When the rest is waited for no longer; NEVER: each part is wanted when it comes.
+        is_open: The head of the JSON document does not tell its length.
     """
 
     stream: Any
     chunks: list[bytes]
     rest: Any = None
     error: Exception | None = None
+    until: float | None = None
+    is_open = False
+
+    def waits(self, response: Any, outgoing: Any, left: int, now: float) -> bool:
+        """Is the rest of the body waited for before its head is handed over?
+
+        Not if the body is longer than what is read ahead, or ends elsewhere than its length says
+        (RFC 9112 section 6.3). Not if what came may be a whole document, of a feed of them.
+        """
+        if self.until is None:
+            self.until = min(now + SECONDS, inf if outgoing is None else outgoing.deadline_at)
+            self.is_open = "content-length" not in response.headers
+            kind = "application/json" if self.is_open else kind_of(response)
+            if kind.startswith(ENDLESS) or (
+                not is_json(kind) and "transfer-encoding" in response.headers
+            ):
+                self.until = NEVER
+        if left < 0 or (self.is_open and self._is_between_documents()):
+            self.until = NEVER
+        return now < self.until
+
+    def is_whole(self) -> bool:
+        return self.rest is None and self.error is None
+
+    def is_late(self) -> bool:
+        """Is the body a small one that took too long?"""
+        return self.rest is not None and self.until is not None and self.until > NEVER
+
+    def _is_between_documents(self) -> bool:
+        first, last = self.chunks[0].lstrip()[:1], self.chunks[-1].rstrip()[-1:]
+        return CLOSING.get(first) == last
 
 
 class Prefetched(Ahead):
@@ -142,28 +186,25 @@ class AsyncPrefetched(Ahead):
         await self.stream.aclose()
 
 
-def read_ahead(port: Any, response: Any, outgoing: Any) -> Any:
+def read_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
     """Read a small body as far as time allows; return what came of it, None for a larger one."""
-    length = length_ahead(port, response)
-    if not 0 <= length <= port.prefetch or response.is_closed:  # a transport below has read it
-        return None
+    left = length_ahead(port, response)
+    if left > port.prefetch or response.is_closed:  # a transport below has read it
+        if left != UNKNOWN or response.is_closed or not is_document(port, request, response):
+            return None
+        left = port.prefetch
     ahead = port.prefetched()
     ahead.stream = stream = response.stream
     ahead.chunks = chunks = []
-    until = None
     try:
         rest = iter(stream)
         for chunk in rest:
             chunks.append(chunk)
-            length -= len(chunk)
-            if length:  # more is to come; below 0 the length meant nothing
-                now = port.clock.monotonic()
-                if until is None:
-                    until = patience(response, outgoing, now)
-                if now >= until:
-                    ahead.rest = rest
-                    response.stream = ahead
-                    return LATE
+            left -= len(chunk)
+            if left and not ahead.waits(response, outgoing, left, port.clock.monotonic()):
+                ahead.rest = rest  # more is to come
+                response.stream = ahead
+                return LATE
     except Exception as error:
         with suppress(Exception):
             stream.close()
@@ -178,28 +219,25 @@ def read_ahead(port: Any, response: Any, outgoing: Any) -> Any:
     return WHOLE
 
 
-async def aread_ahead(port: Any, response: Any, outgoing: Any) -> Any:
+async def aread_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
     """Read a small body as far as time allows; return what came of it, None for a larger one."""
-    length = length_ahead(port, response)
-    if not 0 <= length <= port.prefetch or response.is_closed:  # a transport below has read it
-        return None
+    left = length_ahead(port, response)
+    if left > port.prefetch or response.is_closed:  # a transport below has read it
+        if left != UNKNOWN or response.is_closed or not is_document(port, request, response):
+            return None
+        left = port.prefetch
     ahead = port.prefetched()
     ahead.stream = stream = response.stream
     ahead.chunks = chunks = []
-    until = None
     try:
         rest = stream.__aiter__()
         async for chunk in rest:
             chunks.append(chunk)
-            length -= len(chunk)
-            if length:  # more is to come; below 0 the length meant nothing
-                now = port.clock.monotonic()
-                if until is None:
-                    until = patience(response, outgoing, now)
-                if now >= until:
-                    ahead.rest = rest
-                    response.stream = ahead
-                    return LATE
+            left -= len(chunk)
+            if left and not ahead.waits(response, outgoing, left, port.clock.monotonic()):
+                ahead.rest = rest  # more is to come
+                response.stream = ahead
+                return LATE
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
@@ -281,16 +319,14 @@ async def aread_kept(port: Any, response: Any, until: float) -> bool:
 class Bounding:
     """A response body under ``forbear.deadline``: its timeouts become DeadlineExceeded."""
 
-    def __init__(
-        self, stream: Any, timeouts: Timeouts, exceeded: Callable[[str], Exception]
-    ) -> None:
+    def __init__(self, stream: Any, timeouts: Timeouts, exceeded: Callable[..., Exception]) -> None:
         self._stream = stream
         self._timeouts = timeouts
         self._exceeded = exceeded
 
     def _fail(self, error: Exception) -> NoReturn:
         if "Timeout" in type(error).__name__ and self._timeouts.is_over():
-            raise self._exceeded("the deadline ended the body") from error
+            raise self._exceeded("the deadline ended the body", type(error).__name__) from error
         raise error
 
 

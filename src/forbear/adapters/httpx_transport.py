@@ -66,7 +66,7 @@ class Retrying(Colour):
         self.port: Any = self._port_class(settings, library, inner)
         self.inner = inner
         self.inner_retries = take_over_retries(inner, who)
-        self.looks_at_bodies = settings.prefetch > 0 or settings.resume
+        self.looks_at_bodies = self.port.looks_at_bodies
         self.special = settings.special
         self.shared: Any = settings.limits.shared
         # A success at once needs nothing more than to be returned.
@@ -118,14 +118,14 @@ class SyncRetrying(Retrying):
             if outcome.status_code < 300:
                 ahead = WHOLE
                 if self.looks_at_bodies and type(outcome.stream) not in port.ready:
-                    ahead = read_ahead(port, outcome, outgoing)
+                    ahead = read_ahead(port, request, outcome, outgoing)
                 if ahead is WHOLE and outgoing is None and self.is_plain and self.shared.quiet:
                     return outcome
                 trouble = port.succeeded(request, outcome, outgoing, started_at, scope, ahead)
                 if trouble is None:
                     return outcome
             elif port.reads_ahead(outcome, port.policy if outgoing is None else outgoing.policy):
-                ahead = read_ahead(port, outcome, outgoing)
+                ahead = read_ahead(port, request, outcome, outgoing)
                 trouble = ahead if isinstance(ahead, Exception) else None
         except ConsumedBody as error:
             outcome = port.consumed(outgoing, error, first=True)
@@ -186,11 +186,11 @@ class AsyncRetrying(Retrying):
                 ahead = WHOLE
                 if outcome.status_code < 300:
                     if self.looks_at_bodies and type(outcome.stream) not in port.ready:
-                        ahead = await aread_ahead(port, outcome, outgoing)
+                        ahead = await aread_ahead(port, request, outcome, outgoing)
                 elif port.reads_ahead(
                     outcome, port.policy if outgoing is None else outgoing.policy
                 ):
-                    ahead = await aread_ahead(port, outcome, outgoing)
+                    ahead = await aread_ahead(port, request, outcome, outgoing)
             if outcome.status_code < 300:
                 if ahead is WHOLE and outgoing is None and self.is_plain and self.shared.quiet:
                     return outcome

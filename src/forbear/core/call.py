@@ -213,6 +213,13 @@ class Call:
         self.resumption = Resumption(download, len(self.history))
         self.stop = None
 
+    def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:
+        """The body of the answer that was accepted last broke, and nothing follows."""
+        if self.stop is None:  # else the history ends with why it is not whole
+            if self.history:
+                self.history.pop()
+            self.note(failure, stop, now)
+
     def story(self, now: float) -> Story:
         """Tell the call so far, for the record."""
         return Story(

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
     from .fields import Found, Line
 
-__all__ = ["Download", "Part", "download_of"]
+__all__ = ["Download", "Part", "Repeat", "download_of"]
 
 _ASKED = Names(("range",))
 _ABOUT_RANGES = ("accept-ranges", "content-range", "date", "etag", "last-modified")
-_ABOUT_BODY = ("content-encoding", "content-length", "content-type", "transfer-encoding")
-_ANSWERED = Names((*_ABOUT_RANGES, *_ABOUT_BODY))
+_ABOUT_BODY = ("content-encoding", "content-length", "content-type")
+_ANSWERED = Names((*_ABOUT_RANGES, *_ABOUT_BODY, "transfer-encoding"))
+# What a head says of its body (RFC 9110 section 8), and which part or page of a thing that is.
+_PAGE = ("content-language", "content-location", "content-range", "link")
+_DESCRIBED = Names((*_ABOUT_BODY, *_PAGE, "etag", "last-modified"))
 _MOST_DIGITS = 18  # of a position; 10**18 octets are beyond every file system
 _IMF_FIXDATE = 29  # characters of the form that "a sender MUST generate" (section 5.6.7)
 
@@ -122,6 +125,34 @@ class Download:
     def __repr__(self) -> str:
         last = "" if self.last is None else self.last
         return f"<Download {self.first}-{last} of {self.complete or 'unknown'}>"
+
+
+class Repeat:
+    """A small body without a validator: the whole of it is asked for again, by the same request.
+
+    Whoever reads it checks that it begins with the octets that the caller has. Attributes as of
+    ``Download``.
+    """
+
+    __slots__ = ("_described", "_status")
+    first = 0
+    complete = None
+
+    def __init__(self, status: int, lines: Iterable[Line]) -> None:
+        self._status = status
+        self._described = collect(lines, _DESCRIBED)
+
+    def missing(self, received: int) -> None:
+        """No length is relied on."""
+
+    def fields(self, received: int) -> tuple[()]:
+        """Nothing is added to the request."""
+        return ()
+
+    def judge(self, received: int, status: int, lines: Iterable[Line]) -> Part:
+        """Does the second head say of its body what the first one says?"""
+        is_same = status == self._status and collect(lines, _DESCRIBED) == self._described
+        return Part.CONTINUES if is_same else Part.OTHER
 
 
 def download_of(

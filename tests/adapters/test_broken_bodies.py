@@ -1,0 +1,255 @@
+"""A body that breaks after the hand-over: a small one is asked for again, every error has a story.
+
+A small body is handed over before its end where that does not come within a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import forbear
+from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy
+
+from .foreign import Foreign, stream_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
+
+POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
+URL = "http://a.example.com/thing"
+KNOWN = {"Content-Length": "6"}
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def options(quick):
+    return {**quick, "policy": POLICY, "budget": None}
+
+
+class Bodies(Foreign):
+    """Answers in turn, each with (chunks, error or None, more); the last one repeats.
+
+    ``more`` may have status and headers, and ``pause``: seconds after each chunk.
+    """
+
+    def __init__(self, adapter, clock, *answers):
+        super().__init__(self._response)
+        self._library, self._clock = adapter.library, clock
+        self._answers = list(answers)
+        self.streams, self.asked = [], []
+
+    def _response(self, request):
+        self.asked.append(dict(request.headers))
+        answers = self._answers
+        chunks, error, more = answers.pop(0) if len(answers) > 1 else answers[0]
+        seconds = more.get("pause", 0)
+        stream = stream_of(self._library, chunks, error, lambda: self._clock.sleep(seconds))
+        self.streams.append(stream)
+        status, headers = more.get("status", 200), more.get("headers", KNOWN)
+        return self._library.Response(status, headers=headers, stream=stream)
+
+
+def reset(adapter):
+    return adapter.library.ReadError("reset")
+
+
+SLOW = {"pause": 0.2}  # late after the third chunk
+
+
+@pytest.mark.parametrize(
+    ("headers", "chunks"),
+    [
+        pytest.param(KNOWN, [b"abcdef"], id="at-once"),
+        pytest.param(KNOWN, [b"a", b"bcd", b"e", b"f"], id="in-other-chunks"),
+        pytest.param(JSON, [b"abcdef"], id="json"),
+        pytest.param({**JSON, "Date": "now", "X-Request-Id": "2"}, [b"abcd", b"ef"], id="date"),
+        pytest.param({**KNOWN, "ETag": 'W/"1"'}, [b"abcdef"], id="weak-tag"),
+    ],
+)
+@pytest.mark.smoke
+async def test_a_small_body_that_stalls_and_breaks_is_asked_for_again(
+    adapter, options, headers, chunks
+):
+    """All that the caller gets is the second answer, octet for octet."""
+    first = {name: value for name, value in headers.items() if name not in ("Date", "X-Request-Id")}
+    inner = Bodies(
+        adapter,
+        options["clock"],
+        ([b"ab", b"c", b"d"], reset(adapter), {**SLOW, "headers": first}),
+        (chunks, None, {"headers": headers}),
+    )
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert response.content == b"abcdef"
+    assert ["range" in asked for asked in inner.asked] == [False, False]
+    record = forbear.record_of(response)
+    assert [(attempt.status, attempt.phase) for attempt in record.attempts] == [
+        (None, Phase.ANSWERED),
+        (200, None),
+    ]
+    assert record.resumed == (4,)
+    assert all(stream.closed for stream in inner.streams)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "more"),
+    [
+        pytest.param([b"abcxef"], {}, id="octets"),
+        pytest.param([b"abcdef"], {"status": 206}, id="status"),
+        pytest.param([b"abcdef"], {"headers": {}}, id="length"),
+        pytest.param([b"abcdef"], {"headers": {**KNOWN, **JSON}}, id="type"),
+        pytest.param([b"abcdef"], {"headers": {**KNOWN, "Content-Encoding": "br"}}, id="coding"),
+        pytest.param([b"abcdef"], {"headers": {**KNOWN, "ETag": '"2"'}}, id="tag"),
+        pytest.param([b"abcdef"], {"headers": {**KNOWN, "Link": "</2>"}}, id="page"),
+    ],
+)
+async def test_of_another_answer_nothing_is_handed_out(adapter, options, chunks, more):
+    """The error that broke the first one stands, and tells of both."""
+    inner = Bodies(
+        adapter,
+        options["clock"],
+        ([b"ab", b"c", b"d"], reset(adapter), SLOW),
+        (chunks, None, more),
+    )
+    got = bytearray()
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.open(client, "GET", URL)
+        with pytest.raises(adapter.library.ReadError) as caught:
+            await adapter.collect(response, got)
+        await adapter.close(response)
+    assert bytes(got) == b"abcd"
+    record = forbear.record_of(caught.value)
+    assert record.reason is Reason.RESPONSE_DELIVERED
+    assert len(record.attempts) == inner.sent == 2
+    assert caught.value.__notes__ == [f"forbear: {record}"]
+    assert all(stream.closed for stream in inner.streams)
+
+
+async def test_each_time_counts_as_an_attempt(adapter, options):
+    """Three of them, though each brings more than the one before."""
+    inner = Bodies(
+        adapter,
+        options["clock"],
+        ([b"a", b"b", b"c"], reset(adapter), SLOW),
+        ([b"abc", b"d"], reset(adapter), {}),
+        ([b"abcd", b"e"], reset(adapter), {}),
+        ([b"abcdef"], None, {}),
+    )
+    got = bytearray()
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.open(client, "GET", URL)
+        with pytest.raises(adapter.library.ReadError) as caught:
+            await adapter.collect(response, got)
+        await adapter.close(response)
+    assert bytes(got) == b"abcde"
+    assert forbear.record_of(caught.value).reason is Reason.ATTEMPTS_EXHAUSTED
+    assert inner.sent == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "answer"),
+    [
+        pytest.param("POST", {}, SLOW, id="executed"),
+        pytest.param("PUT", {}, SLOW, id="not-a-get"),
+        pytest.param("GET", {"resume": False}, SLOW, id="resume=False"),
+        pytest.param(
+            "GET",
+            {},
+            {**SLOW, "headers": {**KNOWN, "Content-Type": "text/event-stream"}},
+            id="feed",
+        ),
+        pytest.param("GET", {"prefetch": 0}, SLOW, id="prefetch=0"),
+        pytest.param("GET", {"prefetch": 3}, {**SLOW, "headers": JSON}, id="longer"),
+        pytest.param("GET", {}, {"headers": {}}, id="length-unknown"),
+        pytest.param("POST", {}, {"headers": {"Content-Length": "70000"}}, id="large"),
+    ],
+)
+@pytest.mark.smoke
+async def test_what_is_not_asked_for_again_has_its_story(adapter, options, method, more, answer):
+    """The library's own error, with one note and the record of one attempt."""
+    inner = Bodies(adapter, options["clock"], ([b"ab", b"c", b"d"], reset(adapter), answer))
+    got = bytearray()
+    async with adapter.client(inner, **{**options, **more}) as client:
+        response = await adapter.open(client, method, URL)
+        with pytest.raises(adapter.library.ReadError) as caught:
+            await adapter.collect(response, got)
+        await adapter.close(response)
+    assert bytes(got) == b"abcd"
+    assert inner.sent == 1
+    record = forbear.record_of(caught.value)
+    [attempt] = record.attempts
+    assert (attempt.failure, attempt.phase, attempt.error) == (
+        FailureKind.RESET,
+        Phase.ANSWERED,
+        "ReadError",
+    )
+    assert (record.method, record.reason) == (method, Reason.RESPONSE_DELIVERED)
+    assert caught.value.__notes__ == [f"forbear: {record}"]
+
+
+@pytest.mark.parametrize("status", [200, 404, 302, 503])
+async def test_after_retries_the_error_of_the_body_tells_of_them(adapter, options, status):
+    """Of an answer that was accepted, and of a failing one that was the last."""
+    inner = Bodies(
+        adapter,
+        options["clock"],
+        ([], None, {"status": 503}),
+        ([], None, {"status": 503}),
+        ([b"ab"], reset(adapter), {"status": status, "headers": {"Location": "/x"}}),
+    )
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.open(client, "GET", URL)
+        assert response.status_code == status
+        with pytest.raises(adapter.library.ReadError) as caught:
+            await adapter.read(response)
+        await adapter.close(response)
+    record = forbear.record_of(caught.value)
+    exhausted, delivered = Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED
+    assert record.reason is (exhausted if status == 503 else delivered)
+    assert record.reasons == ("503", "503", "503" if status == 503 else "ReadError")
+    assert caught.value.__notes__ == [f"forbear: {record}"]
+
+
+async def test_the_kept_answer_of_a_held_call_has_one_too(adapter, options):
+    """It is read while the call is held; patience ends, and its body turns out to be broken."""
+    policy = POLICY.replace(patience=3.0)
+    inner = Bodies(
+        adapter, options["clock"], ([b"ab"], reset(adapter), {"status": 503, "headers": {}})
+    )
+    gate = forbear.RetryGate()
+    async with adapter.client(inner, **{**options, "policy": policy, "gate": gate}) as client:
+        response = await adapter.open(client, "GET", URL)
+        with pytest.raises(adapter.library.ReadError) as caught:
+            await adapter.read(response)
+        await adapter.close(response)
+    record = forbear.record_of(caught.value)
+    assert record.reason is not None
+    assert set(record.reasons) == {"503"}
+    assert caught.value.__notes__ == [f"forbear: {record}"]
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+async def test_deadline_exceeded_of_a_body_has_its_story(adapter, server, is_retried):
+    """A body that stalls under forbear.deadline ends by it."""
+    steps = ["200;body=70001;drip=1000"]
+    server.script("/thing", *[503] * is_retried, *steps)
+    policy = POLICY.replace(backoff=Fixed(0.0))
+    async with adapter.client(policy=policy) as client:
+        with forbear.deadline(0.3):
+            response = await adapter.open(client, "GET", server.url + "/thing")
+            with pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.read(response)
+        await adapter.close(response)
+    record = forbear.record_of(caught.value)
+    assert record.reason is Reason.DEADLINE
+    assert record.reasons == (*["503"] * is_retried, "ReadTimeout")
+    assert record.attempts[-1].phase is Phase.ANSWERED
+    assert caught.value.__notes__ == [f"forbear: {record}"]
+
+
+async def test_bodies_left_alone_are(adapter, options):
+    """Without prefetch and resume nothing is put around the body."""
+    inner = Bodies(adapter, options["clock"], ([b"ab"], reset(adapter), {}))
+    async with adapter.client(inner, **options, prefetch=0, resume=False) as client:
+        with pytest.raises(adapter.library.ReadError) as caught:
+            await adapter.call(client, "GET", URL)
+    assert not hasattr(caught.value, "__notes__")
