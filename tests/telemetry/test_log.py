@@ -258,7 +258,13 @@ def test_without_logging_nothing_is_printed():
 LEVELS = {
     **dict.fromkeys(
         (
-            *("server-said-no", "replayed-response", "permanent-error", "local-saturation"),
+            *(
+                "server-said-no",
+                "caller-said-no",
+                "replayed-response",
+                "permanent-error",
+                "local-saturation",
+            ),
             *("unknown-error", "method-not-replayable", "body-consumed", "response-delivered"),
             "nested-call",
         ),

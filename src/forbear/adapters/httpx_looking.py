@@ -60,6 +60,9 @@ class Peeking:
         """Until when it may be read; raises BodyNotShown."""
         response, length = self.response, length_ahead(self.port, self.response)
         told = length if 0 <= length < UNKNOWN else None
+        stream = response.stream
+        if told is None and type(stream) is self.port.prefetched and stream.is_late():
+            raise too_late()  # it has had its time
         kind = str(response.headers.get("content-type", ""))
         seconds = seconds_to_look(self.request.method, response.status_code, kind, told)
         seconds = min(seconds, self.patience)

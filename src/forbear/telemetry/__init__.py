@@ -26,6 +26,7 @@ header, or hook. (4) By its reason:
 | reason | level | because |
 | --- | --- | --- |
 | server-said-no, replayed-response | INFO | the server wants no other attempt |
+| caller-said-no | INFO | ``retry_if`` wants none |
 | permanent-error, local-saturation, unknown-error | INFO | another attempt would not help |
 | method-not-replayable, body-consumed, response-delivered | INFO | it must not be repeated |
 | nested-call | INFO | another loop repeats it |
