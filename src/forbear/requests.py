@@ -19,6 +19,7 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, 
 from urllib3.util import Retry, Timeout
 
 from . import errors
+from .adapters.requests_late import Late, bounded
 from .adapters.urllib3_bodies import PLAIN
 from .adapters.urllib3_errors import classify
 from .adapters.urllib3_port import Urllib3Port
@@ -35,7 +36,7 @@ from .shared.gate import RetryGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from .core.call import Call
     from .core.policy import RetryPolicy
@@ -106,8 +107,8 @@ class RequestsPort(Urllib3Port):
     def transmit(self, call: Call, request: Any) -> Any:
         view: Any = call.request
         timeout = view.arguments[0]
-        is_unusable = isinstance(timeout, tuple) and len(timeout) != 2  # requests says so
-        if is_unusable or not self.is_bounded(call):
+        # requests says what is wrong with a timeout of other than two parts.
+        if not self.is_bounded(call) or (isinstance(timeout, tuple) and len(timeout) != 2):
             return self.adapter.send_once(request, view.streams, *view.arguments)
         queueing = SECONDS_LEFT.set(self.left(call))
         try:
@@ -138,6 +139,12 @@ class RequestsPort(Urllib3Port):
             return timeout
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         return Timeout(connect=connect, read=read)
+
+    def late(self, call: Call) -> Exception:
+        return Late(super().late(call))
+
+    def hand_over(self, call: Call, response: Any) -> Any:
+        return bounded(call, super().hand_over(call, response))
 
     def with_raw(self, response: Any, raw: Any) -> Any:
         response.raw = raw
@@ -178,9 +185,9 @@ class RetryAdapter(HTTPAdapter):
     ``session.mount("https://", RetryAdapter(policy))``, or ``mount(session)`` around what is
     mounted already. Cooperates with other adapters by inheritance (each attempt goes through
     ``super().send``, and options that are not listed go to ``super().__init__``) and, by ``inner``,
-    around them. With ``stream=False`` the body is read inside: a truncated answer is a failure like
-    any other, for requests that are safe to repeat, and the rest of a large one is asked for where
-    ``resume`` allows it.
+    around them; not below one that gives HTTPAdapter its arguments by position, as hishel's does.
+    With ``stream=False`` the body is read inside: a truncated answer is a failure like any other,
+    for requests safe to repeat, and the rest of a large one is asked for if ``resume`` allows it.
 
     Args:
         policy: When and how often; per context ``forbear.override`` changes it.
@@ -202,13 +209,18 @@ class RetryAdapter(HTTPAdapter):
     def __init__(
         self,
         policy: RetryPolicy = DEFAULT_POLICY,
-        *,
+        *others: Never,
         inner: BaseAdapter | None = None,
         pool_connections: int = DEFAULT_POOLSIZE,
         pool_maxsize: int = DEFAULT_POOLSIZE,
         pool_block: bool = DEFAULT_POOLBLOCK,
         **options: Unpack[Options[Predicate]],
     ) -> None:
+        if others:
+            raise TypeError(
+                "RetryAdapter takes only its policy by position; an adapter above it gave it"
+                " HTTPAdapter's arguments so: write RetryAdapter(policy, inner=ThatAdapter(…))"
+            )
         if "max_retries" in options:
             raise TypeError(names().unknown("RetryAdapter", options, DEFAULTS))
         if "prefetch" in options:

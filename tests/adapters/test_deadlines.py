@@ -1,10 +1,12 @@
 """P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
+import pickle
+
 import pytest
 import urllib3
 
 import forbear
-from forbear import Fixed, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryPolicy, record_of
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -252,7 +254,11 @@ async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server,
 @pytest.mark.parametrize("is_read", [True, False], ids=["call", "open"])
 @pytest.mark.parametrize(
     "step",
-    ["hang", "200;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"],
+    [
+        "hang",
+        *("200;body=160;drip=50", "503;body=160;drip=50", "200;body=160;drip=400"),
+        *("200;body=160;drip=50;etag=v1", "200;body=160;drip=50;chunked=1"),
+    ],
 )
 async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, step, is_read):
     """Head late, body in drops, of any status, read by us or by the caller."""
@@ -262,17 +268,43 @@ async def test_a_deadline_ends_a_call_whatever_drips(adapter, server, quickest, 
         async def run():
             with (
                 forbear.deadline(0.2),
-                pytest.raises((adapter.DeadlineExceeded, adapter.body_timeout)) as caught,
+                pytest.raises(adapter.DeadlineExceeded) as caught,
             ):
                 if is_read:
                     await adapter.call(client, "GET", server.url + "/thing")
                 else:
                     await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
+            assert type(caught.value) is adapter.DeadlineExceeded
+            assert forbear.record_of(caught.value).reason is Reason.DEADLINE
             if is_read or step == "hang":
-                assert type(caught.value) is adapter.DeadlineExceeded
                 assert isinstance(caught.value.__cause__, adapter.transport_error)
 
         assert 0.19 <= await quickest(run, bound=0.27) <= 0.5
+
+
+@pytest.mark.adapters("urllib3-family")
+async def test_a_read_timeout_of_the_callers_own_stays_itself_while_a_body_is_streamed(
+    adapter, server
+):
+    """The deadline is far, and has nothing to do with it."""
+    server.script("/thing", "200;body=160;drip=600")
+    async with adapter.client(settings=adapter.reading_for(0.05)) as client:
+        with forbear.deadline(30), pytest.raises(adapter.body_timeout):
+            await adapter.read(await adapter.open(client, "GET", server.url + "/thing"))
+
+
+@pytest.mark.adapters("requests")
+async def test_a_streamed_answer_under_a_deadline_is_one_like_any_other(adapter, server):
+    """Whole, with its record and history; it pickles."""
+    server.script("/thing", 503, "200;body=10")
+    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0))) as client:
+        with forbear.deadline(30):
+            response = await adapter.open(client, "GET", server.url + "/thing")
+            assert isinstance(response, adapter.library.Response)
+            assert [*response.iter_content(4)] == [b"0123", b"4567", b"89"]
+            assert forbear.record_of(response).retries == 1
+            response = await adapter.open(client, "GET", server.url + "/thing")
+            assert pickle.loads(pickle.dumps(response)).content == b"0123456789"
 
 
 async def test_a_deadline_of_a_fake_clock_is_not_the_systems(adapter, server, quick):

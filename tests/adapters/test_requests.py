@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import importlib
 import pickle
 import time
 
@@ -86,6 +87,36 @@ def test_with_cachecontrol(session, server, make):
     for _ in range(2):
         assert session.get(server.url + "/thing").content == b"01234"
     assert len(server.requests()) == 2
+
+
+def hishels_adapter():
+    return pytest.importorskip("hishel.requests", exc_type=ImportError).CacheAdapter  # since 1.0
+
+
+@pytest.mark.parametrize("is_inner", [False, True], ids=["below", "inner"])
+def test_with_hishel(session, server, tmp_path, is_inner):
+    """The cache answers the second call; the first one was retried."""
+    cache = hishels_adapter()
+    storage = importlib.import_module("hishel").SqliteStorage(database_path=tmp_path / "cache.db")
+    below = type("Below", (RetryAdapter, cache), {})
+    server.script("/thing", 503, "200;body=5")
+    session.mount(
+        "http://",
+        RetryAdapter(NOW, inner=cache(storage=storage))
+        if is_inner
+        else below(NOW, storage=storage),
+    )
+    for _ in range(2):
+        assert session.get(server.url + "/thing").content == b"01234"
+    assert len(server.requests()) == 2
+    storage.close()
+
+
+def test_an_adapter_above_that_passes_arguments_by_position_is_told_what_to_write():
+    """hishel's has no place for a policy either."""
+    above = type("Above", (hishels_adapter(), RetryAdapter), {})
+    with pytest.raises(TypeError, match=r"inner=ThatAdapter"):
+        above()
 
 
 @pytest.mark.parametrize(

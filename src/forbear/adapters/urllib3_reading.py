@@ -126,7 +126,12 @@ class BodyPort(Port):
         read_freely(raw, self.timeout_of(call))
         if call.context is not None and call.context.has_deadline():
             now = self.clock.monotonic()
-            read_within(raw, max(call.context.deadline_on(self.clock, now) - now, LEAST))
+            left = max(call.context.deadline_on(self.clock, now) - now, LEAST)
+            read_within(raw, left, lambda: self.late(call))
+
+    def late(self, call: Call) -> Exception:
+        """Make the error of a body that the deadline ends while the caller reads it."""
+        return self.deadline_error(call, "the deadline ended the body")
 
     # A body that broke after it was handed over.
 

@@ -23,7 +23,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from ..sending.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "DRAIN_BYTES",
@@ -47,31 +47,45 @@ SECONDS_LEFT: ContextVar[float | None] = ContextVar("forbear_seconds_left", defa
 
 
 class TimedSocket:
-    """A socket whose receives all end by one instant, and each within the socket's own timeout."""
+    """A socket whose receives all end by one instant, and each within the socket's own timeout.
 
-    def __init__(self, sock: Any, until: float) -> None:
+    ``late`` makes the error for the end at that instant.
+    """
+
+    def __init__(self, sock: Any, until: float, late: Callable[[], Exception]) -> None:
         self._sock = sock
         self._until = until
+        self._late = late
         # pyOpenSSL's sockets do not tell it, but the one that they wrap does.
         self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
 
     def recv_into(self, buffer: Any) -> int:
         left = self._until - SYSTEM_CLOCK.true_monotonic()
         if left <= 0:
-            raise TimeoutError("the time for reading is over")
+            raise self._late()
         configured = self.configured
-        self._sock.settimeout(left if configured is None or left < configured else configured)
-        return int(self._sock.recv_into(buffer))
+        is_own = configured is not None and configured <= left
+        self._sock.settimeout(configured if is_own else left)
+        try:
+            return int(self._sock.recv_into(buffer))
+        except TimeoutError as error:
+            if is_own:
+                raise
+            raise self._late() from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 
 
-def read_within(raw: Any, seconds: float) -> None:
+def time_is_over() -> Exception:
+    return TimeoutError("the time for reading is over")
+
+
+def read_within(raw: Any, seconds: float, late: Callable[[], Exception] = time_is_over) -> None:
     """Let whatever is read from this urllib3 response end that many seconds from now."""
     file = file_of(raw)
     if file is not None and not isinstance(file._sock, TimedSocket):
-        file._sock = TimedSocket(file._sock, SYSTEM_CLOCK.true_monotonic() + seconds)
+        file._sock = TimedSocket(file._sock, SYSTEM_CLOCK.true_monotonic() + seconds, late)
 
 
 def read_freely(raw: Any, configured: Any) -> None:
@@ -147,7 +161,8 @@ def read_briefly(raw: Any, seconds: float) -> Iterator[None]:
         yield
         return
     sock = file._sock
-    timed = file._sock = TimedSocket(sock, SYSTEM_CLOCK.true_monotonic() + seconds)
+    until = SYSTEM_CLOCK.true_monotonic() + seconds
+    timed = file._sock = TimedSocket(sock, until, time_is_over)
     try:
         yield
     finally:
