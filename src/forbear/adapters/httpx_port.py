@@ -220,13 +220,13 @@ class HttpxPort(HttpxCalls):
                 if self.wants_status_error(call) or error is not call.body_error:
                     raise error
             stop_outer(self.settings, call, response.headers)
-        if call.guard is not None and response.status_code >= 300:
-            call.request.original.extensions[BODY] = call.guard
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
         if self.looks_at_bodies and call.policy is not OFF:
             self._look_after(response, call)
         if outgoing is not None:
+            if outgoing.guard is not None and response.status_code >= 300:
+                call.request.original.extensions[BODY] = outgoing.guard
             self.reopen(outgoing, response, call.context, call)
 
     def _look_after(self, response: Any, source: Any) -> None:
