@@ -226,6 +226,7 @@ def pyopenssl_manager(files):
     return RetryPoolManager(NOW, ssl_context=pyopenssl_context(files))
 
 
+@pytest.mark.filterwarnings("ignore:X509.get_subject:DeprecationWarning")  # urllib3 before 2.3
 @pytest.mark.parametrize("make", [pyopenssl_session, pyopenssl_manager])
 @pytest.mark.parametrize("seconds", [None, 5])
 def test_sockets_of_pyopenssl(server, files, make, seconds):
