@@ -145,3 +145,12 @@ def test_frames_and_files_of_a_retry_are_counted():
     first, second = run("instructions.py", "--frames").splitlines()
     assert "frames of forbear in one retried call" in first
     assert "sending/" in second
+
+
+# reload.py
+
+
+@pytest.mark.slow
+def test_a_reload_shows_a_row_for_each_pool():
+    lines = run("reload.py", "--only", "forbear", "--down", "0.1", "--seconds", "0.5").splitlines()
+    assert [line.split("  ")[0] for line in lines[-2:]] == ["forbear (httpx)"] * 2

@@ -76,7 +76,8 @@ class Options(TypedDict, Generic[Predicate], total=False):
     clock: Where time comes from; a test passes forbear.testing.FakeClock().
     random: Like random.random.
     prefetch: Read a body of known length up to so many bytes before the hand-over, so that a
-        truncated one is a failure like any other. The clock is looked at between reads: after
+        truncated one is a failure like any other; also a JSON document of unknown length, if the
+        request has a read timeout. The clock is looked at between reads: after
         0.25 s what came is handed over with the live stream behind it. Never an event stream. 0:
         never. Taken by httpx and httpx2 only.
     """
