@@ -115,12 +115,16 @@ class Load:
         began = time.monotonic()
         watching = asyncio.create_task(self._watch())
         calls = []
-        for number in range(int(rate * seconds)):
-            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+        wanted = int(rate * seconds)
+        for number in range(wanted):
+            now = time.monotonic()
+            if now > began + LONGEST:
+                break
+            await asyncio.sleep(max(0.0, began + number / rate - now))
             calls.append(asyncio.create_task(self._call(url)))
         _, pending = await asyncio.wait(calls, timeout=max(0.0, began + LONGEST - time.monotonic()))
         self.took = time.monotonic() - began
-        self.lost["unfinished"] += len(pending)
+        self.lost["unfinished"] += len(pending) + wanted - len(calls)
         watching.cancel()
 
     async def _call(self, url: str) -> None:
