@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 try:
     import requests
@@ -16,20 +14,16 @@ except ImportError:
     raise ImportError(f"forbear.requests needs requests: {to_install('requests')}") from None
 
 from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, HTTPAdapter
-from urllib3.util import Retry, Timeout
+from urllib3.util import Retry
 
 from . import errors
-from .adapters.requests_late import Late, bounded
+from .adapters.requests_port import RequestsPort
 from .adapters.urllib3_bodies import PLAIN
 from .adapters.urllib3_errors import classify
-from .adapters.urllib3_port import Urllib3Port
-from .adapters.urllib3_request import Urllib3Request, origin_at
 from .adapters.urllib3_resume import LARGE, is_resumable
-from .adapters.urllib3_sockets import SECONDS_LEFT, bound_queues
+from .adapters.urllib3_sockets import bound_queues
 from .adapters.wrong_client import wrong_client
 from .core.checks import shown
-from .core.record import RECORD, Story
-from .core.request import DEFAULT_PORTS
 from .sending.context import CURRENT
 from .sending.settings import DEFAULT_POLICY, DEFAULTS, Settings, names
 from .shared.gate import RetryGate
@@ -38,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Never, Unpack
 
-    from .core.call import Call
     from .core.policy import RetryPolicy
-    from .sending.bodies import ConsumedBody
     from .sending.settings import Options
 
 __all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
@@ -50,7 +42,6 @@ AnySession = TypeVar("AnySession", bound=requests.Session)
 current = CURRENT.get
 # Attributes that callers look at, and change, on the adapter of a session.
 POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
-UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
 class CircuitOpenError(errors.CircuitOpenError, requests.RequestException):
@@ -61,122 +52,11 @@ class DeadlineExceeded(errors.DeadlineExceeded, requests.Timeout):
     """The deadline of the call is over. Also a ``requests.Timeout``."""
 
 
-class RequestsRequest(Urllib3Request):
-    """The questions that a decision asks about a prepared request."""
-
-    __slots__ = ()
-
-    def path_and_query(self) -> str:
-        return self.original.path_url  # type: ignore[no-any-return]
-
-
-class RequestsPort(Urllib3Port):
-    """The port of one adapter."""
+class Port(RequestsPort):
+    """The port of one adapter, with the exceptions of this module."""
 
     circuit_open_error = CircuitOpenError
     deadline_exceeded = DeadlineExceeded
-    status_of = staticmethod(attrgetter("status_code"))
-    raw_of = staticmethod(attrgetter("raw"))
-    start_of = staticmethod(attrgetter("_body_position"))
-    is_redirect = staticmethod(attrgetter("is_redirect"))
-
-    def __init__(self, settings: Settings, adapter: RetryAdapter) -> None:
-        super().__init__(settings)
-        self.adapter = adapter
-
-    def request_of(self, source: Any) -> RequestsRequest:
-        request, streams, *arguments = source
-        return RequestsRequest(
-            request.method or "GET",
-            origin_at(request.url),
-            request.headers,
-            self.settings.key_names,
-            original=request,
-            streams=streams,
-            arguments=arguments,
-        )
-
-    def aim(self, call: Call, view: Urllib3Request) -> None:
-        copy = view.pristine = view.pristine.copy()
-        parts = urlsplit(copy.url)
-        scheme, _, netloc = call.origin.partition("://")
-        user, at, _ = parts.netloc.rpartition("@")
-        netloc = user + at + netloc.removesuffix(f":{DEFAULT_PORTS[scheme]}")
-        copy.url = parts._replace(scheme=scheme, netloc=netloc).geturl()
-
-    def transmit(self, call: Call, request: Any) -> Any:
-        view: Any = call.request
-        timeout = view.arguments[0]
-        # requests says what is wrong with a timeout of other than two parts.
-        if not self.is_bounded(call) or (isinstance(timeout, tuple) and len(timeout) != 2):
-            return self.adapter.send_once(request, view.streams, *view.arguments)
-        queueing = SECONDS_LEFT.set(self.left(call))
-        try:
-            return self.adapter.send_once(request, True, self.bounded(call), *view.arguments[1:])
-        finally:
-            SECONDS_LEFT.reset(queueing)
-
-    def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
-        # A session follows a redirect whose body cannot be read.
-        return super().loads(view, policy, response) and not response.is_redirect
-
-    def load(self, request: Any, response: Any) -> None:
-        _ = response.content
-
-    def load_last(self, call: Call, response: Any) -> None:
-        if not self.is_bounded(call):
-            return  # the session reads it
-        try:
-            _ = response.content
-        except UNREADABLE:
-            if not response.is_redirect:  # else the session does without it
-                raise
-
-    def timeout_of(self, call: Call) -> Timeout:
-        """Return the timeout that requests makes of its timeout argument."""
-        timeout = call.request.arguments[0]  # type: ignore[attr-defined]
-        if isinstance(timeout, Timeout):
-            return timeout
-        connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
-        return Timeout(connect=connect, read=read)
-
-    def late(self, call: Call) -> Exception:
-        return Late(super().late(call))
-
-    def hand_over(self, call: Call, response: Any) -> Any:
-        return bounded(call, super().hand_over(call, response))
-
-    def with_raw(self, response: Any, raw: Any) -> Any:
-        response.raw = raw
-        return response
-
-    def copy_of(self, response: Any, raw: Any) -> Any:
-        copy = object.__new__(type(response))
-        vars(copy).update(vars(response))
-        return self.with_raw(copy, raw)
-
-    def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
-        message = f"The request cannot be sent again: {error}."
-        return requests.ConnectionError(message, request=call.request.original)
-
-    def status_error(self, call: Call, response: Any) -> Exception:
-        try:
-            _ = response.content
-        except requests.RequestException:  # the status says enough
-            response.close()
-        message = f"{response.status_code} after {len(call.history)} attempts"
-        return requests.HTTPError(message, request=response.request, response=response)
-
-    def closed_error(self) -> Exception:
-        return requests.ConnectionError("The adapter was closed before the request was sent.")
-
-    def bare_response(self, call: Call, status: int | None, story: Story) -> Any:
-        request = call.request.original
-        response: Any = requests.Response()
-        response.status_code, response._content = status, b""
-        response.url, response.request = request.url or "", request
-        setattr(response, RECORD, story)
-        return response
 
 
 class RetryAdapter(HTTPAdapter):
@@ -252,7 +132,7 @@ class RetryAdapter(HTTPAdapter):
         if "budget" not in options and options.get("strategy") is None:
             options["budget"] = settings.limits.budget  # type: ignore[union-attr]
         self.given = policy, options
-        self.port = RequestsPort(settings, self)
+        self.port = Port(settings, self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._take(*state["given"])

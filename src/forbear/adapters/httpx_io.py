@@ -15,8 +15,8 @@ from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
+from .httpx_asking import BACKSTOP, AsyncAsking, SyncAsking
 from .httpx_errors import free_lost_slots
-from .httpx_port import HttpxPort
 from .httpx_request import LEAST, Outgoing
 from .httpx_streams import (
     KEPT_BYTES,
@@ -41,10 +41,9 @@ __all__ = ["AsyncHttpxPort", "SyncHttpxPort"]
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.25
 HALF = DRAIN_SECONDS / 2  # for the reads begun in time; the last of them takes the other half
-BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous attempt is cut from outside
 
 
-class SyncHttpxPort(HttpxPort):
+class SyncHttpxPort(SyncAsking):
     """The port of ``RetryTransport``."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
@@ -64,28 +63,6 @@ class SyncHttpxPort(HttpxPort):
             ahead = read_ahead(self, call.request.original, response, call.outgoing)
             self.note_ahead(call, ahead)
         return response
-
-    def look(self, call: Call, response: Any) -> Any:
-        """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
-        if self.is_asked(call):
-            sent = self.sent_request(call)
-            call.opinion = self.ask(sent, response, call.deadline_at, call.ahead)
-        if call.opinion is not None:
-            self.note_ahead(call, call.opinion.ahead)
-            call.opinion = call.opinion.answer
-        if self.is_spoken(call, response.status_code):
-            call.word = self.word_in(call, response, self.peek_into(call, response))
-        return response
-
-    def peek_into(self, call: Call, response: Any) -> bytes | None:
-        """Return the body of a failed answer, which is put back; None if it is not to be had."""
-        peek = self.peek_at(call, response)
-        try:
-            return peek.shown().read()  # type: ignore[no-any-return]
-        except Exception:  # too long, too slow, broken, or not decoded
-            return None
-        finally:
-            self.note_ahead(call, peek.ahead)
 
     def _call_hook(self, call: Call, request: Any) -> None:
         try:
@@ -175,7 +152,7 @@ class SyncHttpxPort(HttpxPort):
         return response
 
 
-class AsyncHttpxPort(HttpxPort):
+class AsyncHttpxPort(AsyncAsking):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
@@ -228,76 +205,6 @@ class AsyncHttpxPort(HttpxPort):
             return response, ahead
         free_lost_slots(self.inner)
         raise CutOff
-
-    async def _ask_about(self, call: Call, response: Any) -> Any:
-        """Let ``retry_if`` look at an answer; CutOff in its place if the deadline ends that."""
-        if self.is_asked(call):
-            sent = self.sent_request(call)
-            call.opinion = self.ask(sent, response, call.deadline_at, call.ahead)
-        peek = call.opinion
-        if peek is None:
-            return response
-        if call.deadline_at == inf:
-            await self._hear(peek)
-        else:
-            seconds, is_over = call.deadline_at - self.clock.monotonic(), True
-            with self.backstop.after(seconds + BACKSTOP):
-                await self._hear(peek)
-                is_over = False
-            if is_over:
-                return CutOff()
-        self.note_ahead(call, peek.ahead)
-        call.opinion = peek.answer
-        return response
-
-    async def look(self, call: Call, response: Any) -> Any:
-        """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
-        outcome = await self._ask_about(call, response)
-        if outcome is response and self.is_spoken(call, response.status_code):
-            call.word = self.word_in(call, response, await self.peek_into(call, response))
-        return outcome
-
-    async def peek_into(self, call: Call, response: Any) -> bytes | None:
-        """Return the body of a failed answer, which is put back; None if it is not to be had."""
-        peek = self.peek_at(call, response)
-        try:
-            await peek.read()
-            return peek.shown().read()  # type: ignore[no-any-return]
-        except Exception:  # too long, too slow, broken, or not decoded
-            return None
-        finally:
-            self.note_ahead(call, peek.ahead)
-
-    def answered(self, peek: Any) -> Any:
-        is_open = peek.is_wanted or hasattr(peek.answer, "__await__")
-        return peek if is_open else super().answered(peek)
-
-    async def _hear(self, peek: Any) -> None:
-        """Await the answer of ``retry_if``, or the body that it looked at."""
-        try:
-            await self._await_answer(peek)
-            if peek.is_wanted:
-                peek.is_wanted, peek.error = False, None
-                try:
-                    await peek.read()
-                    peek.answer = self.retry_if(peek.shown())
-                except Exception as error:
-                    peek.error = error
-                await self._await_answer(peek)
-            super().answered(peek)
-        except BaseException:
-            import anyio
-
-            with anyio.CancelScope(shield=True):
-                await peek.response.stream.aclose()
-            raise
-
-    async def _await_answer(self, peek: Any) -> None:
-        try:
-            if hasattr(peek.answer, "__await__"):
-                peek.answer = await peek.answer
-        except Exception as error:
-            peek.answer, peek.error = None, error
 
     async def _call_hook(self, call: Call, request: Any) -> None:
         try:

@@ -1,7 +1,7 @@
 """Port for requests and urllib3: how a call is sent, judged and handed over. Floor: acts.
 
 Both are synchronous, and requests sends through urllib3. urllib3_reading.py reads bodies;
-``RequestsPort`` (requests.py) and ``PoolPort`` (urllib3_pool.py) add what the libraries do alone.
+``RequestsPort`` (requests_port.py) and ``PoolPort`` (urllib3_pool.py) add what one of them does.
 """
 
 from __future__ import annotations
