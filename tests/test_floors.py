@@ -37,7 +37,7 @@ FLOORS = {"core": "decides", "policy_tools": "decides", "shared": "remembers"}  
 IMPORTERS = {
     "anyio": r"(sending|adapters|testing)\..*",  # for asyncio and trio; httpx needs it anyway
     "email_validator": r"sending\.settings",  # contact=
-    "urllib3": r"requests|testing\.scripted",  # requests hands its classes through
+    "urllib3": r"requests|adapters\.requests_port|testing\.scripted",  # requests hands its classes through
     "requests": r"testing\.scripted",
     "pytest": r"pytest_plugin",
     "prometheus_client": r"telemetry\.prometheus",

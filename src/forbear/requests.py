@@ -21,7 +21,7 @@ from .adapters.requests_port import RequestsPort
 from .adapters.urllib3_bodies import PLAIN
 from .adapters.urllib3_errors import classify
 from .adapters.urllib3_resume import LARGE, is_resumable
-from .adapters.urllib3_sockets import bound_queues
+from .adapters.urllib3_sockets import keep_deadlines
 from .adapters.wrong_client import wrong_client
 from .core.checks import shown
 from .sending.context import CURRENT
@@ -152,7 +152,7 @@ class RetryAdapter(HTTPAdapter):
             *getattr(inner, "proxy_manager", {}).values(),
         )
         for manager in managers:
-            bound_queues(manager)
+            keep_deadlines(manager)
 
     if not TYPE_CHECKING:  # a checker shall go on finding mistakes in names
 
@@ -167,13 +167,13 @@ class RetryAdapter(HTTPAdapter):
         """Do the same as HTTPAdapter, or as the inner adapter if there is one."""
         adapter: Any = super() if self.inner is None else self.inner
         adapter.init_poolmanager(*arguments, **named)
-        bound_queues(self.poolmanager)
+        keep_deadlines(self.poolmanager)
 
     def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
         """Do the same as HTTPAdapter, or as the inner adapter if there is one."""
         adapter: Any = super() if self.inner is None else self.inner
         manager = adapter.proxy_manager_for(*arguments, **named)
-        bound_queues(manager)
+        keep_deadlines(manager)
         return manager
 
     def send(

@@ -28,6 +28,7 @@ from .adapters.urllib3_errors import classify
 from .adapters.urllib3_pool import PoolPort, PoolRequest
 from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_retry import Retry
+from .adapters.urllib3_sockets import Punctual
 from .sending.context import CURRENT
 from .sending.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
 
@@ -64,7 +65,7 @@ class ManagerPort(PoolPort):
     deadline_exceeded = DeadlineExceeded
 
 
-class RetryingPool:
+class RetryingPool(Punctual):
     """The part of a pool that retries; the rest is urllib3's."""
 
     retry_port: ManagerPort

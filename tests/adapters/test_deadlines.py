@@ -1,7 +1,10 @@
 """P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
 import pickle
+import socket
+import time
 
+import anyio
 import pytest
 import urllib3
 
@@ -177,6 +180,150 @@ async def test_a_pool_survives_rounds_of_cut_offs(adapter, server):
         assert adapter.is_idle(client)
 
 
+# Nothing is sent after the deadline.
+
+
+@pytest.mark.smoke
+async def test_nothing_is_sent_after_a_hook_that_took_the_time(adapter, quick):
+    """Nor is the retry counted or paid for; the error before it is the cause."""
+    budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=5)
+    options = {
+        "policy": RetryPolicy(total_timeout=3, backoff=Fixed(1)),
+        "before_attempt": lambda request, attempt: quick["clock"].advance(2),
+        "budget": budget,
+        **quick,
+    }
+    watched = adapter.watched(["read_timeout", 200])
+    async with adapter.client(watched, **options) as client:
+        with pytest.raises(adapter.DeadlineExceeded) as caught:
+            await adapter.call(client, "GET", URL)
+    assert len(watched.requests) == 1
+    assert len(record_of(caught.value).attempts) == 1
+    assert record_of(caught.value).reason is forbear.Reason.DEADLINE
+    assert isinstance(caught.value.__cause__, adapter.transport_error)
+    assert budget.tokens("http://api.example.com:80", quick["clock"].monotonic()) == 5
+
+
+@pytest.mark.adapters("sync")
+@pytest.mark.smoke
+async def test_nothing_is_sent_after_a_name_that_took_the_time_to_find(
+    adapter, server, monkeypatch
+):
+    """No timeout ends that: a small POST would go out and be executed all the same."""
+    server.script("/thing", 200)
+    find = socket.getaddrinfo
+
+    def slowly(*arguments, **named):
+        time.sleep(0.1)
+        return find(*arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    async with adapter.client() as client:
+        with forbear.deadline(0.05), pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "POST", server.url + "/thing", content=b"x")
+        time.sleep(0.02)
+        assert server.requests() == []
+        monkeypatch.undo()
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+
+
+@family
+async def test_an_open_connection_is_not_written_to_after_the_deadline(
+    adapter, server, clock, monkeypatch
+):
+    """A process that stood still once the connection was chosen; the client's own trace is heard."""
+    server.script("/thing", 200)
+    heard = []
+
+    async def hear(event, info):
+        heard.append(event)
+
+    trace = hear if adapter.is_async else lambda event, info: heard.append(event)
+    named = {"extensions": {"trace": trace, "forbear": {"total_timeout": 3}}}
+    async with adapter.client(clock=clock) as client:
+        assert (await adapter.call(client, "POST", server.url + "/thing", **named)).is_success
+        assert any(event.endswith("send_request_headers.complete") for event in heard)
+        pool = client._transport.inner._pool
+        choose = pool._assign_requests_to_connections
+
+        def stand_still():
+            clock.advance(2)
+            return choose()
+
+        monkeypatch.setattr(pool, "_assign_requests_to_connections", stand_still)
+        clock.advance(2)
+        with pytest.raises(adapter.DeadlineExceeded):
+            with forbear.deadline(2, clock=clock):
+                await adapter.call(client, "POST", server.url + "/thing", **named)
+        monkeypatch.undo()
+        assert len(server.requests("/thing")) == 1
+        assert (await adapter.call(client, "GET", server.url + "/thing")).is_success
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("slow", ["chunk", "end"])
+async def test_a_body_that_is_produced_slowly_is_cut_at_the_deadline(adapter, server, slow):
+    """It is not finished after it: the server never sees a whole request."""
+    server.script("/thing", 200)
+
+    def body():
+        yield b"first"
+        if slow == "chunk":
+            time.sleep(0.12)
+            yield b"second"
+        else:
+            time.sleep(0.12)
+
+    async def abody():
+        for chunk in body():
+            yield chunk
+
+    async with adapter.client() as client:
+        content = abody() if adapter.is_async else body()
+        with forbear.deadline(0.08), pytest.raises(adapter.DeadlineExceeded):
+            await adapter.call(client, "POST", server.url + "/thing", content=content)
+        time.sleep(0.02)
+    assert not any(arrival.body_complete for arrival in server.requests("/thing"))
+
+
+@pytest.mark.adapters("async")
+@pytest.mark.smoke
+async def test_an_awaited_hook_is_inside_the_deadline(adapter, quickest):
+    """It is cut, and what it was to sign is not sent."""
+    ended = []
+
+    async def hook(request, attempt):
+        try:
+            await anyio.sleep(5)
+        finally:
+            ended.append(attempt)
+
+    async def run():
+        watched = adapter.watched([503, 200])
+        options = {"policy": RetryPolicy(backoff=Fixed(0)), "before_attempt": hook}
+        async with adapter.client(watched, **options) as client:
+            with forbear.deadline(0.05), pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", URL)
+        assert len(watched.requests) == 1
+        assert record_of(caught.value).reasons == ("503",)
+
+    assert 0.045 <= await quickest(run, bound=0.1) <= 0.1
+    assert set(ended) == {2}
+
+
+@pytest.mark.adapters("async")
+async def test_a_dripping_head_ends_within_50_ms_of_the_deadline(adapter, server, quickest):
+    """The event loop included."""
+    server.script("/thing", "drip;interval=5")
+    async with adapter.client() as client:
+
+        async def run():
+            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded):
+                await adapter.call(client, "GET", server.url + "/thing")
+
+        assert 0.1 <= await quickest(run, bound=0.145) <= 0.145
+
+
 # Hand-over.
 
 
@@ -237,17 +384,33 @@ async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quic
         assert await quickest(run, bound=0.19) <= 0.19
 
 
-@pytest.mark.adapters("async")
-async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server, quickest):
+@pytest.mark.parametrize("prefetch", [0, 65_536], ids=["handed-over", "read-ahead"])
+@pytest.mark.smoke
+async def test_a_body_that_stalls_late_ends_at_the_deadline_too(
+    adapter, server, quickest, prefetch
+):
     """A stall after the third piece has less time left than the first piece had."""
     server.script("/thing", "200;body=160;drip=150")
-    async with adapter.client() as client:
+    options = {"prefetch": prefetch} if "httpx-family" in adapter.words else {}
+    async with adapter.client(**options) as client:
 
         async def run():
             with forbear.deadline(0.2), pytest.raises(adapter.DeadlineExceeded):
                 await adapter.call(client, "GET", server.url + "/thing")
 
-        assert await quickest(run, bound=0.27) <= 0.27
+        assert await quickest(run, bound=0.25) <= 0.25
+
+
+@pytest.mark.adapters("httpx-family", "sync")
+async def test_a_connection_that_was_hurried_is_as_it_was(adapter, server):
+    """The next call on it has the client's own timeouts."""
+    server.script("/thing", 200)
+    async with adapter.client() as client:
+        with forbear.deadline(5):
+            response = await adapter.call(client, "GET", server.url + "/thing")
+        assert "read" not in vars(response.extensions["network_stream"])
+        again = await adapter.call(client, "GET", server.url + "/thing")
+        assert again.extensions["network_stream"] is response.extensions["network_stream"]
 
 
 @pytest.mark.adapters("urllib3-family")

@@ -336,6 +336,14 @@ def test_a_pool_hands_out_its_connections_in_get_conn():
     assert "timeout" in inspect.signature(urllib3.HTTPConnectionPool._get_conn).parameters
 
 
+def test_a_pool_connects_and_then_validates_its_connection():
+    """``_validate_conn``; without it a name that is found too late is not noticed."""
+    assert list(inspect.signature(urllib3.HTTPConnectionPool._validate_conn).parameters) == [
+        "self",
+        "conn",
+    ]
+
+
 # requests and urllib3.
 
 

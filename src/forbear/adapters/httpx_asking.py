@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKSTOP", "AsyncAsking", "SyncAsking"]
 
-BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous attempt is cut from outside
+BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt is cut from outside
 
 
 class SyncAsking(HttpxPort):

@@ -18,7 +18,6 @@ from .httpx_request import (
     Hop,
     HttpxRequest,
     Outgoing,
-    Timeouts,
     copied,
     origin_of_url,
     wants_guard,
@@ -38,7 +37,7 @@ class HttpxCalls(Port):
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings)
-        self.guard = streams.guard
+        self.guard, self.timeouts = streams.guard, streams.timeouts
         self.library, self.inner = library, inner
         self.byte_stream = library.byte_stream
         self.before_attempt: Any = settings.before_attempt
@@ -89,7 +88,9 @@ class HttpxCalls(Port):
         if is_bounded:
             if deadline_at <= started_at:
                 raise self.too_late(self.call_of(request, outgoing, started_at, scope))
-            self.bound(outgoing)
+            self.bound(outgoing, guard)
+            if context is not None and context.has_deadline():
+                outgoing.hurries = True
         if guard is not None:
             outgoing.guard = sent.stream = guard
         if context is not None and context.incoming is not None and policy is not OFF:
@@ -111,15 +112,20 @@ class HttpxCalls(Port):
             return known  # it knows what the calls before have read
         return self.guard(stream, self.settings.body_buffer)
 
-    def bound(self, outgoing: Outgoing) -> None:
-        """Let the timeouts of what is sent know the deadline."""
-        extensions = outgoing.pristine.extensions
-        outgoing.timeouts = extensions["timeout"] = Timeouts(
+    def bound(self, outgoing: Outgoing, guard: Any) -> None:
+        """Let the timeouts of what is sent, and the guard of its body, know the deadline."""
+        extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
+        timeouts = outgoing.timeouts = extensions["timeout"] = self.timeouts(
             extensions.get("timeout") or {},
             self.clock,
-            outgoing.deadline_at,
+            deadline_at,
             outgoing.policy.attempt_timeout,
         )
+        if deadline_at != inf:
+            timeouts.trace = extensions.get("trace")
+            extensions["trace"] = timeouts
+        if guard is not None:
+            guard.clock, guard.deadline_at = self.clock, deadline_at
 
     def view_of(self, request: Any) -> HttpxRequest:
         """Return the questions that a decision asks about a request."""

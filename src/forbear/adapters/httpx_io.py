@@ -40,6 +40,7 @@ __all__ = ["AsyncHttpxPort", "SyncHttpxPort"]
 # saves.
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.25
+HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 others read from the connection too
 HALF = DRAIN_SECONDS / 2  # for the reads begun in time; the last of them takes the other half
 
 
@@ -54,14 +55,30 @@ class SyncHttpxPort(SyncAsking):
         request = self.next_request(call)
         if self.before_attempt is not None and call.history:
             self._call_hook(call, request)
-        call.sending(self.clock.monotonic())
+        now = self.clock.monotonic()  # after the hook, right before the sending
+        if now >= call.deadline_at:
+            raise self.expired(call)
+        call.sending(now)
         try:
-            response = self.inner.handle_request(request)
+            if call.outgoing is None:
+                response = self.inner.handle_request(request)
+            else:
+                response = self.transmit(request, call.outgoing)
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
         if call.resumption is None and self.reads_ahead(response, call.policy):
             ahead = read_ahead(self, call.request.original, response, call.outgoing)
             self.note_ahead(call, ahead)
+        return response
+
+    def transmit(self, request: Any, outgoing: Outgoing) -> Any:
+        """Send one attempt; each read of its answer's body ends by the deadline."""
+        response = self.inner.handle_request(request)
+        connection = response.extensions.get("network_stream")
+        if outgoing.hurries and hasattr(connection, "__dict__"):
+            is_ours_alone = response.extensions.get("http_version") in HTTP_1
+            if is_ours_alone and response.status_code != 101:
+                response.stream = self.library.hurried(response, outgoing.timeouts)
         return response
 
     def _call_hook(self, call: Call, request: Any) -> None:
@@ -171,7 +188,10 @@ class AsyncHttpxPort(AsyncAsking):
         request = self.next_request(call)
         if self.before_attempt is not None and call.history:
             await self._call_hook(call, request)
-        call.sending(self.clock.monotonic())
+        now = self.clock.monotonic()  # after the hook, right before the sending
+        if now >= call.deadline_at:
+            raise self.expired(call)
+        call.sending(now)
         try:
             if call.deadline_at == inf:
                 response = await self.inner.handle_async_request(request)
@@ -209,11 +229,18 @@ class AsyncHttpxPort(AsyncAsking):
     async def _call_hook(self, call: Call, request: Any) -> None:
         try:
             answer = self.before_attempt(request, call.attempts + 1)
-            if hasattr(answer, "__await__"):
+            if not hasattr(answer, "__await__"):
+                return
+            if call.deadline_at == inf:
                 await answer  # may be cancelled; then nothing was sent
+                return
+            with self.backstop.after(call.deadline_at - self.clock.monotonic()):
+                await answer
+                return
         except Exception as error:
             self.hook_raised(call, error)
             raise
+        raise self.expired(call)
 
     async def renew(self, call: Call, outcome: Any) -> None:
         from .httpx_renewal import renew_in_thread

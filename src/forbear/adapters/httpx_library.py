@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .httpx_looking import AsyncPeek, AsyncShown, Peek, Shown
-from .httpx_request import AsyncBodyGuard, BodyGuard
+from .httpx_request import AsyncBodyGuard, AsyncTimeouts, BodyGuard, Timeouts
 from .httpx_resume import AsyncResuming, Resuming
-from .httpx_streams import AsyncBounded, AsyncPrefetched, Bounded, Prefetched
+from .httpx_streams import AsyncBounded, AsyncPrefetched, Bounded, Hurried, Prefetched
 
 __all__ = ["Library", "Streams"]
 
@@ -23,14 +23,18 @@ class Library:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.byte_stream: Any = module.ByteStream
-        self.sync = Streams(module.SyncByteStream, BodyGuard, Bounded, Prefetched, Resuming, Peek)
+        base = module.SyncByteStream
+        self.sync = Streams(base, BodyGuard, Bounded, Prefetched, Resuming, Peek, Timeouts)
+        self.hurried: Any = type("HurriedStream", (Hurried, base), {})
+        base = module.AsyncByteStream
         self.asynchronous = Streams(
-            module.AsyncByteStream,
+            base,
             AsyncBodyGuard,
             AsyncBounded,
             AsyncPrefetched,
             AsyncResuming,
             AsyncPeek,
+            AsyncTimeouts,
         )
         self.sync.shown = type("Response", (Shown, module.Response), {})
         self.asynchronous.shown = type("Response", (AsyncShown, module.Response), {})
@@ -46,8 +50,16 @@ class Streams:
     shown: Any  # the response that ``retry_if`` is shown
 
     def __init__(
-        self, base: type, guard: type, bounded: type, prefetched: type, resuming: type, peek: type
+        self,
+        base: type,
+        guard: type,
+        bounded: type,
+        prefetched: type,
+        resuming: type,
+        peek: type,
+        timeouts: Any,
     ) -> None:
+        self.timeouts = timeouts
         self.guard: Any = type("GuardedBody", (guard, base), {})
         self.bounded: Any = type("BoundedStream", (bounded, base), {})
         self.prefetched: Any = type("PrefetchedStream", (prefetched, base), {})

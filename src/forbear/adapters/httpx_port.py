@@ -280,7 +280,7 @@ class HttpxPort(HttpxCalls):
         outgoing.pristine.extensions.update(call.request.original.extensions)
         outgoing.timeouts = None
         if call.deadline_at != inf or call.policy.attempt_timeout is not None:
-            self.bound(outgoing)
+            self.bound(outgoing, outgoing.guard)
 
     def status_error(self, call: Call, response: Any, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the answer that the call ends with."""

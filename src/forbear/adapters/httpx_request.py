@@ -21,6 +21,7 @@ from ..core.outcome import FailureKind
 from ..core.record import SETTING
 from ..core.request import Request, origin_of
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
+from ..sending.errors import CutOff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -34,6 +35,7 @@ __all__ = [
     "HOP",
     "LEAST",
     "AsyncBodyGuard",
+    "AsyncTimeouts",
     "BodyGuard",
     "Hop",
     "HttpxRequest",
@@ -80,6 +82,7 @@ class Outgoing:
         policy: In force for the call.
         deadline_at: The call must not go on after this instant; infinite if there is none.
         timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
+        hurries: ``forbear.deadline`` holds: for reading the body of the answer too.
         guard: Around a body that is no plain bytes.
         key: Header lines of a generated idempotency key.
         hop: What an earlier hop of a redirected call has left.
@@ -87,6 +90,7 @@ class Outgoing:
 
     # As defaults of the class they cost nothing to set.
     timeouts: Timeouts | None = None
+    hurries = False
     guard: Any = None
     key: Any = ()
     hop: Hop | None = None
@@ -176,6 +180,8 @@ class Timeouts(dict[str, Any]):
     """An attempt's own copy of ``extensions["timeout"]``, which knows the time.
 
     ``get(phase)`` is the least of the client's own timeout, ``attempt_timeout`` and the time left.
+    With a deadline it is the request's ``trace`` too, which httpcore calls before each step: what
+    took the time before, such as name resolution, is seen there before the request is written.
     """
 
     def __init__(
@@ -191,6 +197,7 @@ class Timeouts(dict[str, Any]):
         self._deadline_at = deadline_at
         self._shortened: set[str] = set()
         self._is_narrowed = attempt_timeout is not None
+        self.trace: Any = None  # the client's own
         if attempt_timeout is not None:
             for phase in ("pool", "connect", "read", "write"):
                 own = configured.get(phase)
@@ -222,6 +229,15 @@ class Timeouts(dict[str, Any]):
             return bool(self._shortened)
         return PHASE_OF.get(kind) in self._shortened
 
+    def __call__(self, event: str, info: Any) -> Any:
+        self.look(event)
+        return None if self.trace is None else self.trace(event, info)
+
+    def look(self, event: str) -> None:
+        """Let no request go out after the deadline."""
+        if event.endswith("send_request_headers.started") and self.left() <= 0:
+            raise CutOff
+
     def left(self) -> float:
         return self._deadline_at - self._clock.monotonic()
 
@@ -235,6 +251,15 @@ class Timeouts(dict[str, Any]):
         self._deadline_at = deadline_at
         if self._is_narrowed:
             self.update(self._own)
+
+
+class AsyncTimeouts(Timeouts):
+    """The same for an asynchronous attempt."""
+
+    async def __call__(self, event: str, info: Any) -> None:
+        self.look(event)
+        if self.trace is not None:
+            await self.trace(event, info)
 
 
 class Guard(Readings):

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..sending.looking import ENDLESS
+from .httpx_request import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,6 +28,7 @@ __all__ = [
     "AsyncBounded",
     "AsyncPrefetched",
     "Bounded",
+    "Hurried",
     "Prefetched",
     "aread_ahead",
     "aread_kept",
@@ -41,7 +43,7 @@ LATE: Literal["late"] = "late"  # more is to come, some time
 
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.
 SECONDS = 0.25
-BACKSTOP = 0.05  # seconds behind the deadline at which an asynchronous body is cut from outside
+BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous body is cut from outside
 KEPT_BYTES = 65_536  # of the answer of a call that is held
 FRAMING = (b"content-length", b"transfer-encoding")
 UNKNOWN = 2**62
@@ -330,12 +332,37 @@ class Bounding:
         raise error
 
 
-class Bounded(Bounding):
-    """The body of a synchronous response.
+class Hurried:
+    """The body of a synchronous response each of whose reads ends by the deadline.
 
-    The library asks for a body's read timeout once, when it begins: a peer that stalls later is
-    noticed at the latest when as much time has passed again.
+    httpcore asks for the read timeout once, when the body begins: a peer that stalls later would be
+    waited for as long again. So the ``read`` of the connection looks at the time left, until the
+    body is closed. Over HTTP/2 httpcore asks before each read.
     """
+
+    def __init__(self, response: Any, timeouts: Timeouts) -> None:
+        self._stream = response.stream
+        self._connection = connection = response.extensions["network_stream"]
+        read = connection.read
+
+        def read_in_time(max_bytes: int, timeout: float | None = None) -> Any:
+            left = timeouts.left()
+            if timeout is None or left < timeout:
+                timeout = max(left, LEAST) if left < inf else None
+            return read(max_bytes, timeout)
+
+        connection.read = read_in_time
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._stream)
+
+    def close(self) -> None:
+        vars(self._connection).pop("read", None)
+        self._stream.close()
+
+
+class Bounded(Bounding):
+    """The body of a synchronous response."""
 
     def __iter__(self) -> Iterator[bytes]:
         try:

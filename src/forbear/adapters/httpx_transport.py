@@ -114,7 +114,10 @@ class SyncRetrying(Retrying):
             return run(call, port, port.enter(call))
         trouble = None
         try:
-            outcome = self.inner.handle_request(request if outgoing is None else outgoing.request)
+            if outgoing is None:
+                outcome = self.inner.handle_request(request)
+            else:
+                outcome = port.transmit(outgoing.request, outgoing)
             if outcome.status_code < 300:
                 ahead = WHOLE
                 if self.looks_at_bodies and type(outcome.stream) not in port.ready:

@@ -14,7 +14,6 @@ from ..core.request import DEFAULT_PORTS
 from .requests_late import Late, bounded
 from .urllib3_port import Urllib3Port
 from .urllib3_request import Urllib3Request, origin_at
-from .urllib3_sockets import SECONDS_LEFT
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -74,11 +73,8 @@ class RequestsPort(Urllib3Port):
         # requests says what is wrong with a timeout of other than two parts.
         if not self.is_bounded(call) or (isinstance(timeout, tuple) and len(timeout) != 2):
             return self.adapter.send_once(request, view.streams, *view.arguments)
-        queueing = SECONDS_LEFT.set(self.left(call))
-        try:
+        with self.punctually(call):
             return self.adapter.send_once(request, True, self.bounded(call), *view.arguments[1:])
-        finally:
-            SECONDS_LEFT.reset(queueing)
 
     def loads(self, view: Any, policy: RetryPolicy, response: Any) -> bool:
         # A session follows a redirect whose body cannot be read.

@@ -118,9 +118,10 @@ class PoolPort(Urllib3Port):
         if call.guard is not None:  # it puts a file back by itself
             changed["body_pos"] = None
         named = {**request.named, **changed}
-        return request.pool.send_once(
-            request.method, request.url, request.body, request.headers, **named
-        )
+        with self.punctually(call):
+            return request.pool.send_once(
+                request.method, request.url, request.body, request.headers, **named
+            )
 
     def load(self, request: Any, response: Any) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection let go of."""

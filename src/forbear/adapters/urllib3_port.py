@@ -135,6 +135,7 @@ class Urllib3Port(BodyPort):
         if body is not None and not isinstance(body, (bytes, str)):
             start = self.start_of(view.original)
             call.guard = guard_of(body, start, self.settings.body_buffer)
+            call.guard.clock, call.guard.deadline_at = self.clock, call.deadline_at
         added, key = new_headers(self.settings, view)
         if added or key or call.guard is not None:
             copy = view.pristine = view.original.copy()
@@ -174,7 +175,10 @@ class Urllib3Port(BodyPort):
 
     def send(self, call: Call) -> Any:
         request = self.next_request(call)
-        call.sending(self.clock.monotonic())
+        now = self.clock.monotonic()  # after the hook, right before the sending
+        if now >= call.deadline_at:
+            raise self.expired(call)
+        call.sending(now)
         try:
             if call.guard is not None:
                 call.guard.begin_attempt()

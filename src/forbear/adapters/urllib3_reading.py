@@ -6,6 +6,7 @@ streamed body goes on after the hand-over is in urllib3_resume.py.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,15 @@ from ..core.headers.ranges import Part
 from ..core.outcome import Failure, Phase
 from ..core.record import RECORD
 from ..sending import resumption
+from ..sending.clock import SYSTEM_CLOCK
 from ..sending.errors import Interrupted
 from ..sending.port import Port
 from .urllib3_resume import Begun, is_large
-from .urllib3_sockets import read_freely, read_within
+from .urllib3_sockets import ENDS_AT, read_freely, read_within
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..core.call import Call
     from ..core.policy import RetryPolicy
     from ..sending.settings import Settings
@@ -49,6 +53,16 @@ class BodyPort(Port):
         if call.deadline_at == inf:
             return None
         return max(call.deadline_at - self.clock.monotonic(), LEAST)
+
+    @contextmanager
+    def punctually(self, call: Call) -> Iterator[None]:
+        """Let the pools below know the deadline while an attempt is sent."""
+        left = self.left(call)
+        before = ENDS_AT.set(None if left is None else SYSTEM_CLOCK.true_monotonic() + left)
+        try:
+            yield
+        finally:
+            ENDS_AT.reset(before)
 
     def hurry(self, call: Call, raw: Any) -> None:
         """Let the reading of a body end at the deadline."""

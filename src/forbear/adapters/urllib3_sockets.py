@@ -5,7 +5,8 @@ http.client makes while it looks for the end of a chunk's size line: else a peer
 now and then could hold a call for ever.
 
 Private attributes that are read, checked by tests/adapters/test_private_attributes.py: ``_fp`` of
-urllib3's HTTPResponse, ``_get_conn`` of its pools, ``fp`` of http.client's HTTPResponse. The only
+urllib3's HTTPResponse, ``_get_conn`` and ``_validate_conn`` of its pools, ``fp`` of http.client's
+HTTPResponse. The only
 one that is written is ``_sock`` of socket.SocketIO. Where one is missing, the library's own
 timeouts are all there is, and a failed answer is closed unread.
 """
@@ -21,6 +22,7 @@ from urllib3 import poolmanager
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
+from ..sending.errors import CutOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DRAIN_BYTES",
     "DRAIN_SECONDS",
-    "SECONDS_LEFT",
-    "bound_queues",
+    "ENDS_AT",
+    "Punctual",
     "discard",
     "is_over",
+    "keep_deadlines",
     "read_briefly",
     "read_freely",
     "read_within",
@@ -41,9 +44,9 @@ __all__ = [
 # saves.
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.25
-# Seconds that the call has left while it waits for a connection of a full pool. requests cannot say
-# how long a pool with ``pool_block=True`` may let a request wait: that would be for ever.
-SECONDS_LEFT: ContextVar[float | None] = ContextVar("forbear_seconds_left", default=None)
+# When the deadline of the attempt is over, on the system's clock; neither library can be told. A
+# pool with ``pool_block=True`` would let a request of requests wait for ever.
+ENDS_AT: ContextVar[float | None] = ContextVar("forbear_ends_at", default=None)
 
 
 class TimedSocket:
@@ -172,33 +175,46 @@ def read_briefly(raw: Any, seconds: float) -> Iterator[None]:
             sock.settimeout(timed.configured)
 
 
-# Waiting for a connection.
+# Before the request is written.
 
 
-class BoundedQueue:
-    """The part of a pool that bounds how long a request waits for a connection."""
+class Punctual:
+    """The part of a pool that lets nothing of a call begin after its deadline."""
 
     def _get_conn(self, timeout: float | None = None) -> Any:
-        left = SECONDS_LEFT.get()
-        if timeout is None or (left is not None and left < timeout):
-            timeout = left
+        ends_at = ENDS_AT.get()
+        if ends_at is not None:
+            left = max(ends_at - SYSTEM_CLOCK.true_monotonic(), 0.0)
+            timeout = left if timeout is None else min(left, timeout)
         return super()._get_conn(timeout)  # type: ignore[misc]
 
+    def _validate_conn(self, conn: Any) -> None:
+        super()._validate_conn(conn)  # type: ignore[misc]
+        ends_at = ENDS_AT.get()
+        if ends_at is not None:
+            if conn.sock is None:
+                conn.connect()  # now: finding the name may take any time
+            left = ends_at - SYSTEM_CLOCK.true_monotonic()
+            if left <= 0:
+                raise CutOff
+            if conn.timeout is None or left < conn.timeout:
+                conn.timeout = left  # for the writing
 
-class BoundedHTTPPool(BoundedQueue, HTTPConnectionPool):
+
+class PunctualHTTPPool(Punctual, HTTPConnectionPool):
     """A pool of connections to one http host."""
 
 
-class BoundedHTTPSPool(BoundedQueue, HTTPSConnectionPool):
+class PunctualHTTPSPool(Punctual, HTTPSConnectionPool):
     """A pool of connections to one https host."""
 
 
-BOUNDED = {"http": BoundedHTTPPool, "https": BoundedHTTPSPool}
+PUNCTUAL = {"http": PunctualHTTPPool, "https": PunctualHTTPSPool}
+for kind in PUNCTUAL.values():
+    kind.__name__ = kind.__bases__[1].__name__  # which messages of urllib3's errors begin with
 
 
-def bound_queues(manager: Any) -> None:
-    """Let requests wait in pools that a manager makes from now on no longer than their call has."""
-    if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme and (
-        manager.connection_pool_kw.get("block")
-    ):
-        manager.pool_classes_by_scheme = BOUNDED
+def keep_deadlines(manager: Any) -> None:
+    """Let nothing of a call begin after its deadline in pools that a manager makes from now on."""
+    if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme:
+        manager.pool_classes_by_scheme = PUNCTUAL

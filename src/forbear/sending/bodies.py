@@ -7,8 +7,11 @@ one.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 from zlib import crc32
+
+from .errors import CutOff
 
 __all__ = ["ConsumedBody", "Readings", "is_file", "is_reiterable", "is_seekable"]
 
@@ -22,12 +25,17 @@ class Readings:
 
     Attributes:
         error: What the caller's own iterator raised, so that it is not taken for the network's.
+        clock: On which there is a deadline.
+        deadline_at: When nothing more of the body goes out; infinite if there is none.
 
     Args:
         replayable: It can be produced again, as far as it looks.
         doubted: It comes from code of the user's: readings are compared by checksum too.
         buffer_limit: Bytes of a one-shot body to keep, 0 for none.
     """
+
+    clock: Any = None
+    deadline_at = inf
 
     def __init__(self, *, replayable: bool, doubted: bool, buffer_limit: int) -> None:
         self._readings = 0
@@ -70,7 +78,9 @@ class Readings:
 
         Raises:
             ConsumedBody: The body differs from what was sent of it before.
+            CutOff: It was produced too slowly: the deadline is over.
         """
+        self._look()
         if self.buffer is not None:
             self._room -= len(chunk)
             if self._room < 0:
@@ -93,11 +103,16 @@ class Readings:
 
     def finish(self) -> None:
         """A whole body has been produced; raised here, the server does not see its end."""
+        self._look()
         if self._replayable:
             self._check(
                 self._length >= self._known_length and self._whole_length in (None, self._length)
             )
             self._whole_length = self._length
+
+    def _look(self) -> None:
+        if self.deadline_at != inf and self.clock.monotonic() >= self.deadline_at:
+            raise CutOff
 
     def _check(self, same: bool) -> None:
         if not same:

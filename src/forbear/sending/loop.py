@@ -50,7 +50,7 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                 try:
                     outcome = port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
-                    if call.is_ended_by_hook:
+                    if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
                     outcome = error
             if call.looks and not isinstance(outcome, Exception):
@@ -98,7 +98,7 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                 try:
                     outcome = await port.send(call)
                 except Exception as error:  # never BaseException: cancellation passes through
-                    if call.is_ended_by_hook:
+                    if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
                         raise
                     outcome = error
             if call.looks and not isinstance(outcome, Exception):

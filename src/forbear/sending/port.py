@@ -183,6 +183,14 @@ class Port:
         self.tell.refused(call, self.clock.monotonic(), call.listeners)
         self.with_story(call, error)
 
+    # Each attempt.
+
+    def expired(self, call: Call) -> Exception:
+        """Make the error of an attempt that was not sent, since the deadline came first."""
+        refusal = self.refusal(call, RetryRefused(Reason.DEADLINE, send=False))
+        refusal.__cause__ = call.last_error
+        return refusal
+
     # After each attempt.
 
     def failure_of(
@@ -290,7 +298,7 @@ class Port:
             now = self.clock.monotonic()
             self.tell.refused(call, now, call.listeners)
         if refused.reason is Reason.DEADLINE:
-            message = "the strategy's wait would end after the deadline"
+            message = "the next attempt would begin after the deadline"
             return self.deadline_error(call, message, seconds)
         again = "" if seconds is None else f", try again in {seconds:.3g} s"
         error: Exception = self.circuit_open_error(
