@@ -14,9 +14,13 @@ from forbear import (
     IdempotencyKeys,
     Reason,
     RetryBudget,
+    RetryGate,
     RetryPolicy,
     record_of,
 )
+from forbear.sending.clock import SYSTEM_CLOCK
+from forbear.sending.context import Answering
+from forbear.sending.incoming import Incoming
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 pytestmark = pytest.mark.anyio
@@ -333,6 +337,56 @@ async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
     assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [
         adapter.CircuitOpenError
     ]
+
+
+@pytest.mark.adapters("httpx-family")
+@pytest.mark.parametrize(
+    ("seconds", "limits", "counts"),
+    [
+        (0.04, {}, False),
+        (0.9, {}, False),
+        (1.2, {}, True),
+        (0.04, {"total_timeout": 0.03}, True),  # our own deadline cuts it
+        (0.04, {"total_timeout": 30}, False),
+        (0.5, {"attempt_timeout": 0.6}, False),
+        (0.7, {"attempt_timeout": 0.6}, True),  # our own timeout ends it
+    ],
+)
+async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_had_its_time(
+    adapter, quick, seconds, limits, counts
+):
+    """Anybody can send ``x-envoy-expected-rq-timeout-ms: 40``: it must not concern everybody."""
+    clock, gate, breaker = quick["clock"], RetryGate(), a_breaker(2)
+
+    def hang(request):
+        clock.advance(request.extensions["timeout"].get("read"))
+        raise adapter.library.ReadTimeout("too slow")
+
+    options = {"policy": ONCE.replace(**limits), "breaker": breaker, "gate": gate, **quick}
+    async with adapter.client([hang], **options) as client:
+        for _ in range(2):
+            with Answering(Incoming(0, clock.monotonic() + seconds, clock, False)):
+                await outcome(adapter, client, url="http://api.example.com/thing")
+    origin = "http://api.example.com:80"
+    assert (breaker.state(origin, clock.monotonic()) == "open") is counts
+    assert gate.is_well(origin) is not counts
+
+
+@pytest.mark.adapters("urllib3-family")
+@pytest.mark.parametrize("probes", [False, True])
+async def test_the_callers_deadline_opens_no_circuit_and_keeps_no_permit(adapter, server, probes):
+    server.script("/hang", "hang")
+    breaker = a_breaker(2, open_for=0.001)
+    async with adapter.client(policy=ONCE, breaker=breaker) as client:
+        origin = server.url
+        for _ in range(2 * probes):
+            breaker.record(origin, failed=True, sent_at=time.monotonic(), now=time.monotonic())
+        time.sleep(0.01)
+        for _ in range(3):
+            with Answering(Incoming(0, time.monotonic() + 0.04, SYSTEM_CLOCK, False)):
+                error = await outcome(adapter, client, url=server.url + "/hang")
+            assert type(error) is adapter.DeadlineExceeded
+    assert breaker.state(origin, time.monotonic()) == ("half_open" if probes else "closed")
 
 
 @one_lane

@@ -72,6 +72,9 @@ class Call:
         looks: Answers are looked at before they are judged.
         word: Of a vendor, in the body of the last answer.
         is_under_way: An attempt was sent and is not judged yet.
+        was_cut: The deadline has ended the last attempt.
+        says_nothing: So soon, and for the sake of whoever asked us, that it tells nothing of its
+            origin.
         history: The attempts that are judged.
         is_renewed: The strategy was renewed after the last failure.
         stop: Why the call will not be sent again, once that is known.
@@ -107,6 +110,7 @@ class Call:
     credential = b""
     tried: tuple[str, ...] = ()
     is_admitted = is_under_way = nested = was_cut = used_fast_first = is_renewed = False
+    says_nothing = False
     looks = False
     opinion: Any = None
     word: Hint | None = None

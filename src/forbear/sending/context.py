@@ -75,10 +75,14 @@ class Scope:
     def deadline_on(self, clock: Clock, now: float) -> float:
         """The deadline as an instant of another clock, by the time left now."""
         ends_at = moved(self.deadline_at, self.clock, clock, now)
+        return min(ends_at, self.incoming_deadline_on(clock, now))
+
+    def incoming_deadline_on(self, clock: Clock, now: float) -> float:
+        """The deadline of the request that is being answered, as an instant of another clock."""
         incoming = self.incoming
-        if incoming is None or incoming.deadline_at == inf:
-            return ends_at
-        return min(ends_at, moved(incoming.deadline_at, incoming.clock, clock, now))
+        if incoming is None:
+            return inf
+        return moved(incoming.deadline_at, incoming.clock, clock, now)
 
     def has_deadline(self) -> bool:
         return self.deadline_at != inf or (

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Port", "is_final"]
 
+# Seconds by which most origins have answered, unless the policy's own limits are shorter.
+USUAL_ANSWER = 1.0
+
 
 class Port:
     """The part of a port that does not depend on the library.
@@ -245,12 +248,14 @@ class Port:
         """Make the failure of an exception."""
         if isinstance(error, CutOff):
             call.was_cut = True
+            call.says_nothing = self._cut_by_caller(call)
             return Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
         failure = self.meaning(call, error)
         if error is call.body_error:
             progress = call.resumption is not None and call.resumption.progressed
             failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=progress)
         call.was_cut = self.cut_short(call, failure)
+        call.says_nothing = call.was_cut and self._cut_by_caller(call)
         call.nested = is_final(getattr(error, RECORD, None)) or self._sends_once(call)
         call.last_error = error
         return failure
@@ -263,6 +268,19 @@ class Port:
         """Did the deadline end the attempt, through a timeout of the library?"""
         timeouts = None if call.outgoing is None else call.outgoing.timeouts
         return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
+
+    def _cut_by_caller(self, call: Call) -> bool:
+        """Did the request that is being answered leave the attempt less time than answers take?
+
+        Then its end says nothing of the origin: anybody can send a deadline of 40 ms.
+        """
+        if call.context is None:
+            return False
+        now, policy = self.clock.monotonic(), call.policy
+        if call.context.incoming_deadline_on(self.clock, now) > call.deadline_at:
+            return False  # our own was earlier
+        own = policy.attempt_timeout or USUAL_ANSWER, policy.total_timeout or USUAL_ANSWER
+        return now - call.sent_at < min(*own, USUAL_ANSWER)
 
     def _sends_once(self, call: Call) -> bool:
         return call.context is not None and call.context.sends_once()

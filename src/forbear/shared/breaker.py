@@ -37,7 +37,9 @@ class CircuitBreaker(Locked):
     Thread-safe. Failures are answers of 5xx (and what ``retry_if`` flags), failed connections,
     resets and timeouts, also those that a deadline cut short. Any other answer is a success. A 429
     and what else says "too much", failed certificates, errors of this side and cancelled attempts
-    count as neither.
+    count as neither; nor does an attempt that the deadline of an incoming request cut short
+    (``RetryContextMiddleware``) before it had a second, or ``attempt_timeout`` or ``total_timeout``
+    if one of them is shorter.
 
     While open, every call is refused at once with the library's ``CircuitOpenError``; its
     ``retry_after`` says for how long. Then the circuit is half-open: at most ``probes`` calls at

@@ -104,7 +104,7 @@ class Guards:
         origin, cooldown, breaker = call.sent_to, self.cooldown, self.breaker
         hint = None if failure is None else failure.hint.delay
         if breaker is not None:
-            trouble = is_trouble(failure)
+            trouble = None if call.says_nothing else is_trouble(failure)
             if trouble is not None:
                 draw = call.random() if trouble else 0.5
                 edge = breaker.record(

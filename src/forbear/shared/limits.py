@@ -190,7 +190,7 @@ class Limits:
         if self.guards is not None:
             self.guards.observe(call, failure, now)
         gate = self.gate
-        if gate is None:
+        if gate is None or call.says_nothing:
             return
         is_retry = bool(call.history) or call.resumption is not None
         cost = -1.0
