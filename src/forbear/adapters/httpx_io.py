@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.headers.ranges import Part
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
-from ..sending.errors import CutOff, Interrupted
+from ..sending.errors import CutOff, Interrupted, let_signals_through
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
 from .httpx_asking import BACKSTOP, AsyncAsking, SyncAsking
@@ -124,10 +124,11 @@ class SyncHttpxPort(SyncAsking):
                         room = min(room, -1)
                         break
             stream.close()  # Response.close() costs as much as a third of a retry
-        except Exception:  # it failed before: how its body fails no longer matters
+        except Exception as error:  # it failed before: how its body fails no longer matters
             room = -1
             with suppress(Exception):
                 stream.close()
+            let_signals_through(error)
         finally:
             if own is not None:
                 extensions["timeout"] = own
@@ -286,10 +287,11 @@ class AsyncHttpxPort(AsyncAsking):
                         if room < -DRAIN_BYTES:
                             break
             await stream.aclose()  # Response.aclose() costs as much as a third of a retry
-        except Exception:  # it failed before: how its body fails no longer matters
+        except Exception as error:  # it failed before: how its body fails no longer matters
             room = -1
             with suppress(Exception):
                 await stream.aclose()
+            let_signals_through(error)
         finally:
             if own is not None:
                 extensions["timeout"] = own

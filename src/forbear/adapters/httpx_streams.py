@@ -12,6 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..sending.errors import let_signals_through
 from ..sending.looking import ENDLESS
 from .httpx_request import LEAST
 
@@ -210,6 +211,7 @@ def read_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
     except Exception as error:
         with suppress(Exception):
             stream.close()
+        let_signals_through(error)
         ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
         response.stream = ahead
@@ -243,6 +245,7 @@ async def aread_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> 
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
+        let_signals_through(error)
         ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
         response.stream = ahead
@@ -277,6 +280,7 @@ def read_kept(port: Any, response: Any, until: float) -> bool:
     except Exception as error:
         with suppress(Exception):
             stream.close()
+        let_signals_through(error)
         ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
     except BaseException:
@@ -306,6 +310,7 @@ async def aread_kept(port: Any, response: Any, until: float) -> bool:
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
+        let_signals_through(error)
         ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
     except BaseException:

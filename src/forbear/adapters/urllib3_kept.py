@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
+from ..sending.errors import let_signals_through
 from .urllib3_resume import PIECE, Replay, read_piece, same_head
 from .urllib3_sockets import DRAIN_BYTES, is_over, read_briefly
 
@@ -77,9 +78,10 @@ def read_kept(raw: Any, seconds: float) -> tuple[Any, bool]:
     try:
         with read_briefly(raw, seconds):
             is_whole = take(raw, pieces, lambda: False)
-    except Exception:  # it failed before: how its body fails no longer matters
+    except Exception as error:  # it failed before: how its body fails no longer matters
         raw.close()
         raw.release_conn()
+        let_signals_through(error)
         return None, True
     if is_whole:
         raw.release_conn()

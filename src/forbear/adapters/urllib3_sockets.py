@@ -22,7 +22,7 @@ from urllib3 import poolmanager
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
-from ..sending.errors import CutOff
+from ..sending.errors import CutOff, let_signals_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ def read_freely(raw: Any, configured: Any) -> None:
 
 
 def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
-    """Let go of a failed answer: its connection is back in its pool, ready or closed. Never raises.
+    """Let go of a failed answer: its connection is back in its pool, ready or closed.
 
     Args:
         raw: A urllib3 response that nobody has read from, or that was read to its end.
@@ -114,15 +114,20 @@ def discard(raw: Any, seconds: float = DRAIN_SECONDS) -> None:
         return
     file = file_of(raw)
     sock = None if file is None else file._sock
-    if file is not None and is_worth_draining(raw) and drain(raw, min(seconds, DRAIN_SECONDS)):
-        return
-    with suppress(Exception):  # the answer failed before: how its body ends no longer matters
-        if sock is not None and raw.connection is None:
-            # With release_conn=True the pool has the connection back already: with the rest of this
-            # answer still to come, it must not serve another request.
-            sock.shutdown(socket.SHUT_RDWR)
-        raw.close()
-        raw.release_conn()  # a closed one too: a pool with block=True counts them
+    is_drained = False
+    try:
+        if file is not None and is_worth_draining(raw):
+            is_drained = drain(raw, min(seconds, DRAIN_SECONDS))
+    finally:
+        if not is_drained:
+            # The answer failed before: how its body ends no longer matters.
+            with suppress(Exception):
+                if sock is not None and raw.connection is None:
+                    # With release_conn=True the pool has the connection back already: with the rest
+                    # of this answer still to come, it must not serve another request.
+                    sock.shutdown(socket.SHUT_RDWR)
+                raw.close()
+                raw.release_conn()  # a closed one too: a pool with block=True counts them
 
 
 def is_over(raw: Any) -> bool:
@@ -152,7 +157,8 @@ def drain(raw: Any, seconds: float) -> bool:
         with read_briefly(raw, seconds):
             raw.read(DRAIN_BYTES + 1, decode_content=False)
         return is_over(raw)
-    except Exception:
+    except Exception as error:
+        let_signals_through(error)
         return False
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["CutOff", "Interrupted", "bare"]
+__all__ = ["CutOff", "Interrupted", "bare", "let_signals_through"]
 
 CHAIN = 32  # errors behind one that are looked at; clients make four or five
 
@@ -19,6 +20,47 @@ class CutOff(Exception):
 
 class Interrupted(Exception):
     """The rest of a body did not come; never leaves a transport."""
+
+
+def let_signals_through(error: Exception) -> None:
+    """Raise what a signal handler raised, if the error is that, or was made of it.
+
+    Such exceptions often derive from ``Exception``: Celery's SoftTimeLimitExceeded, recipes with
+    ``signal.alarm``. The handler's frame in their traceback gives them away. A library makes its
+    own error of a handler's TimeoutError, with that as the cause.
+    """
+    handlers = {code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    cause: BaseException | None = error
+    for _ in range(CHAIN):
+        place = None if cause is None else cause.__traceback__
+        while place is not None:
+            if place.tb_frame.f_code in handlers:
+                raise cause  # type: ignore[misc]
+            place = place.tb_next
+        if cause is None:
+            return
+        cause = cause.__cause__ or cause.__context__  # httpcore drops causes, and keeps contexts
+        # One that the caller is still handling has nothing to do with the error.
+        if cause and cause.__traceback__ and cause.__traceback__.tb_frame in frames_above():
+            return
+
+
+def frames_above() -> set[FrameType]:
+    """The frames under way, without that of the function that asks: it would hold itself."""
+    found: set[FrameType] = set()
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        found.add(frame)
+        frame = frame.f_back
+    return found
+
+
+def code_of(handler: Any) -> Any:
+    """The code of a function, a method, a partial or an object that can be called."""
+    if not callable(handler):
+        return None
+    handler = getattr(handler, "func", handler)
+    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def bare(error: Exception) -> Exception:
@@ -33,11 +75,7 @@ def bare(error: Exception) -> Exception:
     chain = [error.__cause__, error.__context__]
     if chain == [None, None]:
         return error
-    handling: set[FrameType] = set()
-    frame: FrameType | None = sys._getframe(1)  # this one would hold itself
-    while frame is not None:
-        handling.add(frame)
-        frame = frame.f_back
+    handling = frames_above()
     for _ in range(CHAIN):
         if not chain:
             break

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.headers.hints import why_unused
 from ..core.verdict import Reason
 from .context import scope_of_call
+from .errors import let_signals_through
 from .gauges import Gauges, budget_in_force
 
 if TYPE_CHECKING:
@@ -369,6 +370,7 @@ class Tell:
                 self._listener_failed(listener, error)
 
     def _listener_failed(self, listener: Any, error: Exception) -> None:
+        let_signals_through(error)
         name = getattr(listener, "__qualname__", type(listener).__name__)
         self.hook_failed(f"on_event {name}", error)
 

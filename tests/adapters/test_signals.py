@@ -1,0 +1,101 @@
+"""Exceptions that a signal handler raises come out of the call, wherever the signal came."""
+
+import functools
+import signal
+
+import pytest
+
+from forbear import Fixed, RetryPolicy
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such signals"),
+]
+
+NOW = RetryPolicy(backoff=Fixed(0), max_attempts=3)
+
+
+class SoftTimeLimit(Exception):
+    """As Celery's, it derives from Exception."""
+
+
+def raises(error, *_):
+    raise error
+
+
+class Handler:
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, number, frame):
+        raise self.error
+
+    def method(self, number, frame):
+        raise self.error
+
+
+KINDS = {
+    "function": lambda error: lambda number, frame: raises(error),
+    "partial": lambda error: functools.partial(raises, error),
+    "object": Handler,
+    "method": lambda error: Handler(error).method,
+}
+
+
+@pytest.fixture
+def alarm():
+    """Let an alarm raise this, after some seconds."""
+
+    def begin(seconds, error, kind="function"):
+        signal.signal(signal.SIGALRM, KINDS[kind](error))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    before = signal.getsignal(signal.SIGALRM)
+    yield begin
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.adapters("sync")
+@pytest.mark.smoke
+@pytest.mark.parametrize("error", [SoftTimeLimit, TimeoutError])
+async def test_an_alarm_while_an_answer_is_drained_ends_the_call(adapter, server, alarm, error):
+    """The failed answer's body is let go of, but not for the alarm's sake."""
+    server.script("/thing", "503;body=160;drip=100", 200)
+    async with adapter.client(policy=NOW) as client:
+        alarm(0.05, error("time is up"))
+        with pytest.raises(error):
+            await adapter.call(client, "GET", server.url + "/thing")
+        assert len(server.requests("/thing")) == 1
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+        assert adapter.is_idle(client)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_alarm_while_a_listener_is_told_ends_the_call(adapter, quick, alarm, kind):
+    """A listener that raises by itself is logged and costs nothing; this is not the listener's."""
+
+    def listen(event):
+        signal.raise_signal(signal.SIGALRM)
+
+    options = {"policy": NOW, "on_event": [listen], **quick}
+    async with adapter.client([503, 200], **options) as client:
+        alarm(60, SoftTimeLimit(), kind)
+        with pytest.raises(SoftTimeLimit):
+            await adapter.call(client, "GET", "http://api.example.com/thing")
+
+
+async def test_a_call_made_while_an_alarm_is_handled_is_not_ended_by_it(adapter, quick, alarm):
+    """A listener fails by itself while the caller cleans up after the alarm."""
+
+    def listen(event):
+        raise KeyError("a mistake")
+
+    options = {"policy": NOW, "on_event": [listen], **quick}
+    async with adapter.client([503, 200], **options) as client:
+        alarm(60, SoftTimeLimit())
+        try:
+            signal.raise_signal(signal.SIGALRM)
+        except SoftTimeLimit:
+            response = await adapter.call(client, "GET", "http://api.example.com/thing")
+    assert response.status_code == 200
