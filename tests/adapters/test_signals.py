@@ -99,3 +99,20 @@ async def test_a_call_made_while_an_alarm_is_handled_is_not_ended_by_it(adapter,
         except SoftTimeLimit:
             response = await adapter.call(client, "GET", "http://api.example.com/thing")
     assert response.status_code == 200
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("place", ["on_event", "retry_if"])
+async def test_an_interruption_in_the_users_code_leaves_no_connection_open(adapter, server, place):
+    """The failed answer was not read yet; without that its place in the pool would be lost."""
+    server.script("/thing", "503;body=100000", 200)
+
+    def interrupted(argument):
+        raise KeyboardInterrupt
+
+    hook = [interrupted] if place == "on_event" else interrupted
+    options = {"policy": NOW, place: hook}
+    async with adapter.client(**options, **adapter.pool_of(1)) as client:
+        with pytest.raises(KeyboardInterrupt):
+            await adapter.open(client, "GET", server.url + "/thing")
+        assert adapter.is_idle(client)

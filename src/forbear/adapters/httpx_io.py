@@ -88,15 +88,14 @@ class SyncHttpxPort(SyncAsking):
             self.hook_raised(call, error)
             raise
 
-    def renew(self, call: Call, outcome: Any) -> None:
+    def renew(self, call: Call) -> None:
         try:
             call.limits.renew(call)
         except Exception as error:
             self.settings.tell.hook_failed(self.settings.plugin_name, error)
-        except BaseException:
-            if not isinstance(outcome, Exception):
-                outcome.stream.close()
-            raise
+
+    def let_go(self, response: Any) -> None:
+        response.stream.close()
 
     def discard(self, call: Call, response: Any) -> list[bytes] | None:
         """Read what is left of a failed response if that is little and quick, then close it.
@@ -243,20 +242,19 @@ class AsyncHttpxPort(AsyncAsking):
             raise
         raise self.expired(call)
 
-    async def renew(self, call: Call, outcome: Any) -> None:
+    async def renew(self, call: Call) -> None:
         from .httpx_renewal import renew_in_thread
 
         try:
             await renew_in_thread(call, self.clock)
         except Exception as error:
             self.settings.tell.hook_failed(self.settings.plugin_name, error)
-        except BaseException:
-            if not isinstance(outcome, Exception):
-                import anyio
 
-                with anyio.CancelScope(shield=True):
-                    await outcome.stream.aclose()
-            raise
+    async def let_go(self, response: Any) -> None:
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            await response.stream.aclose()
 
     async def discard(self, call: Call, response: Any) -> list[bytes] | None:
         """Read what is left of a failed response if that is little and quick, then close it.

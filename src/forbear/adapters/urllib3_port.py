@@ -210,15 +210,16 @@ class Urllib3Port(BodyPort):
         """Return the timeouts of the next attempt."""
         return clamped(self.timeout_of(call), call.policy.attempt_timeout, self.left(call))
 
-    def renew(self, call: Call, outcome: Any) -> None:
+    def renew(self, call: Call) -> None:
         try:
             call.limits.renew(call)
         except Exception as error:
             self.settings.tell.hook_failed(self.settings.plugin_name, error)
-        except BaseException:
-            if not isinstance(outcome, Exception):
-                outcome.close()
-            raise
+
+    def let_go(self, response: Any) -> None:
+        raw = self.raw_of(response)
+        raw.close()
+        raw.release_conn()
 
     def look(self, call: Call, response: Any) -> Any:
         """Let ``retry_if`` look at an answer, and see what a vendor says in its body.

@@ -59,7 +59,7 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
             failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
             seconds = settle(call, port, failure)
             if seconds is RENEWAL:
-                port.renew(call, outcome)
+                port.renew(call)
                 seconds = settle(call, port, failure, renewed=True)
             if seconds is None:
                 if failed:
@@ -72,6 +72,10 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                     return give_back(call, port)
             # The response would be half of the memory that a waiting call holds.
             wait, outcome = seconds, UNSENT
+    except BaseException:  # interrupted, most likely in a listener or a hook of the user's
+        if outcome is not UNSENT and not isinstance(outcome, Exception):
+            port.let_go(outcome)
+        raise
     finally:
         del outcome  # an error's traceback leads here
         if call.paid or call.permit or call.place is not None or call.token is not None:
@@ -107,7 +111,7 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
             failure = port.judge_error(call, outcome) if failed else port.judge(call, outcome)
             seconds = settle(call, port, failure)
             if seconds is RENEWAL:
-                await port.renew(call, outcome)
+                await port.renew(call)
                 seconds = settle(call, port, failure, renewed=True)
             if seconds is None:
                 if failed:
@@ -120,6 +124,10 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                     return await give_back(call, port)
             # The response would be half of the memory that a waiting call holds.
             wait, outcome = seconds, UNSENT
+    except BaseException:  # interrupted, most likely in a listener or a hook of the user's
+        if outcome is not UNSENT and not isinstance(outcome, Exception):
+            await port.let_go(outcome)
+        raise
     finally:
         del outcome  # an error's traceback leads here
         if call.paid or call.permit or call.place is not None or call.token is not None:

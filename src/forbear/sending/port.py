@@ -49,7 +49,8 @@ class Port:
     send: Any  # (call): counts the attempt, reads a small body ahead
     judge: Any  # (call, response): the failure, None for a good answer
     look: Any  # (call, response): ask ``retry_if``; the response, or what took its place
-    renew: Any  # (call, outcome): let the budget borrow more
+    renew: Any  # (call): let the budget borrow more
+    let_go: Any  # (response): close the one of a call that was interrupted
     discard: Any  # (call, response)
     keep: Any  # (call, response): read it into ``call.kept``; False: more than is kept is to come
     hand_over: Any  # (call, response): what the caller gets
