@@ -59,12 +59,11 @@ class SyncHttpxPort(SyncAsking):
         if now >= call.deadline_at:
             raise self.expired(call)
         call.sending(now)
-        outgoing = call.outgoing
         try:
-            if outgoing is None:
+            if call.outgoing is None:
                 response = self.inner.handle_request(request)
             else:
-                response = self.transmit(request, outgoing)
+                response = self.transmit(request, call.outgoing)
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
         if call.resumption is None and self.reads_ahead(response, call.policy):

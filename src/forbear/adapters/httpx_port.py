@@ -59,7 +59,7 @@ class HttpxPort(HttpxCalls):
 
     # Each attempt.
 
-    def consumed(self, outgoing: Outgoing, error: ConsumedBody, *, first: bool) -> Exception:
+    def consumed(self, outgoing: Any, error: ConsumedBody, *, first: bool) -> Exception:
         """The library's error for a body that would have been read a second time."""
         module = self.library.module
         if outgoing.guard.was_sent and first and outgoing.guard.generated:
