@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .httpx_bounded import AsyncBounded, Bounded, Hurried
 from .httpx_looking import AsyncPeek, AsyncShown, Peek, Shown
 from .httpx_request import AsyncBodyGuard, AsyncTimeouts, BodyGuard, Timeouts
 from .httpx_resume import AsyncResuming, Resuming
-from .httpx_streams import AsyncBounded, AsyncPrefetched, Bounded, Hurried, Prefetched
+from .httpx_streams import AsyncPrefetched, Prefetched
 
 __all__ = ["Library", "Streams"]
 

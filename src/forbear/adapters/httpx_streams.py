@@ -1,4 +1,4 @@
-"""Streams of the httpx family: response bodies that forbear reads ahead or bounds. Floor: acts.
+"""Streams of the httpx family: response bodies that forbear reads ahead. Floor: acts.
 
 A small body is read inside the loop, so that a broken one is a failure like any other: only where
 nothing is gained by having the beginning early, and where the length is known or the body is one
@@ -10,26 +10,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ..sending.errors import let_signals_through
 from ..sending.looking import ENDLESS
-from .httpx_request import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
-    from .httpx_request import Timeouts
 
 __all__ = [
     "LATE",
     "UNKNOWN",
     "WHOLE",
-    "AsyncBounded",
     "AsyncPrefetched",
-    "Bounded",
-    "Hurried",
     "Prefetched",
     "aread_ahead",
     "aread_kept",
@@ -44,7 +39,6 @@ LATE: Literal["late"] = "late"  # more is to come, some time
 
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.
 SECONDS = 0.25
-BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous body is cut from outside
 KEPT_BYTES = 65_536  # of the answer of a call that is held
 FRAMING = (b"content-length", b"transfer-encoding")
 UNKNOWN = 2**62
@@ -321,89 +315,3 @@ async def aread_kept(port: Any, response: Any, until: float) -> bool:
         raise
     response.stream = ahead
     return ahead.rest is None
-
-
-class Bounding:
-    """A response body under ``forbear.deadline``: its timeouts become DeadlineExceeded."""
-
-    def __init__(self, stream: Any, timeouts: Timeouts, exceeded: Callable[..., Exception]) -> None:
-        self._stream = stream
-        self._timeouts = timeouts
-        self._exceeded = exceeded
-
-    def _fail(self, error: Exception) -> NoReturn:
-        if "Timeout" in type(error).__name__ and self._timeouts.is_over():
-            raise self._exceeded("the deadline ended the body", type(error).__name__) from error
-        raise error
-
-
-class Hurried:
-    """The body of a synchronous response each of whose reads ends by the deadline.
-
-    httpcore asks for the read timeout once, when the body begins: a peer that stalls later would be
-    waited for as long again. So the ``read`` of the connection looks at the time left, until the
-    body is closed. Over HTTP/2 httpcore asks before each read.
-    """
-
-    def __init__(self, response: Any, timeouts: Timeouts) -> None:
-        self._stream = response.stream
-        self._connection = connection = response.extensions["network_stream"]
-        read = connection.read
-
-        def read_in_time(max_bytes: int, timeout: float | None = None) -> Any:
-            left = timeouts.left()
-            if timeout is None or left < timeout:
-                timeout = max(left, LEAST) if left < inf else None
-            return read(max_bytes, timeout)
-
-        connection.read = read_in_time
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream)
-
-    def close(self) -> None:
-        vars(self._connection).pop("read", None)
-        self._stream.close()
-
-
-class Bounded(Bounding):
-    """The body of a synchronous response."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            for chunk in self._stream:
-                if self._timeouts.left() <= 0:
-                    self._stream.close()
-                    raise self._exceeded("the deadline ended the body")
-                yield chunk
-        except Exception as error:
-            self._fail(error)
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class AsyncBounded(Bounding):
-    """The body of an asynchronous response."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        import anyio
-
-        chunks = self._stream.__aiter__()
-        while True:
-            chunk: bytes | None = None
-            with anyio.CancelScope(
-                deadline=anyio.current_time() + self._timeouts.left() + BACKSTOP
-            ):
-                try:
-                    chunk = await chunks.__anext__()
-                except StopAsyncIteration:
-                    return
-                except Exception as error:
-                    self._fail(error)
-            if chunk is None:  # the scope was cancelled, and kept that to itself
-                raise self._exceeded("the deadline ended the body")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

@@ -7,9 +7,14 @@ a read that has begun, and the caller may want each part when it comes.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from math import inf
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ENDLESS", "BodyNotShown", "seconds_to_look"]
+if TYPE_CHECKING:
+    from ..core.call import Call
+
+__all__ = ["ENDLESS", "BodyNotShown", "Looking", "seconds_to_look", "too_late"]
 
 MOST_BYTES = 65_536
 SECONDS = 0.25  # for a body whose length is not told: a busy server's pause
@@ -55,3 +60,34 @@ def seconds_to_look(method: str, status: int, kind: str, length: int | None) -> 
 def too_late() -> BodyNotShown:
     """Make the error for a body of which more is to come than was waited for."""
     return BodyNotShown(f"more than {MOST_BYTES} bytes, or than came in {SECONDS} s")
+
+
+class Looking:
+    """The part of a port that asks about an answer before it is judged."""
+
+    retry_if: Any
+    tell: Any
+
+    def is_asked(self, call: Call) -> bool:
+        """Is ``retry_if`` to be asked? Not about the rest of a body, nor about a broken one."""
+        before, call.opinion = call.opinion, None
+        if self.retry_if is None or call.resumption is not None or call.body_error is not None:
+            return False
+        if call.history or before is None:
+            return True
+        call.opinion = before  # the fast path has begun to ask
+        return False
+
+    def is_spoken(self, call: Call, status: int) -> bool:
+        """May the body of an answer hold the word of a vendor?"""
+        call.word, policy = None, call.policy
+        return bool(policy.vendors) and status in policy.statuses and call.resumption is None
+
+    def word(self, answer: Any) -> bool | None:
+        """Return what ``retry_if`` answered, if that is True, False or None."""
+        if answer is True or answer is False or answer is None:
+            return answer
+        if isinstance(answer, Coroutine):
+            answer.close()
+        self.tell.hook_failed("retry_if", answer, "answered")
+        return None

@@ -6,7 +6,6 @@ request that an adapter hangs on it.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from ..core.verdict import GiveUp, Reason
 from ..errors import RetryRefused
 from . import context as tests
 from .errors import CutOff, Interrupted
+from .looking import Looking
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["Port", "is_final"]
 USUAL_ANSWER = 1.0
 
 
-class Port:
+class Port(Looking):
     """The part of a port that does not depend on the library.
 
     Attributes:
@@ -220,30 +220,6 @@ class Port:
     def _broken_body(self, call: Call) -> Failure | None:
         """An accepted answer must also have a whole body."""
         return None if call.body_error is None else self.judge_error(call, call.body_error)
-
-    def is_asked(self, call: Call) -> bool:
-        """Is ``retry_if`` to be asked? Not about the rest of a body, nor about a broken one."""
-        before, call.opinion = call.opinion, None
-        if self.retry_if is None or call.resumption is not None or call.body_error is not None:
-            return False
-        if call.history or before is None:
-            return True
-        call.opinion = before  # the fast path has begun to ask
-        return False
-
-    def is_spoken(self, call: Call, status: int) -> bool:
-        """May the body of an answer hold the word of a vendor?"""
-        call.word, policy = None, call.policy
-        return bool(policy.vendors) and status in policy.statuses and call.resumption is None
-
-    def word(self, answer: Any) -> bool | None:
-        """Return what ``retry_if`` answered, if that is True, False or None."""
-        if answer is True or answer is False or answer is None:
-            return answer
-        if isinstance(answer, Coroutine):
-            answer.close()
-        self.tell.hook_failed("retry_if", answer, "answered")
-        return None
 
     def judge_error(self, call: Call, error: Exception) -> Failure:
         """Make the failure of an exception."""

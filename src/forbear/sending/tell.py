@@ -23,8 +23,8 @@ from .gauges import Gauges, budget_in_force
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..core.call import Attempt, Call
-    from ..core.events import CallEnded, CallOutcome, Event
+    from ..core.call import Call
+    from ..core.events import CallEnded, Event
     from ..core.outcome import Failure
     from ..core.verdict import GiveUp, Retry
     from ..shared.circuit import Transition
@@ -282,6 +282,7 @@ class Tell:
     def ended(self, call: Call, now: float) -> None:
         """A call is over, or the resuming of its body is. Asked only if ``tells_ends``."""
         from ..core.events import CallEnded
+        from .outcomes import outcome_of, was_told
 
         sent, last = len(call.history), call.history[-1] if call.history else None
         kind = None
@@ -379,24 +380,3 @@ def number_of(call: Call) -> int:
     """The call's number, from when it is first told of."""
     call.number = call.number or next(NUMBERS)
     return call.number
-
-
-def was_told(call: Call, attempt: Attempt) -> bool:
-    """Did an AttemptFailed tell of the attempt? Not if it was accepted, or the call is off."""
-    judged = call.stop is not None or attempt.delay is not None
-    return attempt.failure is not None and judged and call.number > 0
-
-
-def outcome_of(call: Call, sent: int) -> CallOutcome:
-    """Say how a call ended for its caller, after so many sendings."""
-    from ..core.events import CallOutcome
-
-    stop, last = call.stop, call.history[-1] if call.history else None
-    if call.is_under_way or (stop is None and (last is None or last.delay is not None)):
-        return CallOutcome.CANCELLED  # while it was sent, before, or while it waited
-    if last is None:
-        assert stop is not None
-        return CallOutcome.FAILED if stop.reason is Reason.DEADLINE else CallOutcome.CIRCUIT_OPEN
-    if stop is not None or last.failure is not None or (last.status or 0) >= 500:
-        return CallOutcome.FAILED if sent == 1 else CallOutcome.FAILED_AFTER_RETRY
-    return CallOutcome.SUCCESS if sent == 1 else CallOutcome.SUCCESS_AFTER_RETRY
