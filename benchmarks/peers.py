@@ -150,6 +150,8 @@ def stamina_httpx(limit: float | None, opened: ExitStack) -> Send:
     import httpx
     import stamina
 
+    stamina.instrumentation.set_on_retry_hooks([])  # with structlog installed it prints
+
     return decorated(
         stamina.retry(
             on=httpx.HTTPError, attempts=ATTEMPTS, timeout=45.0 if limit is None else limit,

@@ -1,4 +1,4 @@
-"""Coming from other libraries: each row of the README's two tables is executed.
+"""Coming from other libraries: each row of the documentation's tables is executed.
 
 A cell that is code, and nothing else, is evaluated with the names of its library. For urllib3 the
 policy is also compared with what ``RetryPolicy.from_urllib3`` makes of the same settings; for the
@@ -9,6 +9,7 @@ mean.
 import ast
 import importlib
 import random
+import re
 import time
 from pathlib import Path
 
@@ -19,8 +20,7 @@ from forbear import Exponential, Fixed, RetryPolicy, override
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, disabled, fast
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-NONE = "–"
+PAGES = Path(__file__).parent.parent / "docs" / "from"
 OURS = {
     "Exponential": Exponential,
     "FakeClock": FakeClock,
@@ -42,30 +42,26 @@ def tell(*arguments):
     """A listener, for the rows that take one."""
 
 
-def rows(first_cell):
-    """The rows of the table whose first head cell is this."""
-    lines = README.splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_cell} |"))
+def rows(library):
+    """The rows of the table on the page of a library: its cell, and forbear's."""
     found = []
-    for line in lines[at + 2 :]:
-        if not line.startswith("|"):
-            return found
-        found.append([cell.strip() for cell in line.strip("|").split("|")])
-    return found
+    for line in (PAGES / f"{library}.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| "):
+            found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found[2:]
 
 
 def code(cell):
-    """What stands in backticks, if that is a call; a remark may follow ours in brackets."""
-    text = cell.partition("` (")[0].removesuffix("`").removeprefix("`")
-    return text if cell.startswith("`") and "(" in text else None
+    """What stands in backticks, if that is a call that can be made; a remark may follow."""
+    text = re.match(r"`([^`]+)`", cell)
+    return text[1] if text and "(" in text[1] and "…" not in text[1] else None
 
 
-def cases(first_cell, column):
-    return [cells for cells in rows(first_cell) if code(cells[column]) is not None]
+def cases(library):
+    return [cells for cells in rows(library) if code(cells[0]) and code(cells[1])]
 
 
-URLLIB3 = "urllib3 `Retry`"
-TENACITY = "tenacity"
+DECORATORS = ("tenacity", "stamina", "backoff")
 
 
 def evaluate(text, names):
@@ -77,20 +73,19 @@ def given(text):
     return [keyword.arg for keyword in ast.parse(text, mode="eval").body.keywords]
 
 
-def test_every_cell_under_forbear_can_be_pasted():
-    for cells in rows(URLLIB3):
-        assert isinstance(evaluate(code(cells[2]), OURS), (RetryPolicy, RetryTransport))
-    made = (RetryPolicy, Exponential, Fixed, RetryTransport, type(override()), type(fast()))
-    for cells in rows(TENACITY):
-        assert isinstance(evaluate(code(cells[3]), OURS), made)
+@pytest.mark.parametrize("library", ["urllib3", "httpx-retries", *DECORATORS])
+def test_every_cell_under_forbear_can_be_pasted(library):
+    made = (RetryPolicy, RetryTransport, type(fast()), type(disabled()))
+    for cells in rows(library):
+        assert isinstance(evaluate(code(cells[1]).removeprefix("forbear.testing."), OURS), made)
 
 
-@pytest.mark.parametrize("cells", cases(URLLIB3, 0), ids=lambda cells: cells[0].strip("`"))
+@pytest.mark.parametrize("cells", cases("urllib3"), ids=lambda cells: cells[0].strip("`"))
 def test_from_urllib3_agrees_with_the_table(cells):
     """Whoever converts by hand, by the table, gets in each field the value that the converter
     gives.
     """
-    text = code(cells[2])
+    text = code(cells[1])
     converted = RetryPolicy.from_urllib3(evaluate(code(cells[0]), {"Retry": urllib3.Retry}))
     by_hand = evaluate(text, OURS)
     assert given(text)
@@ -107,25 +102,24 @@ def test_from_urllib3_agrees_with_the_table(cells):
         assert left == right, field
 
 
-@pytest.mark.parametrize("cells", cases(URLLIB3, 1), ids=lambda cells: cells[1].strip("`"))
+@pytest.mark.parametrize("cells", cases("httpx-retries"), ids=lambda cells: cells[0].strip("`"))
 def test_from_httpx_retries_agrees_with_the_table(cells):
     """The cell holds settings as its users write them, and counts retries where we count sends."""
     library = importlib.import_module("httpx_retries")
-    theirs = evaluate(code(cells[1]), {"Retry": library.Retry})
-    ours = evaluate(code(cells[2]), OURS)
+    theirs = evaluate(code(cells[0]), {"Retry": library.Retry})
+    ours = evaluate(code(cells[1]), OURS)
     if isinstance(ours, RetryTransport):
         return
     assert ours.max_attempts == theirs.total + 1
     converted = RetryPolicy.from_httpx_retries(theirs)
-    for field in given(code(cells[2])):
+    for field in given(code(cells[1])):
         assert getattr(converted, field) == getattr(ours, field), field
 
 
 LIBRARIES = [
-    pytest.param(column, name, cells, id=f"{name} {code(cells[column])}")
-    for column, name in enumerate(("tenacity", "stamina", "backoff"))
-    for cells in rows(TENACITY)
-    if code(cells[column]) is not None
+    pytest.param(name, cells, id=f"{name} {code(cells[0])}")
+    for name in DECORATORS
+    for cells in cases(name)
 ]
 
 
@@ -149,11 +143,11 @@ def run(decorator, monkeypatch):
     return len(calls), waits
 
 
-@pytest.mark.parametrize(("column", "name", "cells"), LIBRARIES)
-def test_a_decorator_does_what_the_table_says(column, name, cells, monkeypatch):
+@pytest.mark.parametrize(("name", "cells"), LIBRARIES)
+def test_a_decorator_does_what_the_table_says(name, cells, monkeypatch):
     """As many calls, and the same waits."""
     library = importlib.import_module(name)
-    text = code(cells[column])
+    text = code(cells[0])
     if not text.startswith(("retry(", "on_exception(")):
         switch_back = vars(library).get("set_testing" if "testing" in text else "set_active")
         try:
@@ -164,20 +158,23 @@ def test_a_decorator_does_what_the_table_says(column, name, cells, monkeypatch):
                 library.instrumentation.set_on_retry_hooks(None)
         return
     decorator = evaluate(text, vars(library))
-    ours = evaluate(code(cells[3]), OURS)
-    if isinstance(ours, (Exponential, Fixed)):
+    ours = evaluate(code(cells[1]).removeprefix("forbear.testing."), OURS)
+    text = code(cells[1])
+    if "backoff=" in text:
         calls, waits = run(decorator, monkeypatch)
         assert calls == 6
-        assert waits == pytest.approx([ours.delay(n, 0.0, lambda: 0.5) for n in range(1, 6)])
-    elif "max_attempts" in code(cells[3]) and isinstance(ours, RetryPolicy):
+        assert waits == pytest.approx(
+            [ours.backoff.delay(n, 0.0, lambda: 0.5) for n in range(1, 6)]
+        )
+    elif text.startswith("RetryPolicy(max_attempts"):
         calls, _ = run(decorator, monkeypatch)
         assert calls == ours.max_attempts
     else:
         assert callable(decorator)
 
 
-def test_both_tables_are_as_long_as_they_were():
+def test_the_tables_are_as_long_as_they_were():
     """A row that is no longer found would not be missed otherwise."""
-    assert (len(rows(URLLIB3)), len(rows(TENACITY))) == (14, 11)
-    assert len(cases(URLLIB3, 0)) == 10
-    assert len(LIBRARIES) == 10 + 9 + 7
+    assert len(cases("urllib3")) == 10
+    assert len(cases("httpx-retries")) == 7
+    assert len(LIBRARIES) == 10 + 7 + 7

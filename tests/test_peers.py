@@ -1,4 +1,4 @@
-"""The comparison with other libraries: the command prints what the README shows."""
+"""The comparison with other libraries: the command prints what the documentation shows."""
 
 import json
 import os
@@ -52,14 +52,9 @@ def seen():
 
 @pytest.fixture(scope="module")
 def shown():
-    """The same, as the README's table has it."""
-    lines = (
-        (ROOT / "README.md")
-        .read_text(encoding="utf-8")
-        .partition("## Beside other libraries")[2]
-        .partition("\n## ")[0]
-        .splitlines()
-    )
+    """The same, as the documentation's table has it."""
+    page = (ROOT / "docs" / "compared.md").read_text(encoding="utf-8")
+    lines = page.partition("\n## ")[0].splitlines()
     head, _, *rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in lines
@@ -68,7 +63,7 @@ def shown():
     return {peer: {row[0]: row[at] for row in rows} for at, peer in enumerate(head) if peer}
 
 
-def test_the_readme_shows_what_is_seen(seen, shown):
+def test_the_page_shows_what_is_seen(seen, shown):
     """The table agrees on each library that is installed here in the version it names."""
     compared = seen.keys() & shown.keys()
     assert "forbear" in compared

@@ -74,7 +74,9 @@ class RetryAdapter(HTTPAdapter):
         inner: An adapter that sends in place of this one. Its own retries are set to 0 with a
             warning; its ``poolmanager``, ``proxy_manager``, ``max_retries`` and whatever else it
             has are those of this one.
-        pool_connections, pool_maxsize, pool_block: As of HTTPAdapter.
+        pool_connections: Hosts whose pools are kept; this and the next two as of HTTPAdapter.
+        pool_maxsize: Connections kept for each host.
+        pool_block: Wait for a free connection of a host.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
             idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
             stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.

@@ -1,4 +1,4 @@
-"""A strategy of one's own, complete: what the README shows, tested with a real client."""
+"""A strategy of one's own, complete: what the documentation shows, tested with a real client."""
 
 from __future__ import annotations
 
@@ -95,9 +95,10 @@ def test_what_was_bought_and_not_sent_comes_back() -> None:
     assert get(strategy, FakeClock(), 503)[1] == 3
 
 
-def test_the_readme_shows_this_one() -> None:
-    readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
-    assert inspect.getsource(TwoRetriesPerMinute) in readme
+def test_the_documentation_shows_this_one() -> None:
+    docs = Path(__file__).parent.parent.parent / "docs"
+    page = (docs / "guides" / "fleet.md").read_text(encoding="utf-8")
+    assert inspect.getsource(TwoRetriesPerMinute) in page
 
 
 def test_the_safety_rules_are_not_the_strategys() -> None:

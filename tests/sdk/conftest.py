@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import re
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -66,19 +64,6 @@ def _surroundings(monkeypatch, tmp_path):
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-
-
-@pytest.fixture
-def shown():
-    """What the README shows of testing code that uses an SDK."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-
-    def of(sdk: str) -> str:
-        (block,) = [block for block in blocks if f"def test_{sdk}(" in block]
-        return block
-
-    return of
 
 
 @pytest.fixture

@@ -59,10 +59,3 @@ def test_a_client_of_httpx_proper(server, quick):
     ) as client:
         assert client.models.with_raw_response.list().status_code == 200
     assert len(server.requests()) == 2
-
-
-if IS_HTTPX2:  # the README shows version 3
-
-    def test_the_readmes_test_of_code_that_uses_it(shown, run_readme_tests):
-        """Pasted into a file of tests."""
-        run_readme_tests(shown("openai"), 1)

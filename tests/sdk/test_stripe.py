@@ -222,8 +222,3 @@ def test_attempts_without_a_client_object(sdk, server, monkeypatch, plugged, ret
     call = stripe.Customer.list_async if sdk.colour.is_async else stripe.Customer.list
     assert type(sdk.colour.outcome(call, sdk.close)) is stripe.APIError
     assert len(server.requests()) == attempts
-
-
-def test_the_readmes_test_of_code_that_uses_it(shown, run_readme_tests):
-    """Pasted into a file of tests."""
-    run_readme_tests(shown("stripe"), 1)

@@ -1,0 +1,73 @@
+"""A faulting server in place of every server that the pages name.
+
+Names are resolved to one server on this machine, which speaks TLS with a certificate for each of
+them. So the clients, their sockets and their TLS are real.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+import trustme
+
+from forbear.testing import FaultServer
+
+HOSTS = (
+    "api.example.com", "standby.example.com", "api.stripe.com", "checkout-test.adyen.com",
+    "api-m.paypal.com",
+)  # fmt: skip
+FIRST = "reset"  # what each path does first; then it answers JSON
+JSON = "200;header=Content-Type:application/json;body=1"
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def internet(
+    authority: trustme.CA, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FaultServer]:
+    """The server that answers for all HOSTS; each path fails once."""
+    bundle = tmp_path_factory.mktemp("tls") / "ca.pem"
+    authority.cert_pem.write_to_path(str(bundle))
+    for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.setenv(variable, str(bundle))
+    for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*HOSTS).configure_cert(context)
+    with FaultServer(tls=context) as server:
+        port = int(server.url.rpartition(":")[2])
+        resolve = socket.getaddrinfo
+
+        def getaddrinfo(host, asked, *arguments, **named):  # type: ignore[no-untyped-def]
+            name = host.decode() if isinstance(host, bytes) else host
+            if name in HOSTS:
+                return resolve("127.0.0.1", port, *arguments, **named)
+            return resolve(host, asked, *arguments, **named)
+
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        # A Redis that lends eleven tokens, whatever it is told; tests/real asks a real one.
+        monkeypatch.setattr(redis.Redis, "eval", lambda *arguments: [11, 1_800_000_000_000])
+        yield server
+
+
+@pytest.fixture
+def fails_once(internet: FaultServer) -> Callable[[str], None]:
+    """Let every path that a text names fail once; a path with a placeholder stands for 0 to 2."""
+
+    def script(text: str) -> None:
+        for host, path in re.findall(r"https://([\w.-]+)(/[\w./{}-]*)", text):
+            if host in HOSTS:
+                for number in range(3):
+                    internet.script(re.sub(r"{\w+}", str(number), path), FIRST, JSON)
+
+    return script

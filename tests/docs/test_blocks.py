@@ -1,0 +1,92 @@
+"""Every code block of README and documentation runs, as somebody would who types along.
+
+The blocks of a page share their names, in order. A block with tests is a file of tests: it begins
+with all that stands above it on its page.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import io
+import re
+from contextlib import redirect_stdout
+
+import prometheus_client
+import pytest
+
+from .pages import PAGES, blocks, is_test, packages_of
+
+# Of packages that only tests/sdk installs; its tests run these pages.
+ELSEWHERE = {
+    "stripe", "github", "kubernetes", "elasticsearch", "elastic_transport", "google",
+    "huggingface_hub", "twilio",
+}  # fmt: skip
+
+
+def of_a_program(page):
+    return [block for block in blocks(page, "python") if not is_test(block)]
+
+
+def is_elsewhere(page):
+    packages = set().union(*(packages_of(block.text) for block in blocks(page, "python")), ())
+    return bool(packages & ELSEWHERE)
+
+
+PROGRAMS = [page for page in PAGES if of_a_program(page) and not is_elsewhere(page)]
+TESTS = [
+    page
+    for page in PAGES
+    if any(is_test(block) for block in blocks(page, "python")) and not is_elsewhere(page)
+]
+
+
+# A page leaves its clients open, as one who types along would.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_the_blocks_of_a_page_run(page, internet, fails_once, forbear_clock, monkeypatch):
+    """They print what their comments say."""
+    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
+    fails_once(PAGES[page])
+    names = {"__name__": "page"}
+    out = io.StringIO()
+    for block in of_a_program(page):
+        with redirect_stdout(out):
+            exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), names)
+    names.clear()
+    gc.collect()  # what the page left open is closed here, and not beside another test
+    printed = out.getvalue().splitlines()
+    for block in of_a_program(page):
+        for told in re.findall(r"print\(.*\)  # (.+)$", block.text, re.MULTILINE):
+            assert told in printed, (page, told)
+
+
+@pytest.mark.parametrize("page", TESTS)
+def test_the_tests_of_a_page_pass(page, run_readme_tests):
+    """In a project that has forbear installed and nothing set."""
+    above, number = [], 0
+    for block in blocks(page, "python"):
+        if is_test(block):
+            tests = len(re.findall(r"^def test_", block.text, re.MULTILINE))
+            run_readme_tests("\n".join([*above, block.text]), tests)
+            number += 1
+        else:
+            above.append(block.text)
+    assert number
+
+
+def test_every_block_is_run_somewhere():
+    """A page whose packages are missing here is one of tests/sdk."""
+    for page in PAGES:
+        if blocks(page, "python") and page not in {*PROGRAMS, *TESTS}:
+            assert page.startswith("guides/sdks/"), page
+    assert importlib.util.find_spec("openai")
+    assert {"tutorial.md", "README.md", "guides/sdks/openai.md"} <= {*PROGRAMS, *TESTS}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_line_of_a_block_is_scrolled(page):
+    for block in blocks(page, "python"):
+        assert [line for line in block.text.splitlines() if len(line) > 100] == []

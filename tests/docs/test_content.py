@@ -1,0 +1,355 @@
+"""What the pages say is what the code does: tables, names, sessions of the command, links."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import ssl
+
+import httpx
+import pytest
+
+import forbear.httpx
+from forbear import Reason, RetryPolicy
+from forbear.core import events
+from forbear.sending.settings import FamilyOptions, Options
+from forbear.telemetry import METRICS, assets
+from forbear.testing import FakeClock, ScriptedTransport
+from forbear.tools.cli import main as command
+from forbear.tools.cli import parser_for
+from forbear.tools.cli.callers import HttpxCaller
+from forbear.tools.cli.demo import run
+from forbear.tools.cli.scenes import SCENES
+
+from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table
+
+ORDERS = "https://api.example.com/orders"
+
+
+# Names of the code, in the page that explains them.
+
+
+def test_each_reason_is_explained():
+    _, rows = table("troubleshooting.md", "reason")
+    assert {row[0].strip("`") for row in rows} == {reason.value for reason in Reason}
+
+
+def test_each_event_is_explained():
+    _, rows = table("guides/observing.md", "event")
+    named = {
+        kind._field_defaults["name"]
+        for kind in vars(events).values()
+        if isinstance(kind, type) and "name" in getattr(kind, "_field_defaults", {})
+    }
+    assert {row[0].strip("`") for row in rows} == named
+
+
+def test_each_metric_is_explained():
+    _, rows = table("guides/observing.md", "metric")
+    exported = {metric.prometheus_name for metric in METRICS.values()}
+    assert {row[0].strip("`") for row in rows} == exported
+
+
+def test_each_option_is_explained():
+    _, rows = table("guides/options.md", "option")
+    options = {**Options.__annotations__, **FamilyOptions.__annotations__}
+    assert {row[0].strip("`") for row in rows} == {"policy", *options}
+
+
+def test_each_field_of_the_policy_is_explained():
+    _, rows = table("how/waits.md", "field")
+    assert [row[0].strip("`") for row in rows] == list(RetryPolicy.FIELDS)
+
+
+def test_each_exit_status_is_explained():
+    for name in ("demo", "explain", "parse", "get", "simulate", "dashboards"):
+        told = re.search(r"exit status: (.*)", parser_for([name, "--help"]).format_help(), re.S)
+        statuses = set(re.findall(r"\b(\d+) [a-zA-Z-]", told[1])) if told else set()
+        text = section("command.md", f"forbear {name}")
+        explained = set(re.findall(r"\b(\d+) [a-z]", text.partition("Exit status")[2]))
+        explained |= {row[2:].partition(" ")[0] for row in re.findall(r"^\| \d+ ", text, re.M)}
+        assert statuses <= explained, name
+
+
+def test_each_fixture_is_explained():
+    _, rows = table("guides/testing.md", "fixture")
+    from forbear import pytest_plugin
+
+    assert {row[0].strip("`") for row in rows} == set(pytest_plugin.__all__)
+
+
+def test_each_log_event_is_explained():
+    """All events of the telemetry's table."""
+    from forbear import telemetry
+
+    table_of_events = (telemetry.__doc__ or "").partition("| event |")[2].partition("\n\n")[0]
+    logged = set(re.findall(r"^\| (\w+) \|", table_of_events, re.MULTILINE))
+    _, rows = table("troubleshooting.md", "line contains")
+    explained = {row[0].strip("`") for row in rows}
+    assert logged - {"attempt_failed"} == explained
+
+
+def test_each_sdk_has_a_page():
+    tested = {
+        path.stem.removeprefix("test_")
+        for path in (ROOT / "tests" / "sdk").glob("test_*.py")
+        if path.stem != "test_pages"
+    }
+    pages = {path.stem.replace("-", "_") for path in (DOCS / "guides" / "sdks").glob("*.md")}
+    assert pages - {"index"} == tested
+
+
+# What is sent again, and when.
+
+
+def certificate_error(request):
+    error = httpx.ConnectError("certificate verify failed")
+    error.__cause__ = ssl.SSLCertVerificationError("self-signed certificate")
+    return error
+
+
+def unsupported(request):
+    return httpx.UnsupportedProtocol("no scheme")
+
+
+def waits_of(policy, drawn):
+    """The waits of the policy's schedule, if its randomness answers ``drawn`` each time."""
+    waits = [0.0]
+    for n in range(1, policy.max_attempts):
+        waits.append(policy.backoff.delay(n, waits[-1], lambda: drawn))
+    return waits[1:]
+
+
+def seconds(cell):
+    return float(cell.removesuffix(" s"))
+
+
+def test_the_default_waits_are_as_the_table_says():
+    _, rows = table("how/waits.md", "before attempt")
+    least, mean, worst = (waits_of(RetryPolicy(), drawn) for drawn in (0.0, 0.5, 1.0))
+    assert len(rows) == len(mean)
+    for n, (attempt, wait, of_wait, of_all, at_worst) in enumerate(rows):
+        assert int(attempt) == n + 2
+        shortest, longest = wait.split(" to ")
+        said = [float(shortest), seconds(longest), seconds(of_wait), seconds(of_all)]
+        assert [*said, seconds(at_worst)] == pytest.approx(
+            [least[n], worst[n], mean[n], sum(mean[: n + 1]), sum(worst[: n + 1])]
+        )
+
+
+def test_the_presets_are_as_the_table_says():
+    _, rows = table("how/waits.md", "preset")
+    for name, attempts, mean, worst, patience, _ in rows:
+        policy = eval(name.strip("`"), {"RetryPolicy": RetryPolicy})
+        assert int(attempts) == policy.max_attempts
+        assert seconds(mean) == pytest.approx(sum(waits_of(policy, 0.5)), rel=0.005), name
+        assert seconds(worst) == pytest.approx(sum(waits_of(policy, 1.0)), rel=0.005), name
+        if policy.max_attempts > 1:
+            assert seconds(patience) == policy.patience
+
+
+# Rows of the table, by what they begin with: what makes them happen.
+HAPPENED = {
+    "408": [408, 425, 429, 500, 502, 503, 504],
+    "409": [409],
+    "any other status": [400, 401, 403, 404, 410, 422, 501, 505, 520, 529],
+    "`x-should-retry: true`": [
+        (400, {"x-should-retry": "true"}),
+        (501, {"x-should-retry": "true"}),
+    ],
+    "the server says no": [
+        (503, {"x-should-retry": "false"}),
+        (503, {"grpc-retry-pushback-ms": "-1"}),
+    ],
+    "`Idempotent-Replayed: true`": [(503, {"Idempotent-Replayed": "true"})],
+    "nothing was sent": ["connect_error", "connect_timeout"],
+    "connection reset": ["read_error", "disconnect", "read_timeout", "write_timeout"],
+    "bad certificate": [
+        certificate_error,
+        unsupported,
+        "pool_timeout",
+        ZeroDivisionError("unknown"),
+    ],
+}
+COLUMNS = [
+    (1, {"method": "GET"}),
+    (2, {"method": "POST"}),
+    (3, {"method": "POST", "headers": {"Idempotency-Key": "k-1"}}),
+    (3, {"method": "GET", "headers": {"Idempotency-Key": "k-1"}}),
+]
+
+
+def attempts(step, **request):
+    """Requests sent, and how the call ended, if ``step`` happens every time.
+
+    The table says what may be sent again. When that happens is the gate's matter, so there is none.
+    """
+    script = ScriptedTransport([step])
+    transport = forbear.httpx.RetryTransport(
+        script, gate=None, clock=FakeClock(), random=lambda: 0.5
+    )
+    with httpx.Client(transport=transport) as client:
+        try:
+            client.request(url=ORDERS, **request)
+        except (httpx.TransportError, ZeroDivisionError):
+            return len(script.requests), "raised"
+    return len(script.requests), "returned"
+
+
+@pytest.mark.parametrize("row", HAPPENED)
+def test_what_is_retried_is_what_the_table_says(row):
+    """ "sent again" is four requests in all; "returned" and "raised" are one, and what is got."""
+    head, rows = table("how/index.md", "what happened")
+    assert set(head[1].split(", ")) == RetryPolicy().methods
+    (cells,) = [cells for cells in rows if cells[0].startswith(row)]
+    for column, request in COLUMNS:
+        said = cells[column].partition(":")[0]
+        for step in HAPPENED[row]:
+            sent, ended = attempts(step, **request)
+            if said == "sent again":
+                assert sent == 4, (step, request)
+            else:
+                assert (sent, ended) == (1, said), (step, request)
+
+
+def test_the_table_has_no_other_rows():
+    _, rows = table("how/index.md", "what happened")
+    assert len(rows) == len(HAPPENED) + 1
+    assert {int(status) for status in rows[0][0].split(", ")} == RetryPolicy().statuses
+    # The one left is of a body that cannot be read again.
+    for step, ended in ((503, "returned"), ("read_error", "raised")):
+        assert attempts(step, method="PUT", content=iter([b"once"])) == (1, ended)
+
+
+# What the command and a traceback show.
+
+
+def numbers_aside(text):
+    """A line without the figures that differ from run to run."""
+    return re.sub(r"\d+\.\d+ s", "0 s", " ".join(text.split()))
+
+
+def test_the_demo_prints_what_the_readme_shows():
+    out = io.StringIO()
+    assert run(out, callers=[HttpxCaller("httpx")], scenes=SCENES[:4]) == 0
+    (shown,) = [b.text for b in blocks("README.md", "text") if "The server executes it" in b.text]
+    printed = numbers_aside(out.getvalue())
+    for part in shown.split("\n\n"):
+        assert numbers_aside(part) in printed
+
+
+@pytest.mark.parametrize("page", ["README.md", "guides/observing.md"])
+def test_the_note_on_an_exception_is_as_shown(page):
+    (shown,) = [b.text for b in blocks(page, "text") if "forbear: 1 attempt" in b.text]
+    inner = ScriptedTransport(["read_error"])
+    with httpx.Client(transport=forbear.httpx.RetryTransport(inner)) as client:
+        with pytest.raises(httpx.ReadError) as caught:
+            client.post(ORDERS)
+    (note,) = caught.value.__notes__
+    assert re.sub(r" in \S+ s,", "", note) in re.sub(r" in \S+ s,", "", shown)
+
+
+# What is fed to the command that reads response headers.
+FED = "HTTP/2 429\r\nretry-after: 16\r\nretry-after-ms: 15500\r\n\r\n"
+COMMANDS = [
+    (page, line)
+    for page in PAGES
+    for block in blocks(page, "console")
+    for line in block.text.splitlines()
+    if line[:1] == "$"
+]
+
+
+@pytest.mark.parametrize(
+    "line", [line for _, line in COMMANDS if re.search("forbear (explain|parse)", line)]
+)
+def test_a_session_prints_what_is_shown(line, monkeypatch, capsys):
+    """Part by part: the page leaves out some lines between them."""
+    shown = PAGES["command.md"].partition(f"{line}\n```\n\n```text\n")[2].partition("```")[0]
+    monkeypatch.setattr("sys.stdin", io.StringIO(FED))
+    assert command(shlex.split(line.partition("forbear ")[2])) == 0
+    printed = capsys.readouterr().out
+    assert shown
+    for part in shown.strip().split("\n\n"):
+        assert part in printed
+
+
+def test_the_options_shown_exist():
+    """The command accepts every line that is shown with options."""
+    shown = re.findall(r"`forbear\s+([^`]* --[^`]*)`", EVERYTHING)
+    shown += [line.partition("forbear ")[2] for _, line in COMMANDS if "forbear " in line]
+    assert len(shown) >= 6
+    for line in shown:
+        given = shlex.split(line)
+        if "--help" not in given:
+            assert parser_for(given).parse_args(given).command == given[0]
+
+
+@pytest.mark.parametrize("end", ["&& forbear demo", "&& pytest "])
+def test_the_commands_are_those_that_ci_runs(end):
+    """`.ci/run` takes them from the README; each stands once, alone on its line."""
+    lines = [line for page, line in COMMANDS if page == "README.md"]
+    assert len([line for line in lines if end in f"{line} "]) == 1
+
+
+def test_the_tuning_table_names_what_ships():
+    """Alerts and recorded series stand in the rules, metrics in the exporters' common table."""
+    text = section("guides/observing.md", "Tuning")
+    rules = assets.read(assets.RULES)
+    for alert in re.findall(r"`(Forbear\w+)`", text):
+        assert f"alert: {alert}\n" in rules
+    for series, threshold in re.findall(r"`(forbear:[\w:]+)` ([<>] [\d.]+)", text):
+        assert re.search(rf"record: {series}\b", rules), series
+        assert re.search(rf"{series}\S* {threshold}\b", rules), (series, threshold)
+    told = set(re.findall(r"`(forbear_\w+)", text))
+    assert told
+    assert told <= {metric.prometheus_name for metric in METRICS.values()}
+
+
+# The pages themselves.
+
+
+def test_the_readme_is_short():
+    assert PAGES["README.md"].count("\n") <= 180
+    assert len(PAGES["README.md"].split()) <= 1300
+
+
+def test_the_readme_works_on_an_index_page():
+    """No link or picture is relative: an index has no files beside the page."""
+    assert re.findall(r"\]\((?!https?:|#)([^)]+)\)", PAGES["README.md"]) == []
+
+
+def test_a_page_that_is_named_is_there():
+    for name in re.findall(r"`(docs/[^`]*)`", PAGES["README.md"]):
+        assert (ROOT / name).exists(), name
+
+
+def test_a_source_is_given():
+    """A claim about another library names a file at a version or commit, and the lines."""
+    source = r"https://github\.com/[\w-]+/[\w-]+/blob/([0-9a-f]{7}|[\d.]+)/\S+\.py#L\d+(-L\d+)?"
+    text = PAGES["compared.md"]
+    named = set(re.findall(r"\[read\]\[([^\]]+)\]", text))
+    assert named
+    for name in named:
+        (target,) = re.findall(rf"^\[{re.escape(name)}\]: (\S+)$", text, re.MULTILINE)
+        assert re.fullmatch(source, target), name
+
+
+WORDS = re.compile(r"[\w’'-]+")
+
+
+def sentences(text):
+    """The sentences of the prose of a page: no blocks, tables, headings or links' targets."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(\||#|!\[).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(r"^ *([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield from re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\[])", " ".join(paragraph.split()))
+
+
+@pytest.mark.parametrize("page", ["README.md", "tutorial.md"])
+def test_sentences_are_short(page):
+    long = [one for one in sentences(PAGES[page]) if len(WORDS.findall(one)) > 30]
+    assert long == []
