@@ -253,3 +253,17 @@ async def test_bodies_left_alone_are(adapter, options):
         with pytest.raises(adapter.library.ReadError) as caught:
             await adapter.call(client, "GET", URL)
     assert not hasattr(caught.value, "__notes__")
+
+
+async def test_a_body_that_stays_broken_is_told(adapter, server):
+    """Listeners and the log hear of it once, though the call had succeeded at the hand-over."""
+    told = []
+    server.script("/thing", "cut:10;body=200000")
+    async with adapter.client(policy=POLICY, on_event=[told.append]) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        with pytest.raises(adapter.library.RemoteProtocolError):
+            await adapter.read(response)
+        await adapter.close(response)
+    assert [(event.name, str(event.reason), event.attempts) for event in told] == [
+        ("gave_up", "response-delivered", 1)
+    ]

@@ -92,7 +92,12 @@ def test_a_class_in_place_of_an_object_is_told_to_be_called(option):
 @pytest.mark.parametrize("option", sorted(OBJECTS.keys() - {"clock"}))
 def test_true_and_false_are_told_what_stands_for_on_and_off(option):
     on = refusal(forbear.httpx.RetryTransport, **{option: True})
-    code = 'Origins(["https://a", "https://b"])' if option == "origins" else OBJECTS[option][1]
+    shown = {
+        "origins": 'Origins(["https://a", "https://b"])',
+        # Without origins it would give keys to servers that ignore them.
+        "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
+    }
+    code = shown.get(option, OBJECTS[option][1])
     assert on.endswith(f": write {option}={code}")
     off = refusal(forbear.httpx.RetryTransport, **{option: False})
     assert off.endswith(f": write {option}=None")

@@ -241,7 +241,10 @@ class HttpxPort(HttpxCalls):
         """Attach the story to an error of a body that was handed over, and that stays broken."""
         kind = classify(error, self.library.roots).kind
         failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
-        call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), self.clock.monotonic())
+        now = self.clock.monotonic()
+        if call.stop is None:
+            call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), now)
+            self.tell.refused(call, now, call.listeners)
         self.with_story(call, error)
 
     def reopen(

@@ -222,6 +222,7 @@ class Call:
         if self.stop is None:  # else the history ends with why it is not whole
             if self.history:
                 self.history.pop()
+            self.attempts = self.attempts or 1  # the fast path counts none
             self.note(failure, stop, now)
 
     def story(self, now: float) -> Story:

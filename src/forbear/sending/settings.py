@@ -260,7 +260,7 @@ OBJECTS = {
     "breaker": "CircuitBreaker()",
     "origins": 'Origins(["https://a", "https://b"])',
     "strategy": "AwsStandard()",
-    "idempotency": "IdempotencyKeys()",
+    "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
 }
 
 

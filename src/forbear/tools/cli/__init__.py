@@ -25,7 +25,7 @@ COMMANDS = {
 }
 EXAMPLES = """\
 examples:
-  forbear demo                                           four seconds, no network
+  forbear demo                                           a dozen seconds, no network
   forbear get https://example.com/big.iso -o big.iso     goes on where it broke off
   forbear explain --max-attempts 5 --slo 3               how long can that take?
   forbear explain myservice.http:RETRY                   a policy or a Retry of your code
