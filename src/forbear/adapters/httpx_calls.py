@@ -39,7 +39,7 @@ class HttpxCalls(Port):
         super().__init__(settings)
         self.guard, self.timeouts = streams.guard, streams.timeouts
         self.library, self.inner = library, inner
-        self.byte_stream = library.byte_stream
+        self.byte_stream, self.request_class = library.byte_stream, library.module.Request
         self.before_attempt: Any = settings.before_attempt
         keys = settings.idempotency
         self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
@@ -52,10 +52,10 @@ class HttpxCalls(Port):
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        library, context = self.library, scope
-        if not isinstance(request, library.module.Request):
+        context = scope
+        if not isinstance(request, self.request_class):
             raise TypeError(
-                f"a transport of forbear.{library.name} got a request of"
+                f"a transport of forbear.{self.library.name} got a request of"
                 f" {type(request).__module__.partition('.')[0]}: mount the other family's"
             )
         if tests.everywhere is not None:
@@ -73,35 +73,33 @@ class HttpxCalls(Port):
         stream = request.stream
         if type(stream) is not self.byte_stream and policy is not OFF and wants_guard(stream):
             guard = self._guarded(stream, given.get(BODY))
-        headers: Any = ()
-        key: Any = ()
+        outgoing = Outgoing(request, policy, deadline_at)
+        headers: Any = None
         if self.adds_headers and policy is not OFF:
             headers, key = new_headers(self.settings, self.view_of(request))
             if key and hop is not None and hop.key and hop.key_origin == origin_of_url(request.url):
                 key = hop.key
-            headers.extend(key)
+            headers = [*headers, *key] or None
+            outgoing.key = key
         is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-        sent = request
         if is_bounded or headers or guard is not None:
-            sent = copied(request, library, headers or None)
-        outgoing = Outgoing(sent, policy, deadline_at)
+            outgoing.request = outgoing.pristine = copied(request, self.library, headers)
         if is_bounded:
             if deadline_at <= started_at:
                 raise self.too_late(self.call_of(request, outgoing, started_at, scope))
             self.bound(outgoing, guard)
-            if context is not None and context.has_deadline():
-                outgoing.hurries = True
         if guard is not None:
-            outgoing.guard = sent.stream = guard
-        if context is not None and context.incoming is not None and policy is not OFF:
-            written = request.headers.__contains__
-            lines = announced(self.settings, context, 1, deadline_at, written)
-            if lines:
-                outgoing.request = copied(outgoing.pristine, self.library, lines)
+            outgoing.guard = outgoing.pristine.stream = guard
+        if context is not None:
+            if context.has_deadline():
+                outgoing.hurries = True
+            if context.incoming is not None and policy is not OFF:
+                written = request.headers.__contains__
+                lines = announced(self.settings, context, 1, deadline_at, written)
+                if lines:
+                    outgoing.request = copied(outgoing.pristine, self.library, lines)
         if hop is not None:
             outgoing.hop = hop
-        if key:
-            outgoing.key = key
         return outgoing
 
     def _guarded(self, stream: Any, known: Any) -> Any:
@@ -122,7 +120,8 @@ class HttpxCalls(Port):
             outgoing.policy.attempt_timeout,
         )
         if deadline_at != inf:
-            timeouts.trace = extensions.get("trace")
+            if "trace" in extensions:
+                timeouts.trace = extensions["trace"]
             extensions["trace"] = timeouts
         if guard is not None:
             guard.clock, guard.deadline_at = self.clock, deadline_at

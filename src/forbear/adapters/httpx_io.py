@@ -74,8 +74,7 @@ class SyncHttpxPort(SyncAsking):
     def transmit(self, request: Any, outgoing: Outgoing) -> Any:
         """Send one attempt; each read of its answer's body ends by the deadline."""
         response = self.inner.handle_request(request)
-        connection = response.extensions.get("network_stream")
-        if outgoing.hurries and hasattr(connection, "__dict__"):
+        if outgoing.hurries and hasattr(response.extensions.get("network_stream"), "__dict__"):
             is_ours_alone = response.extensions.get("http_version") in HTTP_1
             if is_ours_alone and response.status_code != 101:
                 response.stream = self.library.hurried(response, outgoing.timeouts)

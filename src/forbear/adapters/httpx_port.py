@@ -105,14 +105,13 @@ class HttpxPort(HttpxCalls):
                 self._look_after(response, (request, outgoing, started_at, scope))
         if outgoing is not None:
             self.reopen(outgoing, response, scope)
-        settings = self.settings
-        if settings.limits.counts_calls:
-            settings.limits.count_call()
-        gate = settings.limits.gate
+        if self.limits.counts_calls:
+            self.limits.count_call()
+        gate = self.limits.gate
         if gate is not None and not gate.quiet:
             gate.good(origin_of_url(request.url), self.clock.monotonic(), retry=False)
-        if settings.tell.hears_calls:
-            settings.tell.succeeded_at_once(
+        if self.tell.hears_calls:
+            self.tell.succeeded_at_once(
                 request.method,
                 origin_of_url(request.url),
                 response.status_code,

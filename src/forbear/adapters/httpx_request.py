@@ -184,6 +184,9 @@ class Timeouts(dict[str, Any]):
     took the time before, such as name resolution, is seen there before the request is written.
     """
 
+    trace: Any = None  # the client's own
+    _replaced: Mapping[str, Any] | None = None  # the client's own, if ``attempt_timeout`` is less
+
     def __init__(
         self,
         configured: Mapping[str, Any],
@@ -192,13 +195,11 @@ class Timeouts(dict[str, Any]):
         attempt_timeout: float | None,
     ) -> None:
         dict.__init__(self, configured)
-        self._own = configured
         self._clock = clock
         self._deadline_at = deadline_at
         self._shortened: set[str] = set()
-        self._is_narrowed = attempt_timeout is not None
-        self.trace: Any = None  # the client's own
         if attempt_timeout is not None:
+            self._replaced = configured
             for phase in ("pool", "connect", "read", "write"):
                 own = configured.get(phase)
                 self[phase] = attempt_timeout if own is None else min(own, attempt_timeout)
@@ -249,8 +250,8 @@ class Timeouts(dict[str, Any]):
         ``forbear.deadline`` only.
         """
         self._deadline_at = deadline_at
-        if self._is_narrowed:
-            self.update(self._own)
+        if self._replaced is not None:
+            self.update(self._replaced)
 
 
 class AsyncTimeouts(Timeouts):

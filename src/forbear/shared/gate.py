@@ -103,7 +103,7 @@ class RetryGate(Locked):
             health.tokens = min(TOKENS, health.tokens + EARNED)
             if health.tokens >= WELL:
                 health.probe = health.first_probe
-            if not health.held:
+            if not health.waiting:
                 health.credit = 0.0
                 if health.tokens == TOKENS:
                     del self._origins[origin]
