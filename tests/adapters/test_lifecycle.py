@@ -6,6 +6,7 @@ import gc
 import pytest
 
 from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy, record_of
+from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.testing import FakeClock
 
 from .foreign import Foreign, stream_of
@@ -190,3 +191,9 @@ async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
                 pieces.close()
             await adapter.close(response)
         assert [stream.closed for stream in streams] == [1] * len(streams), (status, headers)
+
+
+@pytest.mark.parametrize("transport", [RetryTransport, AsyncRetryTransport])
+def test_a_port_has_no_more_attributes_than_cpython_finds_fast(transport):
+    # SHARED_KEYS_MAX_SIZE of CPython 3.12: an object with more is slower at each attribute.
+    assert len(vars(transport().port)) <= 30

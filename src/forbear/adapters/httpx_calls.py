@@ -37,7 +37,8 @@ class HttpxCalls(Port):
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings)
-        self.guard, self.timeouts = streams.guard, streams.timeouts
+        # CPython finds the attributes of an object slowly once there are more than 30.
+        self.streams, self.timeouts = streams, streams.timeouts
         self.library, self.inner = library, inner
         self.byte_stream, self.request_class = library.byte_stream, library.module.Request
         self.before_attempt: Any = settings.before_attempt
@@ -91,7 +92,7 @@ class HttpxCalls(Port):
         if guard is not None:
             outgoing.guard = outgoing.pristine.stream = guard
         if context is not None:
-            if context.has_deadline():
+            if is_bounded and context.has_deadline():
                 outgoing.hurries = True
             if context.incoming is not None and policy is not OFF:
                 written = request.headers.__contains__
@@ -108,7 +109,7 @@ class HttpxCalls(Port):
         if known is not None and known.covers(stream):
             known.was_sent = True
             return known  # it knows what the calls before have read
-        return self.guard(stream, self.settings.body_buffer)
+        return self.streams.guard(stream, self.settings.body_buffer)
 
     def bound(self, outgoing: Outgoing, guard: Any) -> None:
         """Let the timeouts of what is sent, and the guard of its body, know the deadline."""

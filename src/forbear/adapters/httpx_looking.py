@@ -44,9 +44,9 @@ class Peeking:
 
     def shown(self) -> Any:
         """Make a copy that reads from here."""
-        cls = self.port.shown
+        cls = self.port.streams.shown
         copy = object.__new__(cls)
-        vars(copy).update(vars(self.response))
+        copy.__dict__ = vars(self.response).copy()  # in half the time of an update
         copy.stream, copy.request = self, self.request
         return copy
 

@@ -47,13 +47,11 @@ class HttpxPort(HttpxCalls):
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings, library, inner, streams)
-        self.bounded = streams.bounded
-        self.prefetched, self.resuming = streams.prefetched, streams.resuming
-        self.peek, self.shown = streams.peek, streams.shown
+        self.prefetched = streams.prefetched
         self.circuit_open_error = library.circuit_open_error
         self.deadline_exceeded = library.deadline_exceeded
         self.ready = library.ready
-        self.prefetch, self.resumes = settings.prefetch, settings.resume
+        self.prefetch = settings.prefetch
         self.looks_at_bodies = settings.prefetch > 0 or settings.resume
         self.length_line = 0  # of the heads of answers, where the last one told its length
 
@@ -136,7 +134,7 @@ class HttpxPort(HttpxCalls):
             deadline_at: Until when its body may be read.
             ahead: What came of reading it ahead.
         """
-        peek = self.peek(self, request, response, deadline_at, ahead)
+        peek = self.streams.peek(self, request, response, deadline_at, ahead)
         try:
             peek.answer = self.retry_if(peek.shown())
         except Exception as error:
@@ -158,7 +156,9 @@ class HttpxPort(HttpxCalls):
 
     def peek_at(self, call: Call, response: Any) -> Any:
         """Make what reads the body of a failed answer, for no longer than it would be drained."""
-        peek = self.peek(self, self.sent_request(call), response, call.deadline_at, call.ahead)
+        peek = self.streams.peek(
+            self, self.sent_request(call), response, call.deadline_at, call.ahead
+        )
         peek.patience = SECONDS
         return peek
 
@@ -234,7 +234,7 @@ class HttpxPort(HttpxCalls):
         if type(stream) not in self.ready or (
             type(stream) is self.prefetched and not stream.is_whole()
         ):
-            response.stream = self.resuming(self, response, source)
+            response.stream = self.streams.resuming(self, response, source)
 
     def body_broke(self, call: Call, error: Exception) -> None:
         """Attach the story to an error of a body that was handed over, and that stays broken."""
@@ -265,7 +265,7 @@ class HttpxPort(HttpxCalls):
             whose.broke(failure, GiveUp(Reason.DEADLINE), self.clock.monotonic())
             return self.deadline_error(whose, message)
 
-        response.stream = self.bounded(response.stream, timeouts, exceeded)
+        response.stream = self.streams.bounded(response.stream, timeouts, exceeded)
 
     def rest_of(self, call: Call, response: Any) -> Part:
         """Say what the answer is to the download that is being resumed."""

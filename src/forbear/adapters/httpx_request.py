@@ -104,8 +104,7 @@ class Outgoing:
 def copied(request: Any, library: Any, headers: Any = None, url: Any = None) -> Any:
     """Copy a request, with what forbear changes in it: nothing is written into the caller's own."""
     copy = object.__new__(type(request))
-    fields = vars(copy)
-    fields.update(vars(request))  # the constructor would encode the body anew
+    fields = copy.__dict__ = vars(request).copy()  # the constructor would encode the body anew
     fields["extensions"] = dict(request.extensions)
     if headers is not None:
         fields["headers"] = made = library.module.Headers(request.headers)

@@ -92,7 +92,8 @@ class Resumable:
         if type(call) is tuple:
             call, is_new = port.call_of(*call), True
         download = None
-        if port.resumes and kind in RETRYABLE_KINDS and call.stop is None and not self._closed:
+        goes_on = port.settings.resume and kind in RETRYABLE_KINDS
+        if goes_on and call.stop is None and not self._closed:
             download = self._download(call)
         if download is None:
             port.body_broke(call, error)

@@ -75,6 +75,8 @@ class Scope:
     def deadline_on(self, clock: Clock, now: float) -> float:
         """The deadline as an instant of another clock, by the time left now."""
         ends_at = moved(self.deadline_at, self.clock, clock, now)
+        if self.incoming is None:
+            return ends_at
         return min(ends_at, self.incoming_deadline_on(clock, now))
 
     def incoming_deadline_on(self, clock: Clock, now: float) -> float:
