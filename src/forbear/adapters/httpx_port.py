@@ -253,7 +253,7 @@ class HttpxPort(HttpxCalls):
         timeouts = outgoing.timeouts
         if timeouts is None:
             return
-        if context is None or not context.has_deadline():
+        if context is None or not outgoing.hurries:
             timeouts.reopen()
             return
         now = self.clock.monotonic()
