@@ -168,7 +168,7 @@ def test_help_names_every_option_and_where_each_is_explained():
             r"\*\*options: (.*?)\.\s+``help\(forbear.Options", cls.__doc__, re.DOTALL
         )
         assert set(re.split(r"[,;]\s+", listed)) == names | own
-    explained = re.findall(r"^    (\w+): ", forbear.Options.__doc__, re.MULTILINE)
+    explained = re.findall(r"^    (\w+): ", inspect.getdoc(forbear.Options), re.MULTILINE)
     assert sorted(explained) == sorted(names | {"prefetch"})
 
 

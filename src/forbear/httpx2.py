@@ -56,15 +56,16 @@ LIBRARY = Library(httpx2, CircuitOpenError, DeadlineExceeded)
 
 
 class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
-    """A transport that sends again what may be sent again. Thread-safe.
+    """A transport that retries failed requests where a repetition is safe. Thread-safe.
 
-    ``httpx2.Client(transport=RetryTransport())``. A transport given to a client makes httpx2 ignore
-    ``proxy=``, ``verify=``, ``limits=`` and HTTP_PROXY: give them to ``inner``, or use ``wrap``.
+    For example ``httpx2.Client(transport=RetryTransport())``. This client ignores ``proxy=``,
+    ``verify=``, ``limits=`` and HTTP_PROXY: give them to ``inner``, or use ``wrap``.
 
     Args:
-        inner: What sends; None: a new ``httpx2.HTTPTransport()``. Its own retries are switched off.
-        policy: When and how often; per request ``extensions={"forbear": …}`` changes it (a
-            RetryPolicy, a mapping of its fields, False for off), per context ``forbear.override``.
+        inner: The transport that sends. None: a new ``httpx2.HTTPTransport()``. The retries of
+            ``inner`` itself are switched off.
+        policy: When and how often to retry. One request changes it by ``extensions={"forbear": …}``
+            (a RetryPolicy, a mapping of its fields, or False), a block by ``forbear.override``.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
             idempotency, body_buffer; prefetch, resume; on_event, name, contact, announce_attempts,
             stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
@@ -87,7 +88,7 @@ class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
 
 
 class AsyncRetryTransport(transports.AsyncRetrying, httpx2.AsyncBaseTransport):
-    """The same for ``httpx2.AsyncClient``, on asyncio and trio; options as of RetryTransport.
+    """RetryTransport for ``httpx2.AsyncClient``, on asyncio and trio, with the same options.
 
     ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
@@ -110,14 +111,23 @@ def wrap(
     policy: RetryPolicy | None = None,
     **options: Unpack[FamilyOptions[AsyncPredicate]],
 ) -> AnyClient:
-    """Make a built client retry, keeping its proxies, mounts, TLS settings and limits; return it.
+    """Make a client that is already built retry, and return the same client.
 
-    All its transports share one gate, budget and breaker. Options as of RetryTransport, explained
-    by ``help(forbear.Options)``.
+    The client keeps its proxies, mounts, TLS settings and limits. All its transports share one
+    gate, budget and breaker. Wrap a client before other threads use it. ``unwrap`` undoes this.
+
+    Examples:
+        >>> client = wrap(httpx2.Client(timeout=5.0), RetryPolicy(max_attempts=3), name="orders")
+
+    Args:
+        client: A ``httpx2.Client`` or ``httpx2.AsyncClient``.
+        policy: When and how often to retry. None: ``RetryPolicy()``.
+        **options: Those of RetryTransport; ``help(forbear.Options)`` explains each.
 
     Raises:
-        ValueError: It is wrapped already.
-        TypeError: It is not a client of httpx2; for an SDK object the message says what to pass.
+        ValueError: The client is wrapped already, or a value is out of its range.
+        TypeError: This is not a client of httpx2, or an option is wrong. For an object of an SDK
+            the message says what to pass.
     """
     wrap_client(LIBRARY, client, policy, options, (RetryTransport, AsyncRetryTransport))
     return client

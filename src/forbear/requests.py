@@ -60,29 +60,31 @@ class Port(RequestsPort):
 
 
 class RetryAdapter(HTTPAdapter):
-    """An HTTPAdapter that sends again what may be sent again. Thread-safe; pickles.
+    """An HTTPAdapter that retries failed requests where a repetition is safe. Thread-safe; pickles.
 
-    ``session.mount("https://", RetryAdapter(policy))``, or ``mount(session)`` around what is
-    mounted already. Cooperates with other adapters by inheritance (each attempt goes through
-    ``super().send``, and options that are not listed go to ``super().__init__``) and, by ``inner``,
-    around them; not below one that gives HTTPAdapter its arguments by position, as hishel's does.
-    With ``stream=False`` the body is read inside: a truncated answer is a failure like any other,
-    for requests safe to repeat, and the rest of a large one is asked for if ``resume`` allows it.
+    ``mount(session)`` puts it around the adapters of a session. With ``stream=False`` each attempt
+    includes the body: a body that breaks is a failure like any other. Another adapter can stand
+    below as ``inner``, or beside as a base class: each attempt goes through ``super().send``, and
+    unknown options go to ``super().__init__``. A subclass that gives HTTPAdapter its arguments by
+    position, such as hishel's CacheAdapter, must be ``inner``.
+
+    Examples:
+        >>> session.mount("https://", RetryAdapter(RetryPolicy(max_attempts=3)))
 
     Args:
-        policy: When and how often; per context ``forbear.override`` changes it.
-        inner: An adapter that sends in place of this one. Its own retries are set to 0 with a
-            warning; its ``poolmanager``, ``proxy_manager``, ``max_retries`` and whatever else it
-            has are those of this one.
-        pool_connections: Hosts whose pools are kept; this and the next two as of HTTPAdapter.
-        pool_maxsize: Connections kept for each host.
-        pool_block: Wait for a free connection of a host.
+        policy: When and how often to retry. A block changes it by ``forbear.override``.
+        inner: The adapter that sends. None: this one. The retries of ``inner`` itself are set to 0
+            with a warning; its other attributes, such as ``poolmanager``, are found on this one.
+        pool_connections: How many hosts keep a pool of connections, as in HTTPAdapter.
+        pool_maxsize: How many connections are kept for each host.
+        pool_block: Whether an attempt waits for a free connection to its host.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
             idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
             stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
-        TypeError, ValueError: An option is wrong; the message says what to write.
+        TypeError: An option is unknown or of the wrong type; the message says what to write.
+        ValueError: A value is out of its range.
     """
 
     inner: BaseAdapter | None = None
@@ -244,14 +246,23 @@ class RetryAdapter(HTTPAdapter):
 def mount(
     session: AnySession, policy: RetryPolicy | None = None, **options: Unpack[Options[Predicate]]
 ) -> AnySession:
-    """Make a session retry, around whatever adapters are mounted; return it.
+    """Make a session retry, and return the same session.
 
-    All its adapters share one gate, budget and breaker. Options as of RetryAdapter, explained by
-    ``help(forbear.Options)``.
+    A RetryAdapter is put around each adapter that is mounted. All of them share one gate, budget
+    and breaker. An adapter that is mounted later does not retry. Call it before threads share the
+    session.
+
+    Examples:
+        >>> session = mount(requests.Session(), RetryPolicy(max_attempts=3), name="orders")
+
+    Args:
+        session: A ``requests.Session``, or an object of a subclass.
+        policy: When and how often to retry. None: ``RetryPolicy()``.
+        **options: Those of RetryAdapter; ``help(forbear.Options)`` explains each.
 
     Raises:
-        ValueError: It was done already.
-        TypeError: It is not a session of requests.
+        ValueError: An adapter of the session retries already, or a value is out of its range.
+        TypeError: This is not a session of requests, or an option is wrong.
     """
     if not isinstance(session, requests.Session):
         raise TypeError(wrong_client("forbear.requests.mount", session))

@@ -171,23 +171,26 @@ class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=F
 
 
 class RetryPoolManager(urllib3.PoolManager):
-    """A PoolManager that sends again what may be sent again. Thread-safe.
+    """A PoolManager that retries failed requests where a repetition is safe. Thread-safe.
 
-    ``RetryPoolManager(policy).request("GET", url)``. Redirects stay urllib3's, with its
-    ``redirect=`` and ``retries=`` meanings: a ``retries=`` of a request counts redirects only, and
-    ``retries=False`` and ``Retry(total=False)`` send once. PoolManager's own options (timeout,
-    maxsize, block, cert_reqs …) are taken beside these.
+    urllib3 follows redirects, and ``retries=`` of a request counts redirects only; each redirect is
+    a call of its own. ``retries=False`` and ``Retry(total=False)`` send once. PoolManager's own
+    options (timeout, maxsize, block, cert_reqs …) are taken too.
+
+    Examples:
+        >>> answer = RetryPoolManager(RetryPolicy(max_attempts=3)).request("GET", url)
 
     Args:
-        policy: When and how often; per context ``forbear.override`` changes it.
-        num_pools: As of PoolManager.
-        headers: As of PoolManager.
+        policy: When and how often to retry. A block changes it by ``forbear.override``.
+        num_pools: How many hosts keep a pool of connections, as in PoolManager.
+        headers: Headers of every request that brings none, as in PoolManager.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
             idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
             stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
-        TypeError, ValueError: An option is wrong; the message says what to write.
+        TypeError: An option is unknown or of the wrong type; the message says what to write.
+        ValueError: A value is out of its range.
     """
 
     base: type[urllib3.PoolManager] = urllib3.PoolManager

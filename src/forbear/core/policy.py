@@ -27,44 +27,51 @@ DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.2)
 
 
 class RetryPolicy(Frozen):
-    """When a request is sent again, after which wait, and when no more. Immutable; share it freely.
+    """The rules of a client: what is retried, after which waits, and when a call ends.
+
+    Immutable and hashable; share one among clients and threads. ``replace`` makes a variant. All
+    durations are seconds, at least 0 and finite.
+
+    Examples:
+        >>> policy = RetryPolicy(max_attempts=3, total_timeout=10.0)
+        >>> client = httpx.Client(transport=RetryTransport(policy=policy))
 
     Args:
-        max_attempts: Sends in all, the first one included; at least 1, which means never retry.
-        backoff: Wait before attempt n + 1: ``Exponential``, ``Fixed`` or any object with a
+        max_attempts: Attempts of a call, the first one included; at least 1, which never retries.
+        backoff: The schedule of the waits: ``Exponential``, ``Fixed`` or any object with a
             ``delay(attempt, previous, random)`` method.
-        patience: Longest that a failed call is held while its origin is unwell, in seconds; in all,
-            however often it is held. Counted from its first failure that is held, or from the time
-            that the server named. 0: the call ends at once. See ``RetryGate``.
-        throttle_backoff: Another, slower schedule after throttling that names no time (429, an
-            exhausted quota); None: as ``backoff``.
-        statuses: Retryable statuses, 400 to 599. An empty set means none. A 401 is retried once in
-            a call and without a wait, for a ``before_attempt`` that refreshes a token.
-        hinted_statuses: Statuses retried only if the answer says when to come back, such as
-            GitHub's 403; see ``for_vendors``.
-        vendors: Vendors whose word in the JSON body of a retryable answer is obeyed: "anthropic",
+        patience: How long a failed call is held at most while its origin is unwell, all holds
+            together; see ``RetryGate``. 0: a call is never held, and ends at once.
+        throttle_backoff: A slower schedule after throttling (429, an exhausted quota) that names no
+            time. None: ``backoff``.
+        statuses: Statuses that are retried, 400 to 599. An empty set means none. A 401 is retried
+            once in a call and without a wait, for a ``before_attempt`` that refreshes a token.
+        hinted_statuses: Statuses that are retried only if the answer says when to come back, such
+            as GitHub's 403; see ``for_vendors``.
+        vendors: Vendors whose word in the JSON body of a failed answer is obeyed: "anthropic",
             "google", "openai"; see ``for_vendors``, which also adds their statuses. A body of more
             than 64 KiB is not read.
-        conflict_with_key: 409 is retried if the request carries an idempotency key: the first one
-            is still being worked on (draft-ietf-httpapi-idempotency-key-header section 2.7).
-        failures: Which ``FailureKind``s are retried, beside statuses.
-        methods: Methods that are safe to repeat; others need an idempotency key or proof that
-            nothing was sent.
-        attempt_timeout: Seconds for each phase of an attempt (pool, connect, write, read), never
-            more than the client's own; None: the client's.
-        total_timeout: Seconds from the call to the hand-over of the response: waits, attempts, and
-            bodies that forbear reads; None: no limit, 0: nothing is sent.
-        max_retry_after: A server that asks for more seconds than this is not waited for: the
-            response is returned at once.
-        hints: "ignore" ignores the server's delays only; an explicit no is always obeyed.
-        hint_spread: Random share on top of a server's delay, so that a fleet that was told the same
-            second does not return in step. Never below the delay itself.
-        on_exhausted: "return" hands over the last response, "raise" raises the library's own error
-            for its status; the library's last exception is raised either way.
+        conflict_with_key: Whether 409 is retried if the request carries an idempotency key. The
+            server still works on the first request with this key then
+            (draft-ietf-httpapi-idempotency-key-header section 2.7).
+        failures: Kinds of failure (``FailureKind``) that are retried, beside statuses.
+        methods: Methods that are safe to repeat, in capitals. Any other method needs an idempotency
+            key, or proof that nothing was sent.
+        attempt_timeout: Longest time for each phase of an attempt (pool, connect, write, read),
+            more than 0, and never more than the client's own timeout. None: the client's own.
+        total_timeout: Longest time from the call to the hand-over of the response: waits, attempts
+            and bodies that forbear reads. None: no limit. 0: nothing is sent.
+        max_retry_after: Longest wait that a server may ask for. If it asks for more, the response
+            is returned at once.
+        hints: "obey", or "ignore" for the times that servers name. An explicit no is always obeyed.
+        hint_spread: Random share that is added to a time that the server named, so that not all
+            clients come back at once; at least 0, and 0.25 adds up to a quarter.
+        on_exhausted: What the last failed response becomes. "return": it is returned. "raise": the
+            library's own error for its status is raised. Exceptions are raised either way.
 
     Raises:
         ValueError: A value is out of its range.
-        TypeError: A value is of the wrong type, or the name of a field is not known.
+        TypeError: A value is of the wrong type, or the name of a field is unknown.
     """
 
     max_attempts: int

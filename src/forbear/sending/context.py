@@ -245,16 +245,21 @@ class Listening(Block):
 
 
 def override(**fields: Unpack[PolicyFields]) -> Override:
-    """Change fields of the policy for every call made inside the block, whatever the client.
+    """Change fields of the policy for every call made inside the block, through any client.
 
-    ``with`` or ``async with override(max_attempts=2): …``, or as a decorator. Inner fields win
-    over outer ones, field by field; a request's own ``extensions={"forbear": …}`` wins over both.
+    It works with ``with`` and ``async with``, and as a decorator. In nested blocks the inner block
+    wins, field by field; ``extensions={"forbear": …}`` of a request wins over all blocks. A block
+    holds for its own context: asyncio tasks started inside inherit it, pool threads do not.
+
+    Examples:
+        >>> with forbear.override(max_attempts=2, total_timeout=5.0):
+        ...     response = client.get(url)
 
     Args:
-        **fields: Fields of ``RetryPolicy``.
+        **fields: Fields of ``RetryPolicy``, with its units and ranges.
 
     Raises:
-        TypeError: A name is not a field, or a value of the wrong type.
+        TypeError: A name is not a field, or a value is of the wrong type.
         ValueError: A value is out of its range.
     """
     replaced(CHECKED, fields)
@@ -262,17 +267,24 @@ def override(**fields: Unpack[PolicyFields]) -> Override:
 
 
 def deadline(seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
-    """Let every call made inside the block share these seconds: attempts, waits, bodies.
+    """Give all calls made inside the block these seconds together: attempts, waits and bodies.
 
-    Nested blocks: the earlier deadline holds; it is never lengthened. A call that begins after it
-    sends nothing and raises its library's ``DeadlineExceeded``.
+    It works with ``with`` and ``async with``, and as a decorator. In nested blocks the earlier
+    deadline holds. A call that begins after the deadline sends nothing and raises
+    ``DeadlineExceeded`` of its client's module, such as ``forbear.httpx.DeadlineExceeded``. A block
+    holds for its own context: asyncio tasks started inside inherit it, pool threads do not.
+
+    Examples:
+        >>> with forbear.deadline(2.0):
+        ...     stock, price = client.get(stock_url), client.get(price_url)
 
     Args:
-        seconds: From entering the block; at least 0.
-        clock: On which they are counted; a test passes its transports' FakeClock.
+        seconds: Seconds from the moment that the block is entered; at least 0.
+        clock: The clock that counts the seconds. A test passes the FakeClock of its transports.
 
     Raises:
-        ValueError, TypeError: ``seconds`` is not a number of at least 0.
+        TypeError: ``seconds`` is not a number.
+        ValueError: ``seconds`` is negative or not finite.
     """
     a_duration("seconds", seconds)
     return Deadline(seconds, clock)

@@ -38,48 +38,55 @@ Predicate = TypeVar("Predicate")  # the type of ``retry_if``: of the library's o
 
 
 class Options(TypedDict, Generic[Predicate], total=False):
-    """Options of every transport and adapter, beside ``policy``.
+    """Options of every transport, adapter and manager, and of ``wrap`` and ``mount``.
 
-    gate: RetryGate that lets retries go while their origin is well and holds them while it is not;
-        one of the transport's own if not given, None for none.
-    budget: Hard bound over all retries beside the gate: a RetryBudget, a RedisBudget for a fleet,
-        None for no bound.
-    breaker: CircuitBreaker that refuses calls to an origin that keeps failing, by the library's
-        CircuitOpenError; one object may serve several clients. None: none.
-    cooldown: Leave an origin alone for as long as it asked one call to (Retry-After of a 503; of a
-        429 for calls with the same Authorization or x-api-key). "retries": retries wait; "all":
-        first attempts too, or they are refused at once if they would wait longer than
-        ``policy.max_retry_after`` or their deadline; "off".
-    origins: Origins: servers that can stand in for each other, to which retries go in turn.
-    strategy: A RetryStrategy in place of schedule, gate, budget, breaker, cooldown and origins; the
-        policy still gives statuses, methods, hints and time limits.
-    idempotency: IdempotencyKeys: generate keys for POST and PATCH, recognise further key headers.
-    retry_if: Called with each response, not with exceptions. True makes it a failure like 503 (a
-        request that is not safe to repeat is still not sent again), False makes it final whatever
-        its status, None leaves it to the policy. It may read a body of up to 64 KiB, which its
-        caller still gets whole: see the README. May be a coroutine function on asynchronous
-        transports; elsewhere that is a TypeError.
-    before_attempt: Called with (request, attempt) before each re-send, on a copy of the request:
-        sign again, refresh a token. May be a coroutine function on asynchronous transports. An
-        exception that it raises ends the call: nothing more is sent.
-    on_event: Functions that are told what happens, see forbear.core.events. They are not awaited.
-    body_buffer: Keep up to so many bytes of a one-shot body, so that it can be sent again.
-    resume: Go on with the body of a GET when it breaks: ask for the rest with Range and If-Range,
-        and check that it is the rest of the very same bytes; else the error that broke it stands.
-        Needs an answer with a strong ETag, or a Last-Modified that counts as one. False: never.
-    contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
-    announce_attempts: Send ``Retry-Attempt: 2`` with the first retry and so on, unless the request
-        has that header.
-    stop_outer_retries: Mark a response that was given up on with ``x-should-retry: false`` and
-        ``stripe-should-retry: false``, so that the loop of an SDK above ends too.
-    name: Name of this client in events and logs.
-    clock: Where time comes from; a test passes forbear.testing.FakeClock().
-    random: Like random.random.
-    prefetch: Read a body of known length up to so many bytes before the hand-over, so that a
-        truncated one is a failure like any other; also a JSON document of unknown length, if the
-        request has a read timeout. The clock is looked at between reads: after
-        0.25 s what came is handed over with the live stream behind it. Never an event stream. 0:
-        never. Taken by httpx and httpx2 only.
+    Objects given as options may serve several clients and threads. Durations are seconds, sizes
+    are bytes. The page "All options" of the documentation has the defaults.
+
+    Examples:
+        >>> options: forbear.Options = {"name": "orders", "breaker": CircuitBreaker()}
+        >>> client = forbear.httpx.wrap(httpx.Client(), **options)
+
+    Attributes:
+        gate: A RetryGate. It lets retries go while their origin is well, and holds failed calls
+            while the origin is unwell. Left out: one for this client. None: no call is held.
+        budget: A RetryBudget, or a RedisBudget for a fleet: a hard bound over all retries beside
+            the gate. None: no bound.
+        breaker: A CircuitBreaker. It refuses calls to an origin that keeps failing, by the
+            library's CircuitOpenError. None: no call is refused.
+        cooldown: Who waits when an origin asked one call to come back later (Retry-After of a 503,
+            or of a 429 for calls with the same Authorization or x-api-key). "retries": retries.
+            "all": first attempts too; one that would wait longer than ``policy.max_retry_after``
+            or its deadline is refused at once. "off": only the call that was asked.
+        origins: Origins: servers that can stand in for each other. Retries go to them in turn.
+        strategy: A RetryStrategy in place of schedule, gate, budget, breaker, cooldown and origins.
+            The policy still gives statuses, methods, hints and time limits.
+        idempotency: IdempotencyKeys: which key POST and PATCH get, and which key headers count.
+        retry_if: A function of each response; it is not called for exceptions. True: a failure like
+            a 503 (a request that is not safe to repeat is still sent once). False: final, whatever
+            the status. None: the policy decides. It may read a body of up to 64 KiB, and the caller
+            still gets all of it. It may be a coroutine function on asynchronous transports only.
+        before_attempt: A function of (request, attempt), called before each retry with a copy of
+            the request: to sign it again, or to refresh a token. It may be a coroutine function on
+            asynchronous transports only. An exception in it ends the call, and nothing is sent.
+        on_event: Listeners: functions of one event, see forbear.core.events. They are not awaited.
+        body_buffer: Up to so many bytes of a one-shot request body are kept, to send them again.
+        resume: Whether a GET whose response body breaks asks for the rest, by Range and If-Range.
+            That needs a strong ETag, or a Last-Modified that counts as one. Otherwise the error
+            that broke the body is raised.
+        contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
+        announce_attempts: Whether the first retry carries ``Retry-Attempt: 2``, and so on. A header
+            of that name in the request is left alone.
+        stop_outer_retries: Whether a response that forbear gave up on is marked with
+            ``x-should-retry: false`` and ``stripe-should-retry: false``, so that an SDK above ends.
+        name: Name of this client in events, logs and metrics.
+        clock: Where time comes from. A test passes forbear.testing.FakeClock().
+        random: A function like random.random.
+        prefetch: A response body of known length up to so many bytes is read before the hand-over,
+            so that a broken one is a failure like any other. So is a JSON document of unknown
+            length, if the request has a read timeout. After 0.25 s the response is handed over, and
+            its body goes on as a stream. Event streams are never read ahead. 0: no body is. Only
+            httpx and httpx2 take this option.
     """
 
     gate: RetryGate | None
