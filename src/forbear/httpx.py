@@ -117,7 +117,7 @@ def wrap(
     gate, budget and breaker. Wrap a client before other threads use it. ``unwrap`` undoes this.
 
     Examples:
-        >>> client = wrap(httpx.Client(timeout=5.0), RetryPolicy(max_attempts=3), name="orders")
+        >>> client = wrap(httpx.Client(), RetryPolicy(max_attempts=3))
 
     Args:
         client: A ``httpx.Client`` or ``httpx.AsyncClient``.

@@ -117,7 +117,7 @@ def wrap(
     gate, budget and breaker. Wrap a client before other threads use it. ``unwrap`` undoes this.
 
     Examples:
-        >>> client = wrap(httpx2.Client(timeout=5.0), RetryPolicy(max_attempts=3), name="orders")
+        >>> client = wrap(httpx2.Client(), RetryPolicy(max_attempts=3))
 
     Args:
         client: A ``httpx2.Client`` or ``httpx2.AsyncClient``.

@@ -253,7 +253,7 @@ def mount(
     session.
 
     Examples:
-        >>> session = mount(requests.Session(), RetryPolicy(max_attempts=3), name="orders")
+        >>> session = mount(requests.Session(), RetryPolicy(max_attempts=3))
 
     Args:
         session: A ``requests.Session``, or an object of a subclass.

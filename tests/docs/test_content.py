@@ -85,7 +85,7 @@ def test_each_log_event_is_explained():
 
     table_of_events = (telemetry.__doc__ or "").partition("| event |")[2].partition("\n\n")[0]
     logged = set(re.findall(r"^\| (\w+) \|", table_of_events, re.MULTILINE))
-    _, rows = table("troubleshooting.md", "line contains")
+    _, rows = table("troubleshooting.md", "`forbear.event`")
     explained = {row[0].strip("`") for row in rows}
     assert logged - {"attempt_failed"} == explained
 

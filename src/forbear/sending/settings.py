@@ -71,6 +71,11 @@ class Options(TypedDict, Generic[Predicate], total=False):
             asynchronous transports only. An exception in it ends the call, and nothing is sent.
         on_event: Listeners: functions of one event, see forbear.core.events. They are not awaited.
         body_buffer: Up to so many bytes of a one-shot request body are kept, to send them again.
+        prefetch: A response body of known length up to so many bytes is read before the hand-over,
+            so that a broken one is a failure like any other. So is a JSON document of unknown
+            length, if the request has a read timeout. After 0.25 s the response is handed over, and
+            its body goes on as a stream. Event streams are never read ahead. 0: no body is. Only
+            httpx and httpx2 take this option.
         resume: Whether a GET whose response body breaks asks for the rest, by Range and If-Range.
             That needs a strong ETag, or a Last-Modified that counts as one. Otherwise the error
             that broke the body is raised.
@@ -82,11 +87,6 @@ class Options(TypedDict, Generic[Predicate], total=False):
         name: Name of this client in events, logs and metrics.
         clock: Where time comes from. A test passes forbear.testing.FakeClock().
         random: A function like random.random.
-        prefetch: A response body of known length up to so many bytes is read before the hand-over,
-            so that a broken one is a failure like any other. So is a JSON document of unknown
-            length, if the request has a read timeout. After 0.25 s the response is handed over, and
-            its body goes on as a stream. Event streams are never read ahead. 0: no body is. Only
-            httpx and httpx2 take this option.
     """
 
     gate: RetryGate | None
