@@ -201,36 +201,48 @@ class RetryAdapter(HTTPAdapter):
         ):
             source = request, stream, timeout, verify, cert, proxies
             return port.send_all(source, started_at)  # type: ignore[no-any-return]
+        response: Any = None
+        held: list[Any] | None = None
         try:
-            response = self.send_once(request, stream, timeout, verify, cert, proxies)
-            if response.status_code < 300 and port.is_plain and port.shared.quiet:
-                raw = response.raw
-                if stream:
-                    if not (port.resumes and is_resumable(raw)):
-                        return response
-                elif (getattr(raw, "length_remaining", None) or 0) <= LARGE:
-                    _ = response.content
-                    return response
-                del raw
-            held: list[Any] = [response]
-            del response  # nothing keeps it while the call waits
-        except Exception as error:
-            held = [error]
-        source = request, stream, timeout, verify, cert, proxies
-        return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
+            try:
+                response = self.send_once(request, stream, timeout, verify, cert, proxies)
+                if response.status_code < 300 and port.is_plain and port.shared.quiet:
+                    raw = response.raw
+                    if stream:
+                        if not (port.resumes and is_resumable(raw)):
+                            return response  # type: ignore[no-any-return]
+                    elif (getattr(raw, "length_remaining", None) or 0) <= LARGE:
+                        _ = response.content
+                        return response  # type: ignore[no-any-return]
+                    del raw
+                held = [response]
+            except Exception as error:
+                port.let_go(response)
+                held = [error]
+            response = None  # nothing keeps it while the call waits
+            source = request, stream, timeout, verify, cert, proxies
+            return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
+        except BaseException:
+            port.let_go(held.pop() if held and response is None else response)
+            raise
 
     def send_once(
         self, request: Any, stream: bool, timeout: Any, verify: Any, cert: Any, proxies: Any
     ) -> requests.Response:
         """Send once, through the inner adapter if there is one."""
         adapter: Any = super() if self.inner is None else self.inner
-        # By name, as a session does: adapters may take nothing else.
-        response: requests.Response = adapter.send(
-            request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
-        )
-        if self.inner is not None:
-            response.connection = self  # digest authentication sends on it again
-        return response
+        response: Any = None
+        try:
+            # By name, as a session does: adapters may take nothing else.
+            response = adapter.send(
+                request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
+            )
+            if self.inner is not None:
+                response.connection = self  # digest authentication sends on it again
+            return response  # type: ignore[no-any-return]
+        except BaseException:
+            self.port.let_go(response)
+            raise
 
     def close(self) -> None:
         """Close the pools and wake calls that wait; they end with what they have."""

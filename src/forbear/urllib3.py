@@ -110,27 +110,30 @@ class RetryingPool(Punctual):
             setting = False if redirects.total is False else None
             return port.send_all(source, started_at, setting)  # type: ignore[no-any-return]
         response: Any = None
+        held: list[Any] | None = None
         try:
-            response = super().urlopen(method, url, body, headers, **named)  # type: ignore[misc]
-            if response.status < 300 and port.is_plain and port.shared.quiet:
-                if not preload:
-                    if not (port.resumes and is_resumable(response)):
+            try:
+                response = super().urlopen(method, url, body, headers, **named)  # type: ignore[misc]
+                if response.status < 300 and port.is_plain and port.shared.quiet:
+                    if not preload:
+                        if not (port.resumes and is_resumable(response)):
+                            return response  # type: ignore[no-any-return]
+                    elif (response.length_remaining or 0) <= LARGE:
+                        _ = response.data
+                        response.release_conn()
                         return response  # type: ignore[no-any-return]
-                elif (response.length_remaining or 0) <= LARGE:
-                    _ = response.data
-                    response.release_conn()
-                    return response  # type: ignore[no-any-return]
-            held = [response]
-        except BaseException as error:
-            held = [error]
-        source = self, method, url, body, headers, preload, named
-        if isinstance(held[0], BaseException):
-            if response is not None:
-                held[0] = port.load_error(PoolRequest(*source), response, held[0])
-            if not isinstance(held[0], Exception):
-                raise held.pop()
-        response = None  # nothing keeps it while the call waits
-        return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
+                held = [response]
+            except Exception as error:
+                held = [error]
+                if response is not None:
+                    request = PoolRequest(self, method, url, body, headers, preload, named)
+                    held[0] = port.load_error(request, response, error)
+            response = None  # nothing keeps it while the call waits
+            source = self, method, url, body, headers, preload, named
+            return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
+        except BaseException:
+            port.let_go(held.pop() if held and response is None else response)
+            raise
 
     def send_once(self, *arguments: Any, **named: Any) -> Any:
         """Send once, as urllib3 does it."""

@@ -11,13 +11,13 @@ from forbear.shared.circuit import CircuitState
 from forbear.shared.cooldown import Cooldown
 from forbear.shared.lease import LeasedBudget
 
-from ..interruption import interrupted_at_every_line
+from ..injection import interrupted_at_every_line
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
 LATER = NOW + 10_000  # when whatever was begun has expired
 CLOSED, OPEN = CircuitState.CLOSED, CircuitState.OPEN
-SHARED = "/forbear/shared/"
+SHARED = "shared"
 
 
 def fail(breaker: CircuitBreaker, now: float, origin: str = A, permit: int = 0) -> None:

@@ -60,10 +60,9 @@ class SyncHttpxPort(SyncAsking):
             raise self.expired(call)
         call.sending(now)
         try:
-            if call.outgoing is None:
-                response = self.inner.handle_request(request)
-            else:
-                response = self.transmit(request, call.outgoing)
+            response = call.live = self.inner.handle_request(request)
+            if call.outgoing is not None:
+                self.bound_reads(response, call.outgoing)
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
         if call.resumption is None and self.reads_ahead(response, call.policy):
@@ -71,14 +70,12 @@ class SyncHttpxPort(SyncAsking):
             self.note_ahead(call, ahead)
         return response
 
-    def transmit(self, request: Any, outgoing: Outgoing) -> Any:
-        """Send one attempt; each read of its answer's body ends by the deadline."""
-        response = self.inner.handle_request(request)
+    def bound_reads(self, response: Any, outgoing: Outgoing) -> None:
+        """Let each read of an answer's body end by the deadline."""
         if outgoing.hurries and hasattr(response.extensions.get("network_stream"), "__dict__"):
             is_ours_alone = response.extensions.get("http_version") in HTTP_1
             if is_ours_alone and response.status_code != 101:
                 response.stream = self.library.hurried(response, outgoing.timeouts)
-        return response
 
     def _call_hook(self, call: Call, request: Any) -> None:
         try:
@@ -94,7 +91,8 @@ class SyncHttpxPort(SyncAsking):
             self.settings.tell.hook_failed(self.settings.plugin_name, error)
 
     def let_go(self, response: Any) -> None:
-        response.stream.close()
+        if response is not None and not isinstance(response, Exception):
+            response.stream.close()
 
     def discard(self, call: Call, response: Any) -> list[bytes] | None:
         """Read what is left of a failed response if that is little and quick, then close it.
@@ -193,7 +191,7 @@ class AsyncHttpxPort(AsyncAsking):
         call.sending(now)
         try:
             if call.deadline_at == inf:
-                response = await self.inner.handle_async_request(request)
+                response = call.live = await self.inner.handle_async_request(request)
                 if call.resumption is None and self.reads_ahead(response, call.policy):
                     asked = call.request.original
                     ahead = await aread_ahead(self, asked, response, call.outgoing)
@@ -202,9 +200,9 @@ class AsyncHttpxPort(AsyncAsking):
                 # The rest of a download is not read ahead.
                 policy = call.policy if call.resumption is None else OFF
                 seconds = call.deadline_at - call.sent_at
-                response, ahead = await self.send_within(seconds, request, call.outgoing, policy)
+                call.live, ahead = await self.send_within(seconds, request, call.outgoing, policy)
                 self.note_ahead(call, ahead)
-            return response
+            return call.live
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
 
@@ -217,11 +215,15 @@ class AsyncHttpxPort(AsyncAsking):
             CutOff: The deadline is over, and the library has not noticed.
         """
         with self.backstop.after(seconds + BACKSTOP):
-            response = await self.inner.handle_async_request(request)
-            ahead = None
-            if self.reads_ahead(response, policy):
-                ahead = await aread_ahead(self, request, response, outgoing)
-            return response, ahead
+            response = ahead = None
+            try:
+                response = await self.inner.handle_async_request(request)
+                if self.reads_ahead(response, policy):
+                    ahead = await aread_ahead(self, request, response, outgoing)
+                return response, ahead
+            except BaseException:
+                await self.let_go(response)
+                raise
         free_lost_slots(self.inner)
         raise CutOff
 
@@ -250,10 +252,11 @@ class AsyncHttpxPort(AsyncAsking):
             self.settings.tell.hook_failed(self.settings.plugin_name, error)
 
     async def let_go(self, response: Any) -> None:
-        import anyio
+        if response is not None and not isinstance(response, Exception):
+            import anyio
 
-        with anyio.CancelScope(shield=True):
-            await response.stream.aclose()
+            with anyio.CancelScope(shield=True):
+                await response.stream.aclose()
 
     async def discard(self, call: Call, response: Any) -> list[bytes] | None:
         """Read what is left of a failed response if that is little and quick, then close it.

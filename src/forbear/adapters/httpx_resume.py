@@ -181,8 +181,10 @@ class Resuming(Resumable):
             self._stream.close()
         if not self._is_whole():
             self._ask(error)
+            self._call.live, response = error, None
             try:
-                response = run(self._call, self._port, first=[error])
+                response = run(self._call, self._port)
+                self._go_on_with(response)
             except self._port.deadline_exceeded:
                 raise
             except Exception:
@@ -190,7 +192,9 @@ class Resuming(Resumable):
                 if self._call.is_ended_by_hook:
                     raise
                 return False
-            self._go_on_with(response)
+            except BaseException:
+                self._port.let_go(response)
+                raise
             if self._closed:
                 self._stream.close()
                 return False
@@ -236,8 +240,10 @@ class AsyncResuming(Resumable):
             await self._stream.aclose()
         if not self._is_whole():
             self._ask(error)
+            self._call.live, response = error, None
             try:
-                response = await arun(self._call, self._port, first=[error])
+                response = await arun(self._call, self._port)
+                self._go_on_with(response)
             except self._port.deadline_exceeded:
                 raise
             except Exception:
@@ -245,7 +251,9 @@ class AsyncResuming(Resumable):
                 if self._call.is_ended_by_hook:
                     raise
                 return False
-            self._go_on_with(response)
+            except BaseException:
+                await self._port.let_go(response)
+                raise
             if self._closed:
                 await self._stream.aclose()
                 return False

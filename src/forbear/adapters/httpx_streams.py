@@ -210,9 +210,6 @@ def read_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
         ahead.error = error
         response.stream = ahead
         return error
-    except BaseException:
-        stream.close()
-        raise
     response.stream = ahead
     return WHOLE
 
@@ -244,12 +241,6 @@ async def aread_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> 
         ahead.error = error
         response.stream = ahead
         return error
-    except BaseException:
-        import anyio
-
-        with anyio.CancelScope(shield=True):
-            await stream.aclose()
-        raise
     response.stream = ahead
     return WHOLE
 
@@ -277,9 +268,6 @@ def read_kept(port: Any, response: Any, until: float) -> bool:
         let_signals_through(error)
         ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
-    except BaseException:
-        stream.close()
-        raise
     response.stream = ahead
     return ahead.rest is None
 
@@ -307,11 +295,5 @@ async def aread_kept(port: Any, response: Any, until: float) -> bool:
         let_signals_through(error)
         ahead.stream = port.byte_stream(b"")  # that one is closed
         ahead.error = error
-    except BaseException:
-        import anyio
-
-        with anyio.CancelScope(shield=True):
-            await stream.aclose()
-        raise
     response.stream = ahead
     return ahead.rest is None

@@ -111,13 +111,14 @@ class SyncRetrying(Retrying):
             outgoing = port.prepare(request, started_at, scope)
         if not self.shared.quiet and not port.begins(request, started_at):
             call = port.call_of(request, outgoing, started_at, scope)
-            return run(call, port, port.enter(call))
-        trouble = None
+            return run(call, port)
+        outcome = trouble = None
         try:
             if outgoing is None:
                 outcome = self.inner.handle_request(request)
             else:
-                outcome = port.transmit(outgoing.request, outgoing)
+                outcome = self.inner.handle_request(outgoing.request)
+                port.bound_reads(outcome, outgoing)
             if outcome.status_code < 300:
                 ahead = WHOLE
                 if self.looks_at_bodies and type(outcome.stream) not in port.ready:
@@ -135,12 +136,17 @@ class SyncRetrying(Retrying):
         except Exception as error:
             outcome = error
         except BaseException:
+            port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
-        first = [outcome]
-        del outcome, trouble
-        return run(call, port, 0.0, first)
+        call: Any = None
+        try:
+            call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
+            call.live, outcome = outcome, None  # nothing keeps it while the call waits
+            return run(call, port)
+        except BaseException:
+            port.let_go(call.live if outcome is None else outcome)
+            raise
 
     def close(self) -> None:
         """Close the inner transport and wake calls that wait; they end with what they have."""
@@ -177,8 +183,8 @@ class AsyncRetrying(Retrying):
             outgoing = port.prepare(request, started_at, scope)
         if not self.shared.quiet and not port.begins(request, started_at):
             call = port.call_of(request, outgoing, started_at, scope)
-            return await arun(call, port, port.enter(call))
-        trouble = None
+            return await arun(call, port)
+        outcome = trouble = None
         try:
             if outgoing is not None and outgoing.deadline_at != inf:
                 seconds, policy = outgoing.deadline_at - started_at, outgoing.policy
@@ -207,12 +213,17 @@ class AsyncRetrying(Retrying):
         except Exception as error:
             outcome = error
         except BaseException:
+            await port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
-        first = [outcome]
-        del outcome, trouble
-        return await arun(call, port, 0.0, first)
+        call: Any = None
+        try:
+            call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
+            call.live, outcome = outcome, None  # nothing keeps it while the call waits
+            return await arun(call, port)
+        except BaseException:
+            await port.let_go(call.live if outcome is None else outcome)
+            raise
 
     async def aclose(self) -> None:
         """Close the inner transport and wake calls that wait; they end with what they have."""

@@ -88,7 +88,12 @@ class Urllib3Port(BodyPort):
             if response is not None:
                 return response
         call = self.first_failed(self.new_call(view, started_at, scope))
-        return run(call, self, 0.0, held)
+        try:
+            call.live, held[0] = held[0], None
+            return run(call, self)
+        except BaseException:
+            self.let_go(call.live)
+            raise
 
     def _accepted(self, view: Urllib3Request, source: tuple[Any, ...], held: list[Any]) -> Any:
         """See to the body of a first answer; None: it has failed."""
@@ -124,7 +129,7 @@ class Urllib3Port(BodyPort):
         if call.deadline_at <= started_at:
             raise self.too_late(call)
         self.prepare(call)
-        return run(call, self, self.enter(call))
+        return run(call, self)
 
     def prepare(self, call: Call) -> None:
         """Make what will be sent: guard the body, add headers."""
@@ -182,7 +187,7 @@ class Urllib3Port(BodyPort):
         try:
             if call.guard is not None:
                 call.guard.begin_attempt()
-            response = self.transmit(call, request)
+            response = call.live = self.transmit(call, request)
         except ConsumedBody as error:
             raise self.failed_to_send(call, error) from None
         finally:
@@ -217,9 +222,11 @@ class Urllib3Port(BodyPort):
             self.settings.tell.hook_failed(self.settings.plugin_name, error)
 
     def let_go(self, response: Any) -> None:
-        raw = self.raw_of(response)
-        raw.close()
-        raw.release_conn()
+        if response is not None and not isinstance(response, Exception):
+            response.close()
+            release = getattr(self.raw_of(response), "release_conn", None)
+            if release is not None:
+                release()
 
     def look(self, call: Call, response: Any) -> Any:
         """Let ``retry_if`` look at an answer, and see what a vendor says in its body.

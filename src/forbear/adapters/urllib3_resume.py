@@ -331,7 +331,9 @@ class Resumable:
         progressed, self._asked_at = self._received > self._asked_at, self._received
         resumption.begin(port, call, error, self._received, progressed=progressed)
         try:
-            rest = run(call, port, first=[error])
+            call.live = error
+            # In one statement: between two an interruption would lose its connection.
+            self.live = run(call, port) or self.live
         except Exception:  # the error that broke the body says more
             resumption.fail(port, call, error)
             if call.is_ended_by_hook:
@@ -341,8 +343,6 @@ class Resumable:
             self.story = call.story(port.clock.monotonic())
         missing = download.missing(self._received) or 0
         self._ends_at = self._received + missing
-        if rest is not None:
-            self.live = rest
         return True
 
     def _call_of_source(self) -> Call:

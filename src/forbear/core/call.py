@@ -115,6 +115,7 @@ class Call:
     opinion: Any = None
     word: Hint | None = None
     status: int | None = None
+    live: Any = None  # the answer in hand: an interruption lets go of it
     outgoing: Any = None
     guard: Any = None
     context: Any = None
@@ -164,11 +165,11 @@ class Call:
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""
         self.attempts += 1
-        self.paid = 0.0
         self.is_under_way = True
         self.sent_at = now
         self.sent_to = self.origin
         self.ahead = self.body_error = None
+        self.paid = 0.0  # last: until then an interruption gives it back
 
     def accept(self, now: float) -> None:
         """Add an attempt whose answer was accepted to the history."""

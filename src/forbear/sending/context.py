@@ -156,8 +156,12 @@ class Block:
         outer = CURRENT.get()
         scope = self.inside(NOTHING if outer is None else outer)
         scope.outer = outer  # on the scope, since tasks and threads may share the block
-        CURRENT.set(scope)
-        return self
+        try:
+            CURRENT.set(scope)
+            return self
+        except BaseException:  # interrupted: nobody would leave the block
+            CURRENT.set(outer)
+            raise
 
     def __exit__(self, *exception: object) -> None:
         scope = CURRENT.get()

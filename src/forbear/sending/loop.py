@@ -20,24 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["arun", "run"]
 
-UNSENT = object()  # in place of an outcome: the next attempt is still to be sent
 RENEWAL = -1.0  # in place of seconds: the budget is to be renewed, then the same failure settled
 
 
-def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
+def run(call: Call, port: Port) -> Any:
     """Send until a verdict says not to; return the response or raise the library's error.
 
     Args:
-        call: What is sent, and its state.
+        call: What is sent, and its state; ``live`` is the response or exception of the first
+            attempt, if that was sent already.
         port: The library.
-        wait: Seconds before the first attempt.
-        first: A list with the response or exception of the first attempt, if that was sent already.
-            It is taken out, so that nothing keeps it while the call waits.
     """
-    outcome: Any = first.pop() if first else UNSENT
     try:
+        outcome = call.live  # None: the next attempt is still to be sent
+        wait = port.enter(call) if outcome is None else 0.0
         while True:
-            if outcome is UNSENT:
+            if outcome is None:
                 if wait > 0 and not port.sleep(wait, since=call.started_at):
                     return port.closed(call) if call.place is None else give_back(call, port)
                 if call.place is not None or call.limits.follows:
@@ -71,25 +69,31 @@ def run(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
                 elif not port.keep(call, outcome):
                     return give_back(call, port)
             # The response would be half of the memory that a waiting call holds.
-            wait, outcome = seconds, UNSENT
+            wait, outcome, call.live = seconds, None, None
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
-        if outcome is not UNSENT and not isinstance(outcome, Exception):
-            port.let_go(outcome)
+        if call.live is not None:
+            port.let_go(call.live)
         raise
     finally:
-        del outcome  # an error's traceback leads here
-        if call.paid or call.permit or call.place is not None or call.token is not None:
-            call.limits.leave(call, port.clock.monotonic())
-        if port.hears_ends or call.plugin_error is not None:
-            port.ended(call)
+        outcome = None  # an error's traceback leads here
+        try:
+            if call.paid or call.permit or call.place is not None or call.token is not None:
+                call.limits.leave(call, port.clock.monotonic())
+            if port.hears_ends or call.plugin_error is not None:
+                port.ended(call)
+            call.live = None
+        except BaseException:  # interrupted at the last
+            port.abandon(call)
+            raise
 
 
-async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> Any:
+async def arun(call: Call, port: Port) -> Any:
     """Send until a verdict says not to; return the response or raise the library's error."""
-    outcome: Any = first.pop() if first else UNSENT
     try:
+        outcome = call.live  # None: the next attempt is still to be sent
+        wait = port.enter(call) if outcome is None else 0.0
         while True:
-            if outcome is UNSENT:
+            if outcome is None:
                 if wait > 0 and not await port.sleep(wait, since=call.started_at):
                     return port.closed(call) if call.place is None else await give_back(call, port)
                 if call.place is not None or call.limits.follows:
@@ -123,17 +127,22 @@ async def arun(call: Call, port: Port, wait: float = 0.0, first: Any = ()) -> An
                 elif not await port.keep(call, outcome):
                     return await give_back(call, port)
             # The response would be half of the memory that a waiting call holds.
-            wait, outcome = seconds, UNSENT
+            wait, outcome, call.live = seconds, None, None
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
-        if outcome is not UNSENT and not isinstance(outcome, Exception):
-            await port.let_go(outcome)
+        if call.live is not None:
+            await port.let_go(call.live)
         raise
     finally:
-        del outcome  # an error's traceback leads here
-        if call.paid or call.permit or call.place is not None or call.token is not None:
-            call.limits.leave(call, port.clock.monotonic())
-        if port.hears_ends or call.plugin_error is not None:
-            port.ended(call)
+        outcome = None  # an error's traceback leads here
+        try:
+            if call.paid or call.permit or call.place is not None or call.token is not None:
+                call.limits.leave(call, port.clock.monotonic())
+            if port.hears_ends or call.plugin_error is not None:
+                port.ended(call)
+            call.live = None
+        except BaseException:  # interrupted at the last
+            await port.abandon(call)
+            raise
 
 
 def settle(

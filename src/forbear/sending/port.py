@@ -50,7 +50,7 @@ class Port(Looking):
     judge: Any  # (call, response): the failure, None for a good answer
     look: Any  # (call, response): ask ``retry_if``; the response, or what took its place
     renew: Any  # (call): let the budget borrow more
-    let_go: Any  # (response): close the one of a call that was interrupted
+    let_go: Any  # (outcome): close a response that nobody will get; None and errors: nothing
     discard: Any  # (call, response)
     keep: Any  # (call, response): read it into ``call.kept``; False: more than is kept is to come
     hand_over: Any  # (call, response): what the caller gets
@@ -157,13 +157,13 @@ class Port(Looking):
             if delay > 0 and delay > call.deadline_at - now:
                 raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
             return delay
-        except BaseException as error:
-            call.limits.leave(call, now)
-            if not isinstance(error, RetryRefused):
-                raise
-            refusal = self.refusal(call, error)
-            self.ended(call)
-            raise refusal from None
+        except RetryRefused as refused:
+            raise self.refusal(call, refused) from None
+
+    def abandon(self, call: Call) -> Any:
+        """Give back what an interrupted call has, its answer last; awaited if asynchronous."""
+        call.limits.leave(call, self.clock.monotonic())
+        return self.let_go(call.live)
 
     def too_late(self, call: Call) -> Exception:
         """Make the error of a call whose deadline was over before anything was sent."""

@@ -164,10 +164,10 @@ class CircuitBreaker(Locked):
                 self._used(circuit)
                 admission = circuit.admit(self, next(self._numbers), now)
                 self._settle(circuit, admission.edge, now)
+                return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
             except BaseException:  # interrupted: half of a change is worse than none
                 self._begin()
                 raise
-        return admission._replace(refused_for=0.0) if self.mode == "observe" else admission
 
     def record(
         self,

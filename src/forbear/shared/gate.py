@@ -169,11 +169,15 @@ class RetryGate(Locked):
                 self.quiet = False
             if health.held >= (most if self.max_held is None else self.max_held):
                 return None
-            place = Place(health, now, ready_at, until)
-            heappush(health.queue, place)
-            health.waiting.add(place)
             health.patience = until - ready_at
-        return place
+            place = Place(health, now, ready_at, until)
+            try:
+                heappush(health.queue, place)
+                health.waiting.add(place)
+                return place
+            except BaseException:  # interrupted: nobody has the place
+                health.release(place, Cause.PATIENCE_OVER)
+                raise
 
     def turn(
         self, place: Place, now: float, random: Callable[[], float], *, probe_is_due: bool = False

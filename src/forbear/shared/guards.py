@@ -12,7 +12,6 @@ from ..core.outcome import Phase
 from ..core.verdict import Reason
 from ..errors import RetryRefused
 from .breaker import is_trouble
-from .circuit import ADMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +98,7 @@ class Guards:
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Tell breaker, cooldown and origins how an attempt ended."""
-        permit, call.permit = call.permit, 0
+        permit = call.permit
         call.is_admitted = False
         origin, cooldown, breaker = call.sent_to, self.cooldown, self.breaker
         hint = None if failure is None else failure.hint.delay
@@ -115,6 +114,7 @@ class Guards:
                     self._tell(edge)
             elif permit:
                 breaker.release(origin, permit)
+        call.permit = 0
         if hint and failure is not None:
             if cooldown is not None and failure.is_throttle:
                 everybody = failure.status == 503
@@ -166,9 +166,9 @@ class Guards:
 
     def release(self, call: Call) -> None:
         """Give back the permit of an attempt that was not sent. Idempotent."""
-        permit, call.permit = call.permit, 0
-        if permit and self.breaker is not None:
-            self.breaker.release(call.origin, permit)
+        if call.permit and self.breaker is not None:
+            self.breaker.release(call.origin, call.permit)
+        call.permit = 0
 
     def _is_alone(self, call: Call) -> bool:
         """No other origin can stand in."""
@@ -248,10 +248,8 @@ class Guards:
     def _take_permit(self, call: Call, now: float) -> None:
         if self.breaker is None:
             return
-        admission = self.breaker.admit(call.origin, now)
-        if admission is ADMITTED:
-            return
-        call.permit = admission.permit
+        # In one statement: between two an interruption would leave the permit out.
+        call.permit = (admission := self.breaker.admit(call.origin, now)).permit
         if admission.edge is not None:
             self._tell(admission.edge)
         if admission.refused_for:

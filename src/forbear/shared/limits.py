@@ -295,9 +295,10 @@ class Limits:
         else:
             until = call.patient_until = min(call.patient_until, now + patience)
         until = min(until, latest_at)
-        place = gate.hold(call.origin, now, ready_at=ready_at, until=until, most=self.most_held)
-        call.place = place
-        return place is not None
+        call.place = gate.hold(
+            call.origin, now, ready_at=ready_at, until=until, most=self.most_held
+        )
+        return call.place is not None
 
     def spend(self, call: Call, failure: Failure, now: float) -> bool:
         """Pay for the retry; False: the budget does not allow it."""
@@ -314,21 +315,22 @@ class Limits:
                 cost = 0.0
         elif failure.hint.delay is not None:
             cost = budget.hinted_cost
+        call.paid = cost  # first: an interruption then gives back rather than loses
         if budget.spend(call.scope, cost, now):
-            call.paid = cost
             return True
+        call.paid = 0.0
         return False
 
     # A call ends.
 
     def leave(self, call: Call, now: float) -> None:
         """Give back the permit and the price of an attempt that was not sent. Idempotent."""
-        paid, call.paid = call.paid, 0.0
-        if paid and self.budget is not None:
-            self.budget.refund(call.scope, paid)
+        if call.paid and self.budget is not None:
+            self.budget.refund(call.scope, call.paid)
+        call.paid = 0.0
         if call.place is not None:
-            place, call.place = call.place, None
-            self.gate.drop(place)  # type: ignore[union-attr]
+            self.gate.drop(call.place)  # type: ignore[union-attr]
+            call.place = None
         if self.guards is not None:
             self.guards.release(call)
 

@@ -1,0 +1,57 @@
+"""An exception raised at any line of forbear leaves nothing taken, and the client usable.
+
+``python tests/injection.py`` interrupts a call at all of its lines and says where what is lost.
+"""
+
+import asyncio
+import sys
+
+import pytest
+
+from forbear.testing import FaultServer
+
+from .injection import CLIENTS, SCENARIOS, SWITCH_INTERVAL, inject, new_numbers, numbers
+
+# An interrupted call may leave a coroutine that was never awaited, or its socket, to the collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:coroutine:RuntimeWarning",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+ERRORS = {"httpx-async": asyncio.CancelledError}
+COMMON = ("success", "retry", "held", "half-open", "resumed")
+
+
+@pytest.fixture(scope="module")
+def server():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with FaultServer() as server:
+        yield server
+    sys.setswitchinterval(before)
+
+
+def faults(client, name, server, tried):
+    """Interrupt a call at these of its lines; say where something is not back."""
+    error, found = ERRORS.get(client, KeyboardInterrupt), []
+    for number in tried:
+        injection, lost = inject(client, name, server, number, error())
+        found += [f"line {number}, {injection.where}: {fault}" for fault in lost]
+    return found
+
+
+@pytest.mark.parametrize("name", COMMON)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
+    tried = numbers(client, name, server)
+    assert faults(client, name, server, tried[:: max(7, len(tried) // 30)]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", CLIENTS)
+def test_all_is_back_after_an_interruption_at_each_line(client, server):
+    """Each line in one way of a call; those of the loop in all ways."""
+    seen, found = set(), []
+    for name in SCENARIOS:
+        found += faults(client, name, server, new_numbers(client, name, server, seen))
+    assert found == []
