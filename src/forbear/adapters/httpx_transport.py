@@ -139,13 +139,13 @@ class SyncRetrying(Retrying):
             port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        call: Any = None
+        begun: Any = None
         try:
-            call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
-            call.live, outcome = outcome, None  # nothing keeps it while the call waits
-            return run(call, port)
+            begun = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
+            begun.live, outcome = outcome, None  # nothing keeps it while the call waits
+            return run(begun, port)
         except BaseException:
-            port.let_go(call.live if outcome is None else outcome)
+            port.let_go(begun.live if outcome is None else outcome)
             raise
 
     def close(self) -> None:
@@ -216,13 +216,13 @@ class AsyncRetrying(Retrying):
             await port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        call: Any = None
+        begun: Any = None
         try:
-            call = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
-            call.live, outcome = outcome, None  # nothing keeps it while the call waits
-            return await arun(call, port)
+            begun = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
+            begun.live, outcome = outcome, None  # nothing keeps it while the call waits
+            return await arun(begun, port)
         except BaseException:
-            await port.let_go(call.live if outcome is None else outcome)
+            await port.let_go(begun.live if outcome is None else outcome)
             raise
 
     async def aclose(self) -> None:
