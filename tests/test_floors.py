@@ -259,7 +259,7 @@ def test_the_house_is_small() -> None:
     assert sum(LINES.values()) <= 24_400, f"{sum(LINES.values())} lines in all"
     # What a new owner reads first.
     idea = ["core.verdict", "core.call", "core.decide", "sending.loop", "adapters.httpx_transport"]
-    assert sum(LINES[name] for name in idea) <= 885, {name: LINES[name] for name in idea}
+    assert sum(LINES[name] for name in idea) <= 910, {name: LINES[name] for name in idea}
 
 
 def test_a_module_says_which_floor_it_is_on() -> None:
