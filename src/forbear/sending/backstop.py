@@ -38,9 +38,7 @@ class Backstop:
         at = loop.time() + seconds
         if self._timer is None or at < self._timer.when():
             self._watch(at)
-        cut = Cut(self._cuts, at)
-        self._cuts[cut] = None
-        return cut
+        return Cut(self._cuts, at)
 
     def _watch(self, at: float) -> None:
         if self._timer is not None:
@@ -79,7 +77,7 @@ class Cut:
         self._cuts.pop(self, None)
 
     def __enter__(self) -> None:
-        return None
+        self._cuts[self] = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
