@@ -46,7 +46,7 @@ class CircuitBreaker(Locked):
     once are let through. A probe that fails opens the circuit again, for twice as long.
 
     The defaults were found by simulation: a circuit that is open for longer than a second costs
-    more calls than it spares (README, "A circuit breaker and cooldown").
+    more calls than it spares (docs/guides/breaker.md).
 
     Args:
         consecutive_failures: Failures in a row, with no success in between, that open the circuit

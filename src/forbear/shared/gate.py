@@ -10,7 +10,7 @@ A failed call is sent again after its backoff while the origin is well; else it 
 ``Place`` in the queue, sleeps, and asks ``turn`` again every 0.1 to 0.5 s. So nobody wakes another
 thread or task. First attempts are never held. An origin that is well and holds nobody is forgotten.
 
-The rule and its numbers come from a study of 44 simulated troubles (README, "Hold and release").
+The rule and its numbers come from a study of 44 simulated troubles (docs/why-these-defaults.md).
 All instants are monotonic seconds.
 """
 
