@@ -124,9 +124,7 @@ class Tell:
         """The level at which it is told that there is no further attempt."""
         stop, origin = call.stop, call.request.origin
         assert stop is not None
-        if (
-            call.last_failure is None
-        ):  # refused at once: the open circuit was told of when it opened
+        if call.last_failure is None:  # refused at once: the open circuit was told of before
             return DEBUG
         if stop.reason not in REFUSALS:  # with one attempt there are no retries to give up
             return WARNING if stop.reason in LIMITS and call.most_attempts > 1 else INFO
