@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +24,7 @@ from .adapters.urllib3_sockets import keep_deadlines
 from .adapters.wrong_client import wrong_client
 from .core.checks import shown
 from .sending.context import CURRENT
+from .sending.errors import warn
 from .sending.settings import DEFAULT_POLICY, DEFAULTS, Settings, names
 from .shared.gate import RetryGate
 
@@ -305,10 +305,8 @@ def take_over_retries(inner: BaseAdapter) -> None:
     retries = getattr(inner, "max_retries", None)
     if isinstance(retries, Retry) and (retries.total not in (0, False) or retries.status_forcelist):
         inner.max_retries = Retry(0, read=False)  # type: ignore[attr-defined]
-        warnings.warn(
+        warn(
             f"{type(inner).__name__}(max_retries={retries.total!r}) under RetryAdapter was set to"
             " 0: attempts would multiply. forbear retries by itself, with a wait and under its"
-            " limits; RetryPolicy.from_urllib3(Retry(…)) is the nearest policy to a Retry.",
-            UserWarning,
-            stacklevel=3,
+            " limits; RetryPolicy.from_urllib3(Retry(…)) is the nearest policy to a Retry."
         )

@@ -198,3 +198,18 @@ def test_mount_keeps_quiet_about_an_adapter_without_retries():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         forbear.requests.mount(requests.Session())
+
+
+def test_a_warning_names_the_callers_line():
+    """Not one of forbear's own, which nobody can change."""
+    session = requests.Session()
+    session.mount("https://", requests.adapters.HTTPAdapter(max_retries=3))
+    inner = httpx.HTTPTransport(retries=2)
+    for make in (
+        lambda: forbear.requests.mount(session),
+        lambda: forbear.httpx.RetryTransport(httpx.HTTPTransport(retries=2)),
+        lambda: forbear.httpx.wrap(httpx.Client(transport=inner)),
+    ):
+        with pytest.warns(UserWarning, match="attempts would multiply") as caught:
+            make()
+        assert caught[0].filename == __file__

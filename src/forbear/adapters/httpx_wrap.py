@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import shown
 from ..core.policy import RetryPolicy
+from ..sending.errors import warn
 from ..shared.gate import RetryGate
 from .wrong_client import wrong_client
 
@@ -62,12 +62,10 @@ def take_over_retries(inner: Any, wrapper: str) -> int:
     if not isinstance(retries, int) or retries < 1:
         return 0
     pool._retries = 0  # type: ignore[union-attr]
-    warnings.warn(
+    warn(
         f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts"
         " would multiply. forbear retries failed connections by itself, with a wait and under its"
-        " limits.",
-        UserWarning,
-        stacklevel=3,
+        " limits."
     )
     return retries
 
@@ -79,11 +77,9 @@ def warn_of_lost_proxy(wrapper: str, library: str) -> None:
     lower = ("http_proxy", "https_proxy", "all_proxy")
     for name in (*lower, *map(str.upper, lower)):
         if os.environ.get(name):
-            warnings.warn(
+            warn(
                 f"{name} is set, but {library} ignores it when transport= is given; to keep"
-                f" proxies, TLS and limits use forbear.{library}.wrap({library}.Client())",
-                UserWarning,
-                stacklevel=3,
+                f" proxies, TLS and limits use forbear.{library}.wrap({library}.Client())"
             )
             return
 

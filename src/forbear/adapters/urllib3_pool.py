@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from urllib3.util import Retry, Timeout, parse_url
 
 from ..core.record import RECORD
 from ..core.request import DEFAULT_PORTS
+from ..sending.errors import warn
 from .urllib3_port import Urllib3Port
 from .urllib3_request import Urllib3Request, least, origin_at
 
@@ -202,11 +202,9 @@ class PoolPort(Urllib3Port):
             and not self._has_warned
         ):
             self._has_warned = True
-            warnings.warn(
+            warn(
                 f"retries={retries} of this request counts redirects only: the pool manager retries"
-                " by itself, as its RetryPolicy says; RetryPolicy.from_urllib3(Retry(…)) makes one",
-                UserWarning,
-                stacklevel=5,
+                " by itself, as its RetryPolicy says; RetryPolicy.from_urllib3(Retry(…)) makes one"
             )
         made = RedirectsOnly(
             total=given.total if given.redirect is None or given.redirect is True else None,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["CutOff", "Interrupted", "bare", "let_signals_through"]
+__all__ = ["CutOff", "Interrupted", "bare", "let_signals_through", "warn"]
 
+OURS = ("forbear.", "urllib3.")  # modules whose lines nobody can change
 CHAIN = 32  # errors behind one that are looked at; clients make four or five
 
 
@@ -20,6 +22,14 @@ class CutOff(Exception):
 
 class Interrupted(Exception):
     """The rest of a body did not come; never leaves a transport."""
+
+
+def warn(text: str) -> None:
+    """Warn at the line, outside forbear and urllib3, that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def let_signals_through(error: Exception) -> None:
