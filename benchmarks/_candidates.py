@@ -259,9 +259,11 @@ def tenacity(setting: Setting) -> Callable[[Any], Any]:
 
 
 def stamina(setting: Setting) -> Callable[[Any], Any]:
-    from stamina import retry
+    from stamina import instrumentation, retry
 
-    # Its default hook logs every retry as a warning, which the interpreter would print.
+    # Its default hook logs every retry as a warning, which the interpreter would print, and with
+    # structlog installed would print by itself.
+    instrumentation.set_on_retry_hooks([instrumentation.LoggingOnRetryHook])
     logging.getLogger("stamina").addHandler(logging.NullHandler())
     failures = (setting.family.lib.TransportError, Unavailable)
     wait = setting.wait

@@ -139,13 +139,12 @@ class SyncRetrying(Retrying):
             port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        begun: Any = None
         try:
             begun = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
             begun.live, outcome = outcome, None  # nothing keeps it while the call waits
             return run(begun, port)
         except BaseException:
-            port.let_go(begun.live if outcome is None else outcome)
+            port.let_go(begun.live if outcome is None else outcome)  # pyright: ignore
             raise
 
     def close(self) -> None:
@@ -216,13 +215,12 @@ class AsyncRetrying(Retrying):
             await port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        begun: Any = None
         try:
             begun = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
             begun.live, outcome = outcome, None  # nothing keeps it while the call waits
             return await arun(begun, port)
         except BaseException:
-            await port.let_go(begun.live if outcome is None else outcome)
+            await port.let_go(begun.live if outcome is None else outcome)  # pyright: ignore
             raise
 
     async def aclose(self) -> None:
