@@ -332,7 +332,7 @@ async def test_an_answer_without_a_body_has_an_empty_one(adapter, quick, method)
     assert seen == [b""]
 
 
-@pytest.mark.smoke
+# No smoke: the oldest urllib3 has no read1().
 @pytest.mark.parametrize(
     "answer",
     [
@@ -370,7 +370,7 @@ async def test_a_body_that_may_not_end_is_neither_waited_for_nor_lost(
     assert logged(caplog) == [says]
 
 
-@pytest.mark.smoke
+# No smoke: the oldest urllib3 has no read1(), and reads on until such a body ends.
 async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog, elapsed):
     """After 0.25 s the caller gets the answer, with all that came and the rest to come."""
     del quick["clock"]
