@@ -9,15 +9,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..sending.errors import CutOff
+from .httpx_bounded import BACKSTOP
 from .httpx_port import HttpxPort
 
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..sending.backstop import Backstop
 
-__all__ = ["BACKSTOP", "AsyncAsking", "SyncAsking"]
-
-BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt is cut from outside
+__all__ = ["AsyncAsking", "SyncAsking"]
 
 
 class SyncAsking(HttpxPort):

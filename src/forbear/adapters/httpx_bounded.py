@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from .httpx_request import Timeouts
 
-__all__ = ["AsyncBounded", "Bounded", "Hurried"]
+__all__ = ["BACKSTOP", "AsyncBounded", "Bounded", "Hurried"]
 
-BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous body is cut from outside
+BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt or body is cut
 
 
 class Bounding:

@@ -15,7 +15,8 @@ from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, let_signals_through
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
-from .httpx_asking import BACKSTOP, AsyncAsking, SyncAsking
+from .httpx_asking import AsyncAsking, SyncAsking
+from .httpx_bounded import BACKSTOP
 from .httpx_errors import free_lost_slots
 from .httpx_request import LEAST, Outgoing
 from .httpx_streams import (
