@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .shared.breaker import CircuitBreaker as CircuitBreaker
     from .shared.budget import RetryBudget as RetryBudget
     from .shared.gate import RetryGate as RetryGate
+    from .shared.hedge import Hedge as Hedge
     from .shared.origins import Origins as Origins
     from .shared.standard import StandardStrategy as StandardStrategy
 
@@ -68,6 +69,7 @@ _PLACES = {
     "Fault": "core.outcome",
     "Fixed": "core.backoff",
     "ForbearError": "errors",
+    "Hedge": "shared.hedge",
     "Hint": "core.outcome",
     "IdempotencyKeys": "core.key_options",
     "Options": "sending.settings",
@@ -108,6 +110,7 @@ __all__ = [
     "Fault",
     "Fixed",
     "ForbearError",
+    "Hedge",
     "Hint",
     "IdempotencyKeys",
     "Options",

@@ -1,0 +1,114 @@
+"""Hedge: when a second attempt is wanted, and how many may be sent. All times by hand."""
+
+from math import inf
+
+import pytest
+
+from forbear import Hedge
+
+ORIGIN = "https://api.example:443"
+
+
+def times_of(hedge, *answers, now=0.0):
+    times = hedge.times(ORIGIN, "GET")
+    for seconds in answers:
+        times.learn(seconds, now)
+    return times
+
+
+def test_no_second_attempt_is_wanted_before_enough_good_answers_are_known():
+    hedge = Hedge(learn_from=50)
+    assert times_of(hedge, *[0.1] * 49).delay == inf
+    assert times_of(hedge, 0.1).delay == pytest.approx(0.1, rel=0.06)
+
+
+def test_the_delay_is_the_quantile_of_good_answers():
+    # 94 of 100 ms, 6 of 300 ms: 95 % of 100 answers came within 300 ms, 90 % within 100 ms.
+    answers = [0.1] * 94 + [0.3] * 6
+    assert times_of(Hedge(learn_from=100), *answers).delay == pytest.approx(0.3, rel=0.06)
+    tenth = Hedge(learn_from=100, quantile=0.9)
+    assert times_of(tenth, *answers).delay == pytest.approx(0.1, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "delay"),
+    [
+        pytest.param({"at_least": 0.05}, 0.001, 0.05, id="quantile below at_least"),
+        pytest.param({"delay": 0.2}, 0.001, 0.2, id="given delay"),
+        pytest.param({"delay": 0.01, "at_least": 0.05}, 0.001, 0.05, id="given delay too short"),
+    ],
+)
+def test_the_delay_is_the_given_one_and_at_least_at_least(options, answer, delay):
+    assert times_of(Hedge(learn_from=1, **options), answer).delay == delay
+
+
+def test_a_given_delay_needs_nothing_to_be_learnt():
+    assert Hedge(delay=0.2).times(ORIGIN, "GET").delay == 0.2
+
+
+def test_old_times_fade_by_number_and_by_time():
+    hedge = Hedge(learn_from=50)
+    assert times_of(hedge, *[0.05] * 1024).delay == pytest.approx(0.05, rel=0.06)
+    # 1,024 were halved to 512: more than a twentieth of 512 + 48 are slow, and the delay follows.
+    assert times_of(hedge, *[0.15] * 48).delay == pytest.approx(0.15, rel=0.06)
+    quiet = Hedge(learn_from=50)
+    times_of(quiet, *[0.1] * 50)
+    times = times_of(quiet, *[0.1] * 16, now=400.0)  # 66 are halved
+    times_of(quiet, *[0.1] * 16, now=401.0)  # 49 left
+    assert times.delay == inf
+    assert times_of(quiet, 0.1, now=402.0).delay == pytest.approx(0.1, rel=0.06)
+
+
+def test_origins_and_methods_are_known_apart_and_at_most_1024():
+    hedge = Hedge(learn_from=1)
+    times_of(hedge, 0.1)
+    assert hedge.times(ORIGIN, "HEAD").delay == inf
+    assert hedge.times("https://other.example:443", "GET").delay == inf
+    for number in range(1024):
+        hedge.times(f"https://{number}.example:443", "GET")
+    assert "1024 origins" in repr(hedge)
+    assert hedge.times(ORIGIN, "GET").delay == inf, "the oldest was forgotten"
+
+
+def test_second_attempts_are_at_most_the_burst_and_the_ratio_of_good_answers():
+    times = times_of(Hedge(ratio=0.25, burst=2))
+    assert [times.spend() for _ in range(3)] == [True, True, False]
+    for _ in range(3):
+        times.learn(0.1, 0.0)
+    assert not times.spend()
+    times.learn(0.1, 0.0)  # four quarters
+    assert [times.spend(), times.spend()] == [True, False]
+    times.give_back()
+    assert times.spend()
+    for _ in range(100):
+        times.learn(0.1, 0.0)
+    assert [times.spend() for _ in range(3)] == [True, True, False]
+
+
+def test_answers_that_spread_widely_are_not_hedged():
+    # The median is 100 ms; a tail of single stragglers leaves the 95th of a hundred near it.
+    assert not times_of(Hedge(learn_from=100), *[0.1] * 99, 2.0).is_strained
+    assert times_of(Hedge(learn_from=100), *[0.1] * 90, *[0.5] * 10).is_strained
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantile": 0.4}, "quantile must be at least 0.5, got 0.4"),
+        ({"quantile": 1}, "quantile must be below 1, got 1"),
+        ({"quantile": True}, "quantile must be a number"),
+        ({"delay": 0}, "delay must be more than 0 seconds"),
+        ({"delay": "1"}, "use None for the quantile"),
+        ({"at_least": -1}, "at_least must be at least 0"),
+        ({"ratio": 0}, "hedge=None sends none"),
+        ({"ratio": 1.5}, "at most 1, got 1.5"),
+        ({"burst": 0.5}, "burst must be at least 1"),
+        ({"learn_from": 0}, "learn_from must be at least 1"),
+        ({"methods": "GET"}, "methods must be an iterable of str"),
+        ({"methods": {"post"}}, "write keyed=True"),
+        ({"keyed": 1}, "keyed must be True or False"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_to_write(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Hedge(**options)
