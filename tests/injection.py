@@ -368,7 +368,7 @@ class Shared:
         if CURRENT.get() is not None or ENDS_AT.get() is not None:
             yield "a context is left set"
         backstop = getattr(getattr(self.client, "transport", None), "port", None)
-        if getattr(getattr(backstop, "backstop", None), "_cuts", None):
+        if getattr(getattr(backstop, "backstop", None), "alarms", None):
             yield "an attempt would still be cut"
         if self.client.lost():
             yield f"a connection is lost: {self.client.lost()}"

@@ -48,15 +48,14 @@ def test_a_given_delay_needs_nothing_to_be_learnt():
 
 def test_old_times_fade_by_number_and_by_time():
     hedge = Hedge(learn_from=50)
-    assert times_of(hedge, *[0.05] * 1024).delay == pytest.approx(0.05, rel=0.06)
-    # 1,024 were halved to 512: more than a twentieth of 512 + 48 are slow, and the delay follows.
-    assert times_of(hedge, *[0.15] * 48).delay == pytest.approx(0.15, rel=0.06)
-    quiet = Hedge(learn_from=50)
-    times_of(quiet, *[0.1] * 50)
-    times = times_of(quiet, *[0.1] * 16, now=400.0)  # 66 are halved
-    times_of(quiet, *[0.1] * 16, now=401.0)  # 49 left
-    assert times.delay == inf
-    assert times_of(quiet, 0.1, now=402.0).delay == pytest.approx(0.1, rel=0.06)
+    assert times_of(hedge, *[0.05] * (50 + 16 * 64)).delay == pytest.approx(0.05, rel=0.06)
+    # 1,074 were halved to 537. 40 slow ones are a twentieth of 537 + 64, not of 1,074 + 64.
+    assert times_of(hedge, *[0.05] * 24, *[0.15] * 40).delay == pytest.approx(0.15, rel=0.06)
+    quiet = Hedge(learn_from=200)
+    times_of(quiet, *[0.1] * 200)
+    times_of(quiet, *[0.1] * 64, now=400.0)  # 264 are halved
+    assert times_of(quiet, *[0.1] * 64, now=401.0).delay == inf  # 132 + 64
+    assert times_of(quiet, *[0.1] * 4, now=402.0).delay == pytest.approx(0.1, rel=0.06)
 
 
 def test_origins_and_methods_are_known_apart_and_at_most_1024():

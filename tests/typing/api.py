@@ -71,6 +71,7 @@ from forbear.core.events import (
     Event,
     FailedOver,
     GaveUp,
+    Hedged,
     Released,
     Resumption,
     RetryAfterIgnored,
@@ -483,6 +484,8 @@ def heard(event: Event) -> None:
         assert_type(event.total, int | None)
     elif isinstance(event, Released):
         assert_type(event.held, float)
+    elif isinstance(event, Hedged):
+        assert_type(event.reason, str | None)
     else:
         assert_type(event, SucceededAfterRetry)
     assert_type(event.name, str)

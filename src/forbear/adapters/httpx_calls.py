@@ -187,15 +187,18 @@ class HttpxCalls(Port):
 
     def _aim(self, call: Call, outgoing: Outgoing) -> None:
         """Let the request go where the call goes now."""
-        request = outgoing.pristine
-        scheme, _, host = call.origin.partition("://")
+        outgoing.request = outgoing.pristine = self.aimed(outgoing.pristine, call.origin)
+        call.request.headers = outgoing.request.headers
+
+    def aimed(self, request: Any, origin: str) -> Any:
+        """Copy a request for another origin."""
+        scheme, _, host = origin.partition("://")
         host, _, port = host.rpartition(":")
         url = request.url.copy_with(scheme=scheme, host=host.strip("[]"), port=int(port))
         # A Host header that names another host than the URL is the caller's own, for every origin.
         named = request.headers.get("host") == request.url.netloc.decode("ascii")
         host_line = [("Host", url.netloc.decode("ascii"))] if named else ()
-        outgoing.request = outgoing.pristine = copied(request, self.library, host_line or None, url)
-        call.request.headers = outgoing.request.headers
+        return copied(request, self.library, host_line or None, url)
 
     def sent_request(self, call: Call) -> Any:
         """The request that was sent last."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..core.headers.ranges import Part
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
-from ..sending.errors import CutOff, Interrupted, let_signals_through
+from ..sending.errors import CutOff, Interrupted, Raced, let_signals_through
+from ..sending.loop import arun
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
 from .httpx_asking import AsyncAsking, SyncAsking
@@ -173,6 +174,11 @@ class AsyncHttpxPort(AsyncAsking):
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
         super().__init__(settings, library, inner, library.asynchronous)
         self.backstop = Backstop()
+        self.first: Any = inner  # sends first attempts
+        if settings.hedge is not None:
+            from .httpx_hedging import Hedging
+
+            self.first = Hedging(self, settings.hedge)
         self.limits.most_held = MOST_TASKS
 
     async def sleep(self, seconds: float, *, since: float) -> bool:
@@ -190,9 +196,10 @@ class AsyncHttpxPort(AsyncAsking):
         if now >= call.deadline_at:
             raise self.expired(call)
         call.sending(now)
+        sender = self.inner if call.history else self.first
         try:
             if call.deadline_at == inf:
-                response = call.live = await self.inner.handle_async_request(request)
+                response = call.live = await sender.handle_async_request(request)
                 if call.resumption is None and self.reads_ahead(response, call.policy):
                     asked = call.request.original
                     ahead = await aread_ahead(self, asked, response, call.outgoing)
@@ -201,14 +208,22 @@ class AsyncHttpxPort(AsyncAsking):
                 # The rest of a download is not read ahead.
                 policy = call.policy if call.resumption is None else OFF
                 seconds = call.deadline_at - call.sent_at
-                call.live, ahead = await self.send_within(seconds, request, call.outgoing, policy)
+                call.live, ahead = await self.send_within(
+                    seconds, request, call.outgoing, policy, sender
+                )
                 self.note_ahead(call, ahead)
             return call.live
         except ConsumedBody as error:
             raise self.consumed(call.outgoing, error, first=not call.history) from None
+        except Raced as found:
+            raced = found
+        await self._take_up(call, raced)
+        if isinstance(raced.outcome, Exception):
+            raise raced.outcome
+        return call.live
 
     async def send_within(
-        self, seconds: float, request: Any, outgoing: Outgoing, policy: RetryPolicy
+        self, seconds: float, request: Any, outgoing: Outgoing, policy: RetryPolicy, sender: Any
     ) -> tuple[Any, Any]:
         """Send one attempt before the deadline; return the answer, and what came of its body.
 
@@ -218,7 +233,7 @@ class AsyncHttpxPort(AsyncAsking):
         with self.backstop.after(seconds + BACKSTOP):
             response = ahead = None
             try:
-                response = await self.inner.handle_async_request(request)
+                response = await sender.handle_async_request(request)
                 if self.reads_ahead(response, policy):
                     ahead = await aread_ahead(self, request, response, outgoing)
                 return response, ahead
@@ -227,6 +242,41 @@ class AsyncHttpxPort(AsyncAsking):
                 raise
         free_lost_slots(self.inner)
         raise CutOff
+
+    async def go_on(
+        self, raced: Raced, request: Any, outgoing: Any, started_at: float, scope: Any
+    ) -> Any:
+        """Go on with a call whose first attempt was hedged, before there was a call."""
+        call = self.first_failed(self.call_of(request, outgoing, started_at, scope))
+        await self._take_up(call, raced)
+        if isinstance(raced.outcome, Exception):
+            call.live = raced.outcome
+        return await arun(call, self)
+
+    async def _take_up(self, call: Call, raced: Raced) -> None:
+        """Note the attempt that did not decide; read the other one's answer ahead."""
+        notes = call.hedge = raced.notes
+        call.number = raced.number
+        call.attempts += 1
+        second, response = raced.second, raced.outcome
+        if notes.decides:
+            outgoing = self.outgoing_of(call)
+            outgoing.request = second.request
+            call.sent_at += notes.after
+            if second.origin != call.sent_to:
+                outgoing.pristine = second.request
+                call.tried = (*call.tried, call.sent_to)
+                call.origin = call.sent_to = second.origin
+        if isinstance(response, Exception):
+            return
+        call.live = response
+        try:
+            if self.reads_ahead(response, call.policy):
+                asked = call.request.original
+                self.note_ahead(call, await aread_ahead(self, asked, response, call.outgoing))
+        except BaseException:
+            await self.let_go(response)
+            raise
 
     async def _call_hook(self, call: Call, request: Any) -> None:
         try:

@@ -211,7 +211,8 @@ class HttpxPort(HttpxCalls):
             if not (len(call.history) == 1 and is_final(response.extensions.get(SETTING))):
                 response.extensions[SETTING] = call.story(now)
             if call.stop is None:
-                self.settings.tell.succeeded(call, now, call.listeners)
+                if len(call.history) > 1:
+                    self.settings.tell.succeeded(call, now, call.listeners)
             elif call.body_error is not None:
                 # The body broke while it was read ahead, and is not asked for again: the caller
                 # meets the error where the body breaks, as without us.

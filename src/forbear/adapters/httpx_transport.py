@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
+from ..sending.errors import Raced
 from ..sending.loop import arun, run
 from ..sending.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .httpx_io import AsyncHttpxPort, SyncHttpxPort
@@ -62,7 +63,8 @@ class Retrying(Colour):
             inner = getattr(library.module, self._default)()
         check_inner(inner, library.name, self._base, self._method, who)
         given: dict[str, Any] = {"prefetch": PREFETCH, **options}
-        settings = Settings(who, policy, given, awaits=self._method == "handle_async_request")
+        is_async = self._method == "handle_async_request"
+        settings = Settings(who, policy, given, awaits=is_async, hedges=is_async)
         self.port: Any = self._port_class(settings, library, inner)
         self.inner = inner
         self.inner_retries = take_over_retries(inner, who)
@@ -187,10 +189,12 @@ class AsyncRetrying(Retrying):
         try:
             if outgoing is not None and outgoing.deadline_at != inf:
                 seconds, policy = outgoing.deadline_at - started_at, outgoing.policy
-                outcome, ahead = await port.send_within(seconds, outgoing.request, outgoing, policy)
+                outcome, ahead = await port.send_within(
+                    seconds, outgoing.request, outgoing, policy, port.first
+                )
             else:
                 sent = request if outgoing is None else outgoing.request
-                outcome = await self.inner.handle_async_request(sent)
+                outcome = await port.first.handle_async_request(sent)
                 ahead = WHOLE
                 if outcome.status_code < 300:
                     if self.looks_at_bodies and type(outcome.stream) not in port.ready:
@@ -209,6 +213,8 @@ class AsyncRetrying(Retrying):
                 trouble = ahead
         except ConsumedBody as error:
             outcome = port.consumed(outgoing, error, first=True)
+        except Raced as raced:
+            return await port.go_on(raced, request, outgoing, started_at, scope)
         except Exception as error:
             outcome = error
         except BaseException:

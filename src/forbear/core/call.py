@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .headers.ranges import Download
     from .outcome import Failure, Hint
     from .policy import RetryPolicy
+    from .record import HedgeNotes
     from .request import Request
     from .verdict import GiveUp, Verdict
 
@@ -87,6 +88,7 @@ class Call:
         tried: Origins that failed before, where others can stand in.
         credential: A hash of who calls, once the cooldown has asked for one.
         cooled: Seconds for which cooldowns have held the call.
+        hedge: The second attempt beside the first one, if there was one.
         place: Its place in the queue of the gate, while it is held.
         held: Seconds for which the gate has held the call, beyond the waits that were decided.
         patient_until: When its patience ends, once it was held.
@@ -128,6 +130,7 @@ class Call:
     unwell: GiveUp | None = None
     stop: GiveUp | None = None
     resumption: Resumption | None = None
+    hedge: HedgeNotes | None = None
     last_error: Exception | None = None
     body_error: Exception | None = None
     plugin_error: Exception | None = None
@@ -202,13 +205,14 @@ class Call:
     def kind_of(self, place: int, origin: str) -> str | None:
         """Say what the attempt at this place of the history is, if it goes to ``origin``.
 
-        "first", "retry", "failover" (to another origin than the one before) or "resume". None for
-        an attempt that was accepted before its body broke.
+        "first", "hedge" (beside the first one, and decides), "retry", "failover" (to another origin
+        than the one before) or "resume". None for an attempt that was accepted before its body
+        broke.
         """
         if self.resumption is not None:
             return "resume" if place > self.resumption.broke_at else None
         if place == 0:
-            return "first"
+            return "first" if self.hedge is None or not self.hedge.decides else "hedge"
         return "retry" if self.history[place - 1].origin == origin else "failover"
 
     def begin_resuming(self, download: Download) -> None:
@@ -237,6 +241,7 @@ class Call:
             self.stop,
             self.resumed,
             self.held,
+            self.hedge,
         )
 
     def __repr__(self) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "Event",
     "FailedOver",
     "GaveUp",
+    "Hedged",
     "Released",
     "Resumption",
     "RetryAfterIgnored",
@@ -42,8 +43,9 @@ class AttemptFailed(NamedTuple):
     status: int | None
     error: str | None
     elapsed: float  # seconds of this attempt
-    # "first", "retry", "failover" (to another origin than the attempt before) or "resume" (asked
-    # for the rest of a body). None: the answer was accepted before its body broke.
+    # "first", "hedge" (beside the first one), "retry", "failover" (to another origin than the
+    # attempt before) or "resume" (asked for the rest of a body). None: the answer was accepted
+    # before its body broke.
     kind: str | None
     request_id: int = 0
     name: str = "attempt_failed"
@@ -85,6 +87,31 @@ class Released(NamedTuple):
     elapsed: float  # seconds of the call until now
     request_id: int = 0
     name: str = "released"
+
+
+class Hedged(NamedTuple):
+    """A second attempt was wanted beside a first one that took long (``Hedge``)."""
+
+    client: str
+    method: str
+    origin: str  # of the second attempt
+    # "won" (its answer is the call's), "failed", "cancelled" (the first attempt answered, or the
+    # call was cancelled) or "refused" (it was not sent).
+    outcome: str
+    # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unwell",
+    # "origin-strained" (its answers spread too widely), "circuit-open", "cooldown",
+    # "local-saturation" (no connection is free), "budget-exhausted", "attempts-exhausted",
+    # "deadline" or "cancelled". The last one, if it was wanted again.
+    reason: str | None
+    after: float  # seconds from the first attempt to the second one, or to the end of the call
+    # The attempt that did not decide: "first" or "hedge"; None if there was only one.
+    kind: str | None
+    status: int | None  # of that attempt; like the next three None if it was cancelled
+    error: str | None
+    failure: FailureKind | None
+    phase: Phase | None
+    request_id: int = 0
+    name: str = "hedged"
 
 
 class FailedOver(NamedTuple):
@@ -179,7 +206,7 @@ class Resumption(NamedTuple):
 
 
 Event = (
-    AttemptFailed | RetryScheduled | Released | FailedOver | GaveUp | SucceededAfterRetry
+    AttemptFailed | RetryScheduled | Released | Hedged | FailedOver | GaveUp | SucceededAfterRetry
     | CircuitTransition | BudgetExhausted | RetryAfterIgnored | Resumption
 )  # fmt: skip
 

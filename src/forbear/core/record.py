@@ -32,6 +32,9 @@ class AttemptRecord(NamedTuple):
         delay: Seconds waited after it, None after the last one.
         delay_source: "backoff", the header that asked for the delay, "cooldown" (another call was
             told to wait), or "failover" (the next origin was free at once, or after this delay).
+        hedged_after: Of a second attempt beside the first one (``Hedge``): seconds after the first
+            one was sent; None for every other attempt. The attempt that the other one cancelled has
+            neither status nor failure.
     """
 
     number: int
@@ -43,6 +46,7 @@ class AttemptRecord(NamedTuple):
     elapsed: float
     delay: float | None
     delay_source: str | None
+    hedged_after: float | None = None
 
 
 class CallRecord(NamedTuple):
@@ -73,8 +77,8 @@ class CallRecord(NamedTuple):
 
     @property
     def retries(self) -> int:
-        """Attempts after the first one."""
-        return max(0, len(self.attempts) - 1)
+        """Attempts after the first one, a hedge not counted."""
+        return sum(attempt.hedged_after is None for attempt in self.attempts[1:])
 
     @property
     def waits(self) -> tuple[float, ...]:
@@ -94,6 +98,9 @@ class CallRecord(NamedTuple):
         story = ", ".join(self.reasons) or "no failure"
         times = f" in {self.elapsed:.3g} s" if self.elapsed is not None else ""
         plural = "" if len(self.attempts) == 1 else "s"
+        hedges = [one.hedged_after for one in self.attempts if one.hedged_after is not None]
+        if hedges:
+            story += f"; hedged after {hedges[0]:.3g} s"
         if self.held >= 0.001:
             story += f"; held for {self.held:.3g} s"
         if self.resumed:
@@ -103,6 +110,14 @@ class CallRecord(NamedTuple):
             ending += f" ({self.refused_delay:.3g} s)"
         subject = f", {self.method} {self.origin}".rstrip(", ")  # a plain success may know neither
         return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}{ending}"
+
+
+class HedgeNotes(NamedTuple):
+    """The second attempt beside the first one of a call."""
+
+    after: float  # seconds from the sending of the first attempt to that of the second
+    decides: bool  # the second attempt's outcome is the call's
+    loser: Any  # of call.py's Attempt: the one that does not decide
 
 
 class Story(NamedTuple):
@@ -119,6 +134,7 @@ class Story(NamedTuple):
     stop: Any  # a GiveUp, or None
     resumed: tuple[int, ...]
     held: float = 0.0
+    hedge: HedgeNotes | None = None
 
     @property
     def is_final(self) -> bool:
@@ -130,12 +146,18 @@ class Story(NamedTuple):
     def record(self) -> CallRecord:
         """Make the record."""
         attempts = []
-        for number, attempt in enumerate(self.history, self.sent_before + 1):
+        history, hedge = self.history, self.hedge
+        if hedge is not None and history:  # in the order in which they were sent
+            first_two = [hedge.loser, history[0]] if hedge.decides else [history[0], hedge.loser]
+            history = first_two + history[1:]
+        for number, attempt in enumerate(history, self.sent_before + 1):
             failure, why = attempt.failure, (None, None, None)
             if failure is not None:
                 why = failure.kind, failure.phase, failure.error
             after = attempt.elapsed, attempt.delay, attempt.source
             attempts.append(AttemptRecord(number, attempt.origin, attempt.status, *why, *after))
+        if hedge is not None and history:
+            attempts[1] = attempts[1]._replace(hedged_after=hedge.after)
         reason, refused = (None, None) if self.stop is None else self.stop
         return CallRecord(
             self.method,

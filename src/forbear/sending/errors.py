@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["CutOff", "Interrupted", "bare", "let_signals_through", "warn"]
+    from ..core.record import HedgeNotes
+
+__all__ = ["CutOff", "Interrupted", "Raced", "bare", "let_signals_through", "warn"]
 
 OURS = ("forbear.", "urllib3.")  # modules whose lines nobody can change
 CHAIN = 32  # errors behind one that are looked at; clients make four or five
@@ -18,6 +20,21 @@ CHAIN = 32  # errors behind one that are looked at; clients make four or five
 
 class CutOff(Exception):
     """The backstop behind the deadline ended an asynchronous attempt; never leaves a transport."""
+
+
+class Raced(Exception):
+    """A first attempt was hedged; never leaves a transport.
+
+    Attributes:
+        notes: The attempt that did not decide, for the record.
+        outcome: What came of the one that did: an answer or an error.
+        second: The second attempt: ``request``, ``origin``, ``sent_at``.
+        number: Of the call, if it was told of.
+    """
+
+    def __init__(self, notes: HedgeNotes, outcome: Any, second: Any, number: int) -> None:
+        super().__init__()
+        self.notes, self.outcome, self.second, self.number = notes, outcome, second, number
 
 
 class Interrupted(Exception):

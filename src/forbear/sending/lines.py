@@ -80,6 +80,9 @@ def sentence(event: Any) -> str:
         return f"{subject}: download {event.result} from octet {event.offset}{whole}"
     if name == "succeeded_after_retry":
         return f"{subject}: {event.status} on attempt {event.attempts}, {event.waited:.3g} s waited"
+    if name == "hedged":
+        ending = event.outcome if event.reason is None else f"{event.outcome} ({event.reason})"
+        return f"{subject}: a second attempt after {event.after:.3g} s, {ending}"
     if name == "released":
         after = f"held for {event.held:.3g} s after attempt {event.attempt}"
         return f"{subject}: {after}, {RELEASED[event.cause]}"

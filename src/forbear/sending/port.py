@@ -335,7 +335,9 @@ class Port(Looking):
 
     def has_story(self, call: Call) -> bool:
         """Was something retried or refused?"""
-        return (call.stop is not None or len(call.history) > 1) and call.policy is not OFF
+        if call.policy is OFF:
+            return False
+        return call.stop is not None or len(call.history) > 1 or call.hedge is not None
 
     def wants_status_error(self, call: Call) -> bool:
         """Shall the library's own error be raised for the answer that the call ends with?"""

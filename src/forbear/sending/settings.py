@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 from ..core.checks import a_switch, shown, to_install
 from ..core.policy import RetryPolicy
 from ..shared.gate import RetryGate
+from ..shared.hedge import Hedge
 from ..shared.limits import Limits
 from ..shared.strategy_limits import StrategyLimits
 from .clock import SYSTEM_CLOCK, Sleeper
@@ -76,6 +77,9 @@ class Options(TypedDict, Generic[Predicate], total=False):
             length, if the request has a read timeout. After 0.25 s the response is handed over, and
             its body goes on as a stream. Event streams are never read ahead. 0: no body is. Only
             httpx and httpx2 take this option.
+        hedge: A Hedge. It sends a second attempt beside a first one that takes long, where that is
+            safe, and the first good answer wins. None: nothing is sent beside. Only
+            ``AsyncRetryTransport`` takes this option.
         resume: Whether a GET whose response body breaks asks for the rest, by Range and If-Range.
             That needs a strong ETag, or a Last-Modified that counts as one. Otherwise the error
             that broke the body is raised.
@@ -110,9 +114,10 @@ class Options(TypedDict, Generic[Predicate], total=False):
 
 
 class FamilyOptions(Options[Predicate], Generic[Predicate], total=False):
-    """``Options``, and ``prefetch``, which only transports of the httpx family take."""
+    """``Options``, and those that only transports of the httpx family take."""
 
     prefetch: int
+    hedge: Hedge | None
 
 
 DEFAULTS: dict[str, Any] = {
@@ -136,6 +141,8 @@ DEFAULTS: dict[str, Any] = {
     "random": None,
 }
 PREFETCH = 65_536
+# Options that some transports take and others refuse by their own message.
+OF_SOME = {"prefetch": 0, "hedge": None}
 
 
 class Settings:
@@ -149,9 +156,22 @@ class Settings:
     """
 
     def __init__(
-        self, who: str, policy: RetryPolicy, options: Mapping[str, Any], *, awaits: bool = False
+        self,
+        who: str,
+        policy: RetryPolicy,
+        options: Mapping[str, Any],
+        *,
+        awaits: bool = False,
+        hedges: bool = False,
     ) -> None:
-        """Check the options of ``who``, which ``awaits`` hooks or does not, and take them.
+        """Check the options of ``who``, and take them.
+
+        Args:
+            who: The class, for messages.
+            policy: When to retry.
+            options: As given.
+            awaits: Whether hooks may be coroutine functions.
+            hedges: Whether a second attempt can be sent beside a first one.
 
         Raises:
             TypeError: An option is not known or of the wrong type, or is a coroutine function that
@@ -161,7 +181,7 @@ class Settings:
         """
         from .tell import Tell
 
-        known = {**DEFAULTS, "prefetch": 0}
+        known = {**DEFAULTS, **OF_SOME}
         if not options.keys() <= known.keys():
             raise TypeError(names().unknown(who, options, known))
         given = {**known, **options}
@@ -177,6 +197,13 @@ class Settings:
                     f"{who} is synchronous and would not await {option}, got the coroutine"
                     f" function {shown(given[option])}; give it a plain function"
                 )
+        self.hedge: Hedge | None = given["hedge"]
+        if self.hedge is not None and not hedges:
+            raise TypeError(
+                f"{who} takes no hedge: only AsyncRetryTransport does, of forbear.httpx and"
+                " forbear.httpx2. On a synchronous client every call that could be hedged would"
+                " need a thread"
+            )
         clock = given["clock"]
         self.policy = policy
         self.clock: Clock = SYSTEM_CLOCK if clock is None else clock
@@ -267,6 +294,7 @@ OBJECTS = {
     "breaker": "CircuitBreaker()",
     "origins": 'Origins(["https://a", "https://b"])',
     "strategy": "AwsStandard()",
+    "hedge": "Hedge()",
     "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
 }
 
@@ -291,6 +319,8 @@ def check_options(given: dict[str, Any]) -> None:
                     f"give strategy= or {option}=, not both: StandardStrategy takes {option}="
                     " itself"
                 )
+        if given["hedge"] is not None:
+            raise ValueError("give strategy= or hedge=, not both: a strategy decides by itself")
         check_has("strategy", strategy, STRATEGY)
         check_quiet(strategy)
     is_breaker = all(hasattr(breaker, name) for name in BREAKER)
@@ -301,6 +331,8 @@ def check_options(given: dict[str, Any]) -> None:
         raise TypeError(
             'origins must be Origins(["https://a", "https://b"]), or None, got ' + shown(origins)
         )
+    if given["hedge"] is not None and not isinstance(given["hedge"], Hedge):
+        raise TypeError(f"hedge must be a Hedge, or None for none, got {shown(given['hedge'])}")
     if gate is not ... and gate is not None and not isinstance(gate, RetryGate):
         raise TypeError(f"gate must be a RetryGate, or None for none, got {shown(gate)}")
     if given["budget"] is not None:

@@ -23,7 +23,7 @@ from .gauges import Gauges, budget_in_force
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..core.call import Call
+    from ..core.call import Attempt, Call
     from ..core.events import CallEnded, Event
     from ..core.outcome import Failure
     from ..core.verdict import GiveUp, Retry
@@ -237,6 +237,26 @@ class Tell:
                 elapsed=now - call.started_at, request_id=number_of(call),
             )  # fmt: skip
             self._tell(event, listeners, INFO)
+
+    def hedged(
+        self, call: Call, outcome: str, after: float, loser: Attempt | None, kind: str | None,
+        reason: str | None,
+    ) -> None:  # fmt: skip
+        """A second attempt was wanted; ``loser`` is the one of two that did not decide."""
+        listeners = self._listeners + call.listeners
+        if listeners or logger.isEnabledFor(DEBUG):
+            from ..core.events import Hedged
+
+            failure = None if loser is None else loser.failure
+            event = Hedged(
+                client=self.client, method=call.request.method, origin=call.origin, outcome=outcome,
+                reason=reason, after=after, kind=kind,
+                status=None if loser is None else loser.status,
+                error=None if failure is None else failure.error,
+                failure=None if failure is None else failure.kind,
+                phase=None if failure is None else failure.phase, request_id=number_of(call),
+            )  # fmt: skip
+            self._tell(event, listeners, DEBUG)
 
     def refused(self, call: Call, now: float, more: Listeners) -> None:
         """An attempt was not sent: the breaker or a cooldown is in the way."""

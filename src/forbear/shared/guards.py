@@ -12,6 +12,7 @@ from ..core.outcome import Phase
 from ..core.verdict import Reason
 from ..errors import RetryRefused
 from .breaker import is_trouble
+from .circuit import CircuitState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .origins import Origins
 
 __all__ = ["Guards", "hinted"]
+
+CLOSED = CircuitState.CLOSED
 
 
 class Guards:
@@ -163,6 +166,18 @@ class Guards:
         if self.breaker is None or self.breaker.is_closed or not self._is_alone(call):
             return 0.0
         return self.breaker.refused_for(call.origin, now)
+
+    def beside(self, origin: str, now: float) -> list[str]:
+        """Where a second attempt may go beside a first one to ``origin``."""
+        if self.origins is None or not self.origins.covers(origin):
+            return [origin]
+        return self.origins.others(origin, now)
+
+    def refuses_hedge(self, call: Call, now: float) -> str | None:
+        """Say why no second attempt may go to ``call.origin``; None: it may."""
+        if self.breaker is not None and self.breaker.state(call.origin, now) is not CLOSED:
+            return "circuit-open"
+        return "cooldown" if self._cooling(call, now) else None
 
     def release(self, call: Call) -> None:
         """Give back the permit of an attempt that was not sent. Idempotent."""

@@ -12,7 +12,7 @@ token bucket bounds it, and an origin whose tail is no longer apart from its usu
 from __future__ import annotations
 
 from collections import OrderedDict
-from math import exp, inf, log
+from math import ceil, exp, floor, inf, log
 from typing import TYPE_CHECKING
 
 from ..core.checks import a_count, a_duration, a_number, a_switch, shown, texts
@@ -26,10 +26,11 @@ __all__ = ["Hedge", "Times"]
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # safe: RFC 9110 section 9.2.1
 FINENESS = 20  # buckets for each factor of e: neighbours differ by 5 %
-LEAST = 1e-6  # seconds; the lowest bucket begins here
+LEAST = 1e-6  # seconds; shorter ones are in the lowest bucket
+LOWEST = floor(log(LEAST) * FINENESS)
 MOST_ANSWERS = 1024  # that a sketch counts before it halves all counts
 FADE = 300.0  # seconds after which it does so too
-EVERY = 16  # answers after which the quantile is worked out anew
+EVERY = 64  # answers after which the quantile is worked out anew
 # The tail is no longer that of single stragglers if it is so many times the median: waiting in
 # queues, or requests that differ, make all answers spread. A second attempt would wait as long.
 STRAINED = 4.0
@@ -129,14 +130,19 @@ class Times(Locked):
         is_strained: The answers spread so widely that a second attempt would do harm.
     """
 
-    __slots__ = ("_counts", "_fades_at", "_hedge", "_left", "_tokens", "delay", "is_strained")
+    __slots__ = (
+        "_counts", "_earned_for", "_fades_at", "_fresh", "_hedge", "_room", "_tokens", "delay",
+        "is_strained",
+    )  # fmt: skip
 
     def __init__(self, hedge: Hedge) -> None:
         self._hedge = hedge
-        self._counts: dict[int, int] = {}  # answers in each bucket
-        self._left = min(hedge.learn_from, EVERY)  # answers until the next look
+        self._counts: dict[int, float] = {}  # answers in each bucket
+        self._fresh: list[float] = []  # answers that are in no bucket yet
+        self._room = min(hedge.learn_from, EVERY)  # for so many of them
         self._fades_at = -inf
         self._tokens: float = hedge.burst
+        self._earned_for = 0  # so many of the fresh answers have earned their share of a token
         self.delay = inf if hedge.delay is None else max(hedge.delay, hedge.at_least)
         self.is_strained = False
         super().__init__()
@@ -150,23 +156,25 @@ class Times(Locked):
                 fall with each second attempt.
             now: The present instant.
         """
-        bucket = int(log(seconds / LEAST) * FINENESS) if seconds > LEAST else 0
-        hedge = self._hedge
-        with self._lock:
-            self._tokens = min(self._tokens + hedge.ratio, hedge.burst)
-            self._counts[bucket] = self._counts.get(bucket, 0) + 1
-            self._left -= 1
-            if self._left <= 0:
-                self._look(now)
+        fresh = self._fresh
+        fresh.append(seconds)
+        if len(fresh) >= self._room:
+            with self._lock:
+                self._earn()
+                self._fold(now)
 
-    def _look(self, now: float) -> None:
-        """Work out the quantile, with the lock held."""
-        hedge = self._hedge
-        total = sum(self._counts.values())
-        missing = hedge.learn_from - total
-        self._left = EVERY if missing <= 0 else min(EVERY, missing)
+    def _fold(self, now: float) -> None:
+        """Put the fresh answers into their buckets, and work out the quantile."""
+        hedge, counts = self._hedge, self._counts
+        fresh, self._fresh, self._earned_for = self._fresh, [], 0
+        for seconds in fresh:
+            bucket = floor(log(seconds) * FINENESS) if seconds > LEAST else LOWEST
+            counts[bucket] = counts.get(bucket, 0) + 1
+        total = sum(counts.values())
+        missing = ceil(hedge.learn_from - total)
+        self._room = EVERY if missing <= 0 else min(EVERY, missing)
         if missing <= 0:
-            ranked = sorted(self._counts.items())
+            ranked = sorted(counts.items())
             median = rank(ranked, total * 0.5)
             late = rank(ranked, total * hedge.quantile)
             self.is_strained = late > median * STRAINED
@@ -176,13 +184,21 @@ class Times(Locked):
             self.delay = inf
         if total >= max(MOST_ANSWERS, 4 * hedge.learn_from) or now >= self._fades_at:
             if self._fades_at != -inf:
-                halves = ((bucket, number // 2) for bucket, number in self._counts.items())
-                self._counts = dict(one for one in halves if one[1])
+                # Whole numbers would lose the tail, where a bucket holds one answer.
+                kept = ((bucket, number / 2) for bucket, number in counts.items() if number > 0.2)
+                self._counts = dict(kept)
             self._fades_at = now + FADE
+
+    def _earn(self) -> None:
+        known = len(self._fresh)
+        earned = self._hedge.ratio * (known - self._earned_for)
+        self._tokens = min(self._tokens + earned, self._hedge.burst)
+        self._earned_for = known
 
     def spend(self) -> bool:
         """Take what a second attempt costs; False: too many were sent, ask again later."""
         with self._lock:
+            self._earn()
             if self._tokens < 1:
                 return False
             self._tokens -= 1
@@ -197,12 +213,11 @@ class Times(Locked):
         return f"<Times hedged after {self.delay:.3g} s, {self._tokens:.3g} tokens>"
 
 
-def rank(ranked: list[tuple[int, int]], place: float) -> float:
+def rank(ranked: list[tuple[int, float]], place: float) -> float:
     """Return the upper end of the bucket in which the answer of that place is."""
-    seen = 0
-    bucket = 0
+    seen, bucket = 0.0, 0
     for bucket, number in ranked:  # noqa: B007  # the last one if the place is beyond all
         seen += number
         if seen >= place:
             break
-    return LEAST * exp((bucket + 1) / FINENESS)
+    return exp((bucket + 1) / FINENESS)

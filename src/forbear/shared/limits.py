@@ -321,6 +321,33 @@ class Limits:
         call.paid = 0.0
         return False
 
+    # A second attempt beside the first one.
+
+    def refuses_hedge(self, call: Call, now: float) -> str | None:
+        """Choose ``call.origin`` for a second attempt; say why there is none, None: there is."""
+        guards, gate, refusal = self.guards, self.gate, "origin-unwell"
+        origins = [call.sent_to] if guards is None else guards.beside(call.sent_to, now)
+        for origin in origins:
+            if gate is not None and not gate.is_well(origin):
+                continue
+            call.origin = origin
+            found = None if guards is None else guards.refuses_hedge(call, now)
+            if found is None:
+                return None
+            refusal = found
+        return refusal
+
+    def pays_hedge(self, call: Call, now: float) -> bool:
+        """Pay for a second attempt as for a retry; False: the budget does not allow it."""
+        if self.budget is None:
+            return True
+        try:
+            if self._scope_of is not None:
+                call.scope = self._scope_of(call.request)
+            return bool(self.budget.spend(call.scope, 1.0, now))
+        except Exception:  # of a user's own budget
+            return False
+
     # A call ends.
 
     def leave(self, call: Call, now: float) -> None:

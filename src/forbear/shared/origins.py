@@ -116,6 +116,12 @@ class Origins(Locked):
         soonest = min(delays)
         return order[delays.index(soonest)], soonest
 
+    def others(self, origin: str, now: float) -> list[str]:
+        """The other origins in turn, without those that asked to be left alone."""
+        resting = self._rests(now)
+        order = self._from(self.listed.index(origin) + 1)
+        return [other for other in order if other != origin and other not in resting]
+
     def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
         """Note that an origin asked to be left alone.
 

@@ -118,7 +118,12 @@ WHOSE = {**CLIENT, "host": None}
 OUTCOME = {"outcome": tuple(outcome.value for outcome in CallOutcome)}
 REASON = {"reason": tuple(reason.value for reason in Reason)}
 CAUSE = {"cause": tuple(cause.value for cause in Cause)}
-KINDS = ("first", "retry", "failover", "resume")
+KINDS = ("first", "hedge", "retry", "failover", "resume")
+HEDGED = ("won", "failed", "cancelled")
+NOT_HEDGED = (
+    "hedge-budget", "origin-unwell", "origin-strained", "circuit-open", "cooldown",
+    "local-saturation", "budget-exhausted", "attempts-exhausted", "deadline", "cancelled",
+)  # fmt: skip
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 
 # ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path,
@@ -132,6 +137,10 @@ TABLE = (
         "Retries scheduled, by what they were for."),
     Metric("forbear.retries.refused", "counter", {**WHOSE, **REASON}, "{retry}",
         "Failed attempts that were not followed by another one, and why."),
+    Metric("forbear.hedges", "counter", {**WHOSE, "result": HEDGED}, "{attempt}",
+        "Second attempts started beside a first one, by how they ended."),
+    Metric("forbear.hedges.refused", "counter", {**WHOSE, "reason": NOT_HEDGED}, "{attempt}",
+        "Second attempts that were wanted and not sent, and why."),
     Metric("forbear.backoff.duration", "histogram",
         {**CLIENT, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
         "Wait before a retry, by who chose it.", WAITS),

@@ -131,6 +131,13 @@ class Counting(Locked):
     def _released(self, event: Any, whose: tuple[str, ...]) -> None:
         self._of("forbear.releases", event.client, event.cause)(1)
 
+    def _hedged(self, event: Any, whose: tuple[str, ...]) -> None:
+        if event.reason is not None:
+            self._of("forbear.hedges.refused", *whose, event.reason)(1)
+            return
+        self._of("forbear.hedges", *whose, event.outcome)(1)
+        self._attempt_failed(event, whose)
+
     def _gave_up(self, event: Any, whose: tuple[str, ...]) -> None:
         if event.status is not None or event.error is not None:  # else nothing was sent
             self._of("forbear.retries.refused", *whose, event.reason.value)(1)

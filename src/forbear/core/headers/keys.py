@@ -175,6 +175,7 @@ _FIRST_SENT = "repeatability-first-sent"  # belongs to a key, is none
 # Header names, in lower case, whose value is a key. Trace ids (X-Request-Id, traceparent) are
 # none: nobody promises to answer the second request that bears one as the first was answered.
 RECOGNISED = frozenset({_DRAFT, _REPEATABILITY, "x-idempotency-key", "paypal-request-id"})
+KEY_LINES = RECOGNISED | {_FIRST_SENT}
 
 
 def carries_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
