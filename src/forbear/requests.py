@@ -23,9 +23,10 @@ from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_sockets import keep_deadlines
 from .adapters.wrong_client import wrong_client
 from .core.checks import shown
+from .sending.checking import DEFAULTS, names
 from .sending.context import CURRENT
 from .sending.errors import warn
-from .sending.settings import DEFAULT_POLICY, DEFAULTS, Settings, names
+from .sending.settings import DEFAULT_POLICY, Settings
 from .shared.gate import RetryGate
 
 if TYPE_CHECKING:

@@ -29,8 +29,9 @@ from .adapters.urllib3_pool import PoolPort, PoolRequest
 from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_retry import Retry
 from .adapters.urllib3_sockets import Punctual
+from .sending.checking import DEFAULTS
 from .sending.context import CURRENT
-from .sending.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
+from .sending.settings import DEFAULT_POLICY, Options, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

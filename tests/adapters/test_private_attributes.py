@@ -78,6 +78,7 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, colour):
     with pool._optional_thread_lock:
         assert list(pool._requests) == []
         assert list(pool._connections) == []
+    assert pool._max_connections == 100  # the default of httpx
     core = module(name.replace("httpx", "httpcore"))
     connection = pool.create_connection(core.Origin(b"http", b"api.example.com", 80))
     assert connection._connection is None

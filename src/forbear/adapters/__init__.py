@@ -12,6 +12,7 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
     _content            requests, response: the body that was read
     _fp                 urllib3, response: http.client's response below
     _list               httpx, Headers: the lines; faster than `raw`
+    _max_connections    httpcore, pool: the most it opens
     _mounts             httpx, client: its transports by URL pattern
     _optional_thread_lock  httpcore, pool
     _original_response  urllib3, response: http.client's response below

@@ -21,7 +21,8 @@ from ..core.outcome import Phase
 from ..core.policy import RetryPolicy
 from ..core.record import RECORD, Story
 from ..core.verdict import Reason
-from ..sending.settings import DEFAULT_POLICY, Settings, names
+from ..sending.checking import names
+from ..sending.settings import DEFAULT_POLICY, Settings
 from ..shared.budget import RetryBudget
 from .urllib3_hop import KEYED, BridgePort, Hop
 from .urllib3_request import field_lines
