@@ -135,7 +135,7 @@ class RetryAdapter(HTTPAdapter):
         """Check and take the options, which are kept for pickling."""
         settings = Settings("RetryAdapter", policy, options)
         if "budget" not in options and options.get("strategy") is None:
-            options["budget"] = settings.limits.budget  # type: ignore[union-attr]
+            options["budget"] = settings.limits.budget
         self.given = policy, options
         self.port = Port(settings, self)
 

@@ -28,10 +28,9 @@ class Gate(RetryGate):
     """A gate of one origin, with shorter words for tests."""
 
     def fails(self, now: float, times: int = 1, weight: float = 1.0) -> bool:
-        well = True
         for _ in range(times):
-            well = self.bad(HERE, now, sent_at=now, weight=weight)
-        return well
+            self.bad(HERE, now, sent_at=now, weight=weight)
+        return self.is_well(HERE)
 
     def answers(self, now: float, times: int = 1, retry: bool = False) -> None:
         for _ in range(times):

@@ -42,6 +42,8 @@ class HttpxCalls(Port):
         self.library, self.inner = library, inner
         self.byte_stream, self.request_class = library.byte_stream, library.module.Request
         self.before_attempt: Any = settings.before_attempt
+        limits = settings.limits
+        self.only_gate: Any = limits.gate if limits.shared is limits.gate else None
         keys = settings.idempotency
         self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
 
@@ -129,12 +131,9 @@ class HttpxCalls(Port):
 
     def view_of(self, request: Any) -> HttpxRequest:
         """Return the questions that a decision asks about a request."""
-        url = request.url
-        view = HttpxRequest(
-            request.method, origin_of_url(url), request.headers, self.settings.key_names, url
-        )
-        view.original = request
-        return view
+        url, names = request.url, self.settings.key_names
+        origin = origin_of_url(url)
+        return HttpxRequest(request.method, origin, request.headers, names, url, request)
 
     def call_of(
         self, request: Any, outgoing: Outgoing | None, started_at: float, scope: Scope | None
@@ -158,10 +157,9 @@ class HttpxCalls(Port):
 
     def begins(self, request: Any, now: float) -> bool:
         """Tell the gate of a new call; False: others than the gate have to be asked too."""
-        gate = self.limits.gate
-        if gate is None or self.limits.shared is not gate:
+        if self.only_gate is None:
             return False
-        gate.begin(origin_of_url(request.url), now)
+        self.only_gate.begin(origin_of_url(request.url), now)
         return True
 
     # Each attempt.
@@ -169,8 +167,7 @@ class HttpxCalls(Port):
     def next_request(self, call: Call) -> Any:
         """Return the request to send now: to the call's origin, with this attempt's headers."""
         outgoing: Outgoing | None = call.outgoing
-        original = call.request.original
-        moves = call.origin != call.sent_to
+        original, moves = call.request.original, call.origin != call.sent_to
         if self.sends_alike and not moves and call.context is None and call.resumption is None:
             return original if outgoing is None else outgoing.request
         if moves:

@@ -198,7 +198,7 @@ class HttpxPort(HttpxCalls):
         if call.ahead is not None and call.ahead is not WHOLE:
             return False
         # Closing a stream of HTTP/2 leaves the connection to the others.
-        return bool(response.extensions.get("http_version") != b"HTTP/2")
+        return response.extensions.get("http_version") != b"HTTP/2"  # type: ignore[no-any-return]
 
     # The end.
 
@@ -212,14 +212,15 @@ class HttpxPort(HttpxCalls):
                 response.extensions[SETTING] = call.story(now)
             if call.stop is None:
                 if len(call.history) > 1:
-                    self.settings.tell.succeeded(call, now, call.listeners)
-            elif call.body_error is not None:
-                # The body broke while it was read ahead, and is not asked for again: the caller
-                # meets the error where the body breaks, as without us.
-                error = self.last_error(call, call.body_error)
-                if self.wants_status_error(call) or error is not call.body_error:
-                    raise error
-            stop_outer(self.settings, call, response.headers)
+                    self.tell.succeeded(call, now, call.listeners)
+            else:
+                if call.body_error is not None:
+                    # The body broke while it was read ahead, and is not asked for again: the
+                    # caller meets the error where the body breaks, as without us.
+                    error = self.last_error(call, call.body_error)
+                    if self.wants_status_error(call) or error is not call.body_error:
+                        raise error
+                stop_outer(self.settings, call, response.headers)
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
         if self.looks_at_bodies and call.policy is not OFF:

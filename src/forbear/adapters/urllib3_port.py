@@ -354,9 +354,9 @@ class Urllib3Port(BodyPort):
             if not (len(call.history) == 1 and is_final(story_of(response))):
                 setattr(response, RECORD, call.story(now))
             if call.stop is None:
-                self.settings.tell.succeeded(call, now, call.listeners)
-        if call.stop is not None:
-            stop_outer(self.settings, call, response.headers)
+                self.tell.succeeded(call, now, call.listeners)
+            else:
+                stop_outer(self.settings, call, response.headers)
 
 
 def story_of(response: Any) -> Story | None:

@@ -49,8 +49,8 @@ class Urllib3Request(Request):
         streams: bool = True,
         arguments: Any = (),
     ) -> None:
-        super().__init__(method, origin, headers, key_names, target)
-        self.original = self.pristine = self.request = original
+        super().__init__(method, origin, headers, key_names, target, original)
+        self.pristine = self.request = original
         self.streams = streams
         self.arguments = arguments
         self.announced: Sequence[str] = ()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Backoff", "Exponential", "Fixed"]
 
-JITTERS = ("full", "equal", "decorrelated", "none")
+# A wait is drawn from [a·d, (a + b)·d]: a and b by jitter.
+SHARES = {"full": (0.0, 1.0), "equal": (0.5, 0.5), "decorrelated": (0, 0), "none": (1.0, 0.0)}
 
 
 class Backoff(Protocol):
@@ -62,7 +63,10 @@ class Exponential(Frozen):
     jitter: Literal["full", "equal", "decorrelated", "none"] | float
     fast_first: float | None
 
-    __slots__ = FIELDS = tuple(__annotations__)
+    FIELDS = tuple(__annotations__)
+    __slots__ = (*FIELDS, "_least", "_range")
+    _least: float
+    _range: float
 
     def __init__(
         self,
@@ -83,32 +87,27 @@ class Exponential(Frozen):
                 raise ValueError(
                     f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %"
                 )
-        elif jitter not in JITTERS:
-            names = ", ".join(JITTERS)
+            least, span = 1.0 - jitter, 2.0 * jitter
+        elif jitter in SHARES:
+            least, span = SHARES[jitter]
+        else:
+            names = ", ".join(SHARES)
             raise ValueError(f"jitter must be one of {names} or a float, got {jitter!r}")
         a_duration("fast_first", fast_first, none="no fast first retry")
         self._set(base=base, cap=cap, factor=factor, jitter=jitter, fast_first=fast_first)
+        self._set(_least=least, _range=span)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
-        cap = self.cap
-        jitter = self.jitter
-        if jitter == "decorrelated":
-            base = self.base
-            drawn = base + random() * (max(previous, base) * 3 - base)
-            return drawn if drawn < cap else cap
+        base, cap = self.base, self.cap
+        if self.jitter == "decorrelated":
+            return min(base + random() * (max(previous, base) * 3 - base), cap)
         try:
-            full = self.base * self.factor ** (attempt - 1)
+            full = min(base * self.factor ** (attempt - 1), cap)
         except OverflowError:  # saturates: attempt 10,000 waits cap
-            full = cap if self.base else 0.0
-        full = min(full, cap)
-        if jitter == "full":
-            return full * random()
-        if jitter == "none":
+            full = cap if base else 0.0
+        if self.jitter == "none":
             return full
-        if jitter == "equal":
-            return full / 2 + full / 2 * random()
-        drawn = full * (1 - jitter + 2 * jitter * random())
-        return drawn if drawn < cap else cap
+        return min(full * (self._least + self._range * random()), cap)
 
 
 class Fixed(Frozen):

@@ -183,10 +183,12 @@ class Call:
 
     def note(self, failure: Failure, verdict: Verdict, now: float) -> None:
         """Add an attempt that failed to the history, and what follows."""
-        delay = source = None
+        delay: float | None
+        source: str | None
         if type(verdict) is Retry:
             delay, source = verdict
         else:
+            delay = source = None
             self.stop = verdict  # type: ignore[assignment]
             self.last_error = None
         self.is_under_way = False

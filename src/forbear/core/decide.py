@@ -121,7 +121,7 @@ def plan_retry(
                 latest = min(latest, call.key_until - now)
             if not limits.holds(call, failure, delay, now, now + latest):
                 return call.unwell
-        if not limits.spend(call, failure, now):
+        if limits.budget is not None and not limits.spend(call, failure, now):
             return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
     except RetryRefused as refused:
         return GiveUp(refused.reason, refused.retry_after)

@@ -46,13 +46,14 @@ class Request:
         headers: Any = (),
         key_names: frozenset[str] = frozenset(),
         target: Any = "",
+        original: Any = None,
     ) -> None:
         self.method = method
         self.origin = origin
         self.headers = headers
         self.key_names = key_names
         self.target = target
-        self.original: Any = None
+        self.original = original
         self._keyed: bool | None = None
 
     def header_lines(self) -> Iterable[tuple[str, str] | tuple[bytes, bytes]]:

@@ -112,10 +112,11 @@ class Port(Looking):
             trouble: The error that broke a good answer's body, or the question to ``retry_if`` that
                 was begun.
         """
-        if isinstance(trouble, Exception):
-            call.ahead = call.body_error = trouble
-        elif trouble is not None:
-            call.opinion = trouble
+        if trouble is not None:
+            if isinstance(trouble, Exception):
+                call.ahead = call.body_error = trouble
+            else:
+                call.opinion = trouble
         call.attempts += 1
         call.is_under_way = True
         call.limits.enter(call, call.started_at, sent=True)

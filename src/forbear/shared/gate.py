@@ -117,12 +117,12 @@ class RetryGate(Locked):
             health.credit = min(health.credit, MOST_CREDIT)
             health.use_credit(now, Cause.GOOD_RETRY if retry else Cause.WELL)
 
-    def bad(self, origin: str, now: float, *, sent_at: float, weight: float) -> bool:
-        """An attempt failed; ``weight`` as by ``cost_of``. Return whether the origin is well."""
+    def bad(self, origin: str, now: float, *, sent_at: float, weight: float) -> None:
+        """An attempt failed; ``weight`` as by ``cost_of``."""
         with self._lock:
-            self.quiet = False
             health = self._origins.get(origin)
             if health is None:
+                self.quiet = False
                 if len(self._origins) >= MOST_ORIGINS:
                     oldest = next(iter(self._origins))
                     idle = (at for at, one in self._origins.items() if not one.held)
@@ -138,7 +138,6 @@ class RetryGate(Locked):
             if sent_at >= health.stepped_at + health.probe / 8:
                 health.probe = min(LONGEST_PROBE, max(health.probe * 2, health.first_probe))
                 health.stepped_at = now
-            return health.tokens >= WELL
 
     def is_well(self, origin: str) -> bool:
         """May a retry go after its backoff?"""

@@ -129,8 +129,8 @@ class Limits:
             except Exception as error:  # of the user's: the call is on its origin
                 call.plugin_error = error
         delay = 0.0
-        guards, gate = self.guards, self.gate
         if not sent:
+            guards, gate = self.guards, self.gate
             if guards is not None and not guards.is_calm():
                 delay = guards.enter(call, now)
             if gate is not None and not gate.quiet:
@@ -215,34 +215,28 @@ class Limits:
         Returns:
             The delay, who chose it, and how much of it the origin asked for itself.
         """
-        asked = failure.hint.delay
-        if self.guards is not None:
-            delay = self._backoff(call, failure, latest)
-            return self.guards.plan(call, failure, delay, now, latest)
-        if asked:
+        guards = self.guards
+        if guards is None and failure.hint.delay:
             return hinted(call, failure, latest)
-        return self._backoff(call, failure, latest), "backoff", 0.0
-
-    def _backoff(self, call: Call, failure: Failure, latest: float) -> float:
-        """Draw the wait of the schedule."""
         policy = call.policy
         backoff: Any = policy.backoff
         if policy.throttle_backoff is not None and failure.is_throttle:
             backoff = policy.throttle_backoff
-        if failure.status is None or failure.status in FAST_STATUSES:
-            fast = self._fast_first(call, failure, backoff, latest)
-            if fast is not None:
-                return fast
-        # The schedule's own last wait, not the server's: after an hour's hint the schedule would
-        # begin at its cap.
-        previous = call.drawn
-        delay: float = backoff.delay(call.attempts, previous, call.random)
-        if not 0 <= delay < inf:  # NaN too
-            raise ValueError(f"the backoff answered {delay!r} s")
-        if delay > latest:
-            delay = drawn_again(backoff, call, previous, delay, latest)
-        call.drawn = delay
-        return delay
+        delay = None
+        if failure.status in FAST_STATUSES:
+            delay = self._fast_first(call, failure, backoff, latest)
+        if delay is None:
+            # The schedule's own last wait, not the server's: after an hour's hint the schedule
+            # would begin at its cap.
+            delay = backoff.delay(call.attempts, call.drawn, call.random)
+            if not 0 <= delay < inf:  # NaN too
+                raise ValueError(f"the backoff answered {delay!r} s")
+            if delay > latest:
+                delay = drawn_again(backoff, call, delay, latest)
+            call.drawn = delay
+        if guards is None:
+            return delay, "backoff", 0.0
+        return guards.plan(call, failure, delay, now, latest)
 
     def _fast_first(
         self, call: Call, failure: Failure, backoff: Any, latest: float
@@ -301,10 +295,8 @@ class Limits:
         return call.place is not None
 
     def spend(self, call: Call, failure: Failure, now: float) -> bool:
-        """Pay for the retry; False: the budget does not allow it."""
-        budget = self.budget
-        if budget is None:
-            return True
+        """Pay for the retry; False: the budget, which there is, does not allow it."""
+        budget: Any = self.budget
         cost = 1.0
         if failure.progress:
             cost = budget.hinted_cost * RESUMING_SHARE
@@ -367,16 +359,16 @@ class Limits:
 
 
 # A 502 is mostly over at once. A 401 answers the credentials (RFC 9110 section 15.5.2), and
-# ``before_attempt`` may send others.
-FAST_STATUSES = frozenset({401, 502})
+# ``before_attempt`` may send others. None: an error may be of the connection alone.
+FAST_STATUSES = frozenset({401, 502, None})
 # A connection that was found closed before anything was sent: a new one mostly holds.
 STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
 
 
-def drawn_again(backoff: Any, call: Call, previous: float, delay: float, latest: float) -> float:
+def drawn_again(backoff: Any, call: Call, delay: float, latest: float) -> float:
     """Draw a wait in what the deadline leaves, if at least half of the schedule's range fits."""
-    least = backoff.delay(call.attempts, previous, float)
-    most = backoff.delay(call.attempts, previous, almost_one)
+    least = backoff.delay(call.attempts, call.drawn, float)
+    most = backoff.delay(call.attempts, call.drawn, almost_one)
     if not least <= latest or latest - least < (most - least) / 2:
         return delay
     return least + (latest - least) * call.random()  # type: ignore[no-any-return]

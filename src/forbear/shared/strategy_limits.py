@@ -29,7 +29,7 @@ class StrategyLimits:
     Attributes: as of ``Limits``.
     """
 
-    gate = None
+    gate = budget = None  # ``refresh_token`` buys an attempt
     follows = False
     most_held = 0
     counts_calls = False
@@ -125,9 +125,6 @@ class StrategyLimits:
     def renew(self, call: Call) -> None:
         strategy: Any = self.strategy
         strategy.renew(call.scope)
-
-    def spend(self, call: Call, failure: Failure, now: float) -> bool:
-        return True  # ``refresh_token`` has bought the attempt
 
     def accept(self, call: Call, now: float) -> None:
         """End the token: the last answer was accepted."""
