@@ -62,7 +62,7 @@ def test_the_table_in_words_is_the_table_that_runs() -> None:
         r"^    (closed|open|half-open)\s+([A-Z_]+)\s+(closed|open|half-open)\s", text, re.M
     )
     assert {
-        (states[before], circuit.Cause[cause]): states[after] for before, cause, after in rows
+        (states[before], circuit.Trigger[cause]): states[after] for before, cause, after in rows
     } == TRANSITIONS
 
 

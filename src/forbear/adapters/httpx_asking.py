@@ -5,6 +5,7 @@ A change in one colour belongs in the other. What ``retry_if`` is shown is in ht
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +32,11 @@ class SyncAsking(HttpxPort):
             self.note_ahead(call, call.opinion.ahead)
             call.opinion = call.opinion.answer
         if self.is_spoken(call, response.status_code):
-            call.word = self.word_in(call, response, self.peek_into(call, response))
+            peek, body = self.peek_at(call, response), b""
+            with suppress(Exception):  # too long, too slow, broken, or not decoded
+                body = peek.shown().read()
+            self.hear(call, peek, body)
         return response
-
-    def peek_into(self, call: Call, response: Any) -> bytes | None:
-        """Return the body of a failed answer, which is put back; None if it is not to be had."""
-        peek = self.peek_at(call, response)
-        try:
-            return peek.shown().read()  # type: ignore[no-any-return]
-        except Exception:  # too long, too slow, broken, or not decoded
-            return None
-        finally:
-            self.note_ahead(call, peek.ahead)
 
 
 class AsyncAsking(HttpxPort):
@@ -75,19 +69,12 @@ class AsyncAsking(HttpxPort):
         """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
         outcome = await self._ask_about(call, response)
         if outcome is response and self.is_spoken(call, response.status_code):
-            call.word = self.word_in(call, response, await self.peek_into(call, response))
+            peek, body = self.peek_at(call, response), b""
+            with suppress(Exception):  # too long, too slow, broken, or not decoded
+                await peek.read()
+                body = peek.shown().read()
+            self.hear(call, peek, body)
         return outcome
-
-    async def peek_into(self, call: Call, response: Any) -> bytes | None:
-        """Return the body of a failed answer, which is put back; None if it is not to be had."""
-        peek = self.peek_at(call, response)
-        try:
-            await peek.read()
-            return peek.shown().read()  # type: ignore[no-any-return]
-        except Exception:  # too long, too slow, broken, or not decoded
-            return None
-        finally:
-            self.note_ahead(call, peek.ahead)
 
     def answered(self, peek: Any) -> Any:
         is_open = peek.is_wanted or hasattr(peek.answer, "__await__")

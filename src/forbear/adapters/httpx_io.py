@@ -22,12 +22,11 @@ from .httpx_errors import free_lost_slots
 from .httpx_request import LEAST, Outgoing
 from .httpx_streams import (
     KEPT_BYTES,
+    LATE,
     UNKNOWN,
     aread_ahead,
-    aread_kept,
     length_ahead,
     read_ahead,
-    read_kept,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +148,8 @@ class SyncHttpxPort(SyncAsking):
             else:
                 response.stream = self.byte_stream(b"".join(body))
             return True
-        return read_kept(self, response, self.clock.monotonic() + DRAIN_SECONDS)
+        until = self.clock.monotonic() + DRAIN_SECONDS
+        return read_ahead(self, None, response, None, until) is not LATE
 
     def hand_over(self, call: Call, response: Any) -> Any:
         if call.resumption is not None:
@@ -365,7 +365,8 @@ class AsyncHttpxPort(AsyncAsking):
             else:
                 response.stream = self.byte_stream(b"".join(body))
             return True
-        return await aread_kept(self, response, self.clock.monotonic() + DRAIN_SECONDS)
+        until = self.clock.monotonic() + DRAIN_SECONDS
+        return await aread_ahead(self, None, response, None, until) is not LATE
 
     async def hand_over(self, call: Call, response: Any) -> Any:
         if call.resumption is not None:

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..sending.looking import BodyNotShown, seconds_to_look, too_late
-from .httpx_streams import LATE, UNKNOWN, WHOLE, aread_kept, length_ahead, read_kept
+from .httpx_streams import UNKNOWN, WHOLE, aread_ahead, length_ahead, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +70,8 @@ class Peeking:
         return until
 
     def taken(self) -> list[bytes]:
-        """Note what came of the reading, and return the body."""
+        """Return the body that was read."""
         read = self.response.stream
-        self.ahead = read.error or (WHOLE if read.rest is None else LATE)
         if self.ahead is not WHOLE:
             raise read.error or too_late()
         return read.chunks  # type: ignore[no-any-return]
@@ -84,7 +83,8 @@ class Peek(Peeking):
     def __iter__(self) -> Iterator[bytes]:
         chunks = self.chunks()
         if chunks is None:
-            read_kept(self.port, self.response, self.until())
+            until = self.until()
+            self.ahead = read_ahead(self.port, self.request, self.response, None, until)
             chunks = self.taken()
         return iter(chunks)
 
@@ -100,7 +100,8 @@ class AsyncPeek(Peeking):
     async def read(self) -> list[bytes]:
         chunks = self.chunks()
         if chunks is None:
-            await aread_kept(self.port, self.response, self.until())
+            until = self.until()
+            self.ahead = await aread_ahead(self.port, self.request, self.response, None, until)
             chunks = self.taken()
         return chunks
 

@@ -28,7 +28,6 @@ from .httpx_streams import SECONDS, WHOLE
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.headers.ranges import Part
-    from ..core.outcome import Hint
     from ..core.policy import RetryPolicy
     from ..core.record import Story
     from ..sending.bodies import ConsumedBody
@@ -162,11 +161,12 @@ class HttpxPort(HttpxCalls):
         peek.patience = SECONDS
         return peek
 
-    def word_in(self, call: Call, response: Any, body: bytes | None) -> Hint | None:
-        if body is None:
-            return None
+    def hear(self, call: Call, peek: Any, body: bytes) -> None:
+        """Note the word of a vendor in a body, which is empty if it was not to be had."""
+        self.note_ahead(call, peek.ahead)
+        response, vendors = peek.response, call.policy.vendors
         kind = response.headers.get("content-type")
-        return vendor_hint(call.policy.vendors, response.status_code, kind, body)
+        call.word = vendor_hint(vendors, response.status_code, kind, body)
 
     # After each attempt.
 
@@ -223,7 +223,7 @@ class HttpxPort(HttpxCalls):
                 stop_outer(self.settings, call, response.headers)
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
-        if self.looks_at_bodies and call.policy is not OFF:
+        if self.looks_at_bodies and call.ahead is not WHOLE and call.policy is not OFF:
             self._look_after(response, call)
         if outgoing is not None:
             if outgoing.guard is not None and response.status_code >= 300:

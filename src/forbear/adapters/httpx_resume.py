@@ -188,8 +188,7 @@ class Resuming(Resumable):
             except self._port.deadline_exceeded:
                 raise
             except Exception:
-                resumption.fail(self._port, self._call, error)
-                if self._call.is_ended_by_hook:
+                if resumption.fail(self._port, self._call, error):
                     raise
                 return False
             except BaseException:
@@ -247,8 +246,7 @@ class AsyncResuming(Resumable):
             except self._port.deadline_exceeded:
                 raise
             except Exception:
-                resumption.fail(self._port, self._call, error)
-                if self._call.is_ended_by_hook:
+                if resumption.fail(self._port, self._call, error):
                     raise
                 return False
             except BaseException:

@@ -27,10 +27,8 @@ __all__ = [
     "AsyncPrefetched",
     "Prefetched",
     "aread_ahead",
-    "aread_kept",
     "length_ahead",
     "read_ahead",
-    "read_kept",
 ]
 
 # What comes of reading ahead, if it is not the exception that broke the body.
@@ -60,14 +58,15 @@ def length_ahead(port: Any, response: Any) -> int:
         _, name, value = lines[port.length_line]
     except IndexError:
         name = value = b""
-    if name not in FRAMING:
-        for place, line in enumerate(lines):
-            if line[1] in FRAMING:
-                _, name, value = line
-                port.length_line = place
-                break
     if name != b"content-length":
-        return UNKNOWN
+        if name not in FRAMING:
+            for place, line in enumerate(lines):
+                if line[1] in FRAMING:
+                    _, name, value = line
+                    port.length_line = place
+                    break
+        if name != b"content-length":
+            return UNKNOWN
     try:
         return int(value) if value.isdigit() else UNKNOWN
     except ValueError:
@@ -114,12 +113,17 @@ class Ahead:
     until: float | None = None
     is_open = False
 
-    def waits(self, response: Any, outgoing: Any, left: int, now: float) -> bool:
+    def waits(
+        self, response: Any, outgoing: Any, left: int, now: float, until: float | None
+    ) -> bool:
         """Is the rest of the body waited for before its head is handed over?
 
         Not if the body is longer than what is read ahead, or ends elsewhere than its length says
-        (RFC 9112 section 6.3). Not if what came may be a whole document, of a feed of them.
+        (RFC 9112 section 6.3). Not if what came may be a whole document, of a feed of them. With
+        an ``until`` only that counts.
         """
+        if until is not None:
+            return left > 0 and now < until
         if self.until is None:
             self.until = min(now + SECONDS, inf if outgoing is None else outgoing.deadline_at)
             self.is_open = "content-length" not in response.headers
@@ -183,13 +187,27 @@ class AsyncPrefetched(Ahead):
         await self.stream.aclose()
 
 
-def read_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
-    """Read a small body as far as time allows; return what came of it, None for a larger one."""
-    left = length_ahead(port, response)
-    if left > port.prefetch or response.is_closed:  # a transport below has read it
-        if left != UNKNOWN or response.is_closed or not is_document(port, request, response):
-            return None
-        left = port.prefetch
+def read_ahead(
+    port: Any, request: Any, response: Any, outgoing: Any, until: float | None = None
+) -> Any:
+    """Read a small body as far as time allows; return what came of it, None for a larger one.
+
+    Args:
+        port: Of the transport.
+        request: Whose answer this is.
+        response: The answer; what was read is put before the rest of its body.
+        outgoing: What was sent in the request's place, if anything was.
+        until: If given, up to KEPT_BYTES of any body are read by then, and if that is all, its
+            connection is for others.
+    """
+    if until is not None:
+        left = KEPT_BYTES
+    else:
+        left = length_ahead(port, response)
+        if left > port.prefetch or response.is_closed:  # a transport below has read it
+            if left != UNKNOWN or response.is_closed or not is_document(port, request, response):
+                return None
+            left = port.prefetch
     ahead = port.prefetched()
     ahead.stream = stream = response.stream
     ahead.chunks = chunks = []
@@ -198,10 +216,13 @@ def read_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
         for chunk in rest:
             chunks.append(chunk)
             left -= len(chunk)
-            if left and not ahead.waits(response, outgoing, left, port.clock.monotonic()):
+            if left and not ahead.waits(response, outgoing, left, port.clock.monotonic(), until):
                 ahead.rest = rest  # more is to come
                 response.stream = ahead
                 return LATE
+        if until is not None:
+            stream.close()
+            ahead.stream = port.byte_stream(b"")
     except Exception as error:
         with suppress(Exception):
             stream.close()
@@ -214,13 +235,21 @@ def read_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
     return WHOLE
 
 
-async def aread_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> Any:
-    """Read a small body as far as time allows; return what came of it, None for a larger one."""
-    left = length_ahead(port, response)
-    if left > port.prefetch or response.is_closed:  # a transport below has read it
-        if left != UNKNOWN or response.is_closed or not is_document(port, request, response):
-            return None
-        left = port.prefetch
+async def aread_ahead(
+    port: Any, request: Any, response: Any, outgoing: Any, until: float | None = None
+) -> Any:
+    """Read a small body as far as time allows; return what came of it, None for a larger one.
+
+    ``until``: as of ``read_ahead``.
+    """
+    if until is not None:
+        left = KEPT_BYTES
+    else:
+        left = length_ahead(port, response)
+        if left > port.prefetch or response.is_closed:  # a transport below has read it
+            if left != UNKNOWN or response.is_closed or not is_document(port, request, response):
+                return None
+            left = port.prefetch
     ahead = port.prefetched()
     ahead.stream = stream = response.stream
     ahead.chunks = chunks = []
@@ -229,10 +258,13 @@ async def aread_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> 
         async for chunk in rest:
             chunks.append(chunk)
             left -= len(chunk)
-            if left and not ahead.waits(response, outgoing, left, port.clock.monotonic()):
+            if left and not ahead.waits(response, outgoing, left, port.clock.monotonic(), until):
                 ahead.rest = rest  # more is to come
                 response.stream = ahead
                 return LATE
+        if until is not None:
+            await stream.aclose()
+            ahead.stream = port.byte_stream(b"")
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
@@ -243,57 +275,3 @@ async def aread_ahead(port: Any, request: Any, response: Any, outgoing: Any) -> 
         return error
     response.stream = ahead
     return WHOLE
-
-
-def read_kept(port: Any, response: Any, until: float) -> bool:
-    """Read the answer of a call that is held; False: more is to come than is kept."""
-    ahead = port.prefetched()
-    ahead.stream = stream = response.stream
-    ahead.chunks = chunks = []
-    room = KEPT_BYTES
-    try:
-        rest = iter(stream)
-        for chunk in rest:
-            chunks.append(chunk)
-            room -= len(chunk)
-            if room < 0 or port.clock.monotonic() >= until:
-                ahead.rest = rest
-                break
-        else:
-            stream.close()  # its connection is for others while the call is held
-            ahead.stream = port.byte_stream(b"")
-    except Exception as error:
-        with suppress(Exception):
-            stream.close()
-        let_signals_through(error)
-        ahead.stream = port.byte_stream(b"")  # that one is closed
-        ahead.error = error
-    response.stream = ahead
-    return ahead.rest is None
-
-
-async def aread_kept(port: Any, response: Any, until: float) -> bool:
-    """Read the answer of a call that is held; False: more is to come than is kept."""
-    ahead = port.prefetched()
-    ahead.stream = stream = response.stream
-    ahead.chunks = chunks = []
-    room = KEPT_BYTES
-    try:
-        rest = stream.__aiter__()
-        async for chunk in rest:
-            chunks.append(chunk)
-            room -= len(chunk)
-            if room < 0 or port.clock.monotonic() >= until:
-                ahead.rest = rest
-                break
-        else:
-            await stream.aclose()  # its connection is for others while the call is held
-            ahead.stream = port.byte_stream(b"")
-    except Exception as error:
-        with suppress(Exception):
-            await stream.aclose()
-        let_signals_through(error)
-        ahead.stream = port.byte_stream(b"")  # that one is closed
-        ahead.error = error
-    response.stream = ahead
-    return ahead.rest is None

@@ -24,8 +24,7 @@ from ..sending.port import is_final
 from ..sending.settings import OFF
 from .urllib3_bodies import guard_of, keep_for_redirect
 from .urllib3_errors import classify, tree
-from .urllib3_kept import read_kept
-from .urllib3_looking import Peek
+from .urllib3_looking import Peek, read_kept
 from .urllib3_reading import LEAST, BodyPort
 from .urllib3_request import clamped, field_lines, has_header
 from .urllib3_resume import ResumedResponse, is_cut_off, is_resumable
@@ -238,22 +237,22 @@ class Urllib3Port(BodyPort):
             response = self._ask_about(call, response)
         status: int = self.status_of(response)
         if self.is_spoken(call, status):
-            response, body = self.peek_into(call, response)
-            kind = response.headers.get("content-type")
-            call.word = vendor_hint(call.policy.vendors, status, kind, body or b"")
+            response = self._listen(call, response, status)
         return response
 
-    def peek_into(self, call: Call, response: Any) -> tuple[Any, Any]:
-        """Return a failed answer with its body put back, and the body, None if not to be had."""
+    def _listen(self, call: Call, response: Any, status: int) -> Any:
+        """See what a vendor says in the body of a failed answer."""
         raw = self.raw_of(response)
-        if not isinstance(raw, HTTPResponse) or is_over(raw):
-            return response, None
-        peek = Peek(self, call.request.method, raw, call.deadline_at)
-        peek.patience = DRAIN_SECONDS
-        body = None
-        with suppress(Exception):  # too long, too slow, broken, or not decoded
-            body = peek.shown().read(decode_content=True)
-        return (response if peek.kept is None else self.stand_in(response, peek.kept)), body
+        if isinstance(raw, HTTPResponse) and not is_over(raw):
+            peek, body = Peek(self, call.request.method, raw, call.deadline_at), b""
+            peek.patience = DRAIN_SECONDS
+            with suppress(Exception):  # too long, too slow, broken, or not decoded
+                body = peek.shown().read(decode_content=True)
+            if peek.kept is not None:
+                response = self.stand_in(response, peek.kept)
+            kind = response.headers.get("content-type")
+            call.word = vendor_hint(call.policy.vendors, status, kind, body)
+        return response
 
     def _ask_about(self, call: Call, response: Any) -> Any:
         view: Any = call.request

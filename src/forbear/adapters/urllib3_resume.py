@@ -335,8 +335,7 @@ class Resumable:
             # In one statement: between two an interruption would lose its connection.
             self.live = run(call, port) or self.live
         except Exception:  # the error that broke the body says more
-            resumption.fail(port, call, error)
-            if call.is_ended_by_hook:
+            if resumption.fail(port, call, error):
                 raise
             return False
         finally:

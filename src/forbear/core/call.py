@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .record import Story
-from .verdict import Reason, Retry
+from .verdict import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,11 +159,6 @@ class Call:
     def last_failure(self) -> Failure | None:
         """Why the last attempt did not succeed; None if it did, or none was judged."""
         return self.history[-1].failure if self.history else None
-
-    @property
-    def is_ended_by_hook(self) -> bool:
-        """Whether ``before_attempt`` has raised: nothing more is sent."""
-        return self.stop is not None and self.stop.reason is Reason.HOOK_FAILED
 
     def sending(self, now: float) -> None:
         """Note that an attempt is being sent."""

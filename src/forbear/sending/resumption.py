@@ -58,13 +58,18 @@ def distrust(call: Call) -> None:
         call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
 
 
-def fail(port: Port, call: Call, error: Exception) -> Exception:
-    """The rest will not come: attach the story to the error that broke the body."""
+def fail(port: Port, call: Call, error: Exception) -> bool:
+    """The rest will not come: attach the story to the error that broke the body.
+
+    Returns:
+        ``before_attempt`` has ended the call: its error is the caller's.
+    """
     assert call.resumption is not None
     place = call.resumption.broke_at
     if len(call.history) > place and call.history[place].delay is not None:
         tell(port, call, "failed")
-    return port.with_story(call, error)
+    port.with_story(call, error)
+    return call.stop is not None and call.stop.reason is Reason.HOOK_FAILED
 
 
 def tell(port: Port, call: Call, result: str) -> None:

@@ -1,6 +1,6 @@
 """Circuit: the states of one origin, and who may move it from one to the next. Floor: remembers.
 
-    state      cause              next       who may cause it
+    state      trigger            next       who may cause it
     closed     TOO_MANY_FAILURES  open       an attempt that was sent since the circuit closed
     open       TIME_IS_UP         half-open  the first call that asks to send after ``until``
     half-open  PROBE_FAILED       open       the holder of a permit; open for twice as long
@@ -19,7 +19,7 @@ from enum import Enum, StrEnum
 from math import inf
 from typing import NamedTuple, Protocol
 
-__all__ = ["ADMITTED", "TRANSITIONS", "Admission", "Cause", "Circuit", "CircuitState", "Transition"]
+__all__ = ["ADMITTED", "TRANSITIONS", "Admission", "Circuit", "CircuitState", "Transition"]
 
 SLICES = 10  # of the window; it moves on by one at a time
 LONGEST_HINT = 3600.0  # seconds; a server that names a year is not off until the process ends
@@ -37,7 +37,7 @@ class CircuitState(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class Cause(Enum):
+class Trigger(Enum):
     TOO_MANY_FAILURES = "too many failures"
     TIME_IS_UP = "time is up"
     PROBE_FAILED = "probe failed"
@@ -46,10 +46,10 @@ class Cause(Enum):
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 TRANSITIONS = {
-    (CLOSED, Cause.TOO_MANY_FAILURES): OPEN,
-    (OPEN, Cause.TIME_IS_UP): HALF_OPEN,
-    (HALF_OPEN, Cause.PROBE_FAILED): OPEN,
-    (HALF_OPEN, Cause.PROBES_SUCCEEDED): CLOSED,
+    (CLOSED, Trigger.TOO_MANY_FAILURES): OPEN,
+    (OPEN, Trigger.TIME_IS_UP): HALF_OPEN,
+    (HALF_OPEN, Trigger.PROBE_FAILED): OPEN,
+    (HALF_OPEN, Trigger.PROBES_SUCCEEDED): CLOSED,
 }
 
 
@@ -135,7 +135,7 @@ class Circuit:
         """Let a call send, with this permit if one is needed, or refuse it."""
         edge = None
         if self.state is OPEN and now >= self.until:
-            edge = self._move(Cause.TIME_IS_UP, now)
+            edge = self._move(Trigger.TIME_IS_UP, now)
         if self.state is CLOSED:
             return ADMITTED
         if refused_for := self.refused_for(limits, now):
@@ -159,7 +159,7 @@ class Circuit:
             if self._successes >= limits.successes_to_close:
                 self._open_for = 0.0
                 self._asked_until = -inf
-                return self._move(Cause.PROBES_SUCCEEDED, now)
+                return self._move(Trigger.PROBES_SUCCEEDED, now)
         return None
 
     def fail(
@@ -185,7 +185,7 @@ class Circuit:
         if not counts:
             return None
         if self.state is HALF_OPEN:
-            return self._open(Cause.PROBE_FAILED, limits, 0, None, now, draw)
+            return self._open(Trigger.PROBE_FAILED, limits, 0, None, now, draw)
         most, rate = limits.consecutive_failures, None
         if most is not None:
             self.failures += 1
@@ -196,11 +196,11 @@ class Circuit:
                 rate = share
         if rate is None and (most is None or self.failures < most):
             return None
-        return self._open(Cause.TOO_MANY_FAILURES, limits, self.failures, rate, now, draw)
+        return self._open(Trigger.TOO_MANY_FAILURES, limits, self.failures, rate, now, draw)
 
     def _open(
         self,
-        cause: Cause,
+        trigger: Trigger,
         limits: Numbers,
         failures: int,
         rate: float | None,
@@ -210,12 +210,12 @@ class Circuit:
         self._open_for = min(self._open_for * GROWTH or limits.open_for, limits.max_open_for)
         jitter = 1 - JITTER + 2 * JITTER * draw
         self.until = max(now + self._open_for * jitter, self._asked_until)
-        edge = self._move(cause, now)
+        edge = self._move(trigger, now)
         return edge._replace(failures=failures, failure_rate=rate, open_for=self.until - now)
 
-    def _move(self, cause: Cause, now: float) -> Transition:
+    def _move(self, trigger: Trigger, now: float) -> Transition:
         before = self.state
-        self.state = TRANSITIONS[before, cause]
+        self.state = TRANSITIONS[before, trigger]
         self.since = now
         self.failures = self._successes = self._calls = self._failed = 0
         self._slices = []
