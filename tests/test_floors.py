@@ -36,7 +36,7 @@ FLOORS = {"core": "decides", "policy_tools": "decides", "shared": "remembers"}  
 # A module that imports a third-party package has the package's name in its own, or stands here.
 IMPORTERS = {
     "anyio": r"(sending|adapters|testing)\..*",  # for asyncio and trio; httpx needs it anyway
-    "email_validator": r"sending\.settings",  # contact=
+    "email_validator": r"sending\.checking",  # contact=
     "urllib3": r"requests|adapters\.requests_port|testing\.scripted",  # requests hands its classes through
     "requests": r"testing\.scripted",
     "pytest": r"pytest_plugin",

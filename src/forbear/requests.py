@@ -21,13 +21,12 @@ from .adapters.urllib3_bodies import PLAIN
 from .adapters.urllib3_errors import classify
 from .adapters.urllib3_resume import LARGE, is_resumable
 from .adapters.urllib3_sockets import keep_deadlines
-from .adapters.wrong_client import wrong_client
+from .adapters.wrong_client import options_of_client, wrong_client
 from .core.checks import shown
 from .sending.checking import DEFAULTS, names
 from .sending.context import CURRENT
 from .sending.errors import warn
 from .sending.settings import DEFAULT_POLICY, Settings
-from .shared.gate import RetryGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -282,11 +281,7 @@ def mount(
     if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
         change = "mount other adapters first to change its policy"
         raise ValueError(f"an adapter of this session retries already; {change}")
-    named: dict[str, Any] = dict(options)
-    if policy is not None:
-        named["policy"] = policy
-    if "gate" not in named and named.get("strategy") is None:
-        named["gate"] = RetryGate()  # one for all adapters of this session
+    named = options_of_client(policy, options)
     wrappers: dict[int, RetryAdapter] = {}
     for prefix, adapter in list(session.adapters.items()):
         if id(adapter) not in wrappers:

@@ -85,12 +85,6 @@ class SyncHttpxPort(SyncAsking):
             self.hook_raised(call, error)
             raise
 
-    def renew(self, call: Call) -> None:
-        try:
-            call.limits.renew(call)
-        except Exception as error:
-            self.settings.tell.hook_failed(self.settings.plugin_name, error)
-
     def let_go(self, response: Any) -> None:
         if response is not None and not isinstance(response, Exception):
             response.stream.close()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.checks import shown
 from ..core.policy import RetryPolicy
 from ..sending.errors import warn
-from ..shared.gate import RetryGate
-from .wrong_client import wrong_client
+from .wrong_client import options_of_client, wrong_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,11 +102,7 @@ def wrap_client(
         raise ValueError(
             "this client is wrapped already; call unwrap(client) first to change its policy"
         )
-    named: dict[str, Any] = dict(options)
-    if policy is not None:
-        named["policy"] = policy
-    if "gate" not in named and named.get("strategy") is None:
-        named["gate"] = RetryGate()  # one for all transports of this client
+    named = options_of_client(policy, options)
     wrappers: dict[int, Any] = {}
 
     def wrapped(inner: Any) -> Any:

@@ -99,10 +99,7 @@ class BridgePort(Port):
         call.guard = None if body_ready else UNSEEN
         seconds = settle(call, self, failure)
         if seconds is RENEWAL:
-            try:
-                call.limits.renew(call)
-            except Exception as error:
-                self.settings.tell.hook_failed(self.settings.plugin_name, error)
+            self.renew(call)
             seconds = settle(call, self, failure, renewed=True)
         if seconds is None:
             self.end(hop)

@@ -214,12 +214,6 @@ class Urllib3Port(BodyPort):
         """Return the timeouts of the next attempt."""
         return clamped(self.timeout_of(call), call.policy.attempt_timeout, self.left(call))
 
-    def renew(self, call: Call) -> None:
-        try:
-            call.limits.renew(call)
-        except Exception as error:
-            self.settings.tell.hook_failed(self.settings.plugin_name, error)
-
     def let_go(self, response: Any) -> None:
         if response is not None and not isinstance(response, Exception):
             response.close()

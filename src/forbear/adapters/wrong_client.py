@@ -1,13 +1,17 @@
-"""Wrong client: which function takes a client that was given to another one. Floor: acts."""
+"""Client: what ``wrap`` and ``mount`` check and share, whatever the library. Floor: acts."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.checks import shown
 from ..core.policy import RetryPolicy
+from ..shared.gate import RetryGate
 
-__all__ = ["wrong_client"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["options_of_client", "wrong_client"]
 
 TAKES = {
     "forbear.httpx.wrap": "an httpx.Client or AsyncClient",
@@ -40,6 +44,16 @@ def wrong_client(function: str, client: Any) -> str:
     if right:
         return f"{text}: pass the one inside, {right.replace('(client)', '(client._client)')}"
     return text
+
+
+def options_of_client(policy: RetryPolicy | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for each transport of one client: they share a gate."""
+    named = dict(options)
+    if policy is not None:
+        named["policy"] = policy
+    if "gate" not in named and named.get("strategy") is None:
+        named["gate"] = RetryGate()
+    return named
 
 
 def right_for(client: Any) -> str:

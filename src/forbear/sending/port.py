@@ -49,7 +49,6 @@ class Port(Looking):
     send: Any  # (call): counts the attempt, reads a small body ahead
     judge: Any  # (call, response): the failure, None for a good answer
     look: Any  # (call, response): ask ``retry_if``; the response, or what took its place
-    renew: Any  # (call): let the budget borrow more
     let_go: Any  # (outcome): close a response that nobody will get; None and errors: nothing
     discard: Any  # (call, response)
     keep: Any  # (call, response): read it into ``call.kept``; False: more than is kept is to come
@@ -246,6 +245,13 @@ class Port(Looking):
         """Did the deadline end the attempt, through a timeout of the library?"""
         timeouts = None if call.outgoing is None else call.outgoing.timeouts
         return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
+
+    def renew(self, call: Call) -> Any:
+        """Let the budget borrow more; blocks, but on asynchronous ports."""
+        try:
+            call.limits.renew(call)
+        except Exception as error:
+            self.tell.hook_failed(self.settings.plugin_name, error)
 
     def _cut_by_caller(self, call: Call) -> bool:
         """Did the request that is being answered leave the attempt less time than answers take?
