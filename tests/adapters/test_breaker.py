@@ -306,27 +306,6 @@ async def test_every_edge_is_told_once(adapter, quick):
     ] * 3
 
 
-@one_lane
-async def test_a_server_that_is_down_is_asked_rarely(adapter, server):
-    """A real outage: 100 calls see five sendings at most, and the server is found again when it is
-    back.
-    """
-    server.script("/down", *["reset"] * 3, *[503] * 200)
-    breaker = a_breaker(5, open_for=0.1)
-    async with adapter.client(policy=NOW, breaker=breaker, budget=None) as client:
-        began = time.monotonic()
-        found = [await outcome(adapter, client, url=server.url + "/down") for _ in range(100)]
-        seconds = time.monotonic() - began
-        assert len(server.requests("/down")) <= 5 + seconds / 0.1
-        assert isinstance(found[-1], adapter.CircuitOpenError)
-        server.script("/down", 200)
-        deadline = time.monotonic() + 30
-        while await outcome(adapter, client, url=server.url + "/down") != 200:
-            assert time.monotonic() < deadline
-            await anyio.sleep(0.02)
-    assert breaker.quiet
-
-
 @pytest.mark.smoke
 async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
     server.script("/hang", "hang")

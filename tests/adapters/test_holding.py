@@ -257,7 +257,6 @@ async def test_good_first_answers_make_an_origin_well(adapter, quick, gate):
     assert gate.quiet
 
 
-@pytest.mark.smoke
 async def test_a_gather_over_a_short_outage_loses_nothing(adapter, server, gate):
     """20 calls at once, and 20 answers of 503: the first retry that succeeds lets the others go."""
     policy = RetryPolicy(backoff=Exponential(base=0.05, jitter=0.5), patience=10)
@@ -279,13 +278,7 @@ async def test_a_gather_over_a_short_outage_loses_nothing(adapter, server, gate)
 
 @pytest.mark.parametrize(
     ("step", "wait"),
-    [
-        ("connect_error", 0.1),
-        ("read_error", 0.1),
-        (502, 0.1),
-        (503, 0.75),
-        ("read_timeout", 0.75),
-    ],
+    [("connect_error", 0.1), ("read_error", 0.1), (502, 0.1), (503, 0.75), ("read_timeout", 0.75)],
 )
 async def test_a_broken_connection_and_a_502_are_tried_again_soon(adapter, quick, step, wait):
     """0 to 0.2 s, once per call; a 503 waits its schedule."""
@@ -305,15 +298,6 @@ async def test_the_fast_retry_comes_once_and_only_while_the_origin_is_well(adapt
     async with adapter.client([502, 200], gate=gate, **quick) as client:
         await adapter.call(client, "GET", URL)
     assert quick["clock"].sleeps[0] == pytest.approx(0.75)
-
-
-async def test_a_hint_is_the_wait_not_the_least_wait(adapter, quick):
-    """Retry-After: 1 twice takes 2 s and the spread, without the schedule's waits on top."""
-    steps = [(503, {"Retry-After": "1"}), (503, {"Retry-After": "1"}), 200]
-    policy = RetryPolicy(hint_spread=0)
-    async with adapter.client(steps, policy=policy, gate=None, **quick) as client:
-        await adapter.call(client, "GET", URL)
-    assert quick["clock"].sleeps == [1.0, 1.0]
 
 
 @one_lane

@@ -1,7 +1,6 @@
 """Messages: a call that is written wrong is answered with the code to write."""
 
 import re
-import warnings
 
 import anyio
 import httpx
@@ -185,19 +184,6 @@ def test_mount_says_what_becomes_of_the_retry_of_an_adapter():
     says = r"HTTPAdapter\(max_retries=3\).*RetryPolicy\.from_urllib3\("
     with pytest.warns(UserWarning, match=says):
         forbear.requests.mount(session)
-
-
-def test_a_pool_manager_says_what_becomes_of_the_retry_of_a_request(server):
-    server.script("/thing", 200)
-    with forbear.urllib3.RetryPoolManager() as pools:
-        with pytest.warns(UserWarning, match=r"redirects only.*RetryPolicy\.from_urllib3\("):
-            pools.request("GET", server.url + "/thing", retries=urllib3.Retry(3))
-
-
-def test_mount_keeps_quiet_about_an_adapter_without_retries():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        forbear.requests.mount(requests.Session())
 
 
 def test_a_warning_names_the_callers_line():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import anyio
 import pytest
 
@@ -196,15 +194,6 @@ async def test_of_a_feed_of_documents_each_is_wanted_when_it_comes(adapter, opti
             assert len(await adapter.read(response)) in (17, 19)
 
 
-async def test_a_request_that_turns_forbear_off_gets_its_body_as_it_is(adapter, server, options):
-    server.script("/thing", "cut:30001;body=60001", "200;body=60001")
-    async with adapter.client(**options) as client:
-        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
-            await adapter.call(client, "GET", server.url + "/thing", extensions={"forbear": False})
-    assert len(server.requests("/thing")) == 1
-    assert not hasattr(caught.value, "__notes__")
-
-
 @pytest.mark.smoke
 async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, server, elapsed):
     """16 pieces, one every 60 ms: the head comes after 0.25 s, and the body goes on live.
@@ -296,18 +285,6 @@ async def test_answers_without_a_body(adapter, server, options, method):
     assert response.content == b""
 
 
-async def test_an_encoded_body_is_decoded_once(adapter, options):
-    encoded = gzip.compress(WHOLE, mtime=0)
-    library = adapter.library
-    headers = {"Content-Encoding": "gzip", "Content-Length": str(len(encoded))}
-    async with adapter.client(
-        Once(library, headers, [encoded[:11], encoded[11:]]), **options
-    ) as client:
-        response = await adapter.call(client, "GET", "http://a.example.com/thing")
-    assert response.content == WHOLE
-    assert response.num_bytes_downloaded == len(encoded)
-
-
 class Once(Foreign):
     """Answers with these chunks, then perhaps an error; the same body each time."""
 
@@ -330,17 +307,6 @@ def in_turn(*inner):
     """Transports, one request each."""
     left = iter(inner)
     return Foreign(lambda request: next(left).handle_request(request))
-
-
-async def test_a_stream_that_cannot_be_seen_into_is_read_through(adapter, options):
-    """Also there a broken body is a failure; each one is closed."""
-    library = adapter.library
-    inner = Once(library, {"Content-Length": "6"}, [b"abc"], library.ReadError("reset"))
-    async with adapter.client(inner, **options) as client:
-        with pytest.raises(library.ReadError):
-            await adapter.call(client, "GET", "http://a.example.com/thing")
-    assert inner.sent == 3
-    assert inner.stream.closed >= 3
 
 
 async def test_there_the_clock_is_looked_at_between_chunks(adapter, options):

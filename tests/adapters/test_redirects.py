@@ -36,40 +36,23 @@ def to(location, status=307):
     return status, {"Location": location}
 
 
-@pytest.mark.parametrize(
-    ("status", "location"),
-    [
-        (301, "/b"),
-        (302, "/b"),
-        (303, "/b"),
-        (308, "/b"),
-        (307, "b"),
-        (307, "//api.example.com/b"),
-        (307, "http://api.example.com:80/b#part"),
-    ],
-)
-async def test_retries_are_shared_over_hops(adapter, quick, status, location):
-    """max_attempts=3 are two retries, wherever they are needed: one at /a leaves one at /b."""
-    site = Site(**{"api/a": [503, to(location, status)], "api/b": [503]})
-    async with adapter.client(
-        [site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick
-    ) as client:
-        response = await adapter.call(client, "GET", HOST + "/a")
-    assert response.status_code == 503
-    assert site.visits == ["api/a", "api/a", "api/b", "api/b"]
-    assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
-
-
 @pytest.mark.smoke
-async def test_retries_are_shared_with_another_origin(adapter, quick):
-    """The same where the hop leads elsewhere."""
-    site = Site(**{"api/a": [503, to("http://cdn.example.com/b")], "cdn/b": [503, 503, 200]})
-    async with adapter.client(
-        [site], policy=NOW.replace(max_attempts=3), **FOLLOW, **quick
-    ) as client:
-        response = await adapter.call(client, "GET", HOST + "/a")
-    assert response.status_code == 503
-    assert site.visits == ["api/a", "api/a", "cdn/b", "cdn/b"]
+async def test_retries_are_shared_over_hops(adapter, quick):
+    """max_attempts=3 are two retries, wherever they are needed: one at /a leaves one at /b."""
+    policy = NOW.replace(max_attempts=3)
+    for status, location in (
+        *((301, "/b"), (302, "/b"), (303, "/b"), (308, "/b"), (307, "b")),
+        *((307, "//api.example.com/b"), (307, "http://api.example.com:80/b#part")),
+        (307, "http://cdn.example.com/b"),
+    ):
+        place = "cdn/b" if "cdn" in location else "api/b"
+        site = Site(**{"api/a": [503, to(location, status)], place: [503, 503, 200]})
+        async with adapter.client([site], policy=policy, **FOLLOW, **quick) as client:
+            response = await adapter.call(client, "GET", HOST + "/a")
+        assert response.status_code == 503, location
+        assert site.visits == ["api/a", "api/a", place, place]
+        assert record_of(response).reason is Reason.ATTEMPTS_EXHAUSTED
+        assert [each.status_code for each in response.history] == [status]
 
 
 @pytest.mark.parametrize("max_attempts", [1, 2])
@@ -124,18 +107,6 @@ async def test_a_hop_after_the_deadline_is_not_sent(adapter, quick):
         with pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", HOST + "/a")
     assert site.visits == ["api/a"]
-
-
-async def test_hops_over_the_wire(adapter, server, quick):
-    """Relative and absolute redirects between faults, as a server sees them."""
-    server.script("/a", "503", "302;header=Location:/b")
-    server.script("/b", "reset", f"308;header=Location:{server.url}/c")
-    server.script("/c", "503", 200)
-    async with adapter.client(**FOLLOW, **quick) as client:
-        response = await adapter.call(client, "GET", server.url + "/a")
-    assert response.status_code == 200
-    assert [arrival.path for arrival in server.requests()] == ["/a", "/a", "/b", "/b", "/c", "/c"]
-    assert [each.status_code for each in response.history] == [302, 308]
 
 
 @pytest.mark.parametrize(
@@ -266,15 +237,6 @@ async def test_a_location_that_is_no_url_raises_what_the_client_raises(adapter, 
         with pytest.raises(adapter.library.RemoteProtocolError) as caught:
             await adapter.call(client, "GET", HOST + "/a")
     assert str(caught.value) == str(expected.value)
-    assert site.visits == ["api/a"]
-
-
-async def test_a_3xx_without_location_is_handed_over(adapter, quick):
-    """304 and a bare 300 lead nowhere: they are answers like any other."""
-    site = Site(**{"api/a": [(304, {})]})
-    async with adapter.client([site], **FOLLOW, **quick) as client:
-        response = await adapter.call(client, "GET", HOST + "/a")
-    assert response.status_code == 304
     assert site.visits == ["api/a"]
 
 

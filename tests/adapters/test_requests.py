@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
-import importlib
 import pickle
 import time
 
@@ -91,25 +90,6 @@ def test_with_cachecontrol(session, server, make):
 
 def hishels_adapter():
     return pytest.importorskip("hishel.requests", exc_type=ImportError).CacheAdapter  # since 1.0
-
-
-@pytest.mark.parametrize("is_inner", [False, True], ids=["below", "inner"])
-def test_with_hishel(session, server, tmp_path, is_inner):
-    """The cache answers the second call; the first one was retried."""
-    cache = hishels_adapter()
-    storage = importlib.import_module("hishel").SqliteStorage(database_path=tmp_path / "cache.db")
-    below = type("Below", (RetryAdapter, cache), {})
-    server.script("/thing", 503, "200;body=5")
-    session.mount(
-        "http://",
-        RetryAdapter(NOW, inner=cache(storage=storage))
-        if is_inner
-        else below(NOW, storage=storage),
-    )
-    for _ in range(2):
-        assert session.get(server.url + "/thing").content == b"01234"
-    assert len(server.requests()) == 2
-    storage.close()
 
 
 def test_an_adapter_above_that_passes_arguments_by_position_is_told_what_to_write():
@@ -245,26 +225,6 @@ def test_mount_wraps_what_is_mounted(session):
         for key, each in wrapped.items()
     )
     assert len({id(each.port.limits.budget) for each in wrapped.values()}) == 1
-
-
-class CountingBudget(RetryBudget):
-    """A budget that asks to be told of each call that succeeds at once, as a fleet's does."""
-
-    counts_calls = True
-    calls = 0
-
-    def count_call(self):
-        self.calls += 1
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_success_at_once_is_counted_for_a_budget_that_counts(server, session, stream):
-    budget = CountingBudget()
-    session.mount("http://", RetryAdapter(budget=budget))
-    server.script("/thing", "200;etag=v1")
-    for _ in range(3):
-        assert session.get(server.url + "/thing", stream=stream).content
-    assert budget.calls == 3
 
 
 def test_mount_twice_is_refused(session):

@@ -45,18 +45,6 @@ async def outcome_of(adapter, client):
         return error  # requests lets urllib3's EmptyPoolError through
 
 
-@pytest.mark.smoke
-async def test_over_the_wire(adapter, server, quick):
-    """Three attempts, half of 50 and of 100 ms between them; 500 - 14 - 14 + 14 tokens are left."""
-    strategy = AwsStandard(random=lambda: 0.5)
-    server.script("/thing", "500", "503", 200)
-    async with adapter.client(strategy=strategy, **quick) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
-    assert (response.status_code, len(server.requests())) == (200, 3)
-    assert quick["clock"].sleeps == pytest.approx([0.025, 0.05])
-    assert strategy.bucket.tokens == 486
-
-
 # --- every token ends once, and what was not sent comes back ----------------------------------
 
 
@@ -254,7 +242,9 @@ WRONG = {
 @pytest.mark.parametrize("method", ["acquire_initial_token", "refresh_token"])
 async def test_what_is_wrong_in_it_never_loses_a_response(adapter, quick, caplog, method):
     """The call ends with what it has, strategy-failed; logged once, by class name."""
-    for wrong in WRONG.values():
+    # The source of a delay is looked at where there is a delay.
+    more = [token_with(source=None)] * (method == "refresh_token")
+    for wrong in (*WRONG.values(), *more):
         for quiet in (False, True):
             caplog.clear()
             strategy = with_methods(quiet, **{method: wrong})
@@ -274,15 +264,6 @@ async def test_a_strategy_that_raises_never_loses_a_response(adapter, quick):
         strategy = with_methods(**{method: WRONG["raises"]})
         async with adapter.client([503, 200], strategy=strategy, **quick) as client:
             assert (await adapter.call(client, "GET", URL)).status_code in (200, 503)
-
-
-@one_lane
-async def test_a_source_that_is_no_text_is_wrong_too(adapter, quick, caplog):
-    strategy = with_methods(refresh_token=token_with(source=None))
-    async with adapter.client([503, 200], strategy=strategy, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert (response.status_code, record_of(response).reason) == (503, Reason.STRATEGY_FAILED)
-    assert len(logged(caplog)) == 1
 
 
 @one_lane

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import warnings
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
@@ -46,13 +45,10 @@ def server(context_of):
 
 
 @contextmanager
-def with_session(policy, *, wrapped, **settings):
+def with_session(policy, **settings):
     with requests.Session() as session:
         session.trust_env = False
-        if wrapped:
-            mount(session, policy)
-        else:
-            session.mount("https://", RetryAdapter(policy))
+        mount(session, policy, gate=None)
         vars(session).update(settings)
         yield lambda method, url, **named: session.request(method, url, timeout=5, **named)
 
@@ -61,26 +57,18 @@ def with_session(policy, *, wrapped, **settings):
 def with_manager(policy, *, verify=None, cert=None):
     """The same settings in urllib3's words."""
     settings = {"cert_reqs": "CERT_NONE"} if verify is False else {"ca_certs": verify}
-    if cert is not None:
-        settings |= (
-            {"cert_file": cert}
-            if isinstance(cert, str)
-            else {"cert_file": cert[0], "key_file": cert[1]}
-        )
-    with RetryPoolManager(policy, timeout=5, **settings) as manager:
+    if isinstance(cert, str):
+        settings["cert_file"] = cert
+    elif cert is not None:
+        settings["cert_file"], settings["key_file"] = cert
+    with RetryPoolManager(policy, timeout=5, gate=None, **settings) as manager:
         yield lambda method, url, data=None: manager.request(method, url, body=data)
 
 
-@pytest.fixture(params=["mount", "manager"])
+@pytest.fixture(params=[with_session, with_manager], ids=["mount", "manager"])
 def client(request):
     """Makes ``call(method, url, data=None)`` of settings in requests' words."""
-
-    def make(policy=NOW, **settings):
-        if request.param == "manager":
-            return with_manager(policy, **settings)
-        return with_session(policy, wrapped=request.param == "mount", **settings)
-
-    return make
+    return lambda policy=NOW, **settings: request.param(policy, **settings)
 
 
 def status_of(response):
@@ -100,14 +88,6 @@ def test_a_file_of_authorities_holds_for_every_attempt(server, files, client, st
     assert {arrival.connection for arrival in server.requests()} == (
         {1} if steps == ["503"] else {1, 2}
     )
-
-
-def test_verification_can_be_switched_off(server, client):
-    """verify=False, cert_reqs="CERT_NONE": with urllib3's own warning, and with retries."""
-    server.script("/thing", 503, 200)
-    with client(verify=False) as call, pytest.warns(urllib3.exceptions.InsecureRequestWarning):
-        assert status_of(call("GET", server.url + "/thing")) == 200
-    assert len(server.requests()) == 2
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -244,32 +224,34 @@ def test_sockets_of_pyopenssl(server, files, make, seconds):
 # The environment, which only requests looks at.
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
 @pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-def test_the_environment_names_the_authorities(server, files, monkeypatch, wrapped, name):
+def test_the_environment_names_the_authorities(server, files, monkeypatch, name):
     """As without us, and only with trust_env."""
     for each in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setenv(name, files.ca)
     monkeypatch.setenv("no_proxy", "*")
     server.script("/thing", 503, 200)
-    with with_session(NOW, wrapped=wrapped, trust_env=True) as call:
+    with with_session(NOW, trust_env=True) as call:
         assert call("GET", server.url + "/thing").status_code == 200
-    with with_session(NOW, wrapped=wrapped) as call, pytest.raises(requests.exceptions.SSLError):
+    with with_session(NOW) as call, pytest.raises(requests.exceptions.SSLError):
         call("GET", server.url + "/thing")
     assert len(server.requests()) == 2
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["adapter", "mount"])
-def test_the_caller_overrules_the_environment(server, monkeypatch, tmp_path, wrapped):
-    """verify=False stays False; a bad path in REQUESTS_CA_BUNDLE is requests' own error."""
-    server.script("/thing", 503, 200)
+def test_the_caller_overrules_the_environment(server, monkeypatch, tmp_path):
+    """verify=False stays False, and warns; a bad path in REQUESTS_CA_BUNDLE is requests' own error."""
+    server.script("/thing", 503, 200, 503, 200)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
-    with with_session(NOW, wrapped=wrapped, trust_env=True) as call, warnings.catch_warnings():
-        warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+    warned = pytest.warns(urllib3.exceptions.InsecureRequestWarning)
+    with with_manager(NOW, verify=False) as call, warned:
+        assert call("GET", server.url + "/thing").status == 200
+    warned = pytest.warns(urllib3.exceptions.InsecureRequestWarning)
+    with with_session(NOW, trust_env=True) as call, warned:
         assert call("GET", server.url + "/thing", verify=False).status_code == 200
+    with with_session(NOW, trust_env=True) as call:
         with pytest.raises(OSError, match="CA certificate bundle") as caught:
             call("GET", server.url + "/thing")
     assert len(record_of(caught.value).attempts) == 1
-    assert len(server.requests()) == 2
+    assert len(server.requests()) == 4

@@ -15,7 +15,7 @@ from urllib3.exceptions import EmptyPoolError, HTTPError, MaxRetryError, Protoco
 from urllib3.util import Retry, Timeout
 
 import forbear
-from forbear import Fixed, Reason, RetryBudget, RetryPolicy, record_of
+from forbear import Fixed, Reason, RetryPolicy, record_of
 from forbear.requests import RetryAdapter
 from forbear.testing import FakeClock
 from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
@@ -95,27 +95,6 @@ def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server,
         assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
 
 
-class CountingBudget(RetryBudget):
-    """A budget that asks to be told of each call that succeeds at once, as a fleet's does."""
-
-    counts_calls = True
-    calls = 0
-
-    def count_call(self):
-        self.calls += 1
-
-
-@pytest.mark.parametrize("preload_content", [False, True])
-def test_a_success_at_once_is_counted_for_a_budget_that_counts(server, preload_content):
-    budget = CountingBudget()
-    server.script("/thing", "200;etag=v1")
-    with RetryPoolManager(budget=budget) as manager:
-        for _ in range(3):
-            named = {"preload_content": preload_content}
-            assert manager.request("GET", server.url + "/thing", **named).data
-    assert budget.calls == 3
-
-
 def test_a_plain_success_has_a_record(server, manager):
     server.script("/thing", 200)
     record = record_of(manager.request("GET", server.url + "/thing"))
@@ -145,7 +124,7 @@ def test_on_exhausted_raise(server):
     """urllib3 says it with MaxRetryError around a ResponseError."""
     server.script("/thing", 503)
     with (
-        RetryPoolManager(NOW.replace(on_exhausted="raise")) as manager,
+        RetryPoolManager(NOW.replace(on_exhausted="raise"), clock=FakeClock()) as manager,
         pytest.raises(MaxRetryError) as caught,
     ):
         manager.request("GET", server.url + "/thing")
@@ -249,19 +228,17 @@ def test_each_hop_is_retried(server, manager):
     assert len(response.retries.history) == 1
 
 
-def test_a_retries_argument_is_told_once_what_it_counts(server, manager):
-    """Not for redirects of requests that gave none."""
+def test_a_retries_argument_is_told_once_what_it_counts(server):
+    """Not for redirects of requests that gave none; 0 as well, since it gets those of the policy."""
     server.script("/a", "302;header=Location:/b")
     server.script("/b", 200)
-    assert manager.request("GET", server.url + "/a").status == 200
-    with pytest.warns(UserWarning, match="counts redirects only"):
-        manager.request("GET", server.url + "/a", retries=3)
-    manager.request("GET", server.url + "/a", retries=3)  # a second warning would be an error here
-    with (
-        RetryPoolManager(NOW) as another,
-        pytest.warns(UserWarning, match="counts redirects only"),
-    ):
-        another.request("GET", server.url + "/a", retries=Retry(total=None, read=2))
+    says = r"counts redirects only.*RetryPolicy\.from_urllib3\("
+    for retries in (0, 3, Retry(3), Retry(total=None, read=2)):
+        with RetryPoolManager(NOW, gate=None) as manager:
+            assert manager.request("GET", server.url + "/a").status == 200
+            with pytest.warns(UserWarning, match=says):
+                manager.request("GET", server.url + "/b", retries=retries)
+            manager.request("GET", server.url + "/b", retries=retries)  # would be an error here
 
 
 @pytest.mark.parametrize(
@@ -295,24 +272,7 @@ def test_retries_that_are_off_are_off(server, step, never, of_manager):
     assert ends[0][1] == 1 or "Location" in step  # urllib3 before 2.5 forgets it at a redirect
 
 
-@pytest.mark.parametrize("retries", [0, 3, Retry(3)], ids=str)
-def test_a_number_of_retries_is_told_what_it_counts(server, manager, retries):
-    """0 as well: whoever asks for none gets those of the policy."""
-    server.script("/thing", 200)
-    with pytest.warns(UserWarning, match="counts redirects only"):
-        manager.request("GET", server.url + "/thing", retries=retries)
-
-
-@pytest.mark.parametrize("step", [503, "reset"])
-def test_retries_false_sends_once(server, manager, step):
-    """As without us; a deadline still holds."""
-    server.script("/thing", step)
-    if step == 503:
-        assert manager.request("GET", server.url + "/thing", retries=False).status == 503
-    else:
-        with pytest.raises(ProtocolError):
-            manager.request("GET", server.url + "/thing", retries=False)
-    assert len(server.requests()) == 1
+def test_a_deadline_holds_where_retries_are_off(server, manager):
     server.script("/thing", "hang")
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded), forbear.deadline(0.1):

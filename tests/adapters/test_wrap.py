@@ -1,7 +1,5 @@
 """wrap and unwrap: a built client retries, and keeps everything it was built with."""
 
-import warnings
-
 import anthropic
 import httpx
 import httpx2
@@ -9,7 +7,6 @@ import openai
 import pytest
 
 from forbear import Fixed, RetryBudget, RetryPolicy, record_of
-from forbear.testing import ScriptedTransport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
@@ -47,17 +44,6 @@ async def test_unwrap_undoes_it(adapter, server, quick):
     await adapter.call(client, "GET", server.url + "/thing")
     await adapter.close(client)
     assert len(server.requests()) == 5
-
-
-async def test_a_proxy_given_to_the_client_is_kept(adapter, server, quick):
-    """The requests, and their retries, go through it."""
-    server.script("/thing", "503", 200)
-    client = adapter.bare_client(proxy=server.url)
-    adapter.forbear.wrap(client, NOW, **quick)
-    response = await adapter.call(client, "GET", "http://behind.example.com/thing")
-    await adapter.close(client)
-    assert response.status_code == 200
-    assert [dict(each.headers)["Host"] for each in server.requests()] == ["behind.example.com"] * 2
 
 
 async def test_a_proxy_of_the_environment_is_kept(adapter, server, quick, monkeypatch):
@@ -162,14 +148,6 @@ async def test_anything_else_is_refused(adapter, thing):
         adapter.forbear.wrap(thing)
 
 
-async def test_the_other_librarys_client_is_refused(adapter):
-    """None of the one library's classes is an instance or a subclass of the other's."""
-    other, name = (httpx2, "httpx2") if adapter.name == "httpx" else (httpx, "httpx")
-    with other.Client(transport=other.MockTransport(lambda request: other.Response(200))) as client:
-        with pytest.raises(TypeError, match=rf"use forbear\.{name}\.wrap"):
-            adapter.forbear.wrap(client)
-
-
 # Inner transports.
 
 
@@ -220,17 +198,6 @@ async def test_the_librarys_own_retries_are_switched_off_with_one_warning(adapte
     adapter.forbear.unwrap(client)
     assert inner._pool._retries == 3
     await adapter.close(client)
-
-
-async def test_a_plain_construction_warns_of_nothing(adapter, monkeypatch):
-    """No warning without a reason."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        adapter.transport(ScriptedTransport([200]))
-        await adapter.close(adapter.transport_class())
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "all_proxy"])

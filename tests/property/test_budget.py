@@ -10,9 +10,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from forbear import (
-    RetryBudget,
-)
+from forbear import RetryBudget
 
 SCOPES = st.sampled_from(["http://a:80", "http://b:80"])
 COSTS = st.sampled_from([0.25, 1.0])

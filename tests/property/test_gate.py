@@ -146,7 +146,7 @@ class GateLaws(RuleBasedStateMachine):
 
 
 TestGateLaws = GateLaws.TestCase
-TestGateLaws.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGateLaws.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 class Interrupted(FakeClock):
@@ -178,7 +178,7 @@ def scripts(of: list[Any]) -> st.SearchStrategy[list[Any]]:
 steps = scripts(LONE) | scripts(LONE + HINTED) | scripts(HINTED)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     steps, st.floats(0, 12), st.none() | st.floats(0.01, 12), st.just(-1) | st.integers(0, 30),
     st.lists(draws, min_size=7, max_size=7),

@@ -51,7 +51,7 @@ octet_lines = st.tuples(
 )
 headers = st.lists(st.one_of(text_lines, octet_lines), max_size=8)
 statuses = st.one_of(st.sampled_from([302, 403, 429, 500, 503]), st.integers())
-laws = settings(deadline=None, max_examples=200)
+laws = settings(deadline=None, max_examples=100)
 
 
 @given(status=statuses, lines=headers, now=st.one_of(st.just(NOW), st.floats(), st.integers()))

@@ -103,6 +103,7 @@ def test_three():
     done.assert_outcomes(passed=1, failed=1, skipped=1)
 
 
+@pytest.mark.slow
 def test_with_xdist(suite, need_package):
     """Two workers, fast tests between slow ones: each is as it says, wherever it runs."""
     need_package("xdist")
@@ -178,7 +179,7 @@ def test_with_pytest_asyncio(suite, need_package):
     done.assert_outcomes(passed=4)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
 def test_with_anyio(suite, need_package, backend):
     """anyio runs all tests of a module in one task, that is older than any of them."""
     marked = f"""
