@@ -43,7 +43,7 @@ FAULTS = [
 ]
 
 
-def patience(adapter, fault, seconds=0.25):
+def patience(adapter, fault, seconds=0.15):
     """Keeps the tests with a peer that says nothing short."""
     silent = fault.startswith(("hang", "drip")) or "delay=" in fault
     return adapter.reading_for(seconds) if silent else {}

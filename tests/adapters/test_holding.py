@@ -257,6 +257,7 @@ async def test_good_first_answers_make_an_origin_well(adapter, quick, gate):
     assert gate.quiet
 
 
+@pytest.mark.adapters("httpx")
 async def test_a_gather_over_a_short_outage_loses_nothing(adapter, server, gate):
     """20 calls at once, and 20 answers of 503: the first retry that succeeds lets the others go."""
     policy = RetryPolicy(backoff=Exponential(base=0.05, jitter=0.5), patience=10)
