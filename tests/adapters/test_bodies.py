@@ -221,15 +221,6 @@ async def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
         assert server.executed(path) == 2, name
 
 
-async def test_a_body_that_the_server_stopped_reading_is_sent_from_its_first_byte(adapter, server):
-    """It answers 503 after one byte; a file is put back to where it stood."""
-    server.script("/thing", "early:503:1", 200)
-    content = AnewAsync() if adapter.is_async else io.BytesIO(PAYLOAD)
-    response = await put(adapter, server.url + "/thing", content=content)
-    assert response.status_code == 200
-    assert seen(server)[-1] == whole(PAYLOAD)
-
-
 def declares_the_rest(library, file_of):
     """httpx2 learnt it between 2.12 and 2.16; httpx declares the whole and cannot keep it."""
     request = library.Request("PUT", "http://a/", content=file_of(at=7))
@@ -776,28 +767,6 @@ async def test_an_error_of_the_callers_own_iterator_comes_back_as_the_bare_libra
         assert type(ours.value) is type(bare.value)
         assert complete(server) == []
         assert len(forbear.record_of(ours.value).attempts) == 1
-
-
-@pytest.mark.adapters("httpx-family", "sync")
-async def test_a_request_sent_twice_by_the_caller_fails_as_in_the_bare_library(adapter, server):
-    """Sending a request again with a spent generator is a mistake, and httpx says so."""
-    server.script("/thing", 200)
-    async with adapter.client() as client:
-        content = generator(pieces())
-        request = client.build_request("PUT", server.url + "/thing", content=content)
-        assert client.send(request).status_code == 200
-        with pytest.raises(adapter.library.StreamConsumed):
-            client.send(request)
-    assert complete(server) == [digest(PAYLOAD)]
-
-
-@family
-async def test_the_callers_request_keeps_its_own_body(adapter, server):
-    """The guard stands on our copy; the response's request is the caller's own."""
-    server.script("/thing", 200)
-    response = await put(adapter, server.url + "/thing", content=one_shot(adapter, pieces()))
-    module = type(response.request.stream).__module__
-    assert module.startswith(adapter.library.__name__ + ".")
 
 
 # Several layers, several hops.

@@ -43,17 +43,6 @@ async def test_lifecycle_of_keys(adapter, server, quick):
         assert found == expected.get("wire", found), case["id"]
 
 
-async def test_two_calls_through_one_client_have_two_keys(adapter, server, quick):
-    """A new logical request gets a fresh key, even if method, URL and body are equal."""
-    server.script("/orders", "503", 200)
-    async with adapter.client(policy=NOW, idempotency=IdempotencyKeys(), **quick) as client:
-        for _ in range(2):
-            await adapter.call(client, "POST", server.url + "/orders", content=b"A")
-    first, again, second = (arrival.key for arrival in server.requests("/orders"))
-    assert first == again != second
-    assert server.executed("/orders") == 2
-
-
 async def test_keys_are_generated_for_post_and_patch_only(adapter, quick):
     """Giving IdempotencyKeys turns generation on for the two methods that the draft names."""
     inner = adapter.watched([200])

@@ -50,19 +50,6 @@ async def test_a_server_that_is_out_of_its_mind(adapter, server, quick):
             assert 1 <= len(server.requests(f"/{number}")) <= 2
 
 
-@pytest.mark.adapters("httpx-family")  # a requests session looks at it by itself
-@pytest.mark.parametrize("step", ["307;header=Location:http://[", "302;header=Location:%FF"])
-async def test_a_redirect_to_nowhere(adapter, server, quick, step):
-    """An answer, or an exception of the library; and the next call works."""
-    server.script("/thing", step)
-    server.script("/sane", 200)
-    async with adapter.client(policy=NOW, **quick) as client:
-        with contextlib.suppress(adapter.transport_error):
-            await adapter.call(client, "GET", server.url + "/thing")
-        assert (await adapter.call(client, "GET", server.url + "/sane")).status_code == 200
-    assert len(server.requests("/thing")) == 1
-
-
 @pytest.mark.adapters("httpx-family")
 async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
     """A server cannot write headers into the next attempt through those of its answer."""
@@ -75,16 +62,3 @@ async def test_nothing_of_an_answer_is_sent_back(adapter, quick):
     first, second = (dict(request.headers) for request in inner.requests)
     assert first == second
     assert "theirs" not in second.values()
-
-
-@pytest.mark.adapters("httpx-family")
-async def test_a_failed_body_that_does_not_decode_costs_nothing(adapter, server, quick):
-    """A failed answer is drained raw."""
-    encodings = ("gzip", "br", "identity", "x-unknown")
-    steps = [f"503;body=30;header=Content-Encoding:{encoding}" for encoding in encodings]
-    server.script("/thing", *steps, 200)
-    policy = NOW.replace(max_attempts=5)
-    async with adapter.client(policy=policy, **quick) as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
-    assert response.status_code == 200
-    assert server.connections == 1

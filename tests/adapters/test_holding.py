@@ -356,13 +356,6 @@ async def test_another_origin_that_is_well_takes_the_retry(adapter, quick, gate)
 
 
 @one_lane
-async def test_what_a_held_call_has_paid_comes_back(adapter, quick, gate, budget):
-    async with adapter.client([503], policy=PATIENT, gate=gate, budget=budget, **quick) as client:
-        await adapter.call(client, "GET", URL)
-    assert budget.tokens(ORIGIN, 0.0) == 20 - 3
-
-
-@one_lane
 async def test_a_budget_bounds_what_the_gate_lets_go(adapter, quick, gate):
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
     async with adapter.client([503], gate=gate, budget=budget, **quick) as client:

@@ -265,16 +265,6 @@ async def test_events_of_calls(adapter, quick):
     assert (last.reason, last.attempts, last.status) == (Reason.ATTEMPTS_EXHAUSTED, 3, 503)
 
 
-@pytest.mark.smoke
-async def test_record_listens_to_a_block(adapter, quick):
-    """forbear.testing.record hears the calls made inside it, and only those."""
-    async with adapter.client([503, 200, 503, 200], policy=NOW, **quick) as client:
-        with record() as events:
-            await adapter.call(client, "GET", URL)
-        await adapter.call(client, "GET", URL)
-    events.assert_retried(1, ["503"])
-
-
 # --- contact ----------------------------------------------------------------------------------
 
 
@@ -369,20 +359,6 @@ async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick, send):
             assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 5.0)
             assert record_of(caught.value).attempts == ()
     assert len(inner.requests) == send
-
-
-async def test_a_delay_before_the_first_attempt(adapter, quick):
-    """A token may ask for one: waited for before anything is sent."""
-
-    class Slow(Twice):
-        quiet = False
-
-        def acquire_initial_token(self, scope, now):
-            return RetryToken(delay=3.0)
-
-    async with adapter.client([200], strategy=Slow(), **quick) as client:
-        assert (await adapter.call(client, "GET", URL)).status_code == 200
-    assert quick["clock"].sleeps == [3.0]
 
 
 class Later:

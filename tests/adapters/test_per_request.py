@@ -3,7 +3,7 @@
 import pytest
 
 import forbear
-from forbear import Fixed, IdempotencyKeys, Reason, RetryPolicy, record_of
+from forbear import Fixed, IdempotencyKeys, RetryPolicy, record_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family")]
 
@@ -72,13 +72,3 @@ async def test_the_callers_extensions_are_not_written_to(adapter, quick, setting
     async with adapter.client([503, (307, {"Location": "/b"})], policy=NOW, **quick) as client:
         await adapter.call(client, "GET", URL, extensions=extensions)
     assert extensions == {"forbear": setting, "mine": [1]}
-
-
-async def test_a_longer_schedule_for_one_request(adapter, quick):
-    """A request's own backoff and attempts are used, under the same shared budget."""
-    budget = forbear.RetryBudget(ratio=0, floor_per_second=0, burst=5)
-    patient = {"max_attempts": 10, "backoff": Fixed(7)}
-    async with adapter.client([503], policy=NOW, budget=budget, **quick) as client:
-        response = await adapter.call(client, "GET", URL, extensions={"forbear": patient})
-    assert quick["clock"].sleeps == [7] * 5
-    assert record_of(response).reason is Reason.BUDGET_EXHAUSTED

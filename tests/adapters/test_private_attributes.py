@@ -176,21 +176,12 @@ def test_a_body_that_cannot_be_seen_into_is_a_one_shot_one(guard):
     assert not body.ready
 
 
-@library
-def test_the_two_libraries_share_no_class(name):
+def test_the_two_libraries_share_no_class():
     """So a check by the module's name is sound."""
-    other = module({"httpx": "httpx2", "httpx2": "httpx"}[name])
-    for attribute in (
-        "BaseTransport",
-        "AsyncBaseTransport",
-        "ByteStream",
-        "TransportError",
-        "Response",
-        "Request",
-    ):
-        mine, theirs = getattr(module(name), attribute), getattr(other, attribute)
-        assert not issubclass(mine, theirs)
-        assert not issubclass(theirs, mine)
+    for kind in ("BaseTransport", "AsyncBaseTransport", "ByteStream", "TransportError", "Response", "Request"):  # fmt: skip
+        one, other = (getattr(module(name), kind) for name in LIBRARIES)
+        assert not issubclass(one, other)
+        assert not issubclass(other, one)
 
 
 # Exceptions. Taken from the installed libraries, so that a new one cannot go unnoticed.
@@ -206,15 +197,8 @@ def exceptions_of(name):
 
 
 def an_instance(name, cls):
-    lib = module(name)
-    try:
-        return cls("what happened")
-    except TypeError:
-        pass
-    for arguments in (
-        {"request": None, "response": lib.Response(500)},
-        {"request": None},
-    ):
+    request = {"request": None}
+    for arguments in ({}, {**request, "response": module(name).Response(500)}, request):
         try:
             return cls("what happened", **arguments)
         except TypeError:
@@ -226,6 +210,9 @@ K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERE
 
 # research: which of them prove that nothing was sent, which may have reached the server, which
 # never succeed
+PERMANENT = """UnsupportedProtocol LocalProtocolError InvalidURL CookieConflict TooManyRedirects
+    HTTPStatusError StreamError StreamConsumed StreamClosed RequestNotRead ResponseNotRead SSEError
+"""
 MEANS = {
     "ConnectError": (K.REFUSED, UNSENT),
     "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
@@ -245,23 +232,7 @@ MEANS = {
     "RequestError": (K.PROTOCOL, SENT),
     "HTTPError": (K.PROTOCOL, SENT),
     "DecodingError": (K.DECODING, ANSWERED),
-    **dict.fromkeys(
-        (
-            "UnsupportedProtocol",
-            "LocalProtocolError",
-            "InvalidURL",
-            "CookieConflict",
-            "TooManyRedirects",
-            "HTTPStatusError",
-            "StreamError",
-            "StreamConsumed",
-            "StreamClosed",
-            "RequestNotRead",
-            "ResponseNotRead",
-            "SSEError",
-        ),
-        (K.PERMANENT, None),
-    ),
+    **dict.fromkeys(PERMANENT.split(), (K.PERMANENT, None)),
 }
 
 
@@ -283,8 +254,7 @@ def test_every_exception_of_the_installed_library_is_classified(name):
         assert failure.error == cls.__name__
 
 
-@library
-def test_what_is_retryable_is_what_may_be_chosen(name):
+def test_what_is_retryable_is_what_may_be_chosen():
     """Every kind that an exception can have is either in ``failures`` or never retried."""
     never = {K.POOL, K.CERTIFICATE, K.DECODING, K.PERMANENT, K.UNKNOWN}
     for kind, _ in httpx_errors.MEANING.values():
@@ -332,38 +302,22 @@ def test_another_kind_of_response_is_left_alone():
     assert made.read() == b"hello"
 
 
-def test_a_pool_hands_out_its_connections_in_get_conn():
-    """Without it a request of requests waits for a full pool beyond its deadline."""
-    assert "timeout" in inspect.signature(urllib3.HTTPConnectionPool._get_conn).parameters
-
-
-def test_a_pool_connects_and_then_validates_its_connection():
-    """``_validate_conn``; without it a name that is found too late is not noticed."""
-    assert list(inspect.signature(urllib3.HTTPConnectionPool._validate_conn).parameters) == [
-        "self",
-        "conn",
-    ]
-
-
 # requests and urllib3.
 
 
-def test_headers_of_urllib3_keep_their_lines_by_lower_case_name():
-    """``_container``; without it all lines are looked at."""
-    headers = urllib3.HTTPHeaderDict({"Retry-After": "1"})
-    assert set(headers._container) == {"retry-after"}
-
-
-def test_a_proxy_manager_says_which_form_a_url_takes():
-    """``_proxy_requires_url_absolute_form``; a failover needs the form of the other origin."""
-    manager = urllib3.ProxyManager("http://proxy.example:3128")
-    wants = manager._proxy_requires_url_absolute_form
+def test_urllib3_and_requests_keep_what_is_looked_at():
+    """``_get_conn`` else a request waits for a full pool beyond its deadline; ``_validate_conn``
+    else a name that is found too late is not noticed; ``_container`` else all lines are looked at;
+    ``_proxy_requires_url_absolute_form``, which a failover needs of the other origin;
+    ``_body_position`` of a prepared request.
+    """
+    pool = urllib3.HTTPConnectionPool
+    assert "timeout" in inspect.signature(pool._get_conn).parameters
+    assert list(inspect.signature(pool._validate_conn).parameters) == ["self", "conn"]
+    assert set(urllib3.HTTPHeaderDict({"Retry-After": "1"})._container) == {"retry-after"}
+    wants = urllib3.ProxyManager("http://proxy.example:3128")._proxy_requires_url_absolute_form
     assert wants(urllib3.util.parse_url("http://a.example"))
     assert not wants(urllib3.util.parse_url("https://a.example"))
-
-
-def test_requests_says_where_a_body_began():
-    """``_body_position`` of a prepared request."""
     file = io.BytesIO(b"abc")
     file.seek(1)
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1

@@ -190,9 +190,7 @@ def test_the_pools_of_an_inner_adapter_can_be_made_anew_through_the_wrapper(serv
 
 
 def test_an_inner_adapter_without_pools_leaves_the_wrappers_own():
-    """Code that looks at ``max_retries`` of whatever is mounted finds something; what nobody has
-    stays an error.
-    """
+    """Whoever looks at ``max_retries`` finds something; what nobody has stays an error."""
     adapter = RetryAdapter(inner=ScriptedAdapter([200]))
     assert adapter.max_retries.total == 0
     assert adapter.poolmanager.pools is not None
@@ -227,16 +225,13 @@ def test_mount_wraps_what_is_mounted(session):
     assert len({id(each.port.limits.budget) for each in wrapped.values()}) == 1
 
 
-def test_mount_twice_is_refused(session):
+def test_mount_takes_a_session_that_is_not_mounted_yet(session):
     mount(session)
     with pytest.raises(ValueError, match="retries already"):
         mount(session)
-
-
-@pytest.mark.parametrize("wrong", [None, requests, "session", RetryAdapter()])
-def test_mount_takes_a_session(wrong):
-    with pytest.raises(TypeError, match=r"takes a requests\.Session"):
-        mount(wrong)
+    for wrong in (None, requests, "session", RetryAdapter()):
+        with pytest.raises(TypeError, match=r"takes a requests\.Session"):
+            mount(wrong)
 
 
 # Pickling.

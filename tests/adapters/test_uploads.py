@@ -72,13 +72,6 @@ async def test_an_early_hint_is_obeyed_and_the_body_sent_whole(adapter, server):
             assert len(arrivals) == 1
 
 
-async def test_an_early_429_to_a_post_is_its_answer(adapter, server):
-    """Nobody knows what was done with it: a POST without a key is sent once."""
-    server.script("/up", "early:429:1000;retry-after=1", 200)
-    assert (await send(adapter, server, LARGE, method="POST")).status_code == 429
-    assert len(server.requests("/up")) == 1
-
-
 def loses_answers(adapter):
     """asyncio closes a connection whose peer has reset it, with what was not read from it yet.
 

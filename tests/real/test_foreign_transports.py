@@ -55,9 +55,7 @@ def aiohttp(request, need_package):
         return anyio.run(run)
 
     send.library = library
-    send.transport_of_the_other_family = need_package(
-        "httpx_aiohttp" if module != "httpx_aiohttp" else "httpx_aiohttp.httpx2"
-    ).AiohttpTransport
+
     send.ours = ours
     return send
 
@@ -70,14 +68,6 @@ def test_a_post_that_the_server_read_and_dropped_is_not_sent_again(aiohttp, serv
     assert (len(server.requests()), server.executed()) == (1, 1)
     record = forbear.record_of(error)
     assert (record.reason, record.attempts[0].phase) == ("method-not-replayable", "sent")
-
-
-def test_a_get_that_was_dropped_is_sent_again(aiohttp, server):
-    """What is idempotent needs no proof."""
-    server.script("/orders", "close", "reset", 200)
-    (response,) = aiohttp(("GET", server.url + "/orders"))
-    assert response.status_code == 200
-    assert len(server.requests()) == 3
 
 
 def test_a_refused_connection_is_no_proof_here(aiohttp, free_port):
@@ -116,12 +106,6 @@ def test_a_deadline_reaches_aiohttp(aiohttp, server):
     assert isinstance(error, aiohttp.ours.DeadlineExceeded)
     assert isinstance(error, aiohttp.library.TimeoutException)
     assert forbear.record_of(error).elapsed < 0.25
-
-
-def test_its_twin_for_the_other_library_is_refused_at_once(aiohttp):
-    """A transport of httpx2 under forbear.httpx fails when it is built, not when it answers."""
-    with pytest.raises(TypeError, match="use forbear"):
-        aiohttp.ours.AsyncRetryTransport(aiohttp.transport_of_the_other_family(verify=False))
 
 
 def test_an_asgi_application_is_an_inner_transport(lane):
