@@ -40,22 +40,22 @@ def pytest_collection_finish():
 
 @pytest.fixture
 def run_readme_tests(tmp_path):
-    """Runs a file of tests by itself, as somebody would who has pasted it."""
+    """Runs files of tests by themselves, as somebody would who has pasted them."""
 
-    def run(source: str, passed: int, *selected: str) -> None:
-        place = tmp_path / "test_pasted.py"
-        place.write_text(source, encoding="utf-8")
+    def run(sources: list[str], passed: int) -> None:
+        for number, source in enumerate(sources):
+            (tmp_path / f"test_pasted_{number}.py").write_text(source, encoding="utf-8")
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
         }
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path),
-                *("-p", "no:cacheprovider", *NAMED, *selected, place),
+                *("-p", "no:cacheprovider", *NAMED, tmp_path),
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
             cwd=tmp_path,
             env={**environment, "PYTHONPATH": str(Path(forbear.__file__).parent.parent)},

@@ -43,4 +43,4 @@ def test_a_page_runs(page, run_readme_tests):
     found = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     tests = [block for block in found if re.search(r"^def test_", block, re.MULTILINE)]
     assert len(tests) == 1
-    run_readme_tests("\n".join(found), 1)
+    run_readme_tests(["\n".join(found)], 1)
