@@ -25,18 +25,9 @@ family = pytest.mark.parametrize("library", ["httpx", "httpx2"])
 
 # Standard modules that ``import forbear`` has no use for: each costs milliseconds.
 COSTLY = {
-    "asyncio",
-    "logging",
-    "dataclasses",
-    "inspect",
-    "re",
-    "random",
-    "typing",
-    "ssl",
-    "socket",
-    "threading",
-    "email",
-}
+    "asyncio", "logging", "dataclasses", "inspect", "re", "random", "typing", "ssl", "socket",
+    "threading", "email",
+}  # fmt: skip
 
 
 def foreign(modules: set[str]) -> set[str]:
@@ -70,22 +61,6 @@ print(before, forbear.httpx.wrap.__module__, forbear.requests.mount.__module__)
 print(forbear.testing.fast.__module__, forbear.urllib3.Retry.__name__, forbear.redis.RedisBudget.__name__)"""
     told = "[] forbear.httpx forbear.requests\nforbear.testing.everywhere Retry RedisBudget"
     assert python(code) == told
-
-
-def test_a_module_without_its_library_names_the_extra_as_an_attribute_too() -> None:
-    """And who lists the attributes of forbear imports none."""
-    code = (
-        without("requests")
-        + """
-import inspect, forbear
-inspect.getmembers(forbear)
-try:
-    forbear.requests
-except ImportError as error:
-    print(error)
-"""
-    )
-    assert python(code) == f"forbear.requests needs requests: {to_install('requests')}"
 
 
 def test_names_are_resolved_once() -> None:
@@ -152,22 +127,32 @@ def without(*packages: str) -> str:
     return BLOCKER.format(blocked=set(packages))
 
 
-@pytest.mark.parametrize("module", EXTRAS)
-def test_an_adapter_without_its_library_names_the_extra(module: str) -> None:
-    """Read as the whole traceback: what is missing, and what to type."""
-    library, extra = EXTRAS[module]
+def test_an_adapter_without_its_library_names_the_extra() -> None:
+    """Read as the whole traceback: what is missing, and what to type. Also as an attribute of
+    forbear; and who lists those imports none.
+    """
     code = (
-        without(library.removesuffix("-api"))
+        without(*(library.removesuffix("-api") for library, _ in EXTRAS.values()))
         + f"""
+import importlib, inspect, forbear
+inspect.getmembers(forbear)
+for module in {list(EXTRAS)}:
+    try:
+        importlib.import_module("forbear." + module)
+    except ImportError as error:
+        print(error, error.__suppress_context__)
 try:
-    import forbear.{module}
+    forbear.requests
 except ImportError as error:
     print(error)
-    print(error.__suppress_context__)
 """
     )
-    needed = f"forbear.{module} needs {library}: {to_install(extra)}"
-    assert python(code) == f"{needed}\nTrue"
+    needed = [
+        f"forbear.{module} needs {library}: {to_install(extra)} True"
+        for module, (library, extra) in EXTRAS.items()
+    ]
+    needed.append(f"forbear.requests needs requests: {to_install('requests')}")
+    assert python(code).splitlines() == needed
 
 
 @pytest.mark.parametrize(("library", "other"), [("httpx", "httpx2"), ("httpx2", "httpx")])
@@ -187,42 +172,31 @@ print("{other}" in sys.modules)
 
 
 @family
-def test_an_adapter_brings_at_most_three_dataclasses(library: str) -> None:
-    """A frozen one costs half a millisecond at import."""
+def test_importing_an_adapter_loads_little_and_configures_nothing(library: str) -> None:
+    """Nothing third-party but its library; at most three dataclasses, of which a frozen one costs
+    half a millisecond; no handler is installed, no level set, nothing written.
+    """
     code = f"""
-import {library}, dataclasses
+import {library}, dataclasses, logging
 made = []
 original = dataclasses._process_class
 def counted(cls, *args, **kwargs):
     made.append(cls.__qualname__)
     return original(cls, *args, **kwargs)
 dataclasses._process_class = counted
-import forbear.{library}
-print(*sorted(made))
-"""
-    made = python(code).split()
-    assert len(made) <= 3, made
-
-
-@family
-def test_an_adapter_loads_nothing_third_party_but_its_library(library: str) -> None:
-    loaded = loaded_by(f"import {library}\nbefore = set(sys.modules)\nimport forbear.{library}")
-    assert not foreign(loaded)
-    assert not loaded & {"dns", "uuid", "ipaddress", "email_validator", "trio"}
-
-
-@family
-def test_importing_logs_and_configures_nothing(library: str) -> None:
-    """No handler is installed, no level set, nothing written."""
-    code = f"""
-import logging
-before = (list(logging.root.handlers), logging.root.level)
+root = (list(logging.root.handlers), logging.root.level)
+before = set(sys.modules)
 import forbear.{library}
 log = logging.getLogger("forbear")
-unchanged = (list(logging.root.handlers), logging.root.level) == before
-print(unchanged, log.handlers, log.level, log.propagate)
+print(made)
+print((list(logging.root.handlers), logging.root.level) == root, log.handlers, log.level, log.propagate)
+print(*sorted(set(sys.modules) - before))
 """
-    assert python(code) == "True [] 0 True"
+    made, configured, loaded = python(code).splitlines()
+    assert made.count(",") < 3, made
+    assert configured == "True [] 0 True"
+    assert not foreign(set(loaded.split()))
+    assert not set(loaded.split()) & {"dns", "uuid", "ipaddress", "email_validator", "trio"}
 
 
 def test_contact_without_email_validator_names_the_extra() -> None:
