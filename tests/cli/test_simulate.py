@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from forbear.tools.cli import main
+from forbear.tools.cli import latencies, main
 from forbear.tools.cli.simulate import EXAMPLES, add_arguments, planned
+from forbear.tools.simulation import LATENCIES
 
 SMALL = ("--policies", "none,exponential")
 
@@ -81,6 +82,16 @@ def test_fail_if_decides_the_exit_status(capsys, conditions, status, told):
         ("--world rate=0", "rate × duration + fleet + workers must be from 1"),
         ("--world outage=2", "'outage=2' is not one of rate=…, duration=…"),
         ("--world trouble_for=20", "the trouble must end before the calls do"),
+        (
+            "blip --hedge",
+            "--hedge is for stragglers, stragglers-one-dead, stragglers-half-20s; not",
+        ),
+        ("stragglers --policies none", "stragglers has no retries: --policies, --custom and"),
+        ("stragglers --hedge ratio=2", "ratio must be above 0 and at most 1, got 2"),
+        ("stragglers --hedge keyed=true", "'keyed=true' is not one of quantile=…, delay=…"),
+        ("stragglers --world load=0", "load must be more than 0, got 0"),
+        ("stragglers --runs 0", "--runs must be from 1 to 10000, got 0"),
+        ("stragglers --world 'load=0.3 calls=9' --plot a.gif", "cannot write a.gif: its name must"),
         ("--plot storm.gif --policies none", "cannot write storm.gif: its name must end with"),
     ],
 )
@@ -95,7 +106,8 @@ def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
 def world(*arguments):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return planned(parser.parse_args(arguments))[0]
+    options = parser.parse_args(arguments)
+    return (latencies.planned if options.scenario in LATENCIES else planned)(options)[0]
 
 
 def test_what_a_scenario_is_like_can_be_changed():
@@ -104,6 +116,42 @@ def test_what_a_scenario_is_like_can_be_changed():
     assert (found.retry_after, found.duration) == ("end", 10.0)
     assert world("one-of-ten-sticky", "--world", "sticky=false").sticky is False
     assert world("half-2s", "--world", "capacity=none").capacity is None
+
+
+LITTLE = ("stragglers", "--hedge", "burst=5", "--world", "calls=500")
+
+
+def test_latencies_are_shown_for_each_load_with_and_without_hedging(capsys):
+    status, out, err = simulate(capsys, *LITTLE, "--runs", "3")
+    assert (status, err) == (0, "")
+    assert "(medians of 3 runs, seeds 0 to 2)" in out
+    head, *lines = out.partition("\nload ")[2].splitlines()
+    assert head.split()[:5] == ["hedged", "p50", "p95", "p99", "p99.9"]
+    shown = [line.split()[:2] for line in lines]
+    assert shown == [
+        [f"{load}%", hedged] for load in range(10, 100, 10) for hedged in ("no", "yes")
+    ]
+
+
+def test_latencies_are_told_as_json(capsys):
+    one = ("stragglers-one-dead", "--world", "load=0.5 calls=2000", "--json", "--seed", "7")
+    status, out, err = simulate(capsys, *one, "--hedge")
+    assert (status, err) == (0, "")
+    report = json.loads(out)
+    assert (report["scenario"], report["seed"], report["runs"]) == ("stragglers-one-dead", 7, 1)
+    assert report["settings"]["dead"] == 1
+    none, hedged = report["latencies"]
+    assert (none["load"], none["hedged"], hedged["hedged"]) == (0.5, False, True)
+    assert none["success"] == pytest.approx(0.9, abs=0.02)  # one of ten servers is dead
+    assert (none["extra"], hedged["extra"] > 0) == (0, True)
+    assert json.loads(simulate(capsys, *one)[1])["latencies"] == [none]
+
+
+def test_latencies_are_drawn(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("one.svg", "two.svg"):
+        assert simulate(capsys, *LITTLE, "--plot", str(tmp_path / name))[0] == 0
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
 def test_a_picture_is_drawn(capsys, tmp_path):

@@ -24,9 +24,10 @@ from ..simulation.contenders import (
 )
 from ..simulation.engine import simulate
 from ..simulation.figures import NAMES, Figures, median_of
+from ..simulation.latency import LATENCIES
 from ..simulation.scenario import Scenario
 from ..simulation.troubles import SCENARIOS
-from . import complain, teach
+from . import complain, latencies, teach
 from .tables import spoken
 
 __all__ = ["add_arguments", "run"]
@@ -58,9 +59,14 @@ examples:
   forbear simulate half-2s --world 'trouble_for=1 rejection_cost=0.5 thrash=1'
   forbear simulate half-2s --custom 'max_attempts=3 base=1 jitter=decorrelated patience=3'
   forbear simulate blip --policies forbear --fail-if 'amplification>1.2' --fail-if 'success<98%'
+  forbear simulate stragglers --hedge                how soon, at 10 to 90 % load, with Hedge()
+  forbear simulate stragglers --hedge burst=10 --world 'load=0.3 calls=100000'
 
 scenarios:
 {listed({name: about for name, (_, about) in SCENARIOS.items()})}
+
+scenarios in which answers take differently long, without retries; --hedge sends second attempts:
+{listed({name: about for name, (_, about) in LATENCIES.items()})}
 
 policies, which --policies takes with commas between:
 {listed({one.name: one.about for one in CONTENDERS.values()})}
@@ -75,7 +81,11 @@ has if one of them is given; gate=none: calls are not held):
 {wrapped([*POLICY, *SCHEDULE, *BUDGET, "gate"])}
 
 fields of --world, with what they are by default (durations: seconds):
-{wrapped([f"{name}={value}".lower() for name, value in asdict(Scenario()).items()])}
+{wrapped(latencies.defaults(Scenario()))}
+
+the same of stragglers, and of --hedge:
+{wrapped(latencies.defaults(LATENCIES["stragglers"][0]))}
+{wrapped([f"{name}=" for name in latencies.HEDGE])}
 
 exit status: 0 done, 1 a --fail-if was true, 2 it could not be run.
 """
@@ -89,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policies", metavar="A,B", help="which to compare (all)")
     add("--custom", action="append", default=[], metavar="FIELD=X …", help="a policy of your own")
     add("--world", default="", metavar="FIELD=X …", help="where the scenario is to differ")
+    add("--hedge", nargs="?", const="", metavar="FIELD=X …", help="compare with second attempts")
     add("--seed", type=int, default=0, metavar="N", help="of all randomness (0)")
     add("--runs", type=int, default=1, metavar="N", help="medians over N seeds, from --seed on")
     add("--json", action="store_true", help="print JSON instead of a table")
@@ -98,6 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(out: TextIO, options: argparse.Namespace) -> int:
     """Simulate what the arguments say, print it, return the exit status."""
+    if options.scenario in LATENCIES:
+        return latencies.run(out, options)
     try:
         scenario, contenders, conditions = planned(options)
         # Before the work is done: matplotlib may be missing.
@@ -138,10 +151,11 @@ def planned(options: argparse.Namespace) -> tuple[Scenario, list[Contender], lis
         ValueError, TypeError: One of them cannot be.
     """
     if options.scenario not in SCENARIOS:
-        known = ", ".join(SCENARIOS)
+        known = ", ".join([*SCENARIOS, *LATENCIES])
         raise ValueError(f"there is no scenario {options.scenario!r}; choose among {known}")
-    if not 1 <= options.runs <= 10_000:
-        raise ValueError(f"--runs must be from 1 to 10000, got {options.runs}")
+    if options.hedge is not None:
+        raise ValueError(f"--hedge is for {', '.join(LATENCIES)}; not for {options.scenario}")
+    latencies.check_runs(options)
     given = list(CONTENDERS) if options.policies is None else options.policies.split(",")
     chosen = dict.fromkeys(name.strip() for name in given if name.strip())
     contenders = [*map(contender, chosen), *map(custom, options.custom)]
@@ -159,12 +173,8 @@ def planned(options: argparse.Namespace) -> tuple[Scenario, list[Contender], lis
 
 
 def intro(scenario: Scenario, options: argparse.Namespace) -> str:
-    runs = f"seed {options.seed}"
-    if options.runs > 1:
-        last = options.seed + options.runs - 1
-        runs = f"medians of {options.runs} runs, seeds {options.seed} to {last}"
     about = SCENARIOS[options.scenario][1]
-    return f"{options.scenario}: {about}\n{scenario.told()}\n({runs})\n"
+    return f"{options.scenario}: {about}\n{scenario.told()}\n({latencies.seeds_told(options)})\n"
 
 
 HEADS = (

@@ -9,13 +9,14 @@
 | backend.py | what an attempt meets: capacity, queue, quota, trouble |
 | engine.py | the loop over virtual time |
 | tally.py | what is counted on the way, in memory that does not grow with callers |
+| latency.py | a world of stragglers and hedged calls, with its own figures |
 | figures.py | what comes out, and medians over several runs |
 | conditions.py | ``amplification>1.2`` |
 | waits.py | how long one call's retries wait; for ``forbear explain`` |
 | plot.py | pictures, by matplotlib |
 
-Every decision is made by a ``RetryStrategy`` that forbear ships; only the world around it is
-simulated. Standard library only, except for the pictures.
+Every decision is made by a ``RetryStrategy`` or a ``Hedge`` that forbear ships; only the world
+around it is simulated. Standard library only, except for the pictures.
 """
 
 from __future__ import annotations
@@ -23,18 +24,25 @@ from __future__ import annotations
 from .contenders import CONTENDERS, Contender, contender
 from .engine import simulate
 from .figures import Figures, median_of
+from .latency import LATENCIES, LOADS, Latencies, LatencyWorld, median_latencies, run_latencies
 from .scenario import Scenario
 from .troubles import LONE, SCENARIOS, TROUBLES
 
 __all__ = [
     "CONTENDERS",
+    "LATENCIES",
+    "LOADS",
     "LONE",
     "SCENARIOS",
     "TROUBLES",
     "Contender",
     "Figures",
+    "Latencies",
+    "LatencyWorld",
     "Scenario",
     "contender",
+    "median_latencies",
     "median_of",
+    "run_latencies",
     "simulate",
 ]

@@ -1,7 +1,8 @@
 """Plot: pictures of a simulation, by matplotlib, which is imported only here. Floor: acts.
 
 Four pictures over one legend: attempts and good answers over time, with the trouble shaded and the
-capacity as a line; calls that are held; how many calls were answered well within a time.
+capacity as a line; calls that are held; how many calls were answered well within a time. And of
+latencies, percentiles over load.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .figures import Figures
+    from .latency import Latencies
     from .scenario import Scenario
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_latencies"]
 
 FORMATS = (".png", ".svg", ".pdf")
 MOST = 10  # policies that can still be told apart
@@ -38,6 +40,10 @@ COLOURS = (
     "#b8a300",
 )  # fmt: skip
 OURS = "#000000"
+PERCENTILES = (
+    ("p50", "p50", "#8a8a8a"), ("p95", "p95", "#0072b2"), ("p99", "p99", "#009e73"),
+    ("p999", "p99.9", "#d55e00"),
+)  # fmt: skip
 INK, PALE, SHADE, LIMIT = "#333333", "#dddddd", "#f6dcd6", "#b03a2e"
 PAPER = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}  # under words, over lines
 WIDEST = 1_200  # characters of a line × their size in points
@@ -73,9 +79,7 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
         ValueError: The suffix is another, or there are too many policies to tell apart.
         OSError: The file cannot be written.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(f"its name must end with one of {', '.join(FORMATS)}")
+    suffix = checked_suffix(path)
     if len(results) > MOST:
         raise ValueError(
             f"{len(results)} policies cannot be told apart; choose up to {MOST} with --policies"
@@ -110,7 +114,7 @@ def draw(path: str, scenario: Scenario, results: Sequence[Figures], *, title: st
             lines, names, loc="upper left", bbox_to_anchor=(0.068, 0.885), frameon=False,
             ncols=min(len(names), A_ROW), handlelength=1.6, columnspacing=1.6, borderaxespad=0,
         )  # fmt: skip
-        figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)
+        save(figure, path, suffix)
 
 
 def coloured(results: Sequence[Figures]) -> dict[str, str]:
@@ -212,3 +216,59 @@ def in_thousands(value: float, _: object = None) -> str:
 
 def a_duration(value: float, _: object = None) -> str:
     return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+
+
+def draw_latencies(path: str, results: Sequence[Latencies], *, title: str) -> None:
+    """Draw percentiles over load, hedged and not, and the extra requests.
+
+    Raises:
+        ValueError: The suffix is not .png, .svg or .pdf.
+        OSError: The file cannot be written.
+    """
+    suffix = checked_suffix(path)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(9.6, 4.2), dpi=110)
+        FigureCanvasAgg(figure)
+        edges = {"left": 0.075, "right": 0.975, "top": 0.78, "bottom": 0.12, "wspace": 0.18}
+        times, extra = figure.subplots(1, 2, gridspec_kw={"width_ratios": (2, 1), **edges})
+        for hedged in (False, True):
+            rows = [one for one in results if one.hedged == hedged]
+            loads = [one.load * 100 for one in rows]
+            look: Any = {"marker": "o", "markersize": 2.5, "linewidth": 1.3}
+            for name, words, colour in PERCENTILES:
+                values = [getattr(one, name) for one in rows]
+                times.plot(
+                    loads, values, color=colour, linestyle="-" if hedged else (0, (3, 2)),
+                    label=f"{words}, hedged" if hedged else words, **look,
+                )  # fmt: skip
+            if hedged:
+                extra.plot(loads, [one.extra * 100 for one in rows], color=OURS, **look)
+        times.set_yscale("log")
+        dress(times, "time until the good answer", "load, %")
+        times.yaxis.set_major_formatter(FuncFormatter(a_duration))
+        dress(extra, "second attempts for 100 calls", "load, %")
+        extra.set_ylim(0, None)
+        figure.text(0.075, 0.965, title, fontsize=14, fontweight="bold", color=INK, va="top")
+        lines, names = times.get_legend_handles_labels()
+        figure.legend(
+            lines, names, loc="upper left", bbox_to_anchor=(0.068, 0.9), frameon=False, ncols=8,
+            handlelength=1.9, columnspacing=1.2, borderaxespad=0, fontsize=8,
+        )  # fmt: skip
+        save(figure, path, suffix)
+
+
+def checked_suffix(path: str) -> str:
+    """Return the suffix of a picture's file.
+
+    Raises:
+        ValueError: There is no such format.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"its name must end with one of {', '.join(FORMATS)}")
+    return suffix
+
+
+def save(figure: Any, path: str, suffix: str) -> None:
+    """Write a file without a date: the same picture is the same file."""
+    figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)

@@ -1,0 +1,111 @@
+"""The latency world: what hedging is worth at low load, and that it does no harm at high load.
+
+The bounds are promises of ``Hedge``, not what a run happened to show.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from forbear import Hedge
+from forbear.tools.simulation import (
+    LATENCIES,
+    Latencies,
+    LatencyWorld,
+    median_latencies,
+    run_latencies,
+)
+
+STRAGGLERS = LATENCIES["stragglers"][0]
+
+
+def both(world, seeds=(0,)):
+    """Without hedging, and with it; the same calls."""
+    return [
+        median_latencies([run_latencies(world, hedge, seed=seed) for seed in seeds])
+        for hedge in (None, Hedge)
+    ]
+
+
+def test_at_low_load_the_tail_is_a_fifth_and_one_request_of_twenty_is_added():
+    none, hedged = both(STRAGGLERS)
+    assert hedged.p999 <= none.p999 / 5
+    assert hedged.p99 < none.p99
+    assert 0 < hedged.extra * STRAGGLERS.calls <= 0.05 * STRAGGLERS.calls + 2
+    assert hedged.success == none.success == 1.0
+
+
+def test_at_high_load_it_switches_itself_off():
+    none, hedged = both(replace(STRAGGLERS, load=0.8))
+    assert hedged.p99 <= none.p99 * 1.05
+    assert hedged.extra < 0.02  # it would be 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clients", [1, 20])
+def test_at_high_load_the_tail_is_no_longer_whoever_asks(clients):
+    world = replace(STRAGGLERS, load=0.8, clients=clients, calls=60_000)
+    none, hedged = both(world, seeds=range(5))
+    assert hedged.p99 <= none.p99 * 1.05
+    assert hedged.p999 <= none.p999 * 1.05
+
+
+def test_with_a_dead_server_as_many_calls_succeed():
+    """The first good answer wins, not the first one."""
+    none, hedged = both(LATENCIES["stragglers-one-dead"][0])
+    assert hedged.extra > 0.02
+    assert hedged.success >= none.success
+
+
+def test_where_servers_stop_what_is_cancelled_hedging_saves_work():
+    world = replace(STRAGGLERS, load=0.6, stops=True)
+    none, hedged = both(world)
+    assert hedged.busy < none.busy
+    assert hedged.p999 < none.p999 / 3
+
+
+def test_without_second_attempts_it_is_a_queue():
+    """One worker: half of the time busy at load 0.5; a lone call takes as long as its work."""
+    world = LatencyWorld(
+        load=0.5, servers=1, workers=1, sigma=0.0, stragglers=0.0, median=0.01, calls=50_000
+    )
+    found = run_latencies(world)
+    assert found.busy == pytest.approx(0.5, rel=0.02)
+    # Pollaczek and Khinchine: an M/D/1 queue at 0.5 waits half a service time on average.
+    assert found.mean == pytest.approx(0.015, rel=0.03)
+    lone = run_latencies(replace(world, load=0.001, calls=100))
+    assert lone.p50 == pytest.approx(0.01)
+
+
+def test_a_call_without_an_answer_in_time_fails():
+    world = LatencyWorld(sigma=0.0, stragglers=0.5, slowness=200.0, calls=2_000, load=0.01)
+    found = run_latencies(world)
+    assert found.success == pytest.approx(0.5, abs=0.05)  # the stragglers take 4 s, others 20 ms
+    assert found.p999 == pytest.approx(0.02)
+
+
+def test_a_seed_gives_the_same_figures_and_the_same_calls_for_both():
+    world = replace(STRAGGLERS, calls=2_000)
+    assert run_latencies(world, Hedge, seed=3) == run_latencies(world, Hedge, seed=3)
+    assert run_latencies(world, Hedge, seed=3) != run_latencies(world, Hedge, seed=4)
+    cold = run_latencies(world, lambda: Hedge(learn_from=10_000), seed=3)
+    assert cold._replace(hedged=False) == run_latencies(world, seed=3)
+
+
+def test_medians_are_of_each_number():
+    runs = [Latencies(0.3, True, *[float(number)] * 9) for number in (5, 1, 3)]
+    assert median_latencies(runs) == Latencies(0.3, True, *[3.0] * 9)
+
+
+@pytest.mark.parametrize(
+    ("field", "error"),
+    [
+        ({"load": 0}, "load must be more than 0"),
+        ({"calls": 0}, "calls must be at least 1"),
+        ({"stops": 1}, "stops must be"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_a_world_that_cannot_be_is_refused(field, error):
+    with pytest.raises((ValueError, TypeError), match=error):
+        LatencyWorld(**field)
