@@ -90,6 +90,25 @@ def test_answers_that_spread_widely_are_not_hedged():
     assert times_of(Hedge(learn_from=100), *[0.1] * 90, *[0.5] * 10).is_strained
 
 
+def test_how_widely_answers_spread_does_not_depend_on_the_quantile():
+    answers = [0.1] * 98 + [2.0] * 2  # 95 of 100 came as usual
+    assert not times_of(Hedge(learn_from=100, quantile=0.99), *answers).is_strained
+    assert times_of(Hedge(learn_from=100, quantile=0.8), *[0.1] * 90, *[0.5] * 10).is_strained
+
+
+def test_answers_that_are_all_slower_than_they_were_are_not_hedged_until_that_is_usual():
+    hedge = Hedge(learn_from=64)
+    times = times_of(hedge, *[0.1] * 64)
+    assert times_of(hedge, *[0.19] * 1024) is times
+    assert not times.is_strained
+    times_of(hedge, *[0.25] * 2048)
+    assert times.is_strained
+    times_of(hedge, *[0.1] * 2048)
+    assert not times.is_strained
+    times_of(hedge, *[0.25] * 30_000)  # the best is forgotten by half in 22,000
+    assert not times.is_strained
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -5,8 +5,9 @@ of 5 %, halved again and again, so that old times fade. The idea is Dean and Bar
 Scale", CACM 2013): ask a second server once the first one is slower than nearly all answers are.
 
 Hedging adds work where queues are the reason for the tail, and then it makes the tail longer. So a
-token bucket bounds it, and an origin whose tail is no longer apart from its usual answers has none
-(``STRAINED``). All durations are seconds.
+token bucket bounds it, and there is none where an origin's tail is no longer apart from its usual
+answers (``STRAINED``), or where these themselves have become slow (``SLOWER``). All durations are
+seconds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ EVERY = 64  # answers after which the quantile is worked out anew
 # The tail is no longer that of single stragglers if it is so many times the median: waiting in
 # queues, or requests that differ, make all answers spread. A second attempt would wait as long.
 STRAINED = 4.0
+TAIL = 0.95  # the share of answers before it, whatever the quantile is that starts an attempt
+# Where all answers wait they spread no more: then the median is so many times its best.
+SLOWER = 2.0
+FORGETS = 1.002  # the best, by so much at each look: a factor of 2 in 22,000 answers
 MOST_TIMES = 1024  # pairs of origin and method; least recently made first out
 
 
@@ -127,16 +132,18 @@ class Times(Locked):
     Attributes:
         delay: Seconds after which a second attempt is wanted; infinite as long as too few answers
             are known.
-        is_strained: The answers spread so widely that a second attempt would do harm.
+        is_strained: The answers spread so widely, or are so slow, that a second attempt would do
+            harm.
     """
 
     __slots__ = (
-        "_counts", "_earned_for", "_fades_at", "_fresh", "_hedge", "_room", "_tokens", "delay",
-        "is_strained",
+        "_best", "_counts", "_earned_for", "_fades_at", "_fresh", "_hedge", "_room", "_tokens",
+        "delay", "is_strained",
     )  # fmt: skip
 
     def __init__(self, hedge: Hedge) -> None:
         self._hedge = hedge
+        self._best = inf  # the lowest median
         self._counts: dict[int, float] = {}  # answers in each bucket
         self._fresh: list[float] = []  # answers that are in no bucket yet
         self._room = min(hedge.learn_from, EVERY)  # for so many of them
@@ -176,10 +183,11 @@ class Times(Locked):
         if missing <= 0:
             ranked = sorted(counts.items())
             median = rank(ranked, total * 0.5)
-            late = rank(ranked, total * hedge.quantile)
-            self.is_strained = late > median * STRAINED
+            self._best = best = min(self._best * FORGETS, median)
+            tail = rank(ranked, total * TAIL)
+            self.is_strained = tail > median * STRAINED or median > best * SLOWER
             if hedge.delay is None:
-                self.delay = max(late, hedge.at_least)
+                self.delay = max(rank(ranked, total * hedge.quantile), hedge.at_least)
         elif hedge.delay is None:  # too few so far, or most have faded
             self.delay = inf
         if total >= max(MOST_ANSWERS, 4 * hedge.learn_from) or now >= self._fades_at:
