@@ -98,29 +98,32 @@ class LatencyWorld:
         return self.load * self.servers * self.workers / work
 
     def told(self) -> str:
-        """The world in two lines."""
-        ending = "stop" if self.stops else "do not stop"
-        extra = f" {self.dead} of the servers answer 503 in 1 ms." if self.dead else ""
-        if self.slow_for:
-            extra += f" Half speed from {SLOW_AT:g} s to {SLOW_AT + self.slow_for:g} s."
-        return (
-            f"{self.calls:,} calls at random from {self.clients:,} process"
-            f"{'es' if self.clients > 1 else ''} to {self.servers} servers with {self.workers}"
-            f" workers each.\n"
-            f"Answers take {self.median * 1000:g} ms (median), {self.stragglers:.3g} of them"
-            f" {self.slowness:g} times as long; servers {ending} work that was cancelled.{extra}"
+        """The world in three short lines."""
+        who = f"{self.clients:,} process{'es' if self.clients > 1 else ''}"
+        ending = "stops" if self.stops else "does not stop"
+        told = (
+            f"Callers: {self.calls:,} calls at random from {who}, with {self.timeout:g} s each.\n"
+            f"Servers: {self.servers} with {self.workers} workers;"
+            f" {self.median * 1000:g} ms of work (median),"
+            f" {self.stragglers:.3g} of it {self.slowness:g} times as long.\n"
+            f"Trouble: a server {ending} work for a client that has left"
         )
+        if self.dead:
+            told += f"; 503 in 1 ms from {self.dead} of {self.servers} servers"
+        if self.slow_for:
+            told += f"; half speed from {SLOW_AT:g} s to {SLOW_AT + self.slow_for:g} s"
+        return f"{told}."
 
 
 LATENCIES = {
     "stragglers": (LatencyWorld(), "one answer of a hundred takes twenty times as long"),
     "stragglers-one-dead": (
         LatencyWorld(dead=1),
-        "the same, and one server of ten answers 503 in 1 ms",
+        "stragglers, and one server of ten answers 503 in 1 ms",
     ),
     "stragglers-half-20s": (
         LatencyWorld(load=0.6, calls=60_000, slow_for=20.0),
-        "the same, and all servers are at half speed for 20 s",
+        "stragglers, and 20 s at half speed under 60 % load",
     ),
 }
 

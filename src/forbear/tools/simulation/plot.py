@@ -14,7 +14,7 @@ try:
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator
 except ImportError as missing:
     from ...core.checks import to_install
 
@@ -231,7 +231,7 @@ def draw_latencies(path: str, results: Sequence[Latencies], *, title: str) -> No
         FigureCanvasAgg(figure)
         edges = {"left": 0.075, "right": 0.975, "top": 0.78, "bottom": 0.12, "wspace": 0.18}
         times, extra = figure.subplots(1, 2, gridspec_kw={"width_ratios": (2, 1), **edges})
-        for hedged in (False, True):
+        for hedged in sorted({one.hedged for one in results}):
             rows = [one for one in results if one.hedged == hedged]
             loads = [one.load * 100 for one in rows]
             look: Any = {"marker": "o", "markersize": 2.5, "linewidth": 1.3}
@@ -241,9 +241,10 @@ def draw_latencies(path: str, results: Sequence[Latencies], *, title: str) -> No
                     loads, values, color=colour, linestyle="-" if hedged else (0, (3, 2)),
                     label=f"{words}, hedged" if hedged else words, **look,
                 )  # fmt: skip
-            if hedged:
-                extra.plot(loads, [one.extra * 100 for one in rows], color=OURS, **look)
+        extra.plot(loads, [one.extra * 100 for one in rows], color=OURS, **look)
         times.set_yscale("log")
+        times.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        times.minorticks_off()
         dress(times, "time until the good answer", "load, %")
         times.yaxis.set_major_formatter(FuncFormatter(a_duration))
         dress(extra, "second attempts for 100 calls", "load, %")
