@@ -25,7 +25,7 @@ HEIGHTS = [
     ("shared", "idempotency"),
     ("sending",),
     ("adapters", "telemetry"),
-    ("httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi"),
+    ("aiohttp", "httpx", "httpx2", "requests", "urllib3", "redis", "asgi", "wsgi"),
     ("testing",),
     ("pytest_plugin",),
     ("tools",),

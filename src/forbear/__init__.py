@@ -12,6 +12,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import aiohttp as aiohttp
     from . import asgi as asgi
     from . import httpx as httpx
     from . import httpx2 as httpx2
@@ -93,7 +94,8 @@ _PLACES = {
 
 # Imported when they are first used too; their libraries may not be installed.
 _MODULES = (
-    "asgi", "httpx", "httpx2", "idempotency", "redis", "requests", "testing", "urllib3", "wsgi",
+    "aiohttp", "asgi", "httpx", "httpx2", "idempotency", "redis", "requests", "testing", "urllib3",
+    "wsgi",
 )  # fmt: skip
 
 __all__ = [

@@ -8,7 +8,7 @@ ForbearError(Exception)
 The adapters combine the first two with a class of their own library, so that ``except
 httpx.TimeoutException`` also catches ``forbear.httpx.DeadlineExceeded``. None of them is a builtin
 TimeoutError: that is an OSError, and code that classifies errors would take it for a failure of the
-network.
+network. Only aiohttp's timeouts are, and so is ``forbear.aiohttp.DeadlineExceeded``.
 """
 
 from __future__ import annotations

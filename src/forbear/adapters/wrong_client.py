@@ -16,6 +16,7 @@ __all__ = ["options_of_client", "wrong_client"]
 TAKES = {
     "forbear.httpx.wrap": "an httpx.Client or AsyncClient",
     "forbear.httpx2.wrap": "an httpx2.Client or AsyncClient",
+    "forbear.aiohttp.wrap": "an aiohttp.ClientSession",
     "forbear.requests.mount": "a requests.Session",
 }
 # By library and class. None of them is imported: an object of theirs has been made already.
@@ -25,6 +26,7 @@ RIGHT = {
         for name in ("httpx", "httpx2")
         for cls in ("Client", "AsyncClient")
     },
+    ("aiohttp", "ClientSession"): "forbear.aiohttp.wrap(session)",
     ("requests", "Session"): "forbear.requests.mount(session)",
     ("urllib3", "PoolManager"): "forbear.urllib3.RetryPoolManager(policy) in its place",
 }
@@ -35,7 +37,7 @@ def wrong_client(function: str, client: Any) -> str:
     name = function.rpartition(".")[2]
     text = f"{name} takes {TAKES[function]}, got {shown(client)}"
     if isinstance(client, RetryPolicy):
-        return f"{text}: write {name}({'session' if name == 'mount' else 'client'}, {client!r})"
+        return f"{text}: write {name}({'client' if 'httpx' in function else 'session'}, {client!r})"
     right = right_for(client)
     if right:
         return f"{text}: use {right}"

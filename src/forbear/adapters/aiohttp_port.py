@@ -1,0 +1,525 @@
+"""Port for aiohttp: how a middleware sends once, judges, and hands over. Floor: acts."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from ..core.headers.hints import READ_OCTETS
+from ..core.headers.vendors import vendor_hint
+from ..core.outcome import Failure, FailureKind, Phase
+from ..core.record import RECORD
+from ..sending import context as tests
+from ..sending.backstop import Backstop
+from ..sending.errors import CutOff, let_signals_through
+from ..sending.headers import announced, new_headers, next_lines, stop_outer
+from ..sending.looking import ENDLESS
+from ..sending.port import Port, is_final
+from ..sending.settings import OFF
+from ..shared.gate import MOST_TASKS
+from .aiohttp_errors import classify, is_inside, repeats
+from .aiohttp_looking import Peek
+from .aiohttp_request import (
+    LAST_HOP,
+    PLAIN,
+    AiohttpRequest,
+    Guard,
+    Hop,
+    Outgoing,
+    Timeouts,
+    copied,
+    origin_of_url,
+)
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.record import Story
+    from ..sending.context import Scope
+    from ..sending.settings import Settings
+
+__all__ = ["LATE", "WHOLE", "AiohttpPort"]
+
+BACKSTOP = 0.03  # seconds behind the deadline at which an attempt is cut
+# A body of more bytes or seconds than these costs more than the new connection that draining it
+# saves; as many seconds a small body delays the hand-over of its head.
+DRAIN_BYTES = 65_536
+SECONDS = 0.25
+WHOLE, LATE = "whole", "late"  # what comes of reading ahead, if it is not an error
+
+
+class AiohttpPort(Port):
+    """The port of one middleware."""
+
+    def __init__(self, settings: Settings, circuit_open: type[Any], exceeded: type[Any]) -> None:
+        super().__init__(settings)
+        self.circuit_open_error, self.deadline_exceeded = circuit_open, exceeded
+        self.before_attempt: Any = settings.before_attempt
+        self.prefetch = settings.prefetch
+        keys = settings.idempotency
+        self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
+        self.backstop = Backstop()
+        self.limits.most_held = MOST_TASKS
+
+    # A call begins.
+
+    def prepare(
+        self, request: Any, handler: Any, started_at: float, scope: Scope | None, setting: Any
+    ) -> Outgoing:
+        """Say what is sent in the place of a request: a copy, if anything in it is changed.
+
+        Raises:
+            The library's DeadlineExceeded: nothing is sent.
+            Whatever ended this very call: the session sends once more by itself.
+        """
+        context = scope if tests.everywhere is None else tests.with_everywhere(scope)
+        hop = LAST_HOP.get()
+        if hop is not None:
+            LAST_HOP.set(None)
+            if hop.timer is not request._timer or hop.port is not self:
+                hop = None
+            elif hop.error is not None:
+                raise hop.error
+        policy, deadline_at = self.resolve(context, setting, started_at)
+        if hop is not None:
+            deadline_at = min(hop.deadline_at, deadline_at)
+        outgoing = Outgoing(request, policy, deadline_at)
+        outgoing.hop = hop
+        if policy is not OFF and type(request.body) not in PLAIN:
+            known = None if hop is None else hop.guard
+            is_known = known is not None and known.payload is request.body
+            outgoing.guard = known if is_known else self._guarded(request.body)
+        lines: Any = ()
+        if self.adds_headers and policy is not OFF:
+            lines, key = new_headers(self.settings, self.view_of(request, handler))
+            if key and hop is not None and hop.key and hop.key_origin == origin_of_url(request.url):
+                key = hop.key
+            lines, outgoing.key = [*lines, *key], key
+        is_bounded = deadline_at != inf or policy.attempt_timeout is not None
+        if is_bounded or lines or outgoing.guard is not None:
+            outgoing.request = outgoing.pristine = copied(request, lines)
+        if outgoing.guard is not None:
+            outgoing.pristine._body = outgoing.guard
+            outgoing.guard.clock, outgoing.guard.deadline_at = self.clock, deadline_at
+        if is_bounded:
+            outgoing.timeouts = Timeouts(self.clock, deadline_at, policy.attempt_timeout)
+            if deadline_at <= started_at:
+                raise self.too_late(self.call_of(request, handler, outgoing, started_at, scope))
+        if context is not None and context.incoming is not None and policy is not OFF:
+            written = request.headers.__contains__
+            lines = announced(self.settings, context, 1, deadline_at, written)
+            if lines:
+                outgoing.request = copied(outgoing.pristine, lines)
+        return outgoing
+
+    def _guarded(self, payload: Any) -> Guard:
+        if isinstance(payload, Guard):  # of a forbear above us
+            return payload
+        return Guard(payload, self.settings.body_buffer)
+
+    def view_of(self, request: Any, handler: Any) -> AiohttpRequest:
+        url = request.url
+        names = self.settings.key_names
+        view = AiohttpRequest(request.method, origin_of_url(url), request.headers, names, url)
+        view.original, view.handler = request, handler
+        return view
+
+    def call_of(
+        self,
+        request: Any,
+        handler: Any,
+        outgoing: Outgoing | None,
+        started_at: float,
+        scope: Scope | None,
+    ) -> Call:
+        """Begin a call."""
+        call = self.new_call(self.view_of(request, handler), started_at, scope, outgoing)
+        if outgoing is not None:
+            call.request.headers = outgoing.request.headers
+            if outgoing.hop is not None:
+                call.attempts = call.sent_before = outgoing.hop.retries
+        return call
+
+    def begins(self, request: Any, now: float) -> bool:
+        """Tell the gate of a new call; False: others than the gate have to be asked too."""
+        gate = self.limits.gate
+        if gate is None or self.limits.shared is not gate:
+            return False
+        gate.begin(origin_of_url(request.url), now)
+        return True
+
+    # Each attempt.
+
+    async def sleep(self, seconds: float, *, since: float) -> bool:
+        sleep = self.sleeper.begin_sleep(seconds, since=since)
+        try:
+            return await sleep
+        finally:
+            self.sleeper.end_sleep(sleep)
+
+    async def renew(self, call: Call) -> None:
+        from .httpx_renewal import renew_in_thread
+
+        try:
+            await renew_in_thread(call, self.clock)
+        except Exception as error:
+            self.settings.tell.hook_failed(self.settings.plugin_name, error)
+
+    async def send(self, call: Call) -> Any:
+        sent = self.sent_request(call)
+        request = self._next_request(call)
+        if call.history:
+            await self._settle(sent, request)
+            if self.before_attempt is not None:
+                await self._call_hook(call, request)
+        now = self.clock.monotonic()  # after the hook, right before the sending
+        if now >= call.deadline_at:
+            raise self.expired(call)
+        call.sending(now)
+        handler, policy = call.request.handler, call.policy  # type: ignore[attr-defined]
+        if call.resumption is not None:
+            policy = OFF  # the rest of a download is not read ahead
+        call.live, ahead = await self.attempt(request, handler, call.outgoing, policy, now)
+        self._note_ahead(call, ahead)
+        return call.live
+
+    async def _settle(self, sent: Any, request: Any) -> None:
+        """Wait until what still writes the last attempt's body has ended: it was cancelled."""
+        await sent.close()
+        request.update_expect_continue()  # a future that tells of one answer
+
+    async def attempt(
+        self, request: Any, handler: Any, outgoing: Outgoing | None, policy: Any, now: float
+    ) -> tuple[Any, Any]:
+        """Send one attempt; return the answer, and what came of reading its body ahead.
+
+        Raises:
+            CutOff: The deadline is over, and the library has not noticed.
+        """
+        if outgoing is None or outgoing.timeouts is None:
+            response = await handler(request)
+            return response, await self.read_ahead(response, policy)
+        response = None
+        try:
+            if outgoing.deadline_at == inf:
+                response = await self._send_in_time(request, handler, outgoing.timeouts)
+                return response, await self.read_ahead(response, policy)
+            with self.backstop.after(outgoing.deadline_at - now + BACKSTOP):
+                response = await self._send_in_time(request, handler, outgoing.timeouts)
+                return response, await self.read_ahead(response, policy)
+        except aiohttp.ClientConnectionError as error:
+            if not is_inside(error, CutOff):
+                raise
+        except BaseException:
+            await self.let_go(response)
+            raise
+        await self.let_go(response)
+        raise CutOff
+
+    async def _send_in_time(self, request: Any, handler: Any, timeouts: Timeouts) -> Any:
+        """Send one attempt with its own limits for connecting and for reading."""
+        from asyncio import timeout
+
+        send, connecting = type(request).send, timeout(timeouts.each)
+        try:
+            async with connecting:
+
+                async def begin(connection: Any) -> Any:
+                    connecting.reschedule(None)
+                    timeouts.begin(connection.protocol)
+                    return await send(request, connection)
+
+                request.send = begin
+                return await handler(request)
+        except TimeoutError as error:
+            if not connecting.expired():
+                raise
+            message = f"Connection timeout to host {request.url}"
+            raise aiohttp.ConnectionTimeoutError(message) from error
+        finally:
+            request.__dict__.pop("send", None)
+
+    async def read_ahead(self, response: Any, policy: Any, seconds: float = SECONDS) -> Any:
+        """Wait for the whole of a small body, whose answer is likely to be accepted.
+
+        What came stays in aiohttp's own buffer, for the caller.
+        """
+        content = response.content
+        if content.is_eof():
+            return WHOLE
+        if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
+            return None
+        length = response.content_length
+        if length is None or length > self.prefetch or "Content-Encoding" in response.headers:
+            return None  # it may be more than the buffer takes
+        if response.content_type.startswith(ENDLESS):
+            return None
+        return await self.wait_for(content, seconds)
+
+    async def wait_for(self, content: Any, seconds: float) -> Any:
+        """Wait for the end of a body, without taking it."""
+        error = content.exception()
+        if error is None:
+            try:
+                with self.backstop.after(seconds):
+                    await content.wait_eof()
+                    return WHOLE
+                return LATE
+            except Exception as broke:
+                let_signals_through(broke)
+                error = broke
+        return error
+
+    def _next_request(self, call: Call) -> Any:
+        """Return the request to send now: to the call's origin, with this attempt's headers."""
+        outgoing: Outgoing | None = call.outgoing
+        original = call.request.original
+        if call.origin != call.sent_to:
+            outgoing = self._outgoing_of(call)
+            self._aim(call, outgoing)
+        lines = next_lines(self.settings, call, original.headers.__contains__)
+        if lines or (self.before_attempt is not None and call.history):  # on a fresh copy
+            outgoing = self._outgoing_of(call)
+            outgoing.request = copied(outgoing.pristine, lines)
+            call.request.headers = outgoing.request.headers
+        elif outgoing is not None:
+            outgoing.request = outgoing.pristine
+        return self.sent_request(call)
+
+    def _outgoing_of(self, call: Call) -> Outgoing:
+        if call.outgoing is None:
+            copy = copied(call.request.original)
+            call.outgoing = Outgoing(copy, call.policy, call.deadline_at)
+        return call.outgoing  # type: ignore[no-any-return]
+
+    def _aim(self, call: Call, outgoing: Outgoing) -> None:
+        """Let the request go where the call goes now."""
+        request = outgoing.pristine
+        scheme, _, host = call.origin.partition("://")
+        host, _, port = host.rpartition(":")
+        url = request.url.with_scheme(scheme).with_host(host.strip("[]")).with_port(int(port))
+        # A Host header that names another host than the URL is the caller's own, for every origin.
+        named = request.headers.get("Host") == request.url.host_port_subcomponent
+        lines = [("Host", url.host_port_subcomponent)] if named else ()
+        outgoing.request = outgoing.pristine = copied(request, lines, url)
+        call.request.headers = outgoing.request.headers
+
+    def sent_request(self, call: Call) -> Any:
+        """The request that was sent last."""
+        return call.request.original if call.outgoing is None else call.outgoing.request
+
+    async def _call_hook(self, call: Call, request: Any) -> None:
+        try:
+            answer = self.before_attempt(request, call.attempts + 1)
+            if not hasattr(answer, "__await__"):
+                return
+            if call.deadline_at == inf:
+                await answer  # may be cancelled; then nothing was sent
+                return
+            with self.backstop.after(call.deadline_at - self.clock.monotonic()):
+                await answer
+                return
+        except Exception as error:
+            self.hook_raised(call, error)
+            raise
+        raise self.expired(call)
+
+    # After each attempt.
+
+    def succeeded(
+        self, request: Any, response: Any, outgoing: Outgoing | None, started_at: float
+    ) -> None:
+        """End a call whose first answer is below 300."""
+        if outgoing is not None and outgoing.timeouts is not None:
+            outgoing.timeouts.reopen(response)
+        if self.limits.counts_calls:
+            self.limits.count_call()
+        gate = self.limits.gate
+        if gate is not None and not gate.quiet:
+            gate.good(origin_of_url(request.url), self.clock.monotonic(), retry=False)
+        if self.tell.hears_calls:
+            seconds = self.clock.monotonic() - started_at
+            origin = origin_of_url(request.url)
+            self.tell.succeeded_at_once(request.method, origin, response.status, seconds)
+
+    def _note_ahead(self, call: Call, outcome: Any) -> None:
+        call.ahead = outcome
+        if isinstance(outcome, Exception):
+            call.body_error = outcome
+
+    async def look(self, call: Call, response: Any) -> Any:
+        """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
+        if self.is_asked(call):
+            peek = Peek(self, response, call.deadline_at)
+            answer = None
+            try:
+                answer = self.retry_if(peek.shown())
+                if hasattr(answer, "__await__"):
+                    if call.deadline_at == inf:
+                        answer = await answer
+                    else:
+                        seconds, waiting = call.deadline_at - self.clock.monotonic(), answer
+                        answer = CutOff
+                        with self.backstop.after(seconds + BACKSTOP):
+                            answer = await waiting
+                        if answer is CutOff:
+                            await self.let_go(response)
+                            return CutOff()
+            except Exception as error:
+                answer = None
+                if peek.error is None:
+                    self.tell.hook_failed("retry_if", error)
+            if peek.error is not None:
+                self._note_ahead(call, peek.error)
+            else:
+                call.opinion = self.word(answer)
+        if self.is_spoken(call, response.status):
+            peek = Peek(self, response, call.deadline_at, SECONDS)
+            try:
+                body = await peek.shown().read()
+            except Exception:  # too long, too slow, broken, or not decoded
+                body = None
+            if peek.error is not None:
+                self._note_ahead(call, peek.error)
+            if body is not None:
+                kind = response.headers.get("Content-Type")
+                call.word = vendor_hint(call.policy.vendors, response.status, kind, body)
+        return response
+
+    def judge(self, call: Call, response: Any) -> Failure | None:
+        status: int = response.status
+        if status < 400 and not call.opinion and call.body_error is None:
+            call.status = status
+            return None
+        lines = response.raw_headers
+        if READ_OCTETS.isdisjoint(name.lower() for name, _ in lines):
+            lines = ()
+        return self.failure_of(call, status, lines, getattr(response, RECORD, None))
+
+    def meaning(self, call: Call, error: Exception) -> Failure:
+        guard = call.guard
+        if guard is not None and guard.error is not None and is_inside(error, guard.error):
+            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+        failure = classify(error)
+        request = call.request.original
+        if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(request):
+            return Failure(FailureKind.POOL, Phase.UNSENT, error=failure.error)
+        if type(error) is TimeoutError and call.deadline_at == inf:
+            call.deadline_at = self.clock.monotonic()  # ClientTimeout.total is over
+        return failure
+
+    async def let_go(self, response: Any) -> None:
+        if response is not None and not isinstance(response, Exception):
+            response.close()
+
+    async def discard(self, call: Call, response: Any) -> bool:
+        """Read what is left of a failed response if that is little and quick, then close it.
+
+        Returns:
+            All of it came.
+        """
+        content, seconds = response.content, SECONDS
+        if not content.is_eof() and content.exception() is None:
+            room = DRAIN_BYTES
+            if call.deadline_at != inf:
+                seconds = min(SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
+            if (response.content_length or 0) <= room and call.ahead is not LATE:
+                try:
+                    with self.backstop.after(seconds):
+                        while room >= 0 and not content.at_eof():
+                            room -= len(await content.readany())
+                except Exception as error:  # it failed before: how its body fails does not matter
+                    let_signals_through(error)
+        whole: bool = content.is_eof()
+        response.close()  # a connection that is free has been given back
+        return whole
+
+    async def keep(self, call: Call, response: Any) -> bool:
+        """Read the answer of a held call; False: it is too long to keep, and is handed over."""
+        call.kept = response
+        length = response.content_length
+        if response.content.is_eof():
+            return True
+        if length is not None and length > DRAIN_BYTES:
+            return False
+        if await self.wait_for(response.content, SECONDS) is LATE and length is None:
+            return False
+        if not response.content.is_eof():  # it stalls or breaks: its status is all that is kept
+            call.kept = None
+            response.close()
+        return True
+
+    # The end.
+
+    async def hand_over(self, call: Call, response: Any) -> Any:
+        outgoing: Outgoing | None = call.outgoing
+        if self.has_story(call):
+            now = self.clock.monotonic()
+            # A forbear below has told its story already; ours adds nothing if it only passed on.
+            if not (len(call.history) == 1 and is_final(getattr(response, RECORD, None))):
+                setattr(response, RECORD, call.story(now))
+            if call.stop is None:
+                self.settings.tell.succeeded(call, now, call.listeners)
+            elif call.body_error is not None:
+                # The body broke while it was read ahead, and is not asked for again: the caller
+                # meets the error where the body breaks, as without us.
+                error = self.last_error(call, call.body_error)
+                if self.wants_status_error(call) or error is not call.body_error:
+                    response.close()
+                    raise error
+            if self.settings.stop_outer_retries and call.stop is not None:
+                headers = response.headers.copy()
+                stop_outer(self.settings, call, headers)
+                response._headers = type(response.headers)(headers)
+        if 300 <= response.status < 400:
+            LAST_HOP.set(Hop(self, call))
+        if call.stop is not None and self.wants_status_error(call):
+            await self.discard(call, response)
+            # No name for the error here: its traceback would hold the frame that holds it.
+            raise self.with_story(call, self.status_error(response))
+        if outgoing is not None and outgoing.timeouts is not None:
+            outgoing.timeouts.reopen(response)
+        return response
+
+    def status_error(self, response: Any) -> Exception:
+        return aiohttp.ClientResponseError(
+            response.request_info,
+            response.history,
+            status=response.status,
+            message=response.reason or "",
+            headers=response.headers,
+        )
+
+    def last_error(self, call: Call, error: Exception) -> Exception:
+        ended = super().last_error(call, error)
+        if ended is error and call.policy is not OFF and repeats(error, call.request.method):
+            LAST_HOP.set(Hop(self, call, error))
+        return ended
+
+    def closed_error(self) -> Exception:
+        return aiohttp.ClientConnectionError(
+            "The middleware was closed before the request was sent."
+        )
+
+    def bare_response(self, call: Call, status: int | None, story: Story) -> Any:
+        request = self.sent_request(call)
+        response: Any = object.__new__(request.response_class)
+        response.method, response.status, response.reason = request.method, status, ""
+        response._url = response._real_url = request.url
+        response._request_info, response._loop = request.request_info, request.loop
+        empty = type(request.headers)()
+        response._headers, response._raw_headers = type(request.request_info.headers)(empty), ()
+        response._cache, response._traces, response._body = {}, [], b""
+        response.content = aiohttp.streams.EMPTY_PAYLOAD
+        setattr(response, RECORD, story)
+        return response
+
+
+def is_full(request: Any) -> bool:
+    """Did the request wait for a connection of the session's own pool?"""
+    connector = request.session.connector
+    try:
+        return connector._available_connections(request.connection_key) <= 0  # type: ignore[no-any-return]
+    except AttributeError:
+        return False

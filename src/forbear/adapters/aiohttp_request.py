@@ -1,0 +1,254 @@
+"""Request: what is sent by aiohttp, and what a decision sees of it. Floor: acts.
+
+A fast path that succeeds sends the session's own ClientRequest. Whatever forbear adds to a request,
+or changes in it, is on a copy. A body that is no plain bytes goes out behind a guard: aiohttp by
+itself would send a generator again empty.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import payload as payloads
+
+from ..core.outcome import FailureKind
+from ..core.request import Request, origin_of
+from ..sending.bodies import ConsumedBody, Readings, is_reiterable, is_seekable
+
+if TYPE_CHECKING:
+    from ..core.policy import RetryPolicy
+    from ..sending.clock import Clock
+
+__all__ = ["LAST_HOP", "PLAIN", "AiohttpRequest", "Guard", "Hop", "Outgoing", "Timeouts", "copied"]
+
+EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
+# Types of bodies that can be sent again as they are; without a body that is b"".
+PLAIN: frozenset[type] = frozenset(
+    (
+        bytes,
+        payloads.BytesPayload,
+        payloads.StringPayload,
+        payloads.StringIOPayload,
+        payloads.JsonPayload,
+    )
+)
+
+
+class AiohttpRequest(Request):
+    """The questions that a decision asks about a ClientRequest.
+
+    Attributes:
+        handler: What sends it: the session, or the next middleware.
+    """
+
+    __slots__ = ("handler",)
+
+    handler: Any
+
+    def header_lines(self) -> Any:
+        return self.headers.items()
+
+    def header(self, name: str) -> str | None:
+        return self.headers.get(name)  # type: ignore[no-any-return]
+
+    def path_and_query(self) -> str:
+        return self.target.raw_path_qs  # type: ignore[no-any-return]
+
+
+class Outgoing:
+    """The request that is sent, and the rules that hold for it.
+
+    Attributes:
+        request: Sent next: a copy of the session's own, or that itself if nothing is changed.
+        pristine: The same before headers of one attempt alone and the user's hook.
+        policy: In force for the call.
+        deadline_at: The call must not go on after this instant; infinite if there is none.
+        timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
+        guard: Around a body that is no plain bytes.
+        key: Header lines of a generated idempotency key.
+        hop: What an earlier hop of a redirected call has left.
+    """
+
+    timeouts: Timeouts | None = None
+    guard: Guard | None = None
+    key: Any = ()
+    hop: Hop | None = None
+
+    def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
+        self.request = self.pristine = request
+        self.policy = policy
+        self.deadline_at = deadline_at
+
+
+def copied(request: Any, lines: Any = (), url: Any = None) -> Any:
+    """Copy a request, with header lines or a URL of its own."""
+    copy = object.__new__(type(request))  # the constructor would make the body anew
+    fields = copy.__dict__ = vars(request).copy()
+    fields["headers"] = headers = request.headers.copy()
+    for name, value in lines:
+        headers[name] = value
+    if url is not None:
+        fields["url"] = fields["original_url"] = url
+    return copy
+
+
+def origin_of_url(url: Any) -> str:
+    """``scheme://host:port``, never userinfo, path or query."""
+    return known_origin(url.scheme, url.raw_host or "", url.port)
+
+
+known_origin = lru_cache(maxsize=1024)(origin_of)
+
+
+class Hop:
+    """The last hop of a redirected call, or a call whose error makes the session send again.
+
+    Found again in the task that made the call, by the timer that all hops of one call share.
+
+    Attributes:
+        error: What ended the call; None: a redirect did.
+    """
+
+    __slots__ = ("deadline_at", "error", "guard", "key", "key_origin", "port", "retries", "timer")
+
+    def __init__(self, port: Any, call: Any, error: Exception | None = None) -> None:
+        outgoing: Outgoing | None = call.outgoing
+        self.port = port
+        self.timer = call.request.original._timer
+        self.error = error
+        self.retries = max(0, call.attempts - 1)
+        self.deadline_at = call.deadline_at
+        self.guard = call.guard
+        self.key = () if outgoing is None else outgoing.key
+        self.key_origin = call.request.origin
+
+
+LAST_HOP: ContextVar[Hop | None] = ContextVar("forbear_last_hop", default=None)
+
+
+class Timeouts:
+    """The limits of one attempt, which aiohttp's own timeout for reading is made to keep.
+
+    Args:
+        clock: The call's.
+        deadline_at: When the call is over.
+        each: The policy's ``attempt_timeout``.
+    """
+
+    def __init__(self, clock: Clock, deadline_at: float, each: float | None) -> None:
+        self.clock = clock
+        self.deadline_at = deadline_at
+        self.each = each
+        self.own: float | None = None  # the session's timeout for reading
+        self.protocol: Any = None  # whose timeout was changed
+        self._is_shortened = False
+
+    def begin(self, protocol: Any) -> None:
+        """Let each read of the connection end in time."""
+        own = protocol.read_timeout or None
+        seconds = min((one for one in (own, self.each) if one is not None), default=inf)
+        left = max(self.deadline_at - self.clock.monotonic(), 0.001)
+        self._is_shortened = left < seconds
+        if min(left, seconds) != own and min(left, seconds) < inf:
+            self.own, self.protocol = own, protocol
+            protocol.read_timeout = min(left, seconds)
+
+    def reopen(self, response: Any) -> None:
+        """Hand-over: a body that the caller reads has the session's own timeout."""
+        protocol, self.protocol = self.protocol, None
+        if protocol is not None:
+            protocol.read_timeout = self.own
+            if response.connection is not None and not response.content.is_eof():
+                protocol.start_timeout()
+
+    def cut_short(self, kind: FailureKind, now: float) -> bool:
+        """Did the deadline end the attempt, through the timeout for reading?"""
+        is_read = kind is FailureKind.READ_TIMEOUT or kind is FailureKind.TIMEOUT
+        return is_read and self._is_shortened and now >= self.deadline_at - EARLY
+
+
+class Guard(Readings, aiohttp.Payload):
+    """A request's body behind a guard, sent in its place."""
+
+    def __init__(self, payload: Any, buffer_limit: int) -> None:
+        self.payload = payload
+        value = getattr(payload, "_value", None)
+        is_iterated = isinstance(payload, payloads.AsyncIterablePayload)
+        self._is_anew = is_iterated and is_reiterable(value)
+        super().__init__(
+            replayable=self._is_anew or is_replayable(payload),
+            doubted=self._is_anew,
+            buffer_limit=buffer_limit if is_iterated else 0,
+        )
+        if not self._replayable and (
+            payload.consumed
+            or getattr(payload, "_iter", payload) is None
+            or getattr(value, "ag_frame", payload) is None
+        ):
+            self._readings, self.buffer = 1, None  # an earlier call has had it
+
+    @property
+    def size(self) -> int | None:
+        return self.payload.size  # type: ignore[no-any-return]
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self.payload.decode(encoding, errors)  # type: ignore[no-any-return]
+
+    async def write(self, writer: Any) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+        begun = self.begin()
+        for chunk in begun:
+            await writer.write(chunk)
+        left = None if content_length is None else content_length - sum(map(len, begun))
+        payload, noting = self.payload, Noting(writer, self)
+        if self._is_anew and self._readings > 1:
+            payload = type(payload)(payload._value)
+        try:
+            await payload.write_with_length(noting, left)
+        except ConsumedBody:
+            raise
+        except BaseException as error:
+            if not noting.failed:  # its source did, or was cancelled and gives no more
+                self.broke(error)
+            raise
+        self.finish()
+
+
+class Noting:
+    """A writer that shows the guard each chunk before it goes out."""
+
+    failed = False
+
+    def __init__(self, writer: Any, guard: Guard) -> None:
+        self._writer = writer
+        self._guard = guard
+
+    async def write(self, chunk: Any) -> None:
+        self._guard.note(chunk)
+        try:
+            await self._writer.write(chunk)
+        except BaseException:
+            self.failed = True
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+
+def is_replayable(payload: Any) -> bool:
+    """Can aiohttp write it again from where it began? It puts a file back to where it stood."""
+    if type(payload) in PLAIN:
+        return True
+    if not type(payload).__module__.startswith("aiohttp.") or payload.consumed:
+        return False
+    if isinstance(payload, payloads.IOBasePayload):
+        return is_seekable(payload._value)
+    if isinstance(payload, aiohttp.MultipartWriter):
+        return all(is_replayable(part) for part, _, _ in payload)
+    return isinstance(payload, payloads.BytesPayload)
