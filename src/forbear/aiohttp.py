@@ -59,7 +59,7 @@ class RetryMiddleware:
         policy: When and how often to retry. None: ``RetryPolicy()``. A block changes it by
             ``forbear.override``, one request by ``middlewares=(retrying.with_policy(…),)``.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; prefetch; on_event, name, contact, announce_attempts,
+            idempotency, body_buffer; prefetch, resume; on_event, name, contact, announce_attempts,
             stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
 
     Raises:
@@ -126,6 +126,8 @@ class RetryMiddleware:
                 sent, policy = outgoing.request, outgoing.policy
                 outcome, ahead = await port.attempt(sent, handler, outgoing, policy, started_at)
             if outcome.status < 300 and not isinstance(ahead, Exception) and not port.looks:
+                if not outcome.content.is_eof():
+                    port.look_after(outcome, (request, handler, outgoing, started_at, scope))
                 if not (self._is_plain and outgoing is None and self._shared.quiet):
                     port.succeeded(request, outcome, outgoing, started_at)
                 return outcome  # type: ignore[no-any-return]

@@ -51,6 +51,8 @@ from forbear.requests import RetryAdapter
 from forbear.testing import FakeClock, FaultServer, ScriptedAdapter, ScriptedTransport
 from forbear.urllib3 import RetryPoolManager
 
+from .aiohttp_lane import AiohttpAdapter
+
 
 class HttpxAdapter:
     """A library of the httpx family in one colour.
@@ -614,6 +616,7 @@ ADAPTERS = [
     ],
     RequestsAdapter(),
     Urllib3Adapter(),
+    AiohttpAdapter(),
 ]
 
 

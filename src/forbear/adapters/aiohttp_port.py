@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from ..core.headers.hints import READ_OCTETS
+from ..core.headers.ranges import Part
 from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import RECORD
 from ..sending import context as tests
+from ..sending import resumption
+from ..sending.awaiting import Awaiting
 from ..sending.backstop import Backstop
-from ..sending.errors import CutOff, let_signals_through
+from ..sending.errors import CutOff, Interrupted, let_signals_through
 from ..sending.headers import announced, new_headers, next_lines, stop_outer
 from ..sending.looking import ENDLESS
 from ..sending.port import Port, is_final
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
+from .aiohttp_content import Peek, Resuming, resumable
 from .aiohttp_errors import classify, is_inside, repeats
-from .aiohttp_looking import Peek
 from .aiohttp_request import (
     LAST_HOP,
     PLAIN,
@@ -46,10 +49,11 @@ BACKSTOP = 0.03  # seconds behind the deadline at which an attempt is cut
 # saves; as many seconds a small body delays the hand-over of its head.
 DRAIN_BYTES = 65_536
 SECONDS = 0.25
+LOST = aiohttp.ClientConnectionResetError.__name__
 WHOLE, LATE = "whole", "late"  # what comes of reading ahead, if it is not an error
 
 
-class AiohttpPort(Port):
+class AiohttpPort(Awaiting, Port):
     """The port of one middleware."""
 
     def __init__(self, settings: Settings, circuit_open: type[Any], exceeded: type[Any]) -> None:
@@ -151,28 +155,13 @@ class AiohttpPort(Port):
 
     # Each attempt.
 
-    async def sleep(self, seconds: float, *, since: float) -> bool:
-        sleep = self.sleeper.begin_sleep(seconds, since=since)
-        try:
-            return await sleep
-        finally:
-            self.sleeper.end_sleep(sleep)
-
-    async def renew(self, call: Call) -> None:
-        from .httpx_renewal import renew_in_thread
-
-        try:
-            await renew_in_thread(call, self.clock)
-        except Exception as error:
-            self.settings.tell.hook_failed(self.settings.plugin_name, error)
-
     async def send(self, call: Call) -> Any:
         sent = self.sent_request(call)
         request = self._next_request(call)
         if call.history:
             await self._settle(sent, request)
             if self.before_attempt is not None:
-                await self._call_hook(call, request)
+                await self.call_hook(call, request)
         now = self.clock.monotonic()  # after the hook, right before the sending
         if now >= call.deadline_at:
             raise self.expired(call)
@@ -309,30 +298,13 @@ class AiohttpPort(Port):
         """The request that was sent last."""
         return call.request.original if call.outgoing is None else call.outgoing.request
 
-    async def _call_hook(self, call: Call, request: Any) -> None:
-        try:
-            answer = self.before_attempt(request, call.attempts + 1)
-            if not hasattr(answer, "__await__"):
-                return
-            if call.deadline_at == inf:
-                await answer  # may be cancelled; then nothing was sent
-                return
-            with self.backstop.after(call.deadline_at - self.clock.monotonic()):
-                await answer
-                return
-        except Exception as error:
-            self.hook_raised(call, error)
-            raise
-        raise self.expired(call)
-
     # After each attempt.
 
     def succeeded(
         self, request: Any, response: Any, outgoing: Outgoing | None, started_at: float
     ) -> None:
         """End a call whose first answer is below 300."""
-        if outgoing is not None and outgoing.timeouts is not None:
-            outgoing.timeouts.reopen(response)
+        self.reopen(outgoing, response)
         if self.limits.counts_calls:
             self.limits.count_call()
         gate = self.limits.gate
@@ -344,7 +316,7 @@ class AiohttpPort(Port):
             self.tell.succeeded_at_once(request.method, origin, response.status, seconds)
 
     def _note_ahead(self, call: Call, outcome: Any) -> None:
-        call.ahead = outcome
+        call.ahead = outcome or call.ahead
         if isinstance(outcome, Exception):
             call.body_error = outcome
 
@@ -352,39 +324,31 @@ class AiohttpPort(Port):
         """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
         if self.is_asked(call):
             peek = Peek(self, response, call.deadline_at)
-            answer = None
+            answer: Any = None
             try:
                 answer = self.retry_if(peek.shown())
                 if hasattr(answer, "__await__"):
-                    if call.deadline_at == inf:
-                        answer = await answer
-                    else:
-                        seconds, waiting = call.deadline_at - self.clock.monotonic(), answer
-                        answer = CutOff
-                        with self.backstop.after(seconds + BACKSTOP):
-                            answer = await waiting
-                        if answer is CutOff:
-                            await self.let_go(response)
-                            return CutOff()
+                    seconds, asked = call.deadline_at - self.clock.monotonic(), answer
+                    answer = CutOff
+                    with self.backstop.after(min(seconds + BACKSTOP, 1e6)):
+                        answer = await asked
             except Exception as error:
                 answer = None
                 if peek.error is None:
                     self.tell.hook_failed("retry_if", error)
-            if peek.error is not None:
-                self._note_ahead(call, peek.error)
-            else:
-                call.opinion = self.word(answer)
+            if answer is CutOff:
+                await self.let_go(response)
+                return CutOff()
+            call.opinion = None if peek.error is not None else self.word(answer)
+            self._note_ahead(call, peek.error)
         if self.is_spoken(call, response.status):
             peek = Peek(self, response, call.deadline_at, SECONDS)
             try:
                 body = await peek.shown().read()
-            except Exception:  # too long, too slow, broken, or not decoded
-                body = None
-            if peek.error is not None:
-                self._note_ahead(call, peek.error)
-            if body is not None:
                 kind = response.headers.get("Content-Type")
                 call.word = vendor_hint(call.policy.vendors, response.status, kind, body)
+            except Exception:  # too long, too slow, broken, or not decoded
+                self._note_ahead(call, peek.error)
         return response
 
     def judge(self, call: Call, response: Any) -> Failure | None:
@@ -401,7 +365,11 @@ class AiohttpPort(Port):
         guard = call.guard
         if guard is not None and guard.error is not None and is_inside(error, guard.error):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
-        failure = classify(error)
+        failure = (
+            Failure(FailureKind.RESET, Phase.SENT, error=LOST)
+            if is_lost(error)
+            else classify(error)
+        )
         request = call.request.original
         if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(request):
             return Failure(FailureKind.POOL, Phase.UNSENT, error=failure.error)
@@ -454,6 +422,15 @@ class AiohttpPort(Port):
 
     async def hand_over(self, call: Call, response: Any) -> Any:
         outgoing: Outgoing | None = call.outgoing
+        if call.resumption is not None:
+            part = resumption.take_up(self, call, response.status, response.raw_headers)
+            if part is Part.CONTINUES:
+                self.reopen(outgoing, response)
+                return response
+            await self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
         if self.has_story(call):
             now = self.clock.monotonic()
             # A forbear below has told its story already; ours adds nothing if it only passed on.
@@ -478,9 +455,30 @@ class AiohttpPort(Port):
             await self.discard(call, response)
             # No name for the error here: its traceback would hold the frame that holds it.
             raise self.with_story(call, self.status_error(response))
+        if call.policy is not OFF:
+            self.look_after(response, call)
+        self.reopen(outgoing, response)
+        return response
+
+    def reopen(self, outgoing: Outgoing | None, response: Any) -> None:
         if outgoing is not None and outgoing.timeouts is not None:
             outgoing.timeouts.reopen(response)
-        return response
+
+    def look_after(self, response: Any, source: Any) -> None:
+        """Let a body that is still to come go on where it breaks."""
+        if response.method != "GET" or response.content.is_eof():
+            return
+        request = source[0] if type(source) is tuple else self.sent_request(source)
+        download = resumable(self, request, response)
+        if download is not None and not isinstance(response.content, Resuming):
+            response.content = Resuming(self, response, source, download)
+
+    def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
+        resumption.begin(self, call, error, received, progressed=progressed)
+        outgoing = self._outgoing_of(call)
+        outgoing.deadline_at, each = call.deadline_at, call.policy.attempt_timeout
+        is_bounded = call.deadline_at != inf or each is not None
+        outgoing.timeouts = Timeouts(self.clock, call.deadline_at, each) if is_bounded else None
 
     def status_error(self, response: Any) -> Exception:
         return aiohttp.ClientResponseError(
@@ -492,6 +490,9 @@ class AiohttpPort(Port):
         )
 
     def last_error(self, call: Call, error: Exception) -> Exception:
+        if is_lost(error):
+            cause, error = error, aiohttp.ClientConnectionResetError("Connection lost")
+            error.__cause__ = cause
         ended = super().last_error(call, error)
         if ended is error and call.policy is not OFF and repeats(error, call.request.method):
             LAST_HOP.set(Hop(self, call, error))
@@ -514,6 +515,14 @@ class AiohttpPort(Port):
         response.content = aiohttp.streams.EMPTY_PAYLOAD
         setattr(response, RECORD, story)
         return response
+
+
+def is_lost(error: Exception) -> bool:
+    """Was the connection lost while the body was written?
+
+    aiohttp 3.14 then goes on to read the answer from no protocol, if the body was written at once.
+    """
+    return isinstance(error, AttributeError) and error.obj is None and error.name == "read"
 
 
 def is_full(request: Any) -> bool:

@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.ranges import Part
+from ..sending.awaiting import Awaiting
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, Raced, let_signals_through
@@ -162,7 +163,7 @@ class SyncHttpxPort(SyncAsking):
         return response
 
 
-class AsyncHttpxPort(AsyncAsking):
+class AsyncHttpxPort(Awaiting, AsyncAsking):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
@@ -175,17 +176,10 @@ class AsyncHttpxPort(AsyncAsking):
             self.first = Hedging(self, settings.hedge)
         self.limits.most_held = MOST_TASKS
 
-    async def sleep(self, seconds: float, *, since: float) -> bool:
-        sleep = self.sleeper.begin_sleep(seconds, since=since)
-        try:
-            return await sleep
-        finally:
-            self.sleeper.end_sleep(sleep)
-
     async def send(self, call: Call) -> Any:
         request = self.next_request(call)
         if self.before_attempt is not None and call.history:
-            await self._call_hook(call, request)
+            await self.call_hook(call, request)
         now = self.clock.monotonic()  # after the hook, right before the sending
         if now >= call.deadline_at:
             raise self.expired(call)
@@ -271,30 +265,6 @@ class AsyncHttpxPort(AsyncAsking):
         except BaseException:
             await self.let_go(response)
             raise
-
-    async def _call_hook(self, call: Call, request: Any) -> None:
-        try:
-            answer = self.before_attempt(request, call.attempts + 1)
-            if not hasattr(answer, "__await__"):
-                return
-            if call.deadline_at == inf:
-                await answer  # may be cancelled; then nothing was sent
-                return
-            with self.backstop.after(call.deadline_at - self.clock.monotonic()):
-                await answer
-                return
-        except Exception as error:
-            self.hook_raised(call, error)
-            raise
-        raise self.expired(call)
-
-    async def renew(self, call: Call) -> None:
-        from .httpx_renewal import renew_in_thread
-
-        try:
-            await renew_in_thread(call, self.clock)
-        except Exception as error:
-            self.settings.tell.hook_failed(self.settings.plugin_name, error)
 
     async def let_go(self, response: Any) -> None:
         if response is not None and not isinstance(response, Exception):

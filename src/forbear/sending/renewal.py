@@ -10,7 +10,7 @@ import anyio.to_thread
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..sending.clock import Clock
+    from .clock import Clock
 
 __all__ = ["renew_in_thread"]
 

@@ -1,0 +1,255 @@
+"""The lane of aiohttp: its session with the words of the suite, and answers by a script."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import asynccontextmanager
+
+import aiohttp
+import anyio
+from multidict import CIMultiDict, CIMultiDictProxy
+
+import forbear.aiohttp as ours
+from forbear.adapters.aiohttp_looking import Pulled
+from forbear.aiohttp import RetryMiddleware
+from forbear.testing import ScriptedTransport
+
+ERRORS = {
+    "connect_error": lambda: aiohttp.ClientConnectorError(None, ConnectionRefusedError(111, "no")),
+    "connect_timeout": lambda: aiohttp.ConnectionTimeoutError("scripted connect_timeout"),
+    "read_timeout": lambda: aiohttp.SocketTimeoutError("scripted read_timeout"),
+    "read_error": lambda: aiohttp.ClientOSError(104, "scripted read_error"),
+    "write_timeout": lambda: aiohttp.ServerTimeoutError("scripted write_timeout"),
+    "write_error": lambda: aiohttp.ClientOSError(32, "scripted write_error"),
+    "proxy_error": lambda: aiohttp.ClientProxyConnectionError(None, OSError(111, "scripted")),
+    "disconnect": lambda: aiohttp.ServerDisconnectedError(),
+}
+
+
+class AiohttpAdapter:
+    """aiohttp on asyncio."""
+
+    name, colour = "aiohttp", "asyncio"
+    is_async = is_full = True
+    words = {"aiohttp", "async", "asyncio", "status-errors", "stacks", "blank-headers"}
+    library = aiohttp
+    forbear = ours
+    DeadlineExceeded = ours.DeadlineExceeded
+    CircuitOpenError = ours.CircuitOpenError
+    transport_error, timeout_error = aiohttp.ClientError, aiohttp.ServerTimeoutError
+    status_error = aiohttp.ClientResponseError
+    connect_error = aiohttp.ClientConnectorError
+    disconnect_error = aiohttp.ServerDisconnectedError
+    read_timeout = body_timeout = aiohttp.SocketTimeoutError
+    pool_timeout, cut_error = aiohttp.ConnectionTimeoutError, aiohttp.ClientPayloadError
+    wire_errors = {
+        "reset": {"ClientOSError", "ServerDisconnectedError", "ClientConnectionResetError"},
+        "close": {"ServerDisconnectedError"},
+        "garbage": {"ClientResponseError"},
+        "hang": {"SocketTimeoutError"},
+    }
+
+    def secret_error(self, text):
+        """An error of the wire with this text inside."""
+        return aiohttp.ClientOSError(104, text)
+
+    def pool_of(self, size):
+        return {"settings": {"limit": size}}
+
+    def is_idle(self, client):
+        return not client.session.connector._acquired and not client.session.connector._waiters
+
+    def retrying(self, client):
+        return client.middleware
+
+    def status(self, response):
+        return response.status
+
+    def reading_for(self, seconds):
+        return {"timeout": aiohttp.ClientTimeout(sock_connect=5, sock_read=seconds)}
+
+    def patch(self, monkeypatch, answer):
+        async def patched(request, connection):
+            connection.close()
+            return answered(request, answer(), (), b"")
+
+        async def start(response, connection):
+            return response
+
+        monkeypatch.setattr(aiohttp.ClientRequest, "send", patched)
+        monkeypatch.setattr(aiohttp.ClientResponse, "start", start)
+
+    @asynccontextmanager
+    async def client(self, inner=None, *, settings=None, **options):
+        client = AiohttpClient(self.transport(**options), scripted(inner), **(settings or {}))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    def transport(self, inner=None, **options):
+        return RetryMiddleware(**{"gate": None, **options})
+
+    async def call(self, client, method, url, **request):
+        response = await client.request(method, url, **request)
+        await self.read(response)
+        return response
+
+    async def open(self, client, method, url, **request):
+        return await client.request(method, url, **request)
+
+    async def read(self, response):
+        response.content = await response.response.read()
+        return response.content
+
+    async def download(self, client, url, **request):
+        return await self.call(client, "GET", url, **request)
+
+    async def collect(self, response, got):
+        async for piece in response.response.content.iter_any():
+            got += piece
+
+    async def close(self, thing):
+        ending = thing.close()
+        if ending is not None:
+            await ending
+
+    async def shut(self, client):
+        client.middleware.close()
+
+    async def together(self, count, function):
+        async with anyio.create_task_group() as group:
+            for n in range(count):
+                group.start_soon(function, n)
+
+    def header(self, request, name):
+        return request.headers.getall(name, [])
+
+    def header_names(self, request):
+        return [name.lower() for name in request.headers]
+
+    def watched(self, steps):
+        return Watched(steps)
+
+    def __repr__(self):
+        return "<aiohttp asyncio>"
+
+
+class AiohttpClient:
+    """A session with the words of the suite."""
+
+    def __init__(self, middleware, inner, *, limit=100, follow_redirects=False, timeout=5):
+        if not isinstance(timeout, aiohttp.ClientTimeout):
+            timeout = aiohttp.ClientTimeout(sock_connect=timeout, sock_read=timeout)
+        self.middleware = middleware
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=limit),
+            timeout=timeout,
+            middlewares=(middleware,) if inner is None else (middleware, inner),
+        )
+        self._follows = follow_redirects
+
+    async def request(self, method, url, *, content=None, headers=None, **named):
+        if isinstance(headers, (list, tuple)):
+            headers = CIMultiDict((as_text(name), as_text(value)) for name, value in headers)
+        named = {"allow_redirects": self._follows, "data": content, "headers": headers, **named}
+        return AiohttpResponse(await self.session.request(method, url, **named))
+
+    def close(self):
+        return self.session.close()
+
+
+class AiohttpResponse:
+    """A response of aiohttp that also knows the other libraries' names for status and body."""
+
+    def __init__(self, response):
+        self.response = response
+        self.status_code = response.status
+
+    def __getattr__(self, name):
+        return getattr(self.response, name)
+
+
+class Scripted(ScriptedTransport):
+    """Answers by a script, as the last middleware, in the place where aiohttp would send."""
+
+    async def __call__(self, request, handler):
+        body = Written()
+        if request.body:
+            await request.body.write_with_length(body, None)
+        step = self._next(request, bytes(body.octets))
+        if isinstance(step, str):
+            raise ERRORS[step]()
+        status, headers, content = step
+        lines = headers.items() if hasattr(headers, "items") else headers
+        return self.seen(answered(request, status, lines, content))
+
+    def seen(self, response):
+        return response
+
+
+class Watched(Scripted):
+    """Knows which of its answers are read to their end or closed."""
+
+    def __init__(self, steps):
+        super().__init__(steps)
+        self._answers = []
+
+    def seen(self, response):
+        self._answers.append(response)
+        return response
+
+    @property
+    def closings(self):
+        return [int(answer.closed) for answer in self._answers]
+
+
+class Written:
+    """Takes a body in the place of a connection."""
+
+    def __init__(self):
+        self.octets = bytearray()
+
+    async def write(self, chunk):
+        self.octets += chunk
+
+
+class Live(Pulled):
+    """The body of an answer, which comes when it is read, or waited for."""
+
+    async def wait_eof(self):
+        while not self.is_eof():
+            await self._wait("wait_eof")
+
+
+def answered(request, status, lines, content):
+    """Make a response with a live body."""
+    named = {"writer": None, "continue100": None, "timer": request._timer, "traces": []}
+    if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
+        named["stream_writer"] = type("Writer", (), {"output_size": 0})()
+    response = aiohttp.ClientResponse(
+        request.method, request.url, request_info=request.request_info, loop=request.loop,
+        session=request.session, **named,
+    )  # fmt: skip
+    pairs = [(as_text(name), as_text(value)) for name, value in lines]
+    response._headers = CIMultiDictProxy(CIMultiDict(pairs))
+    response._raw_headers = tuple(
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs
+    )
+    response.status, response.reason, response._closed = status, "", False
+    parts = [content] if content and request.method != "HEAD" else []
+
+    async def pull():
+        return parts.pop(0) if parts else b""
+
+    response.content = Live(pull, b"", request.loop)
+    response.content.on_eof(response._response_eof)
+    return response
+
+
+def scripted(inner):
+    return Scripted(inner) if isinstance(inner, list) else inner
+
+
+def as_text(value):
+    return value.decode("latin-1") if isinstance(value, bytes) else value
