@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import anyio
+from forbear.adapters.aiohttp_looking import Pulled
 from multidict import CIMultiDict, CIMultiDictProxy
 
 import forbear.aiohttp as ours
-from forbear.adapters.aiohttp_looking import Pulled
 from forbear.aiohttp import RetryMiddleware
 from forbear.testing import ScriptedTransport
 
