@@ -44,7 +44,12 @@ STATE = {"closed", "open", "half_open"}
 SCOPE = {"local", "shared"}
 SOURCE = {"computed", "retry_after", "rate_limit_reset"}
 CAUSE = {"well", "good-retry", "probe", "patience-over"}
-KIND = {"first", "retry", "failover", "resume"}
+KIND = {"first", "hedge", "retry", "failover", "resume"}
+HEDGED = {"won", "failed", "cancelled"}
+NOT_HEDGED = {
+    *("hedge-budget", "origin-unwell", "origin-strained", "circuit-open", "cooldown"),
+    *("local-saturation", "budget-exhausted", "attempts-exhausted", "deadline", "cancelled"),
+}
 RESUME = {"resumed", "restarted", "failed"}
 ANY = None
 WHOSE = {"client": ANY, "host": ANY}
@@ -55,6 +60,8 @@ TABLE = {
     "forbear_attempts_total": ("counter", {**WHOSE, "kind": KIND, "result": RESULT}),
     "forbear_retries_total": ("counter", {**WHOSE, "reason": RETRY}),
     "forbear_retries_refused_total": ("counter", {**WHOSE, "reason": REFUSED}),
+    "forbear_hedges_total": ("counter", {**WHOSE, "result": HEDGED}),
+    "forbear_hedges_refused_total": ("counter", {**WHOSE, "reason": NOT_HEDGED}),
     "forbear_backoff_duration_seconds": ("histogram", {"client": ANY, "source": SOURCE}),
     "forbear_request_duration_seconds": ("histogram", {**WHOSE, "outcome": OUTCOME}),
     "forbear_waiting_requests": ("gauge", {"client": ANY}),

@@ -156,7 +156,9 @@ class Race:
             outcome = "won"
         self.tell(outcome, loser, "first" if second_decides else "hedge")
         notes = HedgeNotes(second.sent_at - self.started_at, second_decides, loser)
-        raise Raced(notes, second.take() if second_decides else first, second, self.call.number)
+        raise Raced(
+            notes, second.take() if second_decides else first, second, self.call.number
+        ) from None
 
     async def _settle(self, first: Any, second: Second) -> tuple[Failure | None, bool]:
         """Return why the first attempt failed, and whether the second one decides the call."""

@@ -7,6 +7,7 @@ All that counts or logs follows the table here and ``METRICS`` below.
 | attempt_failed | DEBUG | an attempt failed, whatever follows |
 | retry_scheduled | INFO | it will be sent again; or is held first, its origin being unwell |
 | released | INFO | a call that was held goes now, or ends since its patience is over; and why |
+| hedged | DEBUG | a second attempt was wanted beside the first one, and how that ended |
 | succeeded_after_retry | INFO | an answer was accepted that was not the first one |
 | gave_up | WARNING, INFO | there is no further attempt although something failed, and why (4) |
 | gave_up | DEBUG | the first attempt was refused: nothing was sent |

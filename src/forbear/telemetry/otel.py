@@ -116,7 +116,9 @@ class Spans:
     be more, is its neighbour. Where no span is around the call, the first one is its parent, which
     ``request_hook`` tells: all attempts are one trace. Calls that succeed at once pay nothing.
     Each wait, each release after it was held (with the seconds and the cause) and a refusal are
-    events of it; a refusal after the only attempt is one of the caller's span. Attributes:
+    events of it; a refusal after the only attempt is one of the caller's span. How a second attempt
+    beside the first one ended is an attribute of the caller's span: ``forbear.hedge``, and
+    ``forbear.hedged_after`` (seconds) if it was sent. Other attributes:
     ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
     ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
 
@@ -161,6 +163,13 @@ class Spans:
         # In the context of the call's own task or thread, which tells of its end too.
         inside = context.set_value(RESENT, event.attempt, trace.set_span_in_context(span))
         self._open[event.request_id] = span, context.attach(inside)
+
+    def _hedged(self, event: Any) -> None:
+        found = self._open.get(event.request_id)
+        span = trace.get_current_span() if found is None else found[0]
+        span.set_attribute("forbear.hedge", event.outcome)
+        if event.reason is None:
+            span.set_attribute("forbear.hedged_after", event.after)
 
     def _released(self, event: Any) -> None:
         found = self._open.get(event.request_id)
