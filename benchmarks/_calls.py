@@ -73,7 +73,7 @@ def success(
         ]
         rows: dict[str, Any] = {}
         for candidate in CANDIDATES:
-            absence = candidate.absence(family.name)
+            absence = candidate.absence(family.name, colour)
             if absence:
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
@@ -142,7 +142,7 @@ def _timed_retries(
         for candidate in CANDIDATES:
             if candidate.success_only:
                 continue
-            absence = candidate.absence(family.name)
+            absence = candidate.absence(family.name, colour)
             if absence:
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
@@ -197,7 +197,7 @@ def _sleep_calls(
     rows: dict[str, Any] = {}
     calls = effort.exact_calls
     for candidate in chosen:
-        if candidate.success_only or candidate.absence(family.name):
+        if candidate.success_only or candidate.absence(family.name, colour):
             continue
         with Sleeps() as sleeps:
             inner = family.scripted(colour)
@@ -234,7 +234,7 @@ def garbage(
     rows: dict[str, Any] = {}
     calls = effort.exact_calls
     for candidate in CANDIDATES:
-        absence = candidate.absence(family.name)
+        absence = candidate.absence(family.name, colour)
         if absence:
             rows[candidate.name] = {"skipped": absence}
             continue

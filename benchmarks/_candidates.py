@@ -29,6 +29,7 @@ BODIES_ALONE = "forbear, prefetch=0, resume=False"
 WITH_BREAKER = "forbear, budget and breaker on"
 TIMED = "forbear, total_timeout=30"
 COUNTED = "forbear, metrics for Prometheus"
+HEDGED = "forbear, hedge, none sent"
 ONE_OPTION = (  # that a success once paid dearly for
     "forbear, attempt_timeout=10",
     "forbear, retry_if",
@@ -65,11 +66,14 @@ class Candidate:
     package: str | None = None
     families: tuple[str, ...] = ("httpx", "httpx2")
     success_only: bool = False
+    colours: tuple[str, ...] = ("sync", "async")
 
-    def absence(self, family: str) -> str | None:
+    def absence(self, family: str, colour: str) -> str | None:
         """Why this candidate cannot run, or None."""
         if family not in self.families:
             return f"not made for {family}"
+        if colour not in self.colours:
+            return f"not made for {colour} clients"
         if self.package is None:
             return None
         module = f"{self.package}.{family}" if self.package == FORBEAR else self.package
@@ -386,6 +390,13 @@ def _in_deadline(setting: Setting) -> Callable[[Any], Any]:
     return _within(library.deadline(86_400.0), setting)
 
 
+def _hedged(setting: Setting) -> Callable[[Any], Any]:
+    """Successes that could be hedged: the answers before them are known, and none is late."""
+    import forbear as library
+
+    return forbear(setting, hedge=library.Hedge(learn_from=1))
+
+
 def _within(block: AbstractContextManager[Any], setting: Setting) -> Callable[[Any], Any]:
     """Send from inside a block that was entered once, in a context that no other candidate sees.
 
@@ -435,6 +446,7 @@ CANDIDATES = (
     _ours(ONE_OPTION[3], _keyed),
     _ours(ONE_OPTION[4], _in_override),
     _ours(ONE_OPTION[5], _in_deadline),
+    Candidate(HEDGED, _hedged, FORBEAR, success_only=True, colours=("async",)),
     _ours("forbear, one listener", _forbear_with(on_event=(_ignore,))),
     _ours(COUNTED, _counted, "prometheus_client"),
     Candidate("forbear, an origin unwell", _forbear_with(unwell=True), FORBEAR, success_only=True),

@@ -161,7 +161,7 @@ def _senders(
     for candidate in CANDIDATES:
         if candidate.name not in ROWS:
             continue
-        absence = candidate.absence(family.name)
+        absence = candidate.absence(family.name, colour)
         if absence:
             skipped[candidate.name] = {"skipped": absence}
         elif candidate in chosen:
