@@ -45,7 +45,7 @@ def waiting(
     for candidate in CANDIDATES:
         if candidate.name not in ROWS:
             continue
-        absence = candidate.absence(family.name, colour)
+        absence = candidate.absence(family.name, "async")
         if absence:
             rows[candidate.name] = {"skipped": absence}
         elif candidate in chosen:
