@@ -255,30 +255,15 @@ def test_without_logging_nothing_is_printed():
 
 
 # The level by the reason; every one of these calls had a failed attempt.
-LEVELS = {
-    **dict.fromkeys(
-        (
-            *(
-                "server-said-no",
-                "caller-said-no",
-                "replayed-response",
-                "permanent-error",
-                "local-saturation",
-            ),
-            *("unknown-error", "method-not-replayable", "body-consumed", "response-delivered"),
-            "nested-call",
-        ),
-        "INFO",
-    ),
-    **dict.fromkeys(
-        (
-            *("attempts-exhausted", "retry-after-too-long", "deadline", "key-expired"),
-            *("strategy-failed", "hook-failed", "circuit-open", "origin-unwell"),
-            "budget-exhausted",
-        ),
-        "WARNING",
-    ),
-}
+INFO = (
+    "server-said-no", "caller-said-no", "replayed-response", "permanent-error", "local-saturation",
+    "unknown-error", "method-not-replayable", "body-consumed", "response-delivered", "nested-call",
+)  # fmt: skip
+WARNING = (
+    "attempts-exhausted", "retry-after-too-long", "deadline", "key-expired", "strategy-failed",
+    "hook-failed", "circuit-open", "origin-unwell", "budget-exhausted",
+)  # fmt: skip
+LEVELS = {**dict.fromkeys(INFO, "INFO"), **dict.fromkeys(WARNING, "WARNING")}
 
 
 def test_every_reason_has_a_level(lines):

@@ -13,11 +13,13 @@ import anyio
 import httpx
 import prometheus_client
 import pytest
+import urllib3
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 import forbear.httpx
+import forbear.urllib3
 from forbear import (
     AwsStandard,
     CircuitBreaker,
@@ -245,31 +247,19 @@ def test_an_attempt_that_the_policy_takes_for_no_failure_is_counted(scripted, co
 
 
 def test_urllib3s_retry_tells_what_it_sees(server, metrics, counted):
-    """No requests are counted, rather than only the bad ones: successes are not told."""
-    import urllib3
-
-    from forbear.urllib3 import Retry
-
-    server.script("/", 503, 200)
-    retries = Retry(POLICY, on_event=[metrics], name="github")
-    with urllib3.PoolManager(retries=retries) as manager:
-        assert manager.request("GET", server.url).status == 200
-    assert counted("retries_total", "client", "reason") == {("github", "503"): 1}
-    assert counted("attempts_total", "kind", "result") == {("first", "5xx"): 1}
-    assert counted("requests_total", "outcome") == {}
-
-
-def test_urllib3s_retry_holds_no_calls(server, metrics, counted):
-    """It is told of no success, so an origin that failed twice would be unwell for ever."""
-    import urllib3
-
-    from forbear.urllib3 import Retry
-
+    """No requests are counted, rather than only the bad ones: successes are not told. So no call is
+    held either: an origin that failed twice would be unwell for ever.
+    """
     server.script("/", 503, 503, 200)
-    retries = Retry(POLICY.replace(patience=0), on_event=[metrics])
+    policy = POLICY.replace(patience=0)
+    retries = forbear.urllib3.Retry(policy, on_event=[metrics], name="github")
     with urllib3.PoolManager(retries=retries) as manager:
         assert manager.request("GET", server.url).status == 200
         assert counted("held_calls", "client") == {}
+    assert counted("retries_total", "client", "reason") == {("github", "503"): 2}
+    results = {("first", "5xx"): 1, ("retry", "5xx"): 1}
+    assert counted("attempts_total", "kind", "result") == results
+    assert counted("requests_total", "outcome") == {}
 
 
 def test_each_hop_of_a_redirect_is_a_request(scripted, counted):
@@ -382,20 +372,23 @@ def test_a_call_that_is_held_is_seen(caller, server, metrics, counted):
     assert counted("attempts_total", "kind") == {("first",): 1, ("retry",): 1}
 
 
-@pytest.mark.parametrize("cause", ["well", "good-retry", "probe", "patience-over"])
-def test_releases_are_counted_by_their_cause(cause, metrics, counted):
-    for _ in range(2):
+def test_releases_are_counted_by_their_cause(metrics, counted):
+    causes = ["well", "good-retry", "probe", "patience-over"]
+    for cause in causes * 2:
         metrics(Released("orders", "GET", "http://a.test:80", 2, cause, 0.5, 1.5))
-    assert counted("releases_total", "client", "cause") == {("orders", cause): 2}
+    found = counted("releases_total", "client", "cause")
+    assert found == {("orders", cause): 2 for cause in causes}
 
 
-def test_a_call_of_a_gate_that_transports_share_is_counted_once(metrics, counted):
-    """``wrap`` gives each mount its own transport, and all of them the same gate."""
+def test_what_transports_of_one_client_share_is_counted_once(metrics, counted):
+    """``wrap`` gives each mount its own transport, and all of them the same gate and budget."""
     client = httpx.Client(mounts={"http://a.test": httpx.HTTPTransport()})
-    gate = unwell_gate()
-    with forbear.httpx.wrap(client, gate=gate, on_event=[metrics], name="orders"):
+    shared = {"gate": unwell_gate(), "budget": RetryBudget()}
+    with forbear.httpx.wrap(client, **shared, on_event=[metrics], name="orders"):
         assert counted("held_calls", "client") == {("orders",): 1}
         assert counted("origin_well", "client") == {("orders",): 0}
+        assert counted("waiting_requests", "client") == {("orders",): 0}
+        assert len(counted("budget_available_tokens", "client", "budget", "scope")) == 1
 
 
 def test_gates_of_one_client_are_added_up(scripted, counted):
@@ -410,14 +403,17 @@ def test_gates_of_one_client_are_added_up(scripted, counted):
     assert counted("origin_well", "client") == {("orders",): 1}
 
 
-def test_what_a_client_does_not_have_is_not_shown(scripted, metrics, counted):
-    """By default there is a gate and no budget; a strategy has neither."""
+def test_what_a_client_does_not_have_is_not_shown(scripted, counted):
+    """By default there is a gate and no budget; a strategy has neither. A client that was collected
+    has no gauges; its counters stay, as counters do.
+    """
     gauges = "held_calls", "origin_well", "budget_available_tokens"
-    plain = RetryTransport(ScriptedTransport([200]), on_event=[metrics])
+    plain = scripted(200, gate=RetryGate(), name="gone")
+    assert plain.get("http://a.test/").status_code == 200
     assert [len(counted(name, "client")) for name in gauges] == [1, 1, 0]
-    plain.close()
     del plain
     gc.collect()
+    assert counted("requests_total", "client") == {("gone",): 1}
     strategy = scripted(200, strategy=StandardStrategy(POLICY), name="strategy")
     without = scripted(200, gate=None, name="without")
     assert [len(counted(name, "client")) for name in gauges] == [0, 0, 0]
@@ -488,25 +484,6 @@ def test_the_state_of_a_circuit_is_the_one_it_is_in_now(scripted, counted):
     assert state() == ["closed"]
 
 
-def test_what_is_gone_is_not_shown(scripted, counted):
-    """A client that was collected has no gauges; its counters stay, as counters do."""
-    client = scripted(200, name="gone")
-    client.get("http://a.test/")
-    assert counted("waiting_requests", "client") == {("gone",): 0}
-    del client
-    gc.collect()
-    assert counted("waiting_requests", "client") == {}
-    assert counted("requests_total", "client") == {("gone",): 1}
-
-
-def test_several_transports_of_one_client_are_one_client(metrics, counted):
-    """``wrap`` gives each mount its own transport, and all of them the same budget."""
-    client = httpx.Client(mounts={"http://a.test": httpx.HTTPTransport()})
-    with forbear.httpx.wrap(client, budget=RetryBudget(), on_event=[metrics], name="orders"):
-        assert counted("waiting_requests", "client") == {("orders",): 0}
-        assert len(counted("budget_available_tokens", "client", "budget", "scope")) == 1
-
-
 def test_an_unreachable_fleet_budget_is_counted(scripted, nobody, counted):
     """One failed round trip, and from then on the local tokens are those in force."""
     local = RetryBudget(burst=5, floor_per_second=0)
@@ -560,19 +537,12 @@ def test_what_is_remembered_of_successes_is_bounded(monkeypatch, metrics, counte
     assert sum(counted("requests_total", "host").values()) == 10
 
 
-def test_hosts_can_be_left_out(scripted, registry, series):
+def test_hosts_can_be_left_out_and_methods_are_a_closed_set(scripted, registry, series):
     client = scripted(200, on_event=[prometheus.Metrics(registry, metrics_host=False)])
-    client.get("http://a.test/")
-    client.get("http://b.test/")
+    for method, host in (("GET", "a"), ("GET", "b"), ("QUERY", "a"), ("PROPFIND", "a"), ("x", "a")):
+        client.request(method, f"http://{host}.test/")
     found = series(registry, "forbear_requests_total", "client", "method", "outcome")
-    assert found == {("default", "GET", "success"): 2}
-
-
-def test_methods_are_a_closed_set(scripted, counted):
-    client = scripted(200)
-    for method in ("GET", "QUERY", "PROPFIND", "x"):
-        client.request(method, "http://a.test/")
-    assert counted("requests_total", "method") == {("GET",): 1, ("_OTHER",): 3}
+    assert found == {("default", "GET", "success"): 2, ("default", "_OTHER", "success"): 3}
 
 
 def test_every_label_value_is_of_its_closed_set(server, registry, metrics):
@@ -599,10 +569,7 @@ def test_one_registry_takes_one(registry, metrics):
     with pytest.raises(ValueError, match="make one Metrics and give it to every client"):
         prometheus.Metrics(registry)
     assert b"forbear_requests_total" in prometheus_client.generate_latest(registry)
-
-
-def test_a_second_try_leaves_nothing_behind():
-    """What was registered before the clash is taken back."""
+    # What was registered before a clash is taken back.
     registry = CollectorRegistry()
     prometheus_client.Counter("forbear_resumes", "somebody else's", registry=registry)
     with pytest.raises(ValueError, match="already"):

@@ -18,28 +18,19 @@ from forbear.telemetry import METRICS, RETRY_REASONS, assets, counting
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}
 OUTCOME = {
-    *("success", "success_after_retry", "failed", "failed_after_retry"),
-    *("circuit_open", "cancelled"),
-}
+    "success", "success_after_retry", "failed", "failed_after_retry", "circuit_open", "cancelled",
+}  # fmt: skip
 RESULT = {"2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled"}
 RETRY = {
-    *("408", "425", "429", "500", "502", "503", "504", "status_other"),
-    *("connect", "connect_timeout", "read_timeout", "write_timeout", "pool_timeout"),
-    *("reset", "protocol", "body", "user"),
-}
+    "408", "425", "429", "500", "502", "503", "504", "status_other", "connect", "connect_timeout",
+    "read_timeout", "write_timeout", "pool_timeout", "reset", "protocol", "body", "user",
+}  # fmt: skip
 REFUSED = {
-    *(
-        "server-said-no",
-        "caller-said-no",
-        "replayed-response",
-        "permanent-error",
-        "local-saturation",
-    ),
-    *("unknown-error", "method-not-replayable", "key-expired", "body-consumed"),
-    *("response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long"),
-    *("deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed"),
-    "hook-failed",
-}
+    "server-said-no", "caller-said-no", "replayed-response", "permanent-error", "local-saturation",
+    "unknown-error", "method-not-replayable", "key-expired", "body-consumed", "response-delivered",
+    "nested-call", "attempts-exhausted", "retry-after-too-long", "deadline", "circuit-open",
+    "origin-unwell", "budget-exhausted", "strategy-failed", "hook-failed",
+}  # fmt: skip
 STATE = {"closed", "open", "half_open"}
 SCOPE = {"local", "shared"}
 SOURCE = {"computed", "retry_after", "rate_limit_reset"}
