@@ -47,6 +47,10 @@ SHOWN_BY = {
     "6": "adapters/test_hooks.py test_functions_that_raise_are_logged_once_and_lose_nothing",
     # The async transport sleeps by asyncio, also under trio.
     "7": "adapters/test_conformance_time.py test_no_request_comes_before_the_server_asked_for_it",
+    # A falsy setting of a request is an AttributeError, or taken for none.
+    "8": "test_context.py test_what_a_request_may_say test_a_request_that_says_nonsense_is_not_sent",
+    # An empty set means the default.
+    "9": "core/test_policy.py test_an_empty_set_means_none_not_the_default",
     # Two stacked transports multiply.
     "10": "adapters/test_hooks.py test_stacked_transports_retry_once_not_squared",
     # Each attempt has a connection of its own.
@@ -61,6 +65,8 @@ SHOWN_BY = {
     # An early no during an upload is taken for a broken connection.
     "17": "adapters/test_uploads.py test_an_early_no_is_the_answer"
     " test_an_early_hint_is_obeyed_and_the_body_sent_whole",
+    # Connect retries of the transport below multiply.
+    "18": "adapters/test_wrap.py test_the_librarys_own_retries_are_switched_off_with_one_warning",
     # A transport of the other family fails after all attempts.
     "19a": "adapters/test_wrap.py test_what_is_no_inner_transport_is_refused_at_construction",
     # A Retry-After that is none loses the answer; a huge one is a ValueError; or it is shortened.
@@ -110,29 +116,6 @@ def server():
         yield running
 
 
-def test_pitfall_08_a_falsy_setting_of_a_request_has_a_meaning(server):
-    """None is "not given", False is "off"; neither is an AttributeError. 0 could mean two things: a
-    TypeError names the settings, before anything is sent.
-    """
-    requests = []
-    for number, setting in enumerate((None, False, {}, {"max_attempts": 1}, 0)):
-        server.script(f"/{number}", 503)
-        requests.append(("GET", f"{server.url}/{number}", {"extensions": {"forbear": setting}}))
-    *_, error = SYNC.calls(*requests, gate=None)
-    assert [len(server.requests(f"/{number}")) for number in range(5)] == [4, 1, 4, 1, 0]
-    assert isinstance(error, TypeError)
-    assert "False for off" in str(error)
-
-
-@pytest.mark.parametrize("field", ["statuses", "methods"])
-def test_pitfall_09_an_empty_set_is_empty(field, server):
-    """statuses=() and methods=() mean none, not the defaults."""
-    server.script("/", 503)
-    (response,) = SYNC.calls(("GET", server.url), policy=RetryPolicy(**{field: ()}))
-    assert response.status_code == 503
-    assert len(server.requests()) == 1
-
-
 def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server):
     """A failed attempt's Set-Cookie is not kept; the client's hooks see one response."""
     server.script("/", "503;header=Set-Cookie:failed=1", 503, "200;header=Set-Cookie:good=1", 200)
@@ -150,26 +133,6 @@ def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server)
     assert [value for name, value in server.requests()[-1].headers if name.lower() == "cookie"] == [
         "good=1"
     ]
-
-
-def test_pitfall_18_connect_retries_below_do_not_multiply(lane):
-    """HTTPTransport(retries=3) below four attempts connects four times, and says so."""
-    with pytest.warns(UserWarning, match="was set to retries=0"):
-        transport = lane.transport(lane.inner(retries=3))
-    connects = []
-
-    def trace(name, info):
-        connects.extend([name] if name == "connection.connect_tcp.started" else [])
-
-    async def atrace(name, info):
-        trace(name, info)
-
-    extensions = {"trace": trace if lane.backend is None else atrace}
-    with FaultServer() as server:
-        url = server.url
-    (error,) = lane.calls(("GET", url, {"extensions": extensions}), transport=transport)
-    assert isinstance(error, lane.library.ConnectError)
-    assert len(connects) == 4
 
 
 def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(lane, server):

@@ -220,14 +220,3 @@ def test_an_error_that_a_transport_raised_pickles():
         assert twin.reason is Reason.DEADLINE
         assert twin.request.url == caught.value.request.url == "http://a.example/"
         assert record_of(twin) == record_of(caught.value)
-
-
-def test_the_reasons_are_the_closed_label_set():
-    """DESIGN section 4: the values are stable, metrics and logs are keyed by them."""
-    assert {str(reason) for reason in Reason} == {
-        "server-said-no", "caller-said-no", "replayed-response", "permanent-error", "local-saturation",
-        "unknown-error", "method-not-replayable", "key-expired", "body-consumed",
-        "response-delivered", "nested-call", "attempts-exhausted", "retry-after-too-long",
-        "deadline", "circuit-open", "origin-unwell", "budget-exhausted", "strategy-failed",
-        "hook-failed",
-    }  # fmt: skip
