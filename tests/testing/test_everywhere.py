@@ -98,43 +98,45 @@ def over_httpx2(policy, closing):
     return client.get
 
 
-def over_asyncio(policy, closing, backend="asyncio"):
-    async def get(url):
+def over_an_event_loop(backend):
+    async def get(url, policy):
         transport = forbear.httpx.AsyncRetryTransport(policy=policy, gate=None)
         async with httpx.AsyncClient(transport=transport) as client:
             return await client.get(url)
 
-    return lambda url: anyio.run(get, url, backend=backend)
-
-
-def over_trio(policy, closing):
-    return over_asyncio(policy, closing, "trio")
+    return lambda policy, closing: lambda url: anyio.run(get, url, policy, backend=backend)
 
 
 def over_requests(policy, closing):
     session = requests.Session()
     session.trust_env = False
     closing(session.close)
-    forbear.requests.mount(session, policy, gate=None)
-    return session.get
+    return forbear.requests.mount(session, policy, gate=None).get
 
 
-def over_a_pool(policy, closing):
-    manager = forbear.urllib3.RetryPoolManager(policy, gate=None)
-    closing(manager.clear)
-    return lambda url: manager.request("GET", url)
+def over_urllib3(make):
+    def over(policy, closing):
+        manager = make(policy)
+        closing(manager.clear)
+        return lambda url: manager.request("GET", url)
+
+    return over
 
 
-def over_retry(policy, closing):
-    manager = urllib3.PoolManager(retries=forbear.urllib3.Retry(policy))
-    closing(manager.clear)
-    return lambda url: manager.request("GET", url)
+OVER = {
+    "httpx": over_httpx,
+    "httpx2": over_httpx2,
+    "asyncio": over_an_event_loop("asyncio"),
+    "trio": over_an_event_loop("trio"),
+    "requests": over_requests,
+    "pool": over_urllib3(lambda policy: forbear.urllib3.RetryPoolManager(policy, gate=None)),
+    "Retry": over_urllib3(
+        lambda policy: urllib3.PoolManager(retries=forbear.urllib3.Retry(policy))
+    ),
+}
 
 
-OVER = [over_httpx, over_httpx2, over_asyncio, over_trio, over_requests, over_a_pool, over_retry]
-
-
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", OVER.values(), ids=OVER)
 def test_every_adapter_is_reached_also_in_a_bare_thread(over, server, request):
     """Waits of 100 s take no time and count as waited; a limit ends a call where it would."""
     url = f"{server.url}/"
@@ -154,16 +156,12 @@ def test_every_adapter_is_reached_also_in_a_bare_thread(over, server, request):
     with fast(), forbear.deadline(250.0):
         found = record_of(get(url))
     assert (len(found.attempts), found.reason, found.refused_delay) == (3, "deadline", 100.0)
-
-
-@pytest.mark.parametrize("over", OVER)
-def test_after_the_block_waits_are_real(over, server, request):
-    """With the very client that was used inside."""
+    # After the block waits are real, with a client that was used inside.
     get = over(BRIEF, request.addfinalizer)
     with fast():
-        get(f"{server.url}/")
+        get(url)
     began = time.monotonic()
-    get(f"{server.url}/")
+    get(url)
     assert time.monotonic() - began >= 0.05
 
 
@@ -378,23 +376,20 @@ def test_a_broken_download_stays_broken_when_disabled(server, request):
 
 
 def test_a_decorated_function_is_fast_and_keeps_its_name():
+    """A coroutine function too."""
     client = scripted(503)
 
     @fast(max_attempts=3)
     def look():
         return attempts(client)
 
-    assert [look(), look()] == [3, 3]
-    assert look.__name__ == "look"
-
-
-def test_a_decorated_coroutine_function_is_fast():
     @fast()
-    async def look():
+    async def alook():
         async with ascripted(503) as client:
             return len(record_of(await client.get(URL)).attempts)
 
-    assert anyio.run(look) == 4
+    assert [look(), look(), anyio.run(alook)] == [3, 3, 4]
+    assert (look.__name__, alook.__name__) == ("look", "alook")
 
 
 def test_what_cannot_be_decorated_says_what_to_do():
