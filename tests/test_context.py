@@ -283,18 +283,6 @@ def test_calls_share_the_seconds_of_a_deadline(asked: Asked) -> None:
     assert asked.get() == 5
 
 
-def test_after_the_deadline_nothing_is_sent(asked: Asked) -> None:
-    with forbear.deadline(2.0, clock=asked.clock):
-        asked.clock.advance(2.0)
-        with pytest.raises(forbear.httpx.DeadlineExceeded) as caught:
-            asked.get()
-        with pytest.raises(httpx.TimeoutException):
-            asked.get(False)  # off, but the deadline still holds
-    assert asked.inner.requests == []
-    assert caught.value.reason is forbear.Reason.DEADLINE
-    assert record_of(caught.value).attempts == ()
-
-
 def test_a_deadline_in_real_time_holds_for_a_transport_on_another_clock(asked: Asked) -> None:
     """The transports of a test may run on a FakeClock of their own; the seconds left are the
     same.

@@ -59,15 +59,13 @@ def as_octets(case) -> list[tuple[bytes, bytes]]:
     return [(name.encode("ascii"), value.encode(encoding)) for name, value in case["headers"]]
 
 
-@pytest.mark.parametrize(
-    "lines_of", [lambda case: [*map(tuple, case["headers"])], as_octets], ids=["text", "octets"]
-)
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_corpus(case, lines_of):
-    lines = lines_of(case)
-    now = datetime.fromisoformat(case["now"]).timestamp()
-    expected = case["expect"]
-    expect(read_hint(case["status"], lines, now=now), expected["delay_s"], expected["should_retry"])
+def test_corpus(case):
+    """As text and as octets."""
+    now, expected = datetime.fromisoformat(case["now"]).timestamp(), case["expect"]
+    for lines in ([*map(tuple, case["headers"])], as_octets(case)):
+        hint = read_hint(case["status"], lines, now=now)
+        expect(hint, expected["delay_s"], expected["should_retry"])
 
 
 def test_a_failing_comparison_is_seen():
@@ -685,6 +683,3 @@ def test_rate_limit_dictionaries():
 def test_a_malformed_rate_limit_leaves_it_to_the_next_family():
     lines = [("RateLimit", "what?"), ("RateLimit-Reset", "3"), ("RateLimit-Remaining", "0")]
     assert read_hint(503, lines, now=NOW) == Hint(3.0, None, "ratelimit-reset")
-
-
-# --- the parsers themselves -----------------------------------------------------------------------

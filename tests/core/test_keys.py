@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from forbear import idempotency
-from forbear.core.headers import keys
 from forbear.core.headers.keys import (
     GENERATED_FOR,
     PROFILES,
@@ -347,14 +346,6 @@ def test_generated_keys_do_not_repeat() -> None:
 
 def test_only_post_and_patch_are_given_keys() -> None:
     assert frozenset({"POST", "PATCH"}) == GENERATED_FOR  # K7
-
-
-def test_the_public_module_offers_the_three_functions() -> None:
-    assert sorted(idempotency.__all__) == ["generate", "parse", "serialize"]
-    assert idempotency.serialize is serialize
-    assert idempotency.parse is parse
-    for name in ("parse", "serialize"):
-        assert getattr(keys, name) is getattr(idempotency, name)
 
 
 def test_importing_the_keys_costs_no_heavy_module() -> None:

@@ -60,13 +60,6 @@ def test_the_fields_for_type_checkers_are_those_of_the_policy() -> None:
         assert kind.__forward_arg__ == taken[name].annotation
 
 
-@pytest.mark.parametrize(("attempt", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (3, 2, 4)])
-def test_the_waits_of_the_default_schedule(attempt: int, least: float, most: float) -> None:
-    backoff = RetryPolicy().backoff
-    assert backoff.delay(attempt, 0.0, lambda: 0.0) == pytest.approx(least)
-    assert backoff.delay(attempt, 0.0, lambda: 1.0) == pytest.approx(most)
-
-
 # --- what is refused --------------------------------------------------------------------------
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [

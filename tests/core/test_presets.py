@@ -90,15 +90,3 @@ def test_githubs_403_is_retried_only_when_it_names_a_time() -> None:
         ) as client:
             client.get("https://api.github.com/")
         assert (len(inner.requests) == 2) is retried
-
-
-def waits_at_the_longest(policy: RetryPolicy) -> float:
-    attempts = range(1, policy.max_attempts)
-    return sum(policy.backoff.delay(attempt, 0.0, lambda: 1.0) for attempt in attempts)
-
-
-def test_how_long_the_waits_of_a_preset_are_together() -> None:
-    # 0.1 × (1 + 2 + … + 512) = 102.3 s, no wait reaching the cap of 60
-    assert waits_at_the_longest(RetryPolicy.batch()) == pytest.approx(102.3)
-    # 10 + 20 ms
-    assert waits_at_the_longest(RetryPolicy.latency_sensitive()) == pytest.approx(0.030)

@@ -104,31 +104,6 @@ def test_what_the_events_of_a_call_tell() -> None:
     assert (done.attempts, done.status, done.waited, done.elapsed) == (3, 200, 3.0, 3.0)
 
 
-def test_why_a_call_gave_up() -> None:
-    with record() as events:
-        a_client((429, {"Retry-After": "999"})).get(URL)
-    (gave_up,) = events.named("gave_up")
-    assert (gave_up.reason, gave_up.refused_delay) == ("retry-after-too-long", 999.0)
-    assert gave_up.attempts == 1
-
-
-def test_a_listener_that_raises_costs_nothing_and_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """By its name and the class of the error: the text may hold secrets."""
-
-    def broken(event: object) -> None:
-        raise ValueError("s3cret")
-
-    events = record()
-    assert a_client(503, 503, 200, on_event=[broken, events]).get(URL).status_code == 200
-    assert events.names == RETRIED
-    (error,) = [entry for entry in caplog.records if entry.levelname == "ERROR"]
-    assert "broken" in error.getMessage()
-    assert "ValueError" in error.getMessage()
-    assert "s3cret" not in caplog.text
-
-
 # --- looking at them --------------------------------------------------------------------------
 
 
