@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import time
+from email.utils import formatdate
 from pathlib import Path
 
 import httpx
@@ -41,8 +42,6 @@ SHOWN_BY = {
     # A total timeout ends no attempt, or only the first one.
     "4": "adapters/test_conformance_time.py test_a_silent_server_costs_no_more_than_total_timeout"
     " test_total_timeout_covers_all_attempts_and_waits",
-    # What a validator rejected to the last is told as a success.
-    "5": "adapters/test_retry_if.py test_true_fails_false_ends_and_none_leaves_it",
     # A validator that raises loses the answer and its connection.
     "6": "adapters/test_hooks.py test_functions_that_raise_are_logged_once_and_lose_nothing",
     # The async transport sleeps by asyncio, also under trio.
@@ -67,8 +66,6 @@ SHOWN_BY = {
     " test_an_early_hint_is_obeyed_and_the_body_sent_whole",
     # Connect retries of the transport below multiply.
     "18": "adapters/test_wrap.py test_the_librarys_own_retries_are_switched_off_with_one_warning",
-    # A transport of the other family fails after all attempts.
-    "19a": "adapters/test_wrap.py test_what_is_no_inner_transport_is_refused_at_construction",
     # A Retry-After that is none loses the answer; a huge one is a ValueError; or it is shortened.
     **dict.fromkeys(
         ("21", "22", "26"), "adapters/test_urllib3_retry.py test_21_22_26_whatever_retry_after_says"
@@ -116,6 +113,16 @@ def server():
         yield running
 
 
+def test_pitfall_05_what_a_validator_rejects_to_the_last_is_raised_if_asked(lane, server):
+    """A status that the library takes for no error; never told as accepted."""
+    server.script("/", 200)
+    policy = RetryPolicy(max_attempts=3, on_exhausted="raise")
+    (error,) = lane.calls(("GET", server.url), policy=policy, retry_if=lambda response: True)
+    assert isinstance(error, lane.library.HTTPStatusError)
+    assert forbear.record_of(error).reason == "attempts-exhausted"
+    assert len(server.requests()) == 3
+
+
 def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server):
     """A failed attempt's Set-Cookie is not kept; the client's hooks see one response."""
     server.script("/", "503;header=Set-Cookie:failed=1", 503, "200;header=Set-Cookie:good=1", 200)
@@ -150,6 +157,17 @@ def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(lane, se
         assert request.extensions["timeout"] == own
 
 
+def test_pitfall_19a_mounted_in_the_other_familys_client_nothing_is_sent(lane, server):
+    """The client does not look at what it is given; it fails before the first attempt."""
+    server.script("/", 503)
+    twin = Lane("httpx2", lane.backend)
+    for mine, other in ((lane, twin), (twin, lane)):
+        mounts = {"mounts": {"http://": mine.transport()}}
+        (error,) = other.calls(("GET", server.url), client=mounts)
+        assert isinstance(error, Exception)
+        assert server.requests() == []
+
+
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_pitfall_69_a_step_of_the_wall_clock_during_a_wait_changes_nothing(step, server):
     """Waits and deadlines are monotonic: the same waits, the same end."""
@@ -163,6 +181,16 @@ def test_pitfall_69_a_step_of_the_wall_clock_during_a_wait_changes_nothing(step,
     )
     assert response.status_code == 200
     assert clock.sleeps == [1, pytest.approx(2.25)]
+
+
+def test_pitfall_69_a_date_is_measured_by_the_servers_own_clock(server):
+    """Retry-After as a date is measured from Date, however wrong our clock (RFC 9110 10.2.3)."""
+    for off in (-3600, 0, 3600):
+        clock = FakeClock()
+        date, end = (formatdate(clock.time() + off + wait, usegmt=True) for wait in (0, 5))
+        server.script("/", f"503;header=Date:{date};retry-after={end}", 200)
+        SYNC.calls(("GET", server.url), clock=clock)
+        assert clock.sleeps == [pytest.approx(5.625)]
 
 
 def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(lane, server):
