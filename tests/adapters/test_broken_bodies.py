@@ -55,73 +55,62 @@ def reset(adapter):
 SLOW = {"pause": 0.2}  # late after the third chunk
 
 
-@pytest.mark.parametrize(
-    ("headers", "chunks"),
-    [
-        pytest.param(KNOWN, [b"abcdef"], id="at-once"),
-        pytest.param(KNOWN, [b"a", b"bcd", b"e", b"f"], id="in-other-chunks"),
-        pytest.param(JSON, [b"abcdef"], id="json"),
-        pytest.param({**JSON, "Date": "now", "X-Request-Id": "2"}, [b"abcd", b"ef"], id="date"),
-        pytest.param({**KNOWN, "ETag": 'W/"1"'}, [b"abcdef"], id="weak-tag"),
-    ],
-)
 @pytest.mark.smoke
-async def test_a_small_body_that_stalls_and_breaks_is_asked_for_again(
-    adapter, options, headers, chunks
-):
+async def test_a_small_body_that_stalls_and_breaks_is_asked_for_again(adapter, options):
     """All that the caller gets is the second answer, octet for octet."""
-    first = {name: value for name, value in headers.items() if name not in ("Date", "X-Request-Id")}
-    inner = Bodies(
-        adapter,
-        options["clock"],
-        ([b"ab", b"c", b"d"], reset(adapter), {**SLOW, "headers": first}),
-        (chunks, None, {"headers": headers}),
-    )
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert response.content == b"abcdef"
-    assert ["range" in asked for asked in inner.asked] == [False, False]
-    record = forbear.record_of(response)
-    assert [(attempt.status, attempt.phase) for attempt in record.attempts] == [
-        (None, Phase.ANSWERED),
-        (200, None),
-    ]
-    assert record.resumed == (4,)
-    assert all(stream.closed for stream in inner.streams)
+    later = {"Date": "now", "X-Request-Id": "2"}
+    for headers, chunks, more in (
+        (KNOWN, [b"abcdef"], {}),
+        (KNOWN, [b"a", b"bcd", b"e", b"f"], {}),
+        (JSON, [b"abcdef"], {}),
+        (JSON, [b"abcd", b"ef"], later),
+        ({**KNOWN, "ETag": 'W/"1"'}, [b"abcdef"], {}),
+    ):
+        broken = ([b"ab", b"c", b"d"], reset(adapter), {**SLOW, "headers": headers})
+        whole = (chunks, None, {"headers": {**headers, **more}})
+        inner = Bodies(adapter, options["clock"], broken, whole)
+        async with adapter.client(inner, **options) as client:
+            response = await adapter.call(client, "GET", URL)
+        assert response.content == b"abcdef", headers
+        assert ["range" in asked for asked in inner.asked] == [False, False]
+        record = forbear.record_of(response)
+        found = [(attempt.status, attempt.phase) for attempt in record.attempts]
+        assert found == [(None, Phase.ANSWERED), (200, None)]
+        assert record.resumed == (4,)
+        assert all(stream.closed for stream in inner.streams)
 
 
-@pytest.mark.parametrize(
-    ("chunks", "more"),
-    [
-        pytest.param([b"abcxef"], {}, id="octets"),
-        pytest.param([b"abcdef"], {"status": 206}, id="status"),
-        pytest.param([b"abcdef"], {"headers": {}}, id="length"),
-        pytest.param([b"abcdef"], {"headers": {**KNOWN, **JSON}}, id="type"),
-        pytest.param([b"abcdef"], {"headers": {**KNOWN, "Content-Encoding": "br"}}, id="coding"),
-        pytest.param([b"abcdef"], {"headers": {**KNOWN, "ETag": '"2"'}}, id="tag"),
-        pytest.param([b"abcdef"], {"headers": {**KNOWN, "Link": "</2>"}}, id="page"),
-    ],
-)
-async def test_of_another_answer_nothing_is_handed_out(adapter, options, chunks, more):
+async def test_of_another_answer_nothing_is_handed_out(adapter, options):
     """The error that broke the first one stands, and tells of both."""
-    inner = Bodies(
-        adapter,
-        options["clock"],
-        ([b"ab", b"c", b"d"], reset(adapter), SLOW),
-        (chunks, None, more),
-    )
+    for chunks, more in (
+        ([b"abcxef"], {}),
+        ([b"abcdef"], {"status": 206}),
+        ([b"abcdef"], {"headers": {}}),
+        ([b"abcdef"], {"headers": {**KNOWN, **JSON}}),
+        ([b"abcdef"], {"headers": {**KNOWN, "Content-Encoding": "br"}}),
+        ([b"abcdef"], {"headers": {**KNOWN, "ETag": '"2"'}}),
+        ([b"abcdef"], {"headers": {**KNOWN, "Link": "</2>"}}),
+    ):
+        broken = ([b"ab", b"c", b"d"], reset(adapter), SLOW)
+        inner = Bodies(adapter, options["clock"], broken, (chunks, None, more))
+        got, record = await broken_off(adapter, inner, options)
+        assert got == b"abcd", more
+        assert record.reason is Reason.RESPONSE_DELIVERED
+        assert len(record.attempts) == inner.sent == 2
+        assert all(stream.closed for stream in inner.streams)
+
+
+async def broken_off(adapter, inner, options, method="GET"):
+    """What the caller gets of a body that breaks for good, and the record of its one error."""
     got = bytearray()
     async with adapter.client(inner, **options) as client:
-        response = await adapter.open(client, "GET", URL)
+        response = await adapter.open(client, method, URL)
         with pytest.raises(adapter.library.ReadError) as caught:
             await adapter.collect(response, got)
         await adapter.close(response)
-    assert bytes(got) == b"abcd"
     record = forbear.record_of(caught.value)
-    assert record.reason is Reason.RESPONSE_DELIVERED
-    assert len(record.attempts) == inner.sent == 2
     assert caught.value.__notes__ == [f"forbear: {record}"]
-    assert all(stream.closed for stream in inner.streams)
+    return bytes(got), record
 
 
 async def test_each_time_counts_as_an_attempt(adapter, options):
@@ -134,97 +123,56 @@ async def test_each_time_counts_as_an_attempt(adapter, options):
         ([b"abcd", b"e"], reset(adapter), {}),
         ([b"abcdef"], None, {}),
     )
-    got = bytearray()
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.open(client, "GET", URL)
-        with pytest.raises(adapter.library.ReadError) as caught:
-            await adapter.collect(response, got)
-        await adapter.close(response)
-    assert bytes(got) == b"abcde"
-    assert forbear.record_of(caught.value).reason is Reason.ATTEMPTS_EXHAUSTED
+    got, record = await broken_off(adapter, inner, options)
+    assert (got, record.reason) == (b"abcde", Reason.ATTEMPTS_EXHAUSTED)
     assert inner.sent == 3
 
 
-@pytest.mark.parametrize(
-    ("method", "more", "answer"),
-    [
-        pytest.param("POST", {}, SLOW, id="executed"),
-        pytest.param("PUT", {}, SLOW, id="not-a-get"),
-        pytest.param("GET", {"resume": False}, SLOW, id="resume=False"),
-        pytest.param(
-            "GET",
-            {},
-            {**SLOW, "headers": {**KNOWN, "Content-Type": "text/event-stream"}},
-            id="feed",
-        ),
-        pytest.param("GET", {"prefetch": 0}, SLOW, id="prefetch=0"),
-        pytest.param("GET", {"prefetch": 3}, {**SLOW, "headers": JSON}, id="longer"),
-        pytest.param("GET", {}, {"headers": {}}, id="length-unknown"),
-        pytest.param("POST", {}, {"headers": {"Content-Length": "70000"}}, id="large"),
-    ],
-)
+FEED = {**SLOW, "headers": {**KNOWN, "Content-Type": "text/event-stream"}}
+
+
 @pytest.mark.smoke
-async def test_what_is_not_asked_for_again_has_its_story(adapter, options, method, more, answer):
+async def test_what_is_not_asked_for_again_has_its_story(adapter, options):
     """The library's own error, with one note and the record of one attempt."""
-    inner = Bodies(adapter, options["clock"], ([b"ab", b"c", b"d"], reset(adapter), answer))
-    got = bytearray()
-    async with adapter.client(inner, **{**options, **more}) as client:
-        response = await adapter.open(client, method, URL)
-        with pytest.raises(adapter.library.ReadError) as caught:
-            await adapter.collect(response, got)
-        await adapter.close(response)
-    assert bytes(got) == b"abcd"
-    assert inner.sent == 1
-    record = forbear.record_of(caught.value)
-    [attempt] = record.attempts
-    assert (attempt.failure, attempt.phase, attempt.error) == (
-        FailureKind.RESET,
-        Phase.ANSWERED,
-        "ReadError",
-    )
-    assert (record.method, record.reason) == (method, Reason.RESPONSE_DELIVERED)
-    assert caught.value.__notes__ == [f"forbear: {record}"]
+    for method, more, answer in (
+        ("POST", {}, SLOW),  # executed
+        ("PUT", {}, SLOW),
+        ("GET", {"resume": False}, SLOW),
+        ("GET", {}, FEED),
+        ("GET", {"prefetch": 0}, SLOW),
+        ("GET", {"prefetch": 3}, {**SLOW, "headers": JSON}),  # longer
+        ("GET", {}, {"headers": {}}),  # of unknown length
+        ("POST", {}, {"headers": {"Content-Length": "70000"}}),
+    ):
+        inner = Bodies(adapter, options["clock"], ([b"ab", b"c", b"d"], reset(adapter), answer))
+        got, record = await broken_off(adapter, inner, {**options, **more}, method)
+        assert (got, inner.sent) == (b"abcd", 1), (method, more)
+        [attempt] = record.attempts
+        found = (attempt.failure, attempt.phase, attempt.error)
+        assert found == (FailureKind.RESET, Phase.ANSWERED, "ReadError")
+        assert (record.method, record.reason) == (method, Reason.RESPONSE_DELIVERED)
 
 
-@pytest.mark.parametrize("status", [200, 404, 302, 503])
-async def test_after_retries_the_error_of_the_body_tells_of_them(adapter, options, status):
+async def test_after_retries_the_error_of_the_body_tells_of_them(adapter, options):
     """Of an answer that was accepted, and of a failing one that was the last."""
-    inner = Bodies(
-        adapter,
-        options["clock"],
-        ([], None, {"status": 503}),
-        ([], None, {"status": 503}),
-        ([b"ab"], reset(adapter), {"status": status, "headers": {"Location": "/x"}}),
-    )
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.open(client, "GET", URL)
-        assert response.status_code == status
-        with pytest.raises(adapter.library.ReadError) as caught:
-            await adapter.read(response)
-        await adapter.close(response)
-    record = forbear.record_of(caught.value)
-    exhausted, delivered = Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED
-    assert record.reason is (exhausted if status == 503 else delivered)
-    assert record.reasons == ("503", "503", "503" if status == 503 else "ReadError")
-    assert caught.value.__notes__ == [f"forbear: {record}"]
+    busy = ([], None, {"status": 503})
+    for status in (200, 404, 302, 503):
+        last = ([b"ab"], reset(adapter), {"status": status, "headers": {"Location": "/x"}})
+        inner = Bodies(adapter, options["clock"], busy, busy, last)
+        _, record = await broken_off(adapter, inner, options)
+        exhausted, delivered = Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED
+        assert record.reason is (exhausted if status == 503 else delivered)
+        assert record.reasons == ("503", "503", "503" if status == 503 else "ReadError")
 
 
 async def test_the_kept_answer_of_a_held_call_has_one_too(adapter, options):
     """It is read while the call is held; patience ends, and its body turns out to be broken."""
-    policy = POLICY.replace(patience=3.0)
-    inner = Bodies(
-        adapter, options["clock"], ([b"ab"], reset(adapter), {"status": 503, "headers": {}})
-    )
-    gate = forbear.RetryGate()
-    async with adapter.client(inner, **{**options, "policy": policy, "gate": gate}) as client:
-        response = await adapter.open(client, "GET", URL)
-        with pytest.raises(adapter.library.ReadError) as caught:
-            await adapter.read(response)
-        await adapter.close(response)
-    record = forbear.record_of(caught.value)
+    options |= {"policy": POLICY.replace(patience=3.0), "gate": forbear.RetryGate()}
+    broken = ([b"ab"], reset(adapter), {"status": 503, "headers": {}})
+    inner = Bodies(adapter, options["clock"], broken)
+    _, record = await broken_off(adapter, inner, options)
     assert record.reason is not None
     assert set(record.reasons) == {"503"}
-    assert caught.value.__notes__ == [f"forbear: {record}"]
 
 
 @pytest.mark.parametrize("is_retried", [False, True])

@@ -68,15 +68,11 @@ async def test_an_empty_key_is_replaced(adapter, quick):
         assert UUID4.fullmatch(first[0])
 
 
+FIRST_SENT = ("Repeatability-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")
 GIVEN = [
-    [("Idempotency-Key", "order-17")],
-    [("idempotency-key", '"order-17"')],
-    [("X-Idempotency-Key", "order-17")],
-    [("PayPal-Request-Id", "order-17")],
-    [
-        ("Repeatability-Request-ID", "r-1"),
-        ("Repeatability-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT"),
-    ],
+    *([("Idempotency-Key", "order-17")], [("idempotency-key", '"order-17"')]),
+    *([("X-Idempotency-Key", "order-17")], [("PayPal-Request-Id", "order-17")]),
+    [("Repeatability-Request-ID", "r-1"), FIRST_SENT],
 ]
 
 
@@ -98,31 +94,24 @@ async def test_a_key_of_the_callers_is_used_untouched(adapter, quick, options):
             assert len(keys) == sum("idempotency" in name.lower() for name, _ in given)
 
 
-@pytest.mark.parametrize(
-    ("options", "name", "pattern"),
-    [
-        ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
-        (
-            {"profile": "amazon-pay"},
-            "Idempotency-Key",
-            "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}",
-        ),
-        ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
-    ],
-    ids=["sf-string", "amazon-pay", "custom-header"],
-)
-async def test_style_profile_and_header_of_generated_keys(adapter, quick, options, name, pattern):
+AMAZON = "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"
+
+
+async def test_style_profile_and_header_of_generated_keys(adapter, quick):
     """The key is written as the vendor wants it, under its name, and it makes the POST safe."""
-    inner = adapter.watched([503, 200])
-    async with adapter.client(
-        inner, policy=NOW, idempotency=IdempotencyKeys(**options), **quick
-    ) as client:
-        response = await adapter.call(client, "POST", URL)
-    assert response.status_code == 200
-    first, second = (adapter.header(request, name) for request in inner.requests)
-    assert first == second
-    assert len(first) == 1
-    assert re.fullmatch(pattern, first[0])
+    for options, name, pattern in (
+        ({"style": "sf-string"}, "Idempotency-Key", f'"{UUID4.pattern}"'),
+        ({"profile": "amazon-pay"}, "Idempotency-Key", AMAZON),
+        ({"header": "X-Order-Token"}, "X-Order-Token", UUID4.pattern),
+    ):
+        inner, keys = adapter.watched([503, 200]), IdempotencyKeys(**options)
+        async with adapter.client(inner, policy=NOW, idempotency=keys, **quick) as client:
+            response = await adapter.call(client, "POST", URL)
+        assert response.status_code == 200
+        first, second = (adapter.header(request, name) for request in inner.requests)
+        assert first == second
+        assert len(first) == 1
+        assert re.fullmatch(pattern, first[0])
 
 
 async def test_repeatable_requests_have_both_their_headers(adapter, quick):
@@ -157,35 +146,24 @@ async def test_generated_keys_are_limited_to_origins(adapter, quick):
     inner = adapter.watched([200])
     keys = IdempotencyKeys(origins={"https://pay.example.com"})
     async with adapter.client(inner, idempotency=keys, **quick) as client:
-        for url in (
-            "https://pay.example.com/",
-            "http://pay.example.com/",
-            "https://pay.example.com:444/",
-        ):
-            await adapter.call(client, "POST", url)
-    assert [len(adapter.header(request, "idempotency-key")) for request in inner.requests] == [
-        1,
-        0,
-        0,
-    ]
+        for there in ("https://pay.example.com", "http://pay.example.com", "https://pay.example.com:444"):  # fmt: skip
+            await adapter.call(client, "POST", there + "/")
+    found = [len(adapter.header(request, "idempotency-key")) for request in inner.requests]
+    assert found == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
-    ("took", "answer"),
-    [(0.0, (503, {"Retry-After": "40"})), (31.0, 503)],
-    ids=["by-the-wait", "by-the-attempt"],
+    ("took", "answer"), [(0.0, (503, {"Retry-After": "40"})), (31.0, 503)], ids=["wait", "attempt"]
 )
 async def test_a_key_is_not_used_after_its_lifetime(adapter, quick, took, answer):
     """lifetime= is how long the server remembers: a later retry could execute twice."""
-    clock = quick["clock"]
+    clock, keys = quick["clock"], IdempotencyKeys(lifetime=30)
 
     def first(request):
         clock.advance(took)
         return answer
 
-    async with adapter.client(
-        [first, 200], idempotency=IdempotencyKeys(lifetime=30), **quick
-    ) as client:
+    async with adapter.client([first, 200], idempotency=keys, **quick) as client:
         response = await adapter.call(client, "POST", URL)
     assert response.status_code == 503
     assert record_of(response).reason is Reason.KEY_EXPIRED

@@ -30,9 +30,7 @@ def still():
 
 @pytest.mark.smoke
 async def test_all_calls_leave_a_busy_origin_alone(adapter, still):
-    """One is told to come back in 5 s: the next one, whoever makes it, is sent then; others are not
-    held.
-    """
+    """One is told to come back in 5 s: the next one is sent then; other origins are not held."""
     async with adapter.client([BUSY, 200], policy=ONCE, cooldown="all", **still) as client:
         assert await outcome(adapter, client, headers=MINE) == 503
         assert await outcome(adapter, client, url="http://other.example.com/") == 200
@@ -146,9 +144,7 @@ async def test_no_credential_is_told_to_anybody(adapter, still, caplog):
 
 @one_lane
 async def test_pitfall_67_callers_let_go_together_do_not_send_together(adapter, server):
-    """One second of cooldown, 60 callers: they come back over tens of milliseconds, none of them
-    too early.
-    """
+    """One second of cooldown, 60 callers: they come back over 50 ms and more, none too early."""
     server.script("/busy", "503;retry-after=1", 200)
     policy = RetryPolicy(max_attempts=1, hint_spread=0.1)
     async with adapter.client(policy=policy, cooldown="all", budget=None) as client:

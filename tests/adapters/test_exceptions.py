@@ -60,9 +60,7 @@ async def test_errors_of_the_wire_are_the_librarys_own(adapter, server, quick):
 
 @pytest.mark.smoke
 async def test_the_last_response_is_returned_as_it_came(adapter, server, quick):
-    """on_exhausted="return": status, headers and body of the last answer, and raise_for_status, if
-    there is one.
-    """
+    """on_exhausted="return": status, headers, body and raise_for_status of the last answer."""
     server.script("/thing", "502", "429;body=10;header=X-Answer:last")
     async with adapter.client(policy=NOW.replace(max_attempts=2), **quick) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
@@ -81,9 +79,7 @@ async def test_the_last_response_is_returned_as_it_came(adapter, server, quick):
 @pytest.mark.adapters("status-errors")
 @pytest.mark.parametrize("body", ["body=100", "body=100;chunked=1", "body=100000"])
 async def test_on_exhausted_raise(adapter, server, quick, body):
-    """ "raise": the library's own error for the status, with request, a response that can be read,
-    and the story.
-    """
+    """The library's own error for the status, with request, readable response and story."""
     server.script("/thing", f"503;{body};header=X-Answer:last")
     policy = NOW.replace(max_attempts=2, on_exhausted="raise")
     async with adapter.client(policy=policy, **quick) as client:

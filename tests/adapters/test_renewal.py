@@ -1,6 +1,4 @@
-"""Budgets that borrow: the loop fetches more on the failure path only, and loses nothing over
-it.
-"""
+"""Budgets that borrow: the loop fetches more on the failure path only, and loses nothing."""
 
 import threading
 
@@ -110,26 +108,25 @@ async def test_what_is_refused_is_handed_over_with_its_reason(adapter, options, 
     assert [event.name for event in events] == ["attempt_failed", "budget_exhausted", "gave_up"]
 
 
+NOT_AGAIN = {
+    "success": (200, "GET", {}),
+    "no-failure": (404, "GET", {}),
+    "not-replayable": (503, "POST", {}),
+    "server-no": ((503, {"x-should-retry": "false"}), "GET", {}),
+    "too-long": ((503, {"Retry-After": "61"}), "GET", {}),
+    "deadline": ((503, {"Retry-After": "5"}), "GET", {"policy": AT_ONCE.replace(total_timeout=2)}),
+    "breaker": ("disconnect", "GET", {"breaker": CircuitBreaker(1)}),
+}
+
+
 @one_lane
-@pytest.mark.parametrize(
-    ("step", "method", "options_"),
-    [
-        (200, "GET", {}),
-        (404, "GET", {}),
-        (503, "POST", {}),
-        ((503, {"x-should-retry": "false"}), "GET", {}),
-        ((503, {"Retry-After": "61"}), "GET", {}),
-        ((503, {"Retry-After": "5"}), "GET", {"policy": AT_ONCE.replace(total_timeout=2.0)}),
-        ("disconnect", "GET", {"breaker": CircuitBreaker(1)}),
-    ],
-    ids=["success", "no-failure", "not-replayable", "server-no", "too-long", "deadline", "breaker"],
-)
+@pytest.mark.parametrize(("step", "method", "more"), NOT_AGAIN.values(), ids=NOT_AGAIN)
 async def test_nothing_is_fetched_for_a_call_that_is_not_sent_again(
-    adapter, options, step, method, options_
+    adapter, options, step, method, more
 ):
     """No I/O but for a retry, which is what "on the failure path only" means."""
     budget = Borrowing()
-    async with adapter.client([step], budget=budget, **{**options, **options_}) as client:
+    async with adapter.client([step], budget=budget, **{**options, **more}) as client:
         await outcome_of(adapter, client, method)
     assert budget.told == []
 
@@ -138,9 +135,7 @@ async def test_nothing_is_fetched_for_a_call_that_is_not_sent_again(
 async def test_a_lease_is_fetched_for_another_origin_whatever_this_one_asks(
     adapter, options, server, clock
 ):
-    """Two minutes are too long to wait for the first server; the second one is asked at once, and
-    paid for.
-    """
+    """Two minutes are too long for the first server; the second is asked at once, and paid for."""
     server.script("/thing", "503;retry-after=120", 200)
     budget = Borrowing(1)
     budget.needs_renewal = lambda scope, now: budget.left < 1
@@ -281,9 +276,7 @@ async def test_a_deadline_does_not_wait_for_a_lease(adapter):
 @pytest.mark.smoke
 @pytest.mark.adapters("sync")
 async def test_a_kill_while_a_lease_is_fetched_leaves_nothing_open(adapter, options):
-    """What is no Exception, as of gevent or Ctrl-C, goes through; the failed response is closed
-    before.
-    """
+    """What is no Exception, as of gevent, goes through; the failed response is closed before."""
 
     class Kill(BaseException):
         pass
@@ -303,16 +296,10 @@ async def test_a_kill_while_a_lease_is_fetched_leaves_nothing_open(adapter, opti
 @pytest.mark.adapters("sync")
 async def test_a_client_closed_in_the_wait_after_a_renewal_raises_what_the_call_has(adapter, clock):
     """The error of the attempt before, as without a renewal."""
-    budget = Borrowing(1, meanwhile=lambda: clock.sleep(1.0))
-    policy = AT_ONCE.replace(backoff=Fixed(30))
-    closing = []
-    async with adapter.client(
-        ["disconnect"],
-        budget=budget,
-        policy=policy,
-        clock=clock,
-        on_event=[lambda event: closing[0]()],
-    ) as client:
+    budget, closing = Borrowing(1, meanwhile=lambda: clock.sleep(1.0)), []
+    options = {"policy": AT_ONCE.replace(backoff=Fixed(30)), "clock": clock, "budget": budget}
+    options["on_event"] = [lambda event: closing[0]()]
+    async with adapter.client(["disconnect"], **options) as client:
         closing.append(client.close)
         with pytest.raises(adapter.disconnect_error) as caught:
             await adapter.call(client, "GET", URL)

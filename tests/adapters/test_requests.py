@@ -21,6 +21,7 @@ from forbear import AwsStandard, Fixed, IdempotencyKeys, RetryBudget, RetryGate,
 from forbear.requests import DeadlineExceeded, RetryAdapter, mount
 from forbear.testing import FakeClock, ScriptedAdapter
 
+from .foreign import collecting_by_hand
 from .origin import Answer, Origin
 
 NOW = RetryPolicy(backoff=Fixed(0))
@@ -443,32 +444,23 @@ def test_verify_cert_and_proxies_reach_every_attempt(session):
 def test_a_call_leaves_no_cyclic_garbage(session):
     """Neither success nor retry nor error waits for the collector."""
     retrying(session, inner=ScriptedAdapter([503, 200]))
-    failing = requests.Session()
+    failing, bare = requests.Session(), requests.Session()
     failing.mount("http://", RetryAdapter(NOW, inner=ScriptedAdapter(["read_timeout"]), gate=None))
-
-    def calls():
-        session.get("http://api.example.com/")
-        with contextlib.suppress(requests.ReadTimeout):
-            failing.get("http://api.example.com/")
-
-    calls()
-    bare = requests.Session()
     bare.mount("http://", ScriptedAdapter([200]))
-    bare.get("http://api.example.com/")
-    gc.collect()
-    gc.disable()
-    gc.freeze()  # what is there already is not looked at: that would take half a second
-    try:
-        bare.get("http://api.example.com/")
-        theirs = gc.collect()
-        for _ in range(5):
-            session.get("http://api.example.com/")
-        assert gc.collect() <= 5 * theirs
+
+    def fail():
         with contextlib.suppress(requests.ReadTimeout):
             failing.get("http://api.example.com/")
-        assert gc.collect() <= theirs
-    finally:
-        gc.enable()
+
+    def garbage(call):
+        call()
+        with collecting_by_hand():
+            call()
+            return gc.collect()
+
+    theirs = garbage(lambda: bare.get("http://api.example.com/"))
+    assert garbage(lambda: session.get("http://api.example.com/")) <= theirs
+    assert garbage(fail) <= theirs
 
 
 def test_closing_a_session_closes_the_pools_of_an_inner_adapter_once(session):

@@ -20,6 +20,8 @@ from forbear.core.events import AttemptFailed, GaveUp, Resumption, RetrySchedule
 from forbear.testing.steps import parse_step
 
 from .foreign import Foreign, stream_of
+from .test_bodies import one_shot
+from .test_close import note_waits
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -27,6 +29,7 @@ family = pytest.mark.adapters("httpx-family")
 SIZE = 200_000
 WHOLE = parse_step(f"200;body={SIZE}").content
 OF_V1 = f";body={SIZE};etag=v1"
+CUT = f"cut:70001{OF_V1}"
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(1.0))
 
 
@@ -104,7 +107,7 @@ async def test_any_number_of_cuts_with_progress_needs_no_further_attempts(adapte
 
 async def test_attempts_without_progress_count(adapter, server, options):
     """The first answer and two that bring nothing are three; the body's error has the story."""
-    server.script("/file", f"cut:70001{OF_V1}", f"cut:0{OF_V1}")
+    server.script("/file", CUT, f"cut:0{OF_V1}")
     async with adapter.client(**options) as client:
         with pytest.raises(adapter.cut_error) as caught:
             await adapter.download(client, server.url + "/file")
@@ -136,8 +139,8 @@ async def test_a_resumption_is_under_the_budget(adapter, server, options):
 
 async def test_a_hint_of_an_answer_to_a_resumption_is_kept(adapter, server, options):
     """Never sooner than it says, and not at all if that is too long."""
-    server.script("/file", f"cut:70001{OF_V1}", "503;retry-after=7", f"200{OF_V1}")
-    server.script("/later", f"cut:70001{OF_V1}", "503;retry-after=61", f"200{OF_V1}")
+    server.script("/file", CUT, "503;retry-after=7", f"200{OF_V1}")
+    server.script("/later", CUT, "503;retry-after=61", f"200{OF_V1}")
     async with adapter.client(**options) as client:
         response = await adapter.download(client, server.url + "/file")
         assert response.content == WHOLE
@@ -172,7 +175,7 @@ async def test_what_does_not_fit_is_the_original_error(adapter, server, options,
     What fits and what does not is the table of tests/core/test_resume.py.
     """
     events = []
-    server.script("/file", f"cut:70001{OF_V1}", answer)
+    server.script("/file", CUT, answer)
     async with adapter.client(**options, on_event=[events.append]) as client:
         response = await adapter.open(client, "GET", server.url + "/file")
         got = bytearray()
@@ -208,7 +211,7 @@ async def test_the_callers_own_range_resumes_as_that_range(
     adapter, server, options, asked, expected, again
 ):
     """A 206 to one range is a download too: what is missing of it is asked for, and no more."""
-    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    server.script("/file", CUT, f"200{OF_V1}")
     async with adapter.client(**options) as client:
         response = await adapter.download(client, server.url + "/file", headers={"range": asked})
     assert response.status_code == 206
@@ -221,13 +224,11 @@ async def test_the_callers_own_range_resumes_as_that_range(
     [
         pytest.param(f"cut:70001;body={SIZE}", {}, "GET", id="no-validator"),
         pytest.param(f'cut:70001;body={SIZE};header=ETag:W/"v1"', {}, "GET", id="weak-tag"),
-        pytest.param(
-            f"cut:70001{OF_V1};header=Accept-Ranges:none", {}, "GET", id="accept-ranges-none"
-        ),
-        pytest.param(f"cut:70001{OF_V1}", {"resume": False}, "GET", id="resume=False"),
-        pytest.param(f"cut:70001{OF_V1}", {"policy": RetryPolicy.disabled()}, "GET", id="disabled"),
+        pytest.param(f"{CUT};header=Accept-Ranges:none", {}, "GET", id="accept-ranges-none"),
+        pytest.param(CUT, {"resume": False}, "GET", id="resume=False"),
+        pytest.param(CUT, {"policy": RetryPolicy.disabled()}, "GET", id="disabled"),
         # "This specification only defines GET" (RFC 9110 section 14.2), with a key too.
-        pytest.param(f"cut:70001{OF_V1}", {}, "POST", id="post"),
+        pytest.param(CUT, {}, "POST", id="post"),
     ],
 )
 async def test_what_is_not_resumed(adapter, server, options, first, more, method):
@@ -252,7 +253,7 @@ async def test_what_is_not_resumed(adapter, server, options, first, more, method
 
 async def test_after_a_retry_a_download_resumes_too(adapter, server, options):
     """A call that went through the loop; its attempts before the answer no longer count."""
-    server.script("/file", 503, 503, f"cut:70001{OF_V1}", f"cut:0{OF_V1}", f"200{OF_V1}")
+    server.script("/file", 503, 503, CUT, f"cut:0{OF_V1}", f"200{OF_V1}")
     async with adapter.client(**options) as client:
         response = await adapter.download(client, server.url + "/file")
     assert response.content == WHOLE
@@ -270,7 +271,7 @@ async def test_listeners_and_hooks_see_each_request(adapter, server, options):
         hooked.append((attempt, request.headers["range"]))
         request.headers["x-signature"] = request.headers["range"]
 
-    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    server.script("/file", CUT, f"200{OF_V1}")
     more = {"on_event": [events.append], "before_attempt": sign, "announce_attempts": True}
     async with adapter.client(**options, **more) as client:
         response = await adapter.download(client, server.url + "/file")
@@ -304,19 +305,13 @@ async def test_closing_the_transport_ends_the_wait(adapter, server):
     """Like every other wait; the error is that of the body."""
     server.script("/file", f"cut:15001{OF_V1}")
     waits, caught = [], []
-
-    def note(event):
-        if event.name == "retry_scheduled":
-            waits.append(event)
-
-    policy = POLICY.replace(backoff=Fixed(60.0))
-    async with adapter.client(policy=policy, on_event=[note]) as client:
+    options = {"policy": POLICY.replace(backoff=Fixed(60.0)), "on_event": note_waits(waits)}
+    async with adapter.client(**options) as client:
 
         async def download(n):
-            try:
+            with pytest.raises(adapter.cut_error) as error:
                 await adapter.download(client, server.url + "/file")
-            except adapter.cut_error as error:
-                caught.append(error)
+            caught.append(error)
 
         async def close():
             while not waits:
@@ -328,8 +323,7 @@ async def test_closing_the_transport_ends_the_wait(adapter, server):
             async with anyio.create_task_group() as group:
                 group.start_soon(adapter.together, 1, download)
                 group.start_soon(close)
-    assert len(caught) == 1
-    assert len(server.requests("/file")) == 1
+    assert len(caught) == len(server.requests("/file")) == 1
 
 
 # In the httpx family.
@@ -350,7 +344,7 @@ async def test_a_part_that_is_not_as_long_as_it_said(adapter, server, options, s
     One that is too short is asked for again, as often as attempts allow.
     """
     part = at(70_001).replace("body=129999", f"body={size}") + ";chunked=1"
-    server.script("/file", f"cut:70001{OF_V1}", part, *more)
+    server.script("/file", CUT, part, *more)
     async with adapter.client(**options) as client:
         response = await adapter.open(client, "GET", server.url + "/file")
         got = bytearray()
@@ -444,27 +438,19 @@ async def test_one_body_is_open_at_a_time(adapter, options):
 
 
 @family
-@pytest.mark.filterwarnings(
-    "ignore:Async generator:ResourceWarning"
-)  # the client's, and this file's
+# The client's iterator, and this file's.
+@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 async def test_closing_early_closes_the_live_one(adapter, options):
-    inner = Parts(adapter, WHOLE, [2_500])
+    inner, got = Parts(adapter, WHOLE, [2_500]), bytearray()
     async with adapter.client(inner, **options) as client:
         response = await adapter.open(client, "GET", "http://a.example.com/file")
-        got = bytearray()
+        chunks = response.aiter_raw() if adapter.is_async else response.iter_raw()
+        while len(got) <= 2_500:
+            got += await anext(chunks) if adapter.is_async else next(chunks)
+        await adapter.close(response)
+        assert inner.open == 0
         if adapter.is_async:
-            chunks = response.aiter_raw()
-            while len(got) <= 2_500:
-                got += await anext(chunks)
-            await response.aclose()
-            assert inner.open == 0
             await chunks.aclose()
-        else:
-            chunks = response.iter_raw()
-            while len(got) <= 2_500:
-                got += next(chunks)
-            response.close()
-            assert inner.open == 0
     assert len(inner.asked) == 2
     assert WHOLE.startswith(bytes(got))
 
@@ -507,17 +493,10 @@ async def test_a_part_that_drips_for_ever_ends_at_the_deadline(adapter, server):
 @family
 async def test_a_file_that_is_not_ours_to_read_again_is_not_sent_again(adapter, server, options):
     """A GET with a one-shot body cannot be asked for the rest."""
-
-    def chunks():
-        yield b"x"
-
-    async def achunks():
-        yield b"x"
-
-    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    server.script("/file", CUT, f"200{OF_V1}")
     async with adapter.client(**options) as client:
         with pytest.raises(adapter.library.RemoteProtocolError):
-            content = achunks() if adapter.is_async else chunks()
+            content = one_shot(adapter, [b"x"])
             await adapter.call(client, "GET", server.url + "/file", content=content)
     assert len(server.requests("/file")) == 1
 
@@ -578,7 +557,7 @@ async def test_cancelling_the_wait_leaves_nothing_behind(adapter, server, budget
 @family
 @pytest.mark.parametrize("setting", [False, {"max_attempts": 1}], ids=["off", "sent-once"])
 async def test_a_request_may_turn_it_off(adapter, server, options, setting):
-    server.script("/file", f"cut:70001{OF_V1}", f"200{OF_V1}")
+    server.script("/file", CUT, f"200{OF_V1}")
     async with adapter.client(**options) as client:
         with pytest.raises(adapter.library.RemoteProtocolError):
             await adapter.download(client, server.url + "/file", extensions={"forbear": setting})
