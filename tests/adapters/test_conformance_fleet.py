@@ -39,7 +39,6 @@ async def test_a_dead_origin_sees_a_probe_now_and_then(adapter, quick):
     assert reasons == [Reason.ATTEMPTS_EXHAUSTED, *[Reason.ORIGIN_UNWELL] * 11]
 
 
-@pytest.mark.adapters("httpx")
 async def test_an_outage_over_the_wire_is_probed_once_a_second(adapter, server):
     """50 calls at once: 50 first attempts, one retry of the first that failed, then probes.
 

@@ -406,13 +406,10 @@ async def test_a_url_as_scope_is_told_to_nobody(adapter, quick, caplog):
 async def test_a_strategy_of_ones_own_may_look_closer(adapter, quick):
     """``scope_of`` gives it what it wants to know in place of the origin."""
     seen = []
-
-    def acquire(scope, now):
-        seen.append(scope)
-        return RetryToken()
-
-    named = {"scope_of": lambda request: f"{request.method} {request.origin}"}
-    strategy = with_methods(acquire_initial_token=acquire, **named)
+    strategy = with_methods(
+        acquire_initial_token=lambda scope, now: seen.append(scope) or RetryToken(),
+        scope_of=lambda request: f"{request.method} {request.origin}",
+    )
     async with adapter.client([200], strategy=strategy, **quick) as client:
         await adapter.call(client, "GET", URL)
         await adapter.call(client, "HEAD", URL)

@@ -169,9 +169,7 @@ def redirected(manager, url, named):
 @pytest.mark.parametrize("status", [303, 307])
 @pytest.mark.parametrize("hops", [1, 4])
 def test_redirects_are_as_without_us(server, named, status, hops):
-    """redirect= and retries= mean what they mean to a PoolManager: same hops, same end, same
-    history.
-    """
+    """redirect= and retries= mean what they mean to a PoolManager: hops, end and history."""
     for hop in range(hops):
         server.script(f"/{hop}", f"{status};header=Location:/{hop + 1};body=3")
     server.script(f"/{hops}", "200;body=5")
@@ -294,27 +292,26 @@ def test_a_full_pool_is_not_retried_after_pool_timeout(server):
 
 
 @pytest.mark.parametrize(
-    "timeout", [None, 3, Timeout(connect=3, read=20), Timeout(total=6)], ids=str
+    ("timeout", "total", "connect"),
+    [(None, 10, 10), (3, 10, 3), (Timeout(connect=3, read=20), 10, 3), (Timeout(total=6), 6, 6)],
+    ids=str,
 )
-def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout):
+def test_timeouts_are_clamped_to_the_time_left(server, monkeypatch, timeout, total, connect):
     """The manager's or the request's; 10 s are left."""
     seen = []
     own = urllib3.HTTPConnectionPool.urlopen
-    monkeypatch.setattr(
-        urllib3.HTTPConnectionPool,
-        "urlopen",
-        lambda *args, **named: seen.append(named["timeout"]) or own(*args, **named),
-    )
+
+    def urlopen(*args, **named):
+        seen.append(named["timeout"])
+        return own(*args, **named)
+
+    monkeypatch.setattr(urllib3.HTTPConnectionPool, "urlopen", urlopen)
     server.script("/thing", 200)
-    for settings, named in (({"timeout": timeout}, {}), ({}, {"timeout": timeout})):
-        with RetryPoolManager(
-            RetryPolicy(total_timeout=10), clock=FakeClock(), **settings
-        ) as manager:
+    policy, given = RetryPolicy(total_timeout=10), {"timeout": timeout}
+    for settings, named in ((given, {}), ({}, given)):
+        with RetryPoolManager(policy, clock=FakeClock(), **settings) as manager:
             manager.request("GET", server.url + "/thing", **named)
-    assert len(seen) == 2
-    for each in seen:
-        assert each.total == (6 if isinstance(timeout, Timeout) and timeout.total else 10)
-        assert each.connect_timeout == {None: 10, 3: 3}.get(timeout, 6 if each.total == 6 else 3)
+    assert [(each.total, each.connect_timeout) for each in seen] == [(total, connect)] * 2
 
 
 @pytest.mark.parametrize("close", ["", ";header=Connection:close"], ids=["", "connection-close"])

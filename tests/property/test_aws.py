@@ -1,6 +1,4 @@
-"""Laws of the quota of tokens: over any sequence of calls nothing is made of nothing, and nothing
-is lost.
-"""
+"""Laws of the quota of tokens: over any calls nothing is made of nothing, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ CAPACITY = 60
 
 
 class QuotaLaws(RuleBasedStateMachine):
-    """Any order of calls that fail, retry, are cancelled before and after sending, succeed, and end
-    twice.
-    """
+    """Any order of calls that fail, retry, are cancelled, succeed, and end twice."""
 
     tokens: Bundle[RetryToken] = Bundle("tokens")
 

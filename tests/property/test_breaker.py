@@ -1,6 +1,4 @@
-"""Laws of the breaker: over any order of calls, ends and pauses, states move along the table
-only.
-"""
+"""Laws of the breaker: over any order of calls and ends, states move along the table only."""
 
 from __future__ import annotations
 
@@ -155,9 +153,7 @@ class BreakerLaws(RuleBasedStateMachine):
 
     @rule(origin=ORIGINS)
     def it_can_always_be_probed_in_the_end(self, origin: str) -> None:
-        """Whatever was cancelled or forgotten: after the time it names and all permits, someone is
-        let through.
-        """
+        """Whatever was cancelled or forgotten: after its time and all permits someone may go."""
         if self.states.get(origin, CLOSED) is CLOSED:
             return
         later = (

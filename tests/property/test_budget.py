@@ -1,6 +1,4 @@
-"""Laws of the budget: over any sequence of calls, retries and refunds, retries stay a bounded
-share.
-"""
+"""Laws of the budget: over any calls, retries and refunds, retries stay a bounded share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Laws of the gate: over any order of failures, answers and held calls nobody is held too long, and
-what was taken comes back.
-"""
+"""Laws of the gate: in any order nobody is held too long, and what was taken comes back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Laws of the hint reader: total, bounded, blind to case and order, linear, and equal to
-independent parsers.
-"""
+"""Laws of the hint reader: total, bounded, blind to case and order, linear; oracles agree."""
 
 from __future__ import annotations
 

@@ -197,9 +197,7 @@ def test_looking_for_a_key_never_fails_and_a_key_is_always_a_named_one(
 def test_a_generated_key_makes_a_request_without_one_carry_it(
     lines: list[tuple[bytes | str, bytes | str]],
 ) -> None:
-    """A transport that replaces empty lines of its header ends with a request that may be
-    repeated.
-    """
+    """A transport that replaces empty lines of its header ends with a repeatable request."""
     if names_a_key(lines):
         return
     kept = [line for line in lines if not names_a_key([(line[0], "x")], frozenset())]

@@ -1,19 +1,11 @@
-"""Laws of what is read from a request: nothing that anybody can send raises, or asks for more than
-it may.
-"""
+"""Laws of what is read from a request: nothing raises, or asks for more than it may."""
 
 from math import isnan
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.core.headers.nesting import (
-    COUNTERS,
-    TIMEOUTS,
-    outer_loop,
-    retries_above,
-    seconds_for,
-)
+from forbear.core.headers.nesting import COUNTERS, TIMEOUTS, outer_loop, retries_above, seconds_for
 
 NAMES = st.sampled_from([*COUNTERS, *TIMEOUTS]) | st.text(max_size=30)
 VALUES = st.text() | st.from_regex(r"\A[ \t]*(attempt=)?[0-9]{1,20}[HMSmun]?[;, \t]*\Z")

@@ -1,6 +1,4 @@
-"""Whatever a server does to a download, its caller gets the exact content or an error, and never
-another content.
-"""
+"""Whatever a server does to a download, its caller gets the exact content or an error."""
 
 from __future__ import annotations
 
@@ -104,16 +102,19 @@ class Stream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
 
+OPTIONS = {"policy": POLICY, "budget": None}
+
+
 def download(inner, prefetch):
-    options = {"policy": POLICY, "budget": None, "clock": FakeClock(), "prefetch": prefetch}
-    with httpx.Client(transport=RetryTransport(inner, **options)) as client:
+    transport = RetryTransport(inner, prefetch=prefetch, clock=FakeClock(), **OPTIONS)
+    with httpx.Client(transport=transport) as client:
         with client.stream("GET", "http://a.example.com/") as response:
             return response, b"".join(response.iter_raw())
 
 
 async def adownload(inner, prefetch):
-    options = {"policy": POLICY, "budget": None, "clock": FakeClock(), "prefetch": prefetch}
-    async with httpx.AsyncClient(transport=AsyncRetryTransport(inner, **options)) as client:
+    transport = AsyncRetryTransport(inner, prefetch=prefetch, clock=FakeClock(), **OPTIONS)
+    async with httpx.AsyncClient(transport=transport) as client:
         async with client.stream("GET", "http://a.example.com/") as response:
             return response, b"".join([chunk async for chunk in response.aiter_raw()])
 
@@ -126,9 +127,7 @@ async def adownload(inner, prefetch):
 )
 @settings(max_examples=200, deadline=None)
 def test_the_exact_content_or_an_error(steps, known_length, prefetch, is_async):
-    """A body that ends without an error is the first answer's, whole; one that does not ends in the
-    library's error.
-    """
+    """A body that ends without an error is the first answer's, whole."""
     inner = Server(steps, known_length)
     try:
         if is_async:

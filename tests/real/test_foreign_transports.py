@@ -71,9 +71,7 @@ def test_a_post_that_the_server_read_and_dropped_is_not_sent_again(aiohttp, serv
 
 
 def test_a_refused_connection_is_no_proof_here(aiohttp, free_port):
-    """The cause of its error is aiohttp's own class: POST comes back after one attempt, GET after
-    four.
-    """
+    """The cause is aiohttp's own class: POST comes back after one attempt, GET after four."""
     url = f"http://127.0.0.1:{free_port()}/"
     posted, got = aiohttp(("POST", url, {"content": b"x"}), ("GET", url))
     assert isinstance(posted, (aiohttp.library.ConnectError, aiohttp.library.ConnectTimeout))

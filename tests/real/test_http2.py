@@ -249,9 +249,7 @@ def test_without_us_the_library_sends_a_one_shot_body_empty_after_a_goaway(lane)
 
 
 def test_pitfall_15_a_one_shot_body_is_never_sent_empty_by_httpcores_own_resend(lane):
-    """GOAWAY with last_stream_id below the stream: the pool re-sends by itself; the body is not
-    completed again.
-    """
+    """GOAWAY below the stream: the pool re-sends by itself; the body is not completed again."""
     with Http2Server(200, "goaway-below", 200) as server:
         _, error = lane.calls(
             ("GET", server.url), ("POST", server.url, one_shot(lane)), inner=PLAIN
@@ -262,26 +260,15 @@ def test_pitfall_15_a_one_shot_body_is_never_sent_empty_by_httpcores_own_resend(
 
 
 def test_a_replayable_body_arrives_whole_by_httpcores_own_resend(lane):
-    """The guard does not stand in the way of a body that can be produced again."""
-    for body in (plain(lane), replayable(lane)):
+    """The guard stands in no way of a body that can be produced again, or is kept in the buffer."""
+    buffered = {"body_buffer": len(WHOLE)}
+    for body, options in ((plain(lane), {}), (replayable(lane), {}), (one_shot(lane), buffered)):
         with Http2Server(200, "goaway-below", 200) as server:
-            _, response = lane.calls(("GET", server.url), ("POST", server.url, body), inner=PLAIN)
+            calls = ("GET", server.url), ("POST", server.url, body)
+            _, response = lane.calls(*calls, inner=PLAIN, **options)
         assert response.status_code == 200
         assert server.bodies("POST") == [WHOLE, WHOLE]
         assert server.executed("POST") == 1
-
-
-def test_a_buffered_one_shot_body_arrives_whole_by_httpcores_own_resend(lane):
-    """The buffer serves this re-send as it serves ours."""
-    with Http2Server(200, "goaway-below", 200) as server:
-        _, response = lane.calls(
-            ("GET", server.url),
-            ("POST", server.url, one_shot(lane)),
-            inner=PLAIN,
-            body_buffer=len(WHOLE),
-        )
-    assert response.status_code == 200
-    assert server.bodies("POST") == [WHOLE, WHOLE]
 
 
 # What proves that nothing was processed.
@@ -346,50 +333,48 @@ def test_pitfall_64_endless_refusals_are_bounded_by_max_attempts(lane):
 # HTTP/2 as users meet it: over TLS, negotiated.
 
 
-def test_over_tls_the_same_holds(lane, need_package):
-    """ALPN chooses h2; a 503, a refused stream and a GOAWAY(0) later the POST was executed once."""
+@pytest.fixture
+def tls(need_package):
+    """The contexts of a server and of a client that trusts it, which choose HTTP/2."""
     authority = need_package("trustme").CA()
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.set_alpn_protocols(["h2"])
     authority.issue_cert("127.0.0.1").configure_cert(serving)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
+    for context in (serving, trusting):
+        context.set_alpn_protocols(["h2"])
+    return serving, trusting
+
+
+def test_over_tls_the_same_holds(lane, tls):
+    """ALPN chooses h2; a 503, a refused stream and a GOAWAY(0) later the POST was executed once."""
+    serving, trusting = tls
+    asked = {"content": WHOLE, "headers": {"Idempotency-Key": "order-1"}}
     with Http2Server(503, "refused", "goaway-0", 200, tls=serving) as server:
-        (response,) = lane.calls(
-            ("POST", server.url, {"content": WHOLE, "headers": {"Idempotency-Key": "order-1"}}),
-            inner={"http2": True, "verify": trusting},
-        )
+        inner = {"http2": True, "verify": trusting}
+        (response,) = lane.calls(("POST", server.url, asked), inner=inner)
     assert (response.status_code, response.http_version) == (200, "HTTP/2")
     assert server.bodies("POST") == [WHOLE] * 4
     assert server.executed("POST") == 1
-    assert {stream.connection for stream in server.streams} == {
-        1,
-        2,
-    }  # only GOAWAY ended a connection
+    # Only GOAWAY ended a connection.
+    assert {stream.connection for stream in server.streams} == {1, 2}
 
 
-def test_over_urllib3s_own(need_package):
+def test_over_urllib3s_own(tls):
     """urllib3.http2: its responses are whole when they come, and one connection serves all calls."""
     from forbear.urllib3 import RetryPoolManager
 
     http2 = pytest.importorskip("urllib3.http2")  # since 2.3
-    authority = need_package("trustme").CA()
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.set_alpn_protocols(["h2"])
-    authority.issue_cert("127.0.0.1").configure_cert(serving)
-    trusting = ssl.create_default_context()
-    trusting.set_alpn_protocols(["h2"])
-    authority.configure_trust(trusting)
+    serving, trusting = tls
     http2.inject_into_urllib3()
     try:
         named = {"ssl_context": trusting, "maxsize": 1, "block": True, "timeout": 5}
-        with (
-            Http2Server(200, 503, 404, tls=serving) as server,
-            RetryPoolManager(RetryPolicy(backoff=forbear.Fixed(0)), **named) as manager,
-        ):
-            assert manager.request("GET", server.url).status == 200
-            with forbear.deadline(5):
-                assert manager.request("GET", server.url).status == 404
+        policy = RetryPolicy(backoff=forbear.Fixed(0))
+        with Http2Server(200, 503, 404, tls=serving) as server:
+            with RetryPoolManager(policy, **named) as manager:
+                assert manager.request("GET", server.url).status == 200
+                with forbear.deadline(5):
+                    assert manager.request("GET", server.url).status == 404
     finally:
         http2.extract_from_urllib3()
     assert {stream.connection for stream in server.streams} == {1}

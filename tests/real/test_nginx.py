@@ -80,9 +80,7 @@ def nginx(nginx_program, tmp_path_factory, free_port, wait_for_port):
 
 
 def test_a_throttled_get_comes_back_after_the_second_it_was_asked_to_wait(lane, nginx):
-    """limit_req, 1 request per second: 200, 429 with Retry-After: 1, and 200 not before that second
-    is over.
-    """
+    """limit_req, 1 request per second: 200, 429 with Retry-After: 1, and 200 a second later."""
     url = f"{nginx.url}/limited/{lane.id}"
     first, second = lane.calls(
         ("GET", url), ("GET", url), clock=None, policy=RetryPolicy(backoff=Fixed(0))
@@ -107,9 +105,7 @@ def test_requests_go_on_where_nginx_ends_a_connection_after_two(lane, nginx):
 
 
 def test_a_connection_that_nginx_closed_meanwhile_loses_no_request(lane, nginx):
-    """keepalive_timeout 50 ms: the idle connection is gone when the second request comes, POST
-    too.
-    """
+    """keepalive_timeout 50 ms: it is gone when the second request comes, a POST."""
     uri = f"/brief/{lane.id}"
 
     def later():
@@ -124,9 +120,7 @@ def test_a_connection_that_nginx_closed_meanwhile_loses_no_request(lane, nginx):
 
 
 def test_a_connection_closed_without_an_answer_is_tried_as_often_as_allowed(lane, nginx):
-    """nginx's 444 closes without a byte: GET four times, POST once, each ending in the library's
-    own error.
-    """
+    """nginx's 444 closes without a byte: GET four times, POST once; the library's own errors."""
     uri = f"/gone/{lane.id}"
     got, posted = lane.calls(("GET", nginx.url + uri), ("POST", nginx.url + uri, {"content": b"x"}))
     assert isinstance(got, lane.library.RemoteProtocolError)
