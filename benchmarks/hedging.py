@@ -40,13 +40,14 @@ PARTS = (
     ("Half speed for 20 s", HALF, (HALF.load,)),
 )
 HEADS = (
-    "load", "hedged", "p50", "p95", "p99", "p99.9", "mean", "second attempts", "of these won",
-    "busy", "success",
+    "load", "p50", "p95", "p99", "p99.9", "mean", "second attempts", "won", "workers busy",
+    "success",
 )  # fmt: skip
 ABOUT = """\
 Ten servers with four workers and a queue each; a balancer chooses a server at random. Work for an
 answer: 20 ms (median of a log-normal distribution with sigma 0.5), for one of a hundred attempts
-twenty times as long. Times are milliseconds until the good answer, medians of paired seeds."""
+twenty times as long. Each cell has the figure without hedging and the one with `Hedge()`. Times are
+milliseconds until the good answer, medians of paired seeds."""
 
 
 def main() -> int:
@@ -89,23 +90,22 @@ def made(run: tuple[LatencyWorld, bool, int]) -> Latencies:
 
 
 def table(rows: list[Latencies]) -> str:
+    """Figures without and with hedging; two rows of one load are one line."""
     lines = [HEADS, ("---:",) * len(HEADS)]
-    for one in rows:
-        times = (one.p50, one.p95, one.p99, one.p999, one.mean)
-        shares = (one.extra, one.won, one.busy, one.success)
-        extra, won, busy, success = (f"{share:.1%}" for share in shares)
-        hedges = ("yes", extra, won) if one.hedged else ("no", "-", "-")
-        lines.append(
-            (
-                f"{one.load:.0%}",
-                hedges[0],
-                *(f"{time * 1000:.1f}" for time in times),
-                *hedges[1:],
-                busy,
-                success,
-            )
-        )
+    for none, hedged in zip(rows[::2], rows[1::2], strict=True):
+        cells = [f"{none.load:.0%}"]
+        for name in ("p50", "p95", "p99", "p999", "mean"):
+            cells.append(f"{spoken(getattr(none, name))} → {spoken(getattr(hedged, name))}")
+        cells += [f"{hedged.extra:.1%}", f"{hedged.won:.0%}"]
+        for name in ("busy", "success"):
+            cells.append(f"{getattr(none, name):.1%} → {getattr(hedged, name):.1%}")
+        lines.append(tuple(cells))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def spoken(seconds: float) -> str:
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.3g}" if milliseconds < 999.5 else f"{milliseconds:,.0f}"
 
 
 def arguments() -> argparse.Namespace:

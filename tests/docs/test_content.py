@@ -307,6 +307,15 @@ def test_the_tuning_table_names_what_ships():
     assert told <= {metric.prometheus_name for metric in METRICS.values()}
 
 
+def test_the_figures_of_hedging_are_those_of_the_benchmark():
+    _, rows = table("how/hedging.md", "load")
+    kept = ROOT / "benchmarks" / "pictures"
+    lines = (kept / "hedging.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()
+    found = [line.strip("| ").split(" | ") for line in lines if "→" in line]
+    assert rows == [cells[: len(rows[0])] for cells in found]
+    assert (DOCS / "pictures" / "hedging.svg").read_bytes() == (kept / "hedging.svg").read_bytes()
+
+
 # The pages themselves.
 
 
