@@ -41,6 +41,10 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         plot = None if options.plot is None else import_module("forbear.tools.simulation.plot")
     except (ValueError, TypeError, ImportError) as mistake:
         return complain("simulate", mistake)
+    if not options.json:
+        about = LATENCIES[options.scenario][1]
+        told = f"{options.scenario}: {about}\n{worlds[0].told()}\n({seeds_told(options)})\n"
+        print(told, file=out, flush=True)
     seeds = range(options.seed, options.seed + options.runs)
     results = [
         median_latencies([run_latencies(world, hedge, seed=seed) for seed in seeds])
@@ -53,9 +57,6 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         report = {**how, "settings": asdict(worlds[0]), "latencies": found}
         print(json.dumps(report, indent=1), file=out)
     else:
-        about = LATENCIES[options.scenario][1]
-        told = f"{options.scenario}: {about}\n{worlds[0].told()}\n({seeds_told(options)})\n"
-        print(told, file=out)
         Page(out).table(HEADS, [row(one) for one in results])
     if plot is not None:
         try:

@@ -40,6 +40,7 @@ COLOURS = (
     "#b8a300",
 )  # fmt: skip
 OURS = "#000000"
+LOOK: Any = {"marker": "o", "markersize": 2.5, "linewidth": 1.3}
 PERCENTILES = (
     ("p50", "p50", "#8a8a8a"), ("p95", "p95", "#0072b2"), ("p99", "p99", "#009e73"),
     ("p999", "p99.9", "#d55e00"),
@@ -234,14 +235,17 @@ def draw_latencies(path: str, results: Sequence[Latencies], *, title: str) -> No
         for hedged in sorted({one.hedged for one in results}):
             rows = [one for one in results if one.hedged == hedged]
             loads = [one.load * 100 for one in rows]
-            look: Any = {"marker": "o", "markersize": 2.5, "linewidth": 1.3}
             for name, words, colour in PERCENTILES:
                 values = [getattr(one, name) for one in rows]
                 times.plot(
                     loads, values, color=colour, linestyle="-" if hedged else (0, (3, 2)),
-                    label=f"{words}, hedged" if hedged else words, **look,
+                    label=f"{words}, hedged" if hedged else words, **LOOK,
                 )  # fmt: skip
-        extra.plot(loads, [one.extra * 100 for one in rows], color=OURS, **look)
+        shown = [one for one in results if one.hedged == results[-1].hedged]
+        extra.plot(
+            [one.load * 100 for one in shown], [one.extra * 100 for one in shown], color=OURS,
+            **LOOK,
+        )  # fmt: skip
         times.set_yscale("log")
         times.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         times.minorticks_off()
