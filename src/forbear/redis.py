@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from functools import partial
 from random import random as system_random
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from redis.retry import Retry
 
 from .adapters.redis_script import SCRIPT
 from .core.checks import a_choice, a_duration, shown
+from .core.frozen import rebuilt
 from .sending.clock import SYSTEM_CLOCK
 from .shared.budget import RetryBudget, check_rates
 from .shared.lease import LeasedBudget, Report
@@ -331,7 +331,7 @@ class RedisBudget(LeasedBudget):
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process borrows for itself; a client cannot be copied, a URL can.
         options = {name: getattr(self, name) for name in OPTIONS}
-        return partial(RedisBudget, self._target, **options), ()
+        return rebuilt, (RedisBudget, {"url_or_client": self._target, **options})
 
 
 OPTIONS = (

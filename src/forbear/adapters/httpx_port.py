@@ -206,14 +206,11 @@ class HttpxPort(HttpxCalls):
         """Everything about a hand-over that needs no I/O."""
         outgoing = call.outgoing
         if self.has_story(call):
-            now = self.clock.monotonic()
+            now, was_retried = self.clock.monotonic(), len(call.history) > 1
             # A forbear below has told its story already; ours adds nothing if it only passed on.
-            if not (len(call.history) == 1 and is_final(response.extensions.get(SETTING))):
+            if was_retried or not is_final(response.extensions.get(SETTING)):
                 response.extensions[SETTING] = call.story(now)
-            if call.stop is None:
-                if len(call.history) > 1:
-                    self.tell.succeeded(call, now, call.listeners)
-            else:
+            if call.stop is not None:
                 if call.body_error is not None:
                     # The body broke while it was read ahead, and is not asked for again: the
                     # caller meets the error where the body breaks, as without us.
@@ -221,6 +218,8 @@ class HttpxPort(HttpxCalls):
                     if self.wants_status_error(call) or error is not call.body_error:
                         raise error
                 stop_outer(self.settings, call, response.headers)
+            elif was_retried:
+                self.tell.succeeded(call, now, call.listeners)
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
         if self.looks_at_bodies and call.ahead is not WHOLE and call.policy is not OFF:

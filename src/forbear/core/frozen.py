@@ -15,7 +15,7 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["Frozen"]
+__all__ = ["Frozen", "rebuilt"]
 
 
 @dataclass_transform(frozen_default=True)  # so that type checkers refuse an assignment too
@@ -70,7 +70,7 @@ class Frozen:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What pickle and copy do by default with slots goes through __setattr__.
-        return _rebuild, (type(self), self._fields())
+        return rebuilt, (type(self), self._fields())
 
 
 def _in_order(value: object) -> str:
@@ -81,5 +81,6 @@ def _in_order(value: object) -> str:
     return f"{{{', '.join(members)}}}" if members else "set()"
 
 
-def _rebuild(cls: type[Frozen], fields: dict[str, Any]) -> Frozen:
+def rebuilt(cls: type[Any], fields: dict[str, Any]) -> Any:
+    """Make a copy; ``__reduce__`` alone cannot pass keywords, nor ``partial`` what is copied."""
     return cls(**fields)

@@ -11,6 +11,7 @@ from random import random as system_random
 
 from ..core.backoff import Exponential
 from ..core.checks import a_count, a_number, a_switch, shown
+from ..core.frozen import rebuilt
 from ..core.policy import a_backoff
 from ..core.strategy import RetryToken
 from ..core.verdict import Reason
@@ -110,7 +111,7 @@ class TokenBucket(Locked):
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts full: what was spent here was spent here.
         fields = {name: getattr(self, name) for name in (*NUMBERS, "returns_cost")}
-        return made, (TokenBucket, fields)
+        return rebuilt, (TokenBucket, fields)
 
 
 class AwsToken(RetryToken):
@@ -223,9 +224,4 @@ class AwsStandard:
         fields = {name: getattr(self, name) for name in names}
         # The system's generator is not copied with its state: both would draw the same numbers.
         fields["random"] = None if self.random is system_random else self.random
-        return made, (type(self), fields)
-
-
-def made(cls: type[Any], fields: dict[str, Any]) -> Any:
-    """Make a copy; ``__reduce__`` alone cannot pass keywords, nor ``partial`` what is copied."""
-    return cls(**fields)
+        return rebuilt, (type(self), fields)

@@ -10,6 +10,7 @@ from itertools import count
 from math import inf
 
 from ..core.checks import a_choice, a_count, a_duration, a_number, shown
+from ..core.frozen import rebuilt
 from ..core.outcome import RETRYABLE_KINDS, FailureKind
 from .circuit import ADMITTED, CLOSED, HALF_OPEN, OPEN, Circuit, Numbers
 from .locks import Locked
@@ -268,9 +269,7 @@ class CircuitBreaker(Locked):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts closed: what was seen here was seen here.
-        from functools import partial
-
-        return partial(CircuitBreaker, **{name: getattr(self, name) for name in OPTIONS}), ()
+        return rebuilt, (CircuitBreaker, {name: getattr(self, name) for name in OPTIONS})
 
 
 OPTIONS = (*Numbers.__annotations__, "mode")

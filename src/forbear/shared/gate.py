@@ -22,6 +22,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.checks import shown
+from ..core.frozen import rebuilt
 from .health import FIRST_PROBE, TIMEOUT_COST, TOKENS, WELL, Cause, Health, Place
 from .locks import Locked
 
@@ -272,8 +273,4 @@ class RetryGate(Locked):
         return f"<RetryGate {state}{f', {held} held' if held else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return new_gate, (self.max_held,)  # a copy in another process begins anew
-
-
-def new_gate(max_held: int | None) -> RetryGate:
-    return RetryGate(max_held=max_held)
+        return rebuilt, (RetryGate, {"max_held": self.max_held})  # a copy elsewhere begins anew

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count
 
 from ..core.checks import a_choice, texts
+from ..core.frozen import rebuilt
 from ..core.request import origin_from
 from .locks import Locked
 
@@ -151,6 +152,4 @@ class Origins(Locked):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process knows nothing of who rests.
-        from functools import partial
-
-        return partial(Origins, self.listed, choose=self.choose), ()
+        return rebuilt, (Origins, {"origins": self.listed, "choose": self.choose})
