@@ -76,10 +76,7 @@ class RetryMiddleware:
         self._setting: Any = None
         self._special = settings.special
         self._shared: Any = settings.limits.shared
-        # A success at once needs nothing more than to be returned.
-        self._is_plain = not (
-            port.looks or settings.limits.counts_calls or settings.tell.hears_calls
-        )
+        self._is_plain = port.is_plain and not port.looks
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, Any] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.
@@ -113,7 +110,7 @@ class RetryMiddleware:
             or last_hop() is not None
         ):
             outgoing = port.prepare(request, handler, started_at, scope, self._setting)
-        if not self._shared.quiet and not port.begins(request, started_at):
+        if not self._shared.quiet and not port.begins(request.url, started_at):
             return await arun(port.call_of(request, handler, outgoing, started_at, scope), port)  # type: ignore[no-any-return]
         outcome: Any = None
         ahead = None

@@ -56,6 +56,8 @@ WHOLE, LATE = "whole", "late"  # what comes of reading ahead, if it is not an er
 class AiohttpPort(Awaiting, Port):
     """The port of one middleware."""
 
+    origin_of = staticmethod(origin_of_url)
+
     def __init__(self, settings: Settings, circuit_open: type[Any], exceeded: type[Any]) -> None:
         super().__init__(settings)
         self.circuit_open_error, self.deadline_exceeded = circuit_open, exceeded
@@ -144,14 +146,6 @@ class AiohttpPort(Awaiting, Port):
             if outgoing.hop is not None:
                 call.attempts = call.sent_before = outgoing.hop.retries
         return call
-
-    def begins(self, request: Any, now: float) -> bool:
-        """Tell the gate of a new call; False: others than the gate have to be asked too."""
-        gate = self.limits.gate
-        if gate is None or self.limits.shared is not gate:
-            return False
-        gate.begin(origin_of_url(request.url), now)
-        return True
 
     # Each attempt.
 
@@ -305,15 +299,7 @@ class AiohttpPort(Awaiting, Port):
     ) -> None:
         """End a call whose first answer is below 300."""
         self.reopen(outgoing, response)
-        if self.limits.counts_calls:
-            self.limits.count_call()
-        gate = self.limits.gate
-        if gate is not None and not gate.quiet:
-            gate.good(origin_of_url(request.url), self.clock.monotonic(), retry=False)
-        if self.tell.hears_calls:
-            seconds = self.clock.monotonic() - started_at
-            origin = origin_of_url(request.url)
-            self.tell.succeeded_at_once(request.method, origin, response.status, seconds)
+        self.note_success(request.method, request.url, response.status, started_at)
 
     def _note_ahead(self, call: Call, outcome: Any) -> None:
         call.ahead = outcome or call.ahead

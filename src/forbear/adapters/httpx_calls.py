@@ -35,6 +35,8 @@ __all__ = ["HttpxCalls"]
 class HttpxCalls(Port):
     """The part of a port that makes what is sent."""
 
+    origin_of = staticmethod(origin_of_url)
+
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings)
         # CPython finds the attributes of an object slowly once there are more than 30.
@@ -42,8 +44,6 @@ class HttpxCalls(Port):
         self.library, self.inner = library, inner
         self.byte_stream, self.request_class = library.byte_stream, library.module.Request
         self.before_attempt: Any = settings.before_attempt
-        limits = settings.limits
-        self.only_gate: Any = limits.gate if limits.shared is limits.gate else None
         keys = settings.idempotency
         self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
 
@@ -154,13 +154,6 @@ class HttpxCalls(Port):
             copy = copied(original, self.library)
             outgoing = call.outgoing = Outgoing(copy, call.policy, call.deadline_at)
         return outgoing
-
-    def begins(self, request: Any, now: float) -> bool:
-        """Tell the gate of a new call; False: others than the gate have to be asked too."""
-        if self.only_gate is None:
-            return False
-        self.only_gate.begin(origin_of_url(request.url), now)
-        return True
 
     # Each attempt.
 

@@ -22,7 +22,7 @@ from ..sending.port import is_final
 from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
-from .httpx_request import BODY, Outgoing, copied, mark_redirect, origin_of_url
+from .httpx_request import BODY, Outgoing, copied, mark_redirect
 from .httpx_streams import SECONDS, WHOLE
 
 if TYPE_CHECKING:
@@ -102,18 +102,8 @@ class HttpxPort(HttpxCalls):
                 self._look_after(response, (request, outgoing, started_at, scope))
         if outgoing is not None:
             self.reopen(outgoing, response, scope)
-        if self.limits.counts_calls:
-            self.limits.count_call()
-        gate = self.limits.gate
-        if gate is not None and not gate.quiet:
-            gate.good(origin_of_url(request.url), self.clock.monotonic(), retry=False)
-        if self.tell.hears_calls:
-            self.tell.succeeded_at_once(
-                request.method,
-                origin_of_url(request.url),
-                response.status_code,
-                self.clock.monotonic() - started_at,
-            )
+        if not (self.is_plain and self.limits.shared.quiet):
+            self.note_success(request.method, request.url, response.status_code, started_at)
         return None
 
     def note_ahead(self, call: Call, outcome: Any) -> None:

@@ -71,12 +71,7 @@ class Retrying(Colour):
         self.looks_at_bodies = self.port.looks_at_bodies
         self.special = settings.special
         self.shared: Any = settings.limits.shared
-        # A success at once needs nothing more than to be returned.
-        self.is_plain = not (
-            settings.retry_if is not None
-            or settings.limits.counts_calls
-            or settings.tell.hears_calls
-        )
+        self.is_plain = self.port.is_plain and settings.retry_if is None
 
     if not TYPE_CHECKING:  # a checker shall go on finding mistakes in names
 
@@ -111,7 +106,7 @@ class SyncRetrying(Retrying):
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, scope)
-        if not self.shared.quiet and not port.begins(request, started_at):
+        if not self.shared.quiet and not port.begins(request.url, started_at):
             call = port.call_of(request, outgoing, started_at, scope)
             return run(call, port)
         outcome = trouble = None
@@ -182,7 +177,7 @@ class AsyncRetrying(Retrying):
             or type(request.stream) is not port.byte_stream
         ):
             outgoing = port.prepare(request, started_at, scope)
-        if not self.shared.quiet and not port.begins(request, started_at):
+        if not self.shared.quiet and not port.begins(request.url, started_at):
             call = port.call_of(request, outgoing, started_at, scope)
             return await arun(call, port)
         outcome = trouble = None

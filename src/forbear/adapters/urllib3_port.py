@@ -48,6 +48,7 @@ EARLY = 0.05  # seconds; a timeout that fires so long before the deadline was th
 class Urllib3Port(BodyPort):
     """The port that requests and urllib3 share. Each adds the methods that stand first here."""
 
+    origin_of = str  # the view of a request has it ready
     request_of: Any  # the view of a request, from what the fast path has of it
     start_of: Any  # where a file body stood when the request was made
     aim: Any  # lets the request go where the call goes now
@@ -62,9 +63,6 @@ class Urllib3Port(BodyPort):
         super().__init__(settings)
         self.special = settings.special
         self.shared: Any = settings.limits.shared
-        self.hears_calls = settings.tell.hears_calls
-        # A success at once needs nothing more than to be returned.
-        self.is_plain = not (settings.limits.counts_calls or self.hears_calls)
         self.sleep = self.sleeper.sleep
 
     # A call begins.
@@ -109,14 +107,7 @@ class Urllib3Port(BodyPort):
         raw = self.raw_of(response)
         if view.streams and self.resumes and is_resumable(raw):
             response = self.stand_in(response, ResumedResponse(self, raw, source))
-        if self.limits.counts_calls:
-            self.limits.count_call()
-        gate = self.limits.gate
-        if gate is not None and not gate.quiet:
-            gate.good(view.origin, self.clock.monotonic(), retry=False)
-        if self.hears_calls:
-            elapsed = self.clock.monotonic() - source[2]
-            self.settings.tell.succeeded_at_once(view.method, view.origin, status, elapsed)
+        self.note_success(view.method, view.origin, status, source[2])
         return response
 
     def send_all(self, source: Any, started_at: float, setting: Any = None) -> Any:

@@ -40,12 +40,14 @@ class Port(Looking):
 
     Attributes:
         hears_ends: A listener wants to know when a call is over.
+        is_plain: A success at once needs nothing more than to be returned.
     """
 
     circuit_open_error: type[Any]
     deadline_exceeded: type[Any]
     # Each colour of each library has its own; asynchronous ones are awaited.
     sleep: Any  # (seconds, since=…): False if the transport was closed meanwhile
+    origin_of: Any  # (url): where a request goes; what a url is, its adapter says
     send: Any  # (call): counts the attempt, reads a small body ahead
     judge: Any  # (call, response): the failure, None for a good answer
     look: Any  # (call, response): ask ``retry_if``; the response, or what took its place
@@ -62,12 +64,32 @@ class Port(Looking):
         self.sleeper = settings.sleeper
         self.retry_if: Any = settings.retry_if
         self.looks = self.retry_if is not None or bool(self.policy.vendors)
-        self.key_lifetime = settings.key_lifetime
         self.most_attempts: float = inf if settings.counts_attempts else self.policy.max_attempts
         # Each attempt is sent as it is: no header of its own, no hook before it.
         self.sends_alike = settings.before_attempt is None and not settings.announce_attempts
         self.tell = settings.tell
         self.hears_ends = self.tell.tells_ends
+        self.is_plain = not (self.limits.counts_calls or self.tell.hears_calls)
+
+    # The fast path.
+
+    def begins(self, url: Any, now: float) -> bool:
+        """Tell the gate of a new call; False: others than the gate have to be asked too."""
+        gate: Any = self.limits.only_gate
+        if gate is None:
+            return False
+        gate.begin(self.origin_of(url), now)
+        return True
+
+    def note_success(self, method: str, url: Any, status: int, started_at: float) -> None:
+        """Note a call that was sent once and accepted."""
+        if self.limits.counts_calls:
+            self.limits.count_call()
+        gate, now = self.limits.gate, self.clock.monotonic()
+        if gate is not None and not gate.quiet:
+            gate.good(self.origin_of(url), now, retry=False)
+        if self.tell.hears_calls:
+            self.tell.succeeded_at_once(method, self.origin_of(url), status, now - started_at)
 
     # A call begins.
 
@@ -84,7 +106,7 @@ class Port(Looking):
                 and a guard.
         """
         call = Call(self.policy, request, self.limits, started_at, self.most_attempts)
-        call.key_until = started_at + self.key_lifetime
+        call.key_until = started_at + self.settings.key_lifetime
         if self.looks:
             call.looks = True
         if outgoing is not None:

@@ -63,6 +63,7 @@ class Limits:
         borrows: The budget may have to be renewed over the network.
         counts_calls: The budget wants ``count_call`` for each call that asks nothing else.
         shared: Has the plain attribute ``quiet`` that a first attempt reads.
+        only_gate: The gate, if nobody else wants to know that a call begins.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Limits:
         self.shared: Any = self
         if not self.follows and self._scope_of is None and (gate is None or budget is None):
             self.shared = gate or budget or QUIET
+        self.only_gate = gate if self.shared is gate else None
 
     def lent(self) -> Limits:
         """Return limits that share all parts, whose transitions are told through another client."""

@@ -29,7 +29,7 @@ class StrategyLimits:
     Attributes: as of ``Limits``.
     """
 
-    gate = budget = None  # ``refresh_token`` buys an attempt
+    gate = budget = only_gate = None  # ``refresh_token`` buys an attempt
     follows = False
     most_held = 0
     counts_calls = False
