@@ -13,7 +13,7 @@ def main() -> None:
 
     third_party = sorted(
         {name.partition(".")[0] for name in sys.modules}
-        & {"httpx", "httpx2", "requests", "urllib3", "anyio", "rich"}
+        & {"httpx", "httpx2", "aiohttp", "requests", "urllib3", "anyio", "rich"}
     )
     assert not third_party, f"import forbear loads {third_party}"
     for name in forbear.__all__:
@@ -27,6 +27,7 @@ def main() -> None:
     for library in (
         "httpx",
         "httpx2",
+        "aiohttp",
         "requests",
         "urllib3",
         "redis",
@@ -59,7 +60,7 @@ def main() -> None:
         assert expected in said, said
     demo = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)
     assert demo.returncode == 2, demo
-    assert "pip install 'forbear[httpx,httpx2,requests,urllib3]'" in demo.stderr, demo
+    assert "pip install 'forbear[httpx,httpx2,aiohttp,requests,urllib3]'" in demo.stderr, demo
     simulated = subprocess.run(
         [command, "simulate", "--policies", "forbear"], capture_output=True, text=True, check=False
     )

@@ -13,9 +13,11 @@ from forbear.tools.cli.callers import HttpxCaller, Order, installed
 from forbear.tools.cli.demo import run
 from forbear.tools.cli.scenes import SCENES, SECRET, Scene
 
-CALLERS = ("httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "requests", "urllib3")
+CALLERS = (
+    "httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "aiohttp", "requests", "urllib3",
+)  # fmt: skip
 ROW = re.compile(
-    r"^ ([✓✗]) (httpx2? a?sync|requests|urllib3) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$",
+    r"^ ([✓✗]) (httpx2? a?sync|aiohttp|requests|urllib3) +(\S.*?)  +(-|[0-9.]+ s) +([0-9.]+ s) +(\S.*)$",
     re.MULTILINE,
 )
 
@@ -29,7 +31,7 @@ def demo():
 
 @pytest.fixture(scope="module")
 def rows(demo):
-    """What each scene shows: by its number, six rows of (server saw, waited, took, caller got)."""
+    """What each scene shows: by its number, seven rows of (server saw, waited, took, caller got)."""
     found = {}
     for number, text in re.findall(
         r"^(\d+)\. (.*?)(?=^\d+\. |^Afterwards)", demo[1], re.MULTILINE | re.DOTALL
@@ -41,13 +43,13 @@ def rows(demo):
 
 
 def test_every_promise_held(demo):
-    """The exit status is 0 and every row has its mark: 12 scenes, 6 clients, 2 closing checks."""
+    """The exit status is 0 and every row has its mark: 12 scenes, 7 clients, 2 closing checks."""
     status, text = demo
     assert status == 0
     assert max(map(len, text.splitlines())) <= 100
-    assert text.count("✓") == 12 * 6 + 2
+    assert text.count("✓") == 12 * 7 + 2
     assert "✗" not in text
-    assert re.search(r"^All 74 checks held, in \d+\.\d s\.$", text, re.MULTILINE)
+    assert re.search(r"^All 86 checks held, in \d+\.\d s\.$", text, re.MULTILINE)
 
 
 def test_each_promise_is_named_in_words(demo):
@@ -76,7 +78,7 @@ def test_waits_are_those_of_the_default_policy(rows):
         (
             1,
             "1 request, executed once",
-            r"(Read|Connection|Protocol)Error \(method-not-replayable\)",
+            r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)",
         ),
         (2, "2 requests, executed once", "200"),
         (3, "2 requests, bodies whole", "200"),
@@ -162,7 +164,7 @@ def test_a_secret_in_the_log_is_noticed(monkeypatch):
     assert SECRET not in out.getvalue()
 
 
-LIBRARIES = ("httpx", "httpx2", "requests", "urllib3")
+LIBRARIES = ("httpx", "httpx2", "aiohttp", "requests", "urllib3")
 
 
 def without(monkeypatch, *names):
@@ -177,7 +179,7 @@ def test_without_a_client_it_says_what_to_install(monkeypatch, capsys):
     assert main(["demo"]) == 2
     err = capsys.readouterr().err
     for package in ("forbear", "."):
-        assert f"pip install '{package}[httpx,httpx2,requests,urllib3]'" in err
+        assert f"pip install '{package}[httpx,httpx2,aiohttp,requests,urllib3]'" in err
 
 
 def test_a_server_that_cannot_listen_is_told_in_one_line(monkeypatch, capsys):

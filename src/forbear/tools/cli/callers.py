@@ -118,32 +118,45 @@ class AsyncHttpxCaller(HttpxCaller):
     def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
         inner = self.library.AsyncHTTPTransport(verify=False)
         transport = self.forbear.AsyncRetryTransport(inner, policy=policy)
-        client = self.library.AsyncClient(transport=transport, timeout=TIMEOUT)
-        loop = asyncio.new_event_loop()
-        thread = Thread(target=loop.run_forever, daemon=True)
-        thread.start()
+        with event_loop() as wait_for:
+            client = self.library.AsyncClient(transport=transport, timeout=TIMEOUT)
+            try:
+                yield lambda method, url, headers, body: wait_for(
+                    client.request(method, url, headers=headers, content=awaited(body))
+                )
+            finally:
+                wait_for(client.aclose())
 
-        def wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
-            """Run it as a task, in the context of the caller: with its deadline."""
-            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
-        def send(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
-            content = body if body is None or isinstance(body, bytes) else later(body)
-            return wait_for(client.request(method, url, headers=headers, content=content))
+class AiohttpCaller(Caller):
+    failure = "ClientError"
 
-        try:
-            yield send
-        finally:
-            wait_for(client.aclose())
-            wait_for(loop.shutdown_asyncgens())
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+    @contextmanager
+    def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
+        async def opened() -> Any:
+            return self.library.ClientSession(
+                timeout=self.library.ClientTimeout(sock_connect=TIMEOUT, sock_read=TIMEOUT),
+                middlewares=(self.forbear.RetryMiddleware(policy),),
+            )
+
+        async def fetch(method: str, url: str, headers: dict[str, str], body: Any) -> Any:
+            named = {"headers": headers, "data": awaited(body)}
+            async with session.request(method, url, **named) as response:
+                await response.read()
+                return response
+
+        with event_loop() as wait_for:
+            session = wait_for(opened())
+            try:
+                yield lambda *order: wait_for(fetch(*order))
+            finally:
+                wait_for(session.close())
 
 
 CALLERS = (
     (HttpxCaller, "httpx"), (AsyncHttpxCaller, "httpx"), (HttpxCaller, "httpx2"),
-    (AsyncHttpxCaller, "httpx2"), (RequestsCaller, "requests"), (Caller, "urllib3"),
+    (AsyncHttpxCaller, "httpx2"), (AiohttpCaller, "aiohttp"), (RequestsCaller, "requests"),
+    (Caller, "urllib3"),
 )  # fmt: skip
 
 
@@ -168,6 +181,30 @@ def answer_to(order: Order, url: str, send: Callable[..., Any]) -> Answer:
     except Exception as error:
         outcome = error
     return Answer(outcome, time.monotonic() - started_at)
+
+
+@contextmanager
+def event_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Run an event loop in a thread of its own; yield what runs a coroutine there."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run it as a task, in the context of the caller: with its deadline."""
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    try:
+        yield wait_for
+    finally:
+        wait_for(loop.shutdown_asyncgens())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def awaited(body: Any) -> Any:
+    return body if body is None or isinstance(body, bytes) else later(body)
 
 
 async def later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -25,9 +25,9 @@ __all__ = ["add_arguments", "run"]
 
 ABOUT = (
     "Start a server on 127.0.0.1 that fails on purpose, send it real requests through the installed"
-    " clients (httpx, httpx2, requests, urllib3), and print what it saw, what the clients waited"
-    " and which promise that shows. Needs no network; takes about ten seconds, since the waits are"
-    " those of the default policy."
+    " clients (httpx, httpx2, aiohttp, requests, urllib3), and print what it saw, what the clients"
+    " waited and which promise that shows. Needs no network; takes about ten seconds, since the"
+    " waits are those of the default policy."
 )
 EXIT = (
     "exit status: 0 all promises held, 1 one did not, 2 no client is installed or no server starts."
@@ -58,8 +58,9 @@ def run(
     """Play the scenes with these callers, or with every installed client; return the status."""
     callers = installed() if callers is None else callers
     if not callers:
-        extras = to_install("httpx,httpx2,requests,urllib3")
-        return complain("demo", f"no httpx, httpx2, requests or urllib3 is installed: {extras}")
+        extras = to_install("httpx,httpx2,aiohttp,requests,urllib3")
+        which = "httpx, httpx2, aiohttp, requests or urllib3"
+        return complain("demo", f"no {which} is installed: {extras}")
     server, log, report = FaultServer(), Log(), Report(out)
     try:
         server.start()
