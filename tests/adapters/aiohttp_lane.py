@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import io
+import json
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import aiohttp
 import anyio
-from forbear.adapters.aiohttp_looking import Pulled
 from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 import forbear.aiohttp as ours
+from forbear.adapters.aiohttp_content import Pulled
 from forbear.aiohttp import RetryMiddleware
 from forbear.testing import ScriptedTransport
 
@@ -22,6 +26,7 @@ ERRORS = {
     "write_timeout": lambda: aiohttp.ServerTimeoutError("scripted write_timeout"),
     "write_error": lambda: aiohttp.ClientOSError(32, "scripted write_error"),
     "proxy_error": lambda: aiohttp.ClientProxyConnectionError(None, OSError(111, "scripted")),
+    "pool_timeout": lambda: aiohttp.ConnectionTimeoutError("scripted pool_timeout"),
     "disconnect": lambda: aiohttp.ServerDisconnectedError(),
 }
 
@@ -31,7 +36,7 @@ class AiohttpAdapter:
 
     name, colour = "aiohttp", "asyncio"
     is_async = is_full = True
-    words = {"aiohttp", "async", "asyncio", "status-errors", "stacks", "blank-headers"}
+    words = {"aiohttp", "async", "asyncio", "blank-headers", "stacks", "prefetches"}
     library = aiohttp
     forbear = ours
     DeadlineExceeded = ours.DeadlineExceeded
@@ -41,6 +46,7 @@ class AiohttpAdapter:
     connect_error = aiohttp.ClientConnectorError
     disconnect_error = aiohttp.ServerDisconnectedError
     read_timeout = body_timeout = aiohttp.SocketTimeoutError
+    base_class = object
     pool_timeout, cut_error = aiohttp.ConnectionTimeoutError, aiohttp.ClientPayloadError
     wire_errors = {
         "reset": {"ClientOSError", "ServerDisconnectedError", "ClientConnectionResetError"},
@@ -70,25 +76,36 @@ class AiohttpAdapter:
 
     def patch(self, monkeypatch, answer):
         async def patched(request, connection):
-            connection.close()
             return answered(request, answer(), (), b"")
 
         async def start(response, connection):
             return response
 
+        async def connect(connector, request, traces, timeout):
+            return connection
+
+        protocol = SimpleNamespace(set_response_params=lambda **named: None)
+        connection = SimpleNamespace(protocol=protocol, close=lambda: None)
+        monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect)
         monkeypatch.setattr(aiohttp.ClientRequest, "send", patched)
         monkeypatch.setattr(aiohttp.ClientResponse, "start", start)
 
     @asynccontextmanager
     async def client(self, inner=None, *, settings=None, **options):
-        client = AiohttpClient(self.transport(**options), scripted(inner), **(settings or {}))
+        chain = [self.transport(**options)]
+        chain += [*inner] if isinstance(inner, Stack) else [scripted(inner)] if inner else []
+        client = AiohttpClient(tuple(chain), **(settings or {}))
         try:
             yield client
         finally:
             await client.close()
 
     def transport(self, inner=None, **options):
-        return RetryMiddleware(**{"gate": None, **options})
+        judge = options.get("retry_if")
+        if judge is not None:
+            options["retry_if"] = lambda response: judge(AiohttpResponse(response))
+        middleware = RetryMiddleware(**{"gate": None, **options})
+        return middleware if inner is None else Stack(middleware, scripted(inner))
 
     async def call(self, client, method, url, **request):
         response = await client.request(method, url, **request)
@@ -99,8 +116,7 @@ class AiohttpAdapter:
         return await client.request(method, url, **request)
 
     async def read(self, response):
-        response.content = await response.response.read()
-        return response.content
+        return await response.aread()
 
     async def download(self, client, url, **request):
         return await self.call(client, "GET", url, **request)
@@ -138,20 +154,29 @@ class AiohttpAdapter:
 class AiohttpClient:
     """A session with the words of the suite."""
 
-    def __init__(self, middleware, inner, *, limit=100, follow_redirects=False, timeout=5):
+    def __init__(self, middlewares, *, limit=100, follow_redirects=False, timeout=5):
         if not isinstance(timeout, aiohttp.ClientTimeout):
             timeout = aiohttp.ClientTimeout(sock_connect=timeout, sock_read=timeout)
-        self.middleware = middleware
+        self.middleware = middlewares[0]
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit),
             timeout=timeout,
-            middlewares=(middleware,) if inner is None else (middleware, inner),
+            middlewares=middlewares,
         )
         self._follows = follow_redirects
 
     async def request(self, method, url, *, content=None, headers=None, **named):
+        if isinstance(content, bytes) and len(content) > 2**20:
+            content = io.BytesIO(content)  # as aiohttp asks for
         if isinstance(headers, (list, tuple)):
             headers = CIMultiDict((as_text(name), as_text(value)) for name, value in headers)
+        if "files" in named:
+            content = aiohttp.FormData()
+            for name, (filename, file) in named.pop("files").items():
+                content.add_field(name, file, filename=filename)
+        url = URL(url)
+        if url.user and "Authorization" in (headers or {}):
+            url = url.with_user(None)  # aiohttp refuses to choose
         named = {"allow_redirects": self._follows, "data": content, "headers": headers, **named}
         return AiohttpResponse(await self.session.request(method, url, **named))
 
@@ -166,8 +191,22 @@ class AiohttpResponse:
         self.response = response
         self.status_code = response.status
 
+    async def aread(self):
+        self.content = await self.response.read()
+        return self.content
+
+    def json(self):
+        return json.loads(self.content)
+
     def __getattr__(self, name):
         return getattr(self.response, name)
+
+
+class Stack(tuple):
+    """Middlewares one below the other."""
+
+    def __new__(cls, *middlewares):
+        return super().__new__(cls, middlewares)
 
 
 class Scripted(ScriptedTransport):
@@ -217,6 +256,9 @@ class Written:
 class Live(Pulled):
     """The body of an answer, which comes when it is read, or waited for."""
 
+    async def pull(self):
+        return self._inner.pop() if self._inner else b""
+
     async def wait_eof(self):
         while not self.is_eof():
             await self._wait("wait_eof")
@@ -239,10 +281,7 @@ def answered(request, status, lines, content):
     response.status, response.reason, response._closed = status, "", False
     parts = [content] if content and request.method != "HEAD" else []
 
-    async def pull():
-        return parts.pop(0) if parts else b""
-
-    response.content = Live(pull, b"", request.loop)
+    response.content = Live(parts, request.loop)
     response.content.on_eof(response._response_eof)
     return response
 

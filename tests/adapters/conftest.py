@@ -3,7 +3,7 @@
 A lane is a library in one colour. Which lanes a test runs on is decided here, in
 ``pytest_generate_tests``, and nowhere else:
 
-- full lanes (httpx sync, httpx asyncio, requests, urllib3) run every test;
+- full lanes (httpx sync, httpx asyncio, aiohttp, requests, urllib3) run every test;
 - httpx2 and trio share their code with the full lanes and run the tests marked ``smoke``: one for
   each promise, and one for each exit of the loop (success, give-up, the caller's exception,
   cancellation while sending and while sleeping, closed while waiting);
@@ -19,9 +19,11 @@ else depend on those before; test_holding.py is about the gate):
 | --- | --- | --- |
 | httpx-family | httpx, httpx2 | per-request ``extensions``, timeouts to be asked for, any transport below |
 | async, sync, httpx … | that colour or library | |
-| status-errors | httpx, httpx2, requests | urllib3's responses have no ``raise_for_status`` |
-| blank-headers | httpx, httpx2, urllib3 | requests refuses a header value that begins with a space |
-| stacks | httpx, httpx2, requests | a pool manager has no inner one |
+| status-errors | httpx, httpx2, requests | the others' have no response |
+| blank-headers | all but requests | requests refuses a header value that begins with a space |
+| stacks | all but urllib3 | a pool manager has no inner one |
+| plain-bodies | all but aiohttp | a plain function cannot read a body of its responses |
+| prefetches | httpx, httpx2, aiohttp | a body is loaded, or the caller's to read |
 | pickles | httpx, httpx2, requests | urllib3's own errors forget the error inside them |
 
 urllib3 puts MaxRetryError around whatever failed before the body, so its errors of the wire all
@@ -71,7 +73,8 @@ class HttpxAdapter:
         self.is_async = colour != "sync"
         self.is_full = name == "httpx" and colour != "trio"
         self.words = {"httpx-family", name, colour, "async" if self.is_async else "sync"}
-        self.words |= {"status-errors", "blank-headers", "stacks", "pickles"}
+        self.words |= {"status-errors", "blank-headers", "stacks", "pickles", "plain-bodies"}
+        self.words.add("prefetches")
         self.library = library = importlib.import_module(name)
         self.forbear = importlib.import_module(f"forbear.{name}")
         self.DeadlineExceeded = self.forbear.DeadlineExceeded
@@ -391,6 +394,7 @@ class SyncAdapter:
 class RequestsAdapter(SyncAdapter):
     name = "requests"
     words = {"urllib3-family", "requests", "sync", "status-errors", "stacks", "pickles"}
+    words |= {"plain-bodies"}
     library = requests
     forbear = forbear.requests
     transport_error = requests.RequestException
@@ -456,7 +460,7 @@ class RequestsClient:
 
 class Urllib3Adapter(SyncAdapter):
     name = "urllib3"
-    words = {"urllib3-family", "urllib3", "sync", "blank-headers"}
+    words = {"urllib3-family", "urllib3", "sync", "blank-headers", "plain-bodies"}
     library = urllib3
     forbear = forbear.urllib3
     transport_error = urllib3.exceptions.HTTPError

@@ -244,7 +244,7 @@ async def test_four_attempts_use_one_connection(adapter, server, quick):
 
 @pytest.mark.parametrize(
     "body",
-    ["body=70000", "body=400000;chunked=1", "body=70000;drip=300", "body=64;drip=1000"],
+    ["body=700000", "body=400000;chunked=1", "body=70000;drip=300", "body=64;drip=1000"],
     ids=["length", "chunked", "slow", "small and slow"],
 )
 async def test_a_large_or_slow_failed_body_is_not_read(adapter, server, quickest, body):

@@ -331,7 +331,7 @@ async def test_a_response_handed_over_near_the_deadline_streams_on(adapter, serv
     """total_timeout ends at the hand-over: the caller's stream has the caller's read timeout."""
     # Longer than any timeout that the attempt had. A body that is read ahead is not handed over.
     server.script("/thing", "200;delay=60;body=1;drip=260")
-    options = {"prefetch": 0} if "httpx-family" in adapter.words else {}
+    options = {"prefetch": 0} if "prefetches" in adapter.words else {}
     async with adapter.client(policy=RetryPolicy(total_timeout=0.2), **options) as client:
         elapsed()
         response = await adapter.open(client, "GET", server.url + "/thing")
@@ -388,7 +388,7 @@ async def test_a_deadline_bounds_the_body_that_is_streamed(adapter, server, quic
 async def test_a_body_that_stalls_late_ends_at_the_deadline_too(adapter, server, quickest):
     """A stall after the second piece has less time left than the first piece had."""
     server.script("/thing", "200;body=160;drip=90")
-    more = [{"prefetch": 0}] if "httpx-family" in adapter.words else []
+    more = [{"prefetch": 0}] if "prefetches" in adapter.words else []
     for options in ({}, *more):  # read ahead, and handed over
         async with adapter.client(**options) as client:
 

@@ -261,7 +261,7 @@ async def test_raw_reads_of_a_body_it_has_read(adapter, quick):
 
 
 @pytest.mark.smoke
-@pytest.mark.adapters("async")
+@pytest.mark.adapters("httpx-family", "async")
 async def test_a_plain_function_of_an_asynchronous_client_reads_it_too(adapter, quick):
     """``response.json()`` needs no await: a body that has not come is fetched, and it asked anew."""
     options = {"policy": NOW, "retry_if": lambda r: r.json()["state"] == "pending" or None, **quick}
@@ -292,6 +292,7 @@ async def test_all_words_for_a_body_work(adapter, quick):
         assert seen in ([PENDING], [PENDING.decode()]), word
 
 
+@pytest.mark.adapters("plain-bodies")
 async def test_an_answer_without_a_body_has_an_empty_one(adapter, server, quick):
     """HEAD with the length that a GET would have, and 204."""
     seen = []

@@ -79,6 +79,7 @@ async def test_a_policy_without_vendors_reads_no_word(adapter, quick):
             assert len(origin.requests) == 4
 
 
+@pytest.mark.adapters("plain-bodies")
 async def test_retry_if_and_a_vendor_look_at_the_same_body(adapter, quick):
     """Neither takes it from the other, or from the caller."""
     seen = []

@@ -37,7 +37,7 @@ MEANING: dict[type, tuple[FailureKind, Phase]] = {
     aiohttp.ClientConnectionResetError: (K.RESET, SENT),
     aiohttp.ClientOSError: (K.RESET, SENT),
     aiohttp.ClientConnectionError: (K.RESET, SENT),
-    aiohttp.ClientPayloadError: (K.RESET, ANSWERED),
+    aiohttp.ClientPayloadError: (K.PROTOCOL, ANSWERED),
     asyncio.TimeoutError: (K.TIMEOUT, SENT),  # ClientTimeout.total
     OSError: (K.RESET, SENT),
     # What came is not HTTP; the error of a status is made of an answer, and has that as its cause.

@@ -204,7 +204,7 @@ class AiohttpPort(Awaiting, Port):
         """Send one attempt with its own limits for connecting and for reading."""
         from asyncio import timeout
 
-        send, connecting = type(request).send, timeout(timeouts.each)
+        send, connecting = type(request).send, timeout(timeouts.connect())
         try:
             async with connecting:
 
@@ -392,14 +392,13 @@ class AiohttpPort(Awaiting, Port):
     async def keep(self, call: Call, response: Any) -> bool:
         """Read the answer of a held call; False: it is too long to keep, and is handed over."""
         call.kept = response
-        length = response.content_length
-        if response.content.is_eof():
-            return True
+        content, length = response.content, response.content_length
         if length is not None and length > DRAIN_BYTES:
             return False
-        if await self.wait_for(response.content, SECONDS) is LATE and length is None:
+        late = not content.is_eof() and await self.wait_for(content, SECONDS) is LATE
+        if (late and length is None) or content.total_bytes > DRAIN_BYTES:
             return False
-        if not response.content.is_eof():  # it stalls or breaks: its status is all that is kept
+        if not content.is_eof():  # it stalls or breaks: its status is all that is kept
             call.kept = None
             response.close()
         return True
@@ -434,7 +433,7 @@ class AiohttpPort(Awaiting, Port):
             if self.settings.stop_outer_retries and call.stop is not None:
                 headers = response.headers.copy()
                 stop_outer(self.settings, call, headers)
-                response._headers = type(response.headers)(headers)
+                response._cache["headers"] = type(response.headers)(headers)
         if 300 <= response.status < 400:
             LAST_HOP.set(Hop(self, call))
         if call.stop is not None and self.wants_status_error(call):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import payload as payloads
 
-from ..core.outcome import FailureKind
+from ..core.outcome import TIMEOUT_KINDS
 from ..core.request import Request, origin_of
 from ..sending.bodies import ConsumedBody, Readings, is_reiterable, is_seekable
 
 if TYPE_CHECKING:
+    from ..core.outcome import FailureKind
     from ..core.policy import RetryPolicy
     from ..sending.clock import Clock
 
@@ -147,6 +148,12 @@ class Timeouts:
         self.protocol: Any = None  # whose timeout was changed
         self._is_shortened = False
 
+    def connect(self) -> float | None:
+        """Return the seconds for getting a connection."""
+        left = max(self.deadline_at - self.clock.monotonic(), 0.001)
+        self._is_shortened = self.each is None or left < self.each
+        return self.each if left == inf or not self._is_shortened else left
+
     def begin(self, protocol: Any) -> None:
         """Let each read of the connection end in time."""
         own = protocol.read_timeout or None
@@ -166,9 +173,8 @@ class Timeouts:
                 protocol.start_timeout()
 
     def cut_short(self, kind: FailureKind, now: float) -> bool:
-        """Did the deadline end the attempt, through the timeout for reading?"""
-        is_read = kind is FailureKind.READ_TIMEOUT or kind is FailureKind.TIMEOUT
-        return is_read and self._is_shortened and now >= self.deadline_at - EARLY
+        """Did the deadline end the attempt, through the timeout for connecting or reading?"""
+        return kind in TIMEOUT_KINDS and self._is_shortened and now >= self.deadline_at - EARLY
 
 
 class Guard(Readings, aiohttp.Payload):
