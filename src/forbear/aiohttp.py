@@ -124,7 +124,8 @@ class RetryMiddleware:
                 outcome, ahead = await port.attempt(sent, handler, outgoing, policy, started_at)
             if outcome.status < 300 and not isinstance(ahead, Exception) and not port.looks:
                 if not outcome.content.is_eof():
-                    port.look_after(outcome, (request, handler, outgoing, started_at, scope))
+                    source = request, handler, outgoing, started_at, scope
+                    port.look_after(outcome, source, scope)
                 if not (self._is_plain and outgoing is None and self._shared.quiet):
                     port.succeeded(request, outcome, outgoing, started_at)
                 return outcome  # type: ignore[no-any-return]

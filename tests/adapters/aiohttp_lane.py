@@ -168,6 +168,8 @@ class AiohttpClient:
     async def request(self, method, url, *, content=None, headers=None, **named):
         if isinstance(content, bytes) and len(content) > 2**20:
             content = io.BytesIO(content)  # as aiohttp asks for
+        if "data" in named:
+            content = named.pop("data")
         if isinstance(headers, (list, tuple)):
             headers = CIMultiDict((as_text(name), as_text(value)) for name, value in headers)
         if "files" in named:
@@ -213,11 +215,16 @@ class Scripted(ScriptedTransport):
     """Answers by a script, as the last middleware, in the place where aiohttp would send."""
 
     async def __call__(self, request, handler):
+        return await self.handle_async_request(request)
+
+    async def handle_async_request(self, request):
         body = Written()
         if request.body:
             await request.body.write_with_length(body, None)
         step = self._next(request, bytes(body.octets))
         if isinstance(step, str):
+            if step == "pool_timeout":
+                request.session.connector._available_connections = lambda key: 0
             raise ERRORS[step]()
         status, headers, content = step
         lines = headers.items() if hasattr(headers, "items") else headers
@@ -287,7 +294,11 @@ def answered(request, status, lines, content):
 
 
 def scripted(inner):
-    return Scripted(inner) if isinstance(inner, list) else inner
+    if isinstance(inner, list):
+        return Scripted(inner)
+    if callable(inner):
+        return inner
+    return lambda request, handler: inner.handle_async_request(request)
 
 
 def as_text(value):

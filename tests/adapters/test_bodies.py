@@ -187,11 +187,20 @@ ASYNC = {
 }
 
 
-def of_lane(adapter, *, httpx, requests, urllib3, asyncio):
-    """Of four tables the one for this lane."""
+def of_lane(adapter, *, httpx, requests, urllib3, asyncio, aiohttp):
+    """Of five tables the one for this lane."""
+    if adapter.name == "aiohttp":
+        return aiohttp
     if adapter.is_async:
         return asyncio
     return {"httpx": httpx, "requests": requests, "urllib3": urllib3}[adapter.name]
+
+
+AIOHTTP = PART_WAY | {
+    name: case
+    for name, case in (SYNC | ASYNC).items()
+    if name in ("BytesIO", "file", "empty file", "class with an async generator")
+}
 
 
 async def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
@@ -202,6 +211,7 @@ async def test_a_body_that_can_be_produced_again_arrives_whole_on_every_attempt(
         adapter,
         httpx=PLAIN | DATA | FORMS | SYNC | LIST,
         asyncio=PLAIN | DATA | FORMS | ASYNC,
+        aiohttp=PLAIN | DATA | AIOHTTP,
         requests=PLAIN | DATA | SYNC | PART_WAY,
         urllib3=PLAIN
         | SYNC
@@ -399,10 +409,11 @@ async def test_a_consumed_body_is_not_sent_again(adapter, server):
         adapter,
         httpx=ONCE | ONCE_HTTPX | ONCE_SYNC,
         asyncio=ONCE_ASYNC | ONCE_HTTPX,
+        aiohttp=ONCE_ASYNC,
         requests=ONCE | ONCE_REQUESTS,
         urllib3=ONCE,
     )
-    own = r"disconnected without sending|closed connection without"
+    own = r"disconnected without sending|closed connection without|Server disconnected"
     for name, (make, expected) in cases.items():
         path = f"/{name.replace(' ', '-')}"
         server.script(path, "503;header=X-Which:first;body=11", 200)
@@ -790,12 +801,20 @@ HOPS_ASYNC = {
 }
 
 
+HOPS_AIOHTTP = {  # which itself follows none that it has consumed
+    "file": (lambda: io.BytesIO(PAYLOAD), {}, AGAIN),
+    "class": (AnewAsync, {}, AGAIN),
+    "iterator": (lambda: AsyncIterator(pieces()), {}, NOT),
+}
+
+
 async def test_a_body_follows_a_307_whole_or_not_at_all(adapter, server):
     """A redirected call is one call: the bare library would send an empty second pass."""
     cases = of_lane(
         adapter,
         httpx=HOPS,
         asyncio=HOPS_ASYNC,
+        aiohttp=HOPS_AIOHTTP,
         requests=HOPS | HOPS_OF_OTHERS | {"encoder": (encoder, {}, NOT)},
         urllib3=HOPS | HOPS_OF_OTHERS,
     )
@@ -809,7 +828,7 @@ async def test_a_body_follows_a_307_whole_or_not_at_all(adapter, server):
             assert response.status_code == 200, name
             assert complete(server, path + "-moved") == [digest(PAYLOAD)] * 2, name
         else:
-            refused = r"cannot be sent again|Unable to rewind"
+            refused = r"cannot be sent again|Unable to rewind|a consumed request body"
             with pytest.raises(adapter.transport_error, match=refused):
                 await put(adapter, server.url + path, **asked)
             assert complete(server, path + "-moved") == [], name

@@ -139,7 +139,7 @@ async def test_attempt_timeout_ends_an_attempt_and_the_next_one_succeeds(adapter
 @pytest.mark.smoke
 async def test_a_queue_for_the_pool_ends_at_the_deadline(adapter, server, quickest):
     """Waiting for a connection is part of the call: DeadlineExceeded from PoolTimeout."""
-    server.script("/slow", "200;delay=20;drip=15")
+    server.script("/slow", "200;delay=20;body=160;drip=150")
     server.script("/thing", 200)
     async with adapter.client(**adapter.pool_of(1)) as client:
         holding = await adapter.open(client, "GET", server.url + "/slow")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..sending.backstop import Backstop
 
-__all__ = ["Peek", "Pulled", "Resuming", "resumable"]
+__all__ = ["Bounded", "Peek", "Pulled", "Resuming", "resumable"]
 
 
 class Nobody:
@@ -66,6 +66,29 @@ class Pulled(aiohttp.StreamReader):
             self.feed_data(chunk)
         else:
             self.feed_eof()
+
+
+class Bounded(Pulled):
+    """A body under ``forbear.deadline``, after the hand-over."""
+
+    def __init__(self, port: Any, response: Any, source: Any, until: float) -> None:
+        super().__init__(response.content, response._loop)
+        self._port, self._source, self._until = port, source, until
+
+    async def pull(self) -> bytes:
+        port = self._port
+        backstop: Backstop = port.backstop
+        with backstop.after(self._until - port.clock.monotonic()):
+            return await self._inner.readany()  # type: ignore[no-any-return]
+        call = port.call_of(*self._source) if type(self._source) is tuple else self._source
+        failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error="DeadlineExceeded")
+        call.broke(failure, GiveUp(Reason.DEADLINE), port.clock.monotonic())
+        raise port.deadline_error(call, "the deadline ended the body")
+
+    def set_exception(self, *arguments: Any) -> None:
+        """The response is closed."""
+        super().set_exception(*arguments)
+        self._inner.set_exception(*arguments)
 
 
 class Peek(Pulled):

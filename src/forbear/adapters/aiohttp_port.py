@@ -16,13 +16,14 @@ from ..sending import context as tests
 from ..sending import resumption
 from ..sending.awaiting import Awaiting
 from ..sending.backstop import Backstop
+from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, let_signals_through
 from ..sending.headers import announced, new_headers, next_lines, stop_outer
 from ..sending.looking import ENDLESS
 from ..sending.port import Port, is_final
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
-from .aiohttp_content import Peek, Resuming, resumable
+from .aiohttp_content import Bounded, Peek, Resuming, resumable
 from .aiohttp_errors import classify, is_inside, repeats
 from .aiohttp_request import (
     LAST_HOP,
@@ -180,11 +181,11 @@ class AiohttpPort(Awaiting, Port):
         Raises:
             CutOff: The deadline is over, and the library has not noticed.
         """
-        if outgoing is None or outgoing.timeouts is None:
-            response = await handler(request)
-            return response, await self.read_ahead(response, policy)
         response = None
         try:
+            if outgoing is None or outgoing.timeouts is None:
+                response = await handler(request)
+                return response, await self.read_ahead(response, policy)
             if outgoing.deadline_at == inf:
                 response = await self._send_in_time(request, handler, outgoing.timeouts)
                 return response, await self.read_ahead(response, policy)
@@ -192,7 +193,10 @@ class AiohttpPort(Awaiting, Port):
                 response = await self._send_in_time(request, handler, outgoing.timeouts)
                 return response, await self.read_ahead(response, policy)
         except aiohttp.ClientConnectionError as error:
-            if not is_inside(error, CutOff):
+            if isinstance(error.__cause__, ConsumedBody):
+                message = f"The request cannot be sent again: {error.__cause__}."
+                raise aiohttp.ClientConnectionError(message) from None
+            if not isinstance(error.__cause__, CutOff):
                 raise
         except BaseException:
             await self.let_go(response)
@@ -441,7 +445,7 @@ class AiohttpPort(Awaiting, Port):
             # No name for the error here: its traceback would hold the frame that holds it.
             raise self.with_story(call, self.status_error(response))
         if call.policy is not OFF:
-            self.look_after(response, call)
+            self.look_after(response, call, call.context)
         self.reopen(outgoing, response)
         return response
 
@@ -449,14 +453,17 @@ class AiohttpPort(Awaiting, Port):
         if outgoing is not None and outgoing.timeouts is not None:
             outgoing.timeouts.reopen(response)
 
-    def look_after(self, response: Any, source: Any) -> None:
-        """Let a body that is still to come go on where it breaks."""
-        if response.method != "GET" or response.content.is_eof():
+    def look_after(self, response: Any, source: Any, scope: Scope | None) -> None:
+        """Let a body that is still to come go on where it breaks, until ``forbear.deadline``."""
+        if response.content.is_eof() or response.status == 101:
             return
         request = source[0] if type(source) is tuple else self.sent_request(source)
         download = resumable(self, request, response)
-        if download is not None and not isinstance(response.content, Resuming):
+        if download is not None:
             response.content = Resuming(self, response, source, download)
+        if scope is not None and scope.has_deadline():
+            until = scope.deadline_on(self.clock, self.clock.monotonic())
+            response.content = Bounded(self, response, source, until)
 
     def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
         resumption.begin(self, call, error, received, progressed=progressed)

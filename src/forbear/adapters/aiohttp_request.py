@@ -17,7 +17,7 @@ from aiohttp import payload as payloads
 
 from ..core.outcome import TIMEOUT_KINDS
 from ..core.request import Request, origin_of
-from ..sending.bodies import ConsumedBody, Readings, is_reiterable, is_seekable
+from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
 
 if TYPE_CHECKING:
     from ..core.outcome import FailureKind
@@ -184,7 +184,7 @@ class Guard(Readings, aiohttp.Payload):
         self.payload = payload
         value = getattr(payload, "_value", None)
         is_iterated = isinstance(payload, payloads.AsyncIterablePayload)
-        self._is_anew = is_iterated and is_reiterable(value)
+        self._is_anew = is_iterated and not is_file(value) and is_reiterable(value)
         super().__init__(
             replayable=self._is_anew or is_replayable(payload),
             doubted=self._is_anew,
@@ -213,7 +213,7 @@ class Guard(Readings, aiohttp.Payload):
             await writer.write(chunk)
         left = None if content_length is None else content_length - sum(map(len, begun))
         payload, noting = self.payload, Noting(writer, self)
-        if self._is_anew and self._readings > 1:
+        if self._is_anew:  # what has begun to iterate counts as consumed, for a redirect too
             payload = type(payload)(payload._value)
         try:
             await payload.write_with_length(noting, left)
