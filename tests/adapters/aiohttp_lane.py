@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
@@ -182,8 +183,12 @@ class AiohttpClient:
         named = {"allow_redirects": self._follows, "data": content, "headers": headers, **named}
         return AiohttpResponse(await self.session.request(method, url, **named))
 
-    def close(self):
-        return self.session.close()
+    async def close(self):
+        await self.session.close()
+        # A transport with a part of an upload left is not closed until its peer has read that.
+        for transport in list(asyncio.get_running_loop()._transports.values()):
+            transport.abort()
+        await asyncio.sleep(0)
 
 
 class AiohttpResponse:
