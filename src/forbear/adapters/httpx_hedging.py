@@ -37,6 +37,7 @@ class Hedging:
         self.port, self.hedge, self.inner = port, hedge, port.inner
         self.clock = port.clock
         self.alarms, self.trio_alarms = Alarms(self._now), TrioAlarms(self._now)
+        port.sends_alike = False  # a retry is not sent as the second attempt was
         self._byte_stream, self._methods = port.byte_stream, hedge.methods
         self._known: dict[tuple[str, str, int | None, str], Times] = {}
 
@@ -86,13 +87,14 @@ class Hedging:
             response = await sending
         except BaseException as error:
             alarms.alarms.pop(race, None)
-            if race.at == rings_at:
-                raise
-            return await race.end(error)
+            if race.at != rings_at:  # it has rung
+                await race.end(error)
+            race.task = None  # which holds what is raised in it
+            raise
         alarms.alarms.pop(race, None)
-        if race.at != rings_at:  # it has rung
-            return await race.end(response)
-        if response.status_code < 400:
+        if race.at != rings_at:
+            await race.end(response)
+        elif response.status_code < 400:
             ended_at = now()
             times.learn(ended_at - started_at, ended_at)
         return response
@@ -140,6 +142,11 @@ class Hedging:
             times.give_back()
             return "budget-exhausted"
         return None
+
+    def give_back(self, call: Call, times: Times) -> None:
+        """Give back the price of a second attempt that was not sent after all."""
+        times.give_back()
+        self.port.limits.leave(call, self.clock.monotonic())
 
     async def second_request(self, race: Race) -> Any:
         """Make the copy that is sent as the second attempt."""

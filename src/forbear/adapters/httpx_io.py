@@ -184,7 +184,7 @@ class AsyncHttpxPort(Awaiting, AsyncAsking):
         if now >= call.deadline_at:
             raise self.expired(call)
         call.sending(now)
-        sender = self.inner if call.history else self.first
+        sender = self.inner if call.history or call.resumption is not None else self.first
         try:
             if call.deadline_at == inf:
                 response = call.live = await sender.handle_async_request(request)
@@ -205,10 +205,13 @@ class AsyncHttpxPort(Awaiting, AsyncAsking):
             raise self.consumed(call.outgoing, error, first=not call.history) from None
         except Raced as found:
             raced = found
-        await self._take_up(call, raced)
-        if isinstance(raced.outcome, Exception):
-            raise raced.outcome
-        return call.live
+        outcome = await self._take_up(call, raced)
+        if not isinstance(outcome, Exception):
+            return outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # an error's traceback leads here
 
     async def send_within(
         self, seconds: float, request: Any, outgoing: Outgoing, policy: RetryPolicy, sender: Any
@@ -236,35 +239,43 @@ class AsyncHttpxPort(Awaiting, AsyncAsking):
     ) -> Any:
         """Go on with a call whose first attempt was hedged, before there was a call."""
         call = self.first_failed(self.call_of(request, outgoing, started_at, scope))
-        await self._take_up(call, raced)
-        if isinstance(raced.outcome, Exception):
-            call.live = raced.outcome
+        try:
+            call.live = await self._take_up(call, raced)
+        except BaseException:
+            self.ended(call)
+            raise
         return await arun(call, self)
 
-    async def _take_up(self, call: Call, raced: Raced) -> None:
-        """Note the attempt that did not decide; read the other one's answer ahead."""
+    async def _take_up(self, call: Call, raced: Raced) -> Any:
+        """Note the attempt that did not decide; return what came of the other, read ahead."""
         notes = call.hedge = raced.notes
         call.number = raced.number
         call.attempts += 1
-        second, response = raced.second, raced.outcome
+        second, outcome = raced.second, raced.outcome
+        raced.outcome = raced.__traceback__ = raced.__context__ = None  # they lead to an error
+        sent = (call.sent_at, call.sent_to), (call.sent_at + notes.after, second.origin)
+        call.sent_at, call.sent_to = sent[not notes.decides]
+        if notes.loser.failure is not None:
+            call.limits.observe(call, notes.loser.failure, self.clock.monotonic())
+        call.sent_at, call.sent_to = sent[notes.decides]
         if notes.decides:
             outgoing = self.outgoing_of(call)
             outgoing.request = second.request
-            call.sent_at += notes.after
-            if second.origin != call.sent_to:
-                outgoing.pristine = second.request
-                call.tried = (*call.tried, call.sent_to)
-                call.origin = call.sent_to = second.origin
-        if isinstance(response, Exception):
-            return
-        call.live = response
+            if second.origin != call.origin:
+                outgoing.pristine = self.aimed(outgoing.pristine, second.origin)
+                call.tried = (*call.tried, call.origin)
+                call.origin = second.origin
+        if isinstance(outcome, Exception):
+            return outcome
+        call.live = outcome
         try:
-            if self.reads_ahead(response, call.policy):
+            if self.reads_ahead(outcome, call.policy):
                 asked = call.request.original
-                self.note_ahead(call, await aread_ahead(self, asked, response, call.outgoing))
+                self.note_ahead(call, await aread_ahead(self, asked, outcome, call.outgoing))
         except BaseException:
-            await self.let_go(response)
+            await self.let_go(outcome)
             raise
+        return outcome
 
     async def let_go(self, response: Any) -> None:
         if response is not None and not isinstance(response, Exception):

@@ -8,6 +8,7 @@ connection is given back. If both fail, the later one decides.
 from __future__ import annotations
 
 from asyncio import Task
+from contextlib import suppress
 from contextvars import copy_context
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -109,79 +110,107 @@ class Race:
 
     def win(self) -> None:
         """Let the good answer of the second attempt cancel the first one."""
-        self.has_won = True
-        if self.task is not None:
-            self.task.cancel()
-        else:
+        if self.task is None:
+            self.has_won = True
             self.scope.cancel()
+        elif not self.task.cancelling():  # else another cancellation would break into that one
+            self.has_won = True
+            self.task.cancel()
 
-    async def end(self, first: Any) -> Any:
-        """End the race when the first attempt is over; ``first`` is what came of it.
+    async def end(self, first: Any) -> None:
+        """End the race when the first attempt is over.
+
+        Args:
+            first: An answer or error, which is all that came, unless Raced is raised.
 
         Raises:
             Raced: The outcome of both attempts.
         """
-        second, port, clock = self.second, self.hedging.port, self.hedging.clock
-        if second is None:
-            self.tell("refused")
-            if isinstance(first, BaseException):
-                raise first
-            if first.status_code < 400:
-                now = clock.monotonic()
-                self.times.learn(now - self.started_at, now)
-            return first
-        self.first_ended = True
+        # A task holds what it has raised, and that the frames which hold the race.
+        task, second, self.task, self.second = self.task, self.second, None, None
+        clock = self.hedging.clock
         elapsed = clock.monotonic() - self.started_at
+        if second is None:
+            self.tell("refused", None)
+            if not isinstance(first, BaseException) and first.status_code < 400:
+                self.times.learn(elapsed, clock.monotonic())
+            return
+        self.first_ended = True
         try:
-            failure, second_decides = await self._settle(first, second)
+            settled = await self._settle(first, second, task)
         except BaseException:  # the call is cancelled
-            await second.stop()
-            await port.let_go(first)
-            self.tell("cancelled", second.note(), "hedge")
+            try:
+                await second.stop()
+            finally:
+                await self.let_go(first)
+            self.tell("cancelled", second, second.note(), "hedge")
             raise
+        finally:
+            if second.sent_at is None:
+                self.hedging.give_back(self.call, self.times)
+        if settled is None:
+            self.tell("cancelled", second, second.note(), "hedge")
+            return
+        failure, second_decides = settled
         status = getattr(first, "status_code", None)
         if self.has_won or (failure is None and first.status_code < 400):
             # Of a first attempt that was cancelled, ``elapsed`` is a lower bound.
             self.times.learn(elapsed, clock.monotonic())
-        if second.sent_at is None:  # ``before_attempt`` has raised
-            self.tell("failed")
-            if isinstance(first, Exception):
-                raise first
-            return first
+        if second.sent_at is None:  # ``before_attempt`` has raised, or it was too late
+            self.tell("failed" if second.has_raised else "cancelled", second)
+            return
         loser = second.note()
         if second_decides:
             loser = Attempt(status, failure, elapsed, None, None, self.call.sent_to)
         outcome = "cancelled" if second.failure is None else "failed"
         if second_decides and second.failure is None:
             outcome = "won"
-        self.tell(outcome, loser, "first" if second_decides else "hedge")
+        self.tell(outcome, second, loser, "first" if second_decides else "hedge")
         notes = HedgeNotes(second.sent_at - self.started_at, second_decides, loser)
         raise Raced(
             notes, second.take() if second_decides else first, second, self.call.number
         ) from None
 
-    async def _settle(self, first: Any, second: Second) -> tuple[Failure | None, bool]:
-        """Return why the first attempt failed, and whether the second one decides the call."""
+    async def _settle(
+        self, first: Any, second: Second, task: Any
+    ) -> tuple[Failure | None, bool] | None:
+        """Return why the first attempt failed, and whether the second one decides the call.
+
+        None: the call is cancelled.
+        """
         is_cancelled = isinstance(first, BaseException) and not isinstance(first, Exception)
+        # As asyncio.timeout does; a scope of trio takes its own cancellation back.
+        is_ours = self.has_won and task is not None and task.uncancel() == 0
+        if is_cancelled and not is_ours:
+            await second.stop()
+            return None
         if self.has_won:
-            # As asyncio.timeout does; a scope of trio takes its own cancellation back.
-            is_ours = self.task is not None and self.task.uncancel() == 0
-            if is_cancelled and not is_ours:
-                raise first
-            await self.hedging.port.let_go(None if is_cancelled else first)
+            free_lost_slots(self.hedging.inner)
+            await self.let_go(first)
             return None, True
-        if is_cancelled:
-            raise first
         failure = self.failure_of(first)
         if failure is not None and not stops(failure) and await second.goes_on():
-            await self.hedging.port.let_go(first)
+            await self.let_go(first)
             return failure, True
         await second.stop()
         return failure, False
 
-    def tell(self, outcome: str, loser: Attempt | None = None, kind: str | None = None) -> None:
+    async def let_go(self, outcome: Any) -> None:
+        """Close an answer that nobody gets. How its closing fails is no outcome of the call."""
+        if not isinstance(outcome, BaseException):
+            with suppress(Exception):
+                await self.hedging.port.let_go(outcome)
+
+    def tell(
+        self,
+        outcome: str,
+        second: Second | None,
+        loser: Attempt | None = None,
+        kind: str | None = None,
+    ) -> None:
         """Tell how the second attempt ended; ``loser`` is the attempt that did not decide."""
-        sent_at = None if self.second is None else self.second.sent_at
+        sent_at = None if second is None else second.sent_at
+        kind = None if sent_at is None else kind
         after = (sent_at or self.hedging.clock.monotonic()) - self.started_at
         self.hedging.port.tell.hedged(self.call, outcome, after, loser, kind, self.refusal)
 
@@ -192,8 +221,9 @@ class Second:
     Attributes:
         sent_at: When it was sent; None: it was not.
         response: Its answer, unless that is closed or handed over.
+        error: What it raised after the first attempt was over.
         failure: Why it did not succeed.
-        was_late: The first attempt was over before it.
+        has_raised: ``before_attempt`` did, and it was not sent.
         is_over: Its task has nothing more to do.
     """
 
@@ -206,7 +236,7 @@ class Second:
         self.response: Any = None
         self.error: Exception | None = None
         self.failure: Failure | None = None
-        self.is_over = self.was_late = False
+        self.is_over = self.has_raised = False
         self._scope: Any = None
         self._done: Any = None
 
@@ -230,22 +260,26 @@ class Second:
         try:
             with self._scope:
                 self.request = await hedging.second_request(race)
-                self.sent_at = now()
-                self.response = await hedging.inner.handle_async_request(self.request)
+                if not self._scope.cancel_called:
+                    self.sent_at = now()
+                    self.response = await hedging.inner.handle_async_request(self.request)
         except Exception as error:
             if self.sent_at is None:
+                self.has_raised = True
                 hedging.port.tell.hook_failed("before_attempt", error)
             else:
-                self.error, self.failure = error, race.failure_of(error)
+                self.failure = race.failure_of(error)
+                if race.first_ended:
+                    self.error = error
         self.ended_at = now()
-        self.was_late = race.first_ended
         try:
             if self.response is not None:
                 self.failure = race.failure_of(self.response)
-                if not self.was_late and self.failure is None:
-                    race.win()
-                elif not self.was_late:
-                    await self._close()
+                if not race.first_ended:
+                    if self.failure is None:
+                        race.win()
+                    elif not stops(self.failure):  # else it decides, if the first one fails too
+                        await self._close()
         finally:
             self._over()
 
@@ -260,15 +294,13 @@ class Second:
             await self._done.wait()
 
     async def _close(self) -> None:
-        response, self.response = self.response, None
-        await self.race.hedging.port.let_go(response)
+        response, self.response, self.error = self.response, None, None
+        await self.race.let_go(response)
 
     async def goes_on(self) -> bool:
         """Wait for its end after the first attempt has failed; True: it decides the call."""
-        if self.is_over:
-            return False
         await self._wait()
-        return self.was_late and (self.response is not None or self.error is not None)
+        return self.response is not None or self.error is not None
 
     async def stop(self) -> None:
         """Cancel it, and wait until its connection is given back."""

@@ -208,14 +208,14 @@ class AsyncRetrying(Retrying):
                 trouble = ahead
         except ConsumedBody as error:
             outcome = port.consumed(outgoing, error, first=True)
-        except Raced as raced:
-            return await port.go_on(raced, request, outgoing, started_at, scope)
         except Exception as error:
             outcome = error
         except BaseException:
             await port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
+        if type(outcome) is Raced:
+            return await port.go_on(outcome, request, outgoing, started_at, scope)
         try:
             begun = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
             begun.live, outcome = outcome, None  # nothing keeps it while the call waits

@@ -338,9 +338,10 @@ class Limits:
         try:
             if self._scope_of is not None:
                 call.scope = self._scope_of(call.request)
-            return bool(self.budget.spend(call.scope, 1.0, now))
+            call.paid = float(self.budget.spend(call.scope, 1.0, now))
         except Exception:  # of a user's own budget
             return False
+        return call.paid > 0
 
     # A call ends.
 
