@@ -176,7 +176,8 @@ class Resuming(Pulled):
             self._received += len(chunk)
             if self._ends_at is not None and self._received > self._ends_at:  # more than there is
                 resumption.distrust(self._source)
-                raise resumption.fail(self._port, self._source, self._error)
+                resumption.fail(self._port, self._source, self._error)
+                raise self._error
             if chunk or self._ends_at is None or self._received == self._ends_at:
                 self._error = None if not chunk else self._error
                 return chunk
@@ -212,8 +213,7 @@ class Resuming(Pulled):
         except port.deadline_exceeded:
             raise
         except Exception:
-            resumption.fail(port, call, error)
-            if call.is_ended_by_hook:
+            if resumption.fail(port, call, error):
                 raise
             return False
         if response is not None:
