@@ -134,17 +134,17 @@ async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
     async def call(n):
         ended.append(await adapter.send(transport, adapter.library.Request("GET", URL)))
 
+    async def waited():
+        while not waiting:
+            await anyio.sleep(0.001)
+
     async def leave():
         if adapter.is_async:
             async with transport:
-                while not waiting:
-                    await anyio.sleep(0.001)
+                await waited()
         else:
             with transport:
-                for _ in range(5000):
-                    if waiting:
-                        break
-                    await anyio.sleep(0.001)
+                await waited()
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:

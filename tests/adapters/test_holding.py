@@ -75,79 +75,53 @@ async def test_patience_ends_with_the_calls_own_last_answer(adapter, quick, gate
 
 
 @pytest.mark.smoke
-async def test_patience_ends_with_the_librarys_own_error(adapter, quick, gate):
-    steps = ["read_error"]
-    async with adapter.client(steps, policy=PATIENT, gate=gate, **quick) as client:
-        with pytest.raises(adapter.transport_error) as caught:
-            await adapter.call(client, "GET", URL)
-    assert record_of(caught.value).reason is Reason.ORIGIN_UNWELL
-    assert gate.held() == 0
+async def test_patience_ends_with_the_librarys_own_error(adapter, quick):
+    """With what came last: not with the answer kept before a probe that failed otherwise."""
+    raising = PATIENT.replace(on_exhausted="raise")
+    status = [([503], raising, adapter.status_error)] * ("status-errors" in adapter.words)
+    for steps, policy, expected in (
+        (["read_error"], PATIENT, adapter.transport_error),
+        ([503, 503, "read_error"], PATIENT, adapter.transport_error),
+        *status,
+    ):
+        gate = RetryGate()
+        async with adapter.client(steps, policy=policy, gate=gate, **quick) as client:
+            with pytest.raises(expected) as caught:
+                await adapter.call(client, "GET", URL)
+        assert record_of(caught.value).reason is Reason.ORIGIN_UNWELL
+        assert gate.held() == 0
 
 
-async def test_patience_ends_with_what_came_last(adapter, quick, gate):
-    """Not with the answer that was kept before a probe that failed otherwise."""
-    steps = [503, 503, "read_error"]
-    async with adapter.client(steps, policy=PATIENT, gate=gate, **quick) as client:
-        with pytest.raises(adapter.transport_error) as caught:
-            await adapter.call(client, "GET", URL)
-    assert record_of(caught.value).reason is Reason.ORIGIN_UNWELL
-
-
-@pytest.mark.adapters("status-errors")
-async def test_patience_may_end_with_the_librarys_status_error(adapter, quick, gate):
-    policy = PATIENT.replace(on_exhausted="raise")
-    async with adapter.client([503], policy=policy, gate=gate, **quick) as client:
-        with pytest.raises(adapter.status_error) as caught:
-            await adapter.call(client, "GET", URL)
-    assert record_of(caught.value).reason is Reason.ORIGIN_UNWELL
-
-
-@pytest.mark.parametrize(
-    ("policy", "max_held"),
-    [
-        pytest.param(RetryPolicy(patience=0), None, id="no patience"),
-        pytest.param(RetryPolicy(patience=1), None, id="not ready in time"),
-        pytest.param(RetryPolicy(), 0, id="no room"),
-    ],
-)
 @one_lane
-async def test_a_call_that_cannot_be_held_ends_at_once(adapter, quick, policy, max_held):
-    async with adapter.client(
-        [503], policy=policy, gate=RetryGate(max_held=max_held), **quick
-    ) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert record_of(response).reason is Reason.ORIGIN_UNWELL
-    assert quick["clock"].sleeps == [0.75]
+async def test_a_call_that_cannot_be_held_ends_at_once(adapter, quick):
+    """No patience, not ready in time, no room."""
+    for patience, max_held in ((0, None), (1, None), (10, 0)):
+        options = {"policy": RetryPolicy(patience=patience), "gate": RetryGate(max_held=max_held)}
+        quick["clock"].sleeps.clear()
+        async with adapter.client([503], **options, **quick) as client:
+            response = await adapter.call(client, "GET", URL)
+        assert record_of(response).reason is Reason.ORIGIN_UNWELL
+        assert quick["clock"].sleeps == [0.75]
 
 
-@pytest.mark.parametrize("chunked", [0, 1], ids=["length", "chunks"])
-async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, gate, chunked):
-    body = 200_000
-    server.script("/long", f"503;body={body};chunked={chunked}")
-    async with adapter.client(
-        policy=RetryPolicy(backoff=Fixed(0)), gate=gate, random=lambda: 0.5
-    ) as client:
-        make_unwell(gate, time.monotonic(), server.url)
-        response = await adapter.open(client, "GET", server.url + "/long")
-        assert len(await adapter.read(response)) == body
-        await adapter.close(response)
-    found = record_of(response)
-    assert (found.reason, len(found.attempts)) == (Reason.ORIGIN_UNWELL, 1)
-    assert found.waits == ()
-    assert gate.held() == 0
-
-
-async def test_a_long_answer_keeps_no_connection(adapter, server, gate):
-    """With a pool of one the next call must not wait for it for ever."""
-    server.script("/long", "503;body=100000;chunked=1", 200)
-    pool = adapter.pool_of(1)
-    async with adapter.client(policy=RetryPolicy(backoff=Fixed(0)), gate=gate, **pool) as client:
-        make_unwell(gate, time.monotonic(), server.url)
-        response = await adapter.open(client, "GET", server.url + "/long")
-        assert len(await adapter.read(response)) == 100_000
-        await adapter.close(response)
-        assert (await adapter.call(client, "GET", server.url + "/long")).status_code == 200
-        assert adapter.is_idle(client)
+async def test_an_answer_too_long_to_keep_is_handed_over_whole(adapter, server, gate):
+    """It keeps no connection: with a pool of one the next call must not wait for it for ever."""
+    policy, random = RetryPolicy(backoff=Fixed(0)), {"random": lambda: 0.5}
+    for chunked in (0, 1):
+        server.script(f"/{chunked}", f"503;body=200000;chunked={chunked}", 200)
+        url = f"{server.url}/{chunked}"
+        options = {"policy": policy, "gate": gate, **random, **adapter.pool_of(1)}
+        async with adapter.client(**options) as client:
+            make_unwell(gate, time.monotonic(), server.url)
+            response = await adapter.open(client, "GET", url)
+            assert len(await adapter.read(response)) == 200_000
+            await adapter.close(response)
+            assert (await adapter.call(client, "GET", url)).status_code == 200
+            assert adapter.is_idle(client)
+        found = record_of(response)
+        assert (found.reason, len(found.attempts)) == (Reason.ORIGIN_UNWELL, 1)
+        assert found.waits == ()
+        assert gate.held() == 0
 
 
 async def test_an_answer_that_stalls_is_held_without_its_body(adapter, server, gate, quickest):
@@ -277,16 +251,17 @@ async def test_a_gather_over_a_short_outage_loses_nothing(adapter, server, gate)
 # What a wait is.
 
 
-@pytest.mark.parametrize(
-    ("step", "wait"),
-    [("connect_error", 0.1), ("read_error", 0.1), (502, 0.1), (503, 0.75), ("read_timeout", 0.75)],
-)
-async def test_a_broken_connection_and_a_502_are_tried_again_soon(adapter, quick, step, wait):
-    """0 to 0.2 s, once per call; a 503 waits its schedule."""
-    async with adapter.client([step, 200], gate=None, **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert response.status_code == 200
-    assert quick["clock"].sleeps == pytest.approx([wait])
+async def test_a_broken_connection_and_a_502_are_tried_again_soon(adapter, quick):
+    """0 to 0.2 s, once per call; a 503 and a timeout wait their schedule."""
+    for step, wait in (
+        *(("connect_error", 0.1), ("read_error", 0.1), (502, 0.1)),
+        *((503, 0.75), ("read_timeout", 0.75)),
+    ):
+        quick["clock"].sleeps.clear()
+        async with adapter.client([step, 200], gate=None, **quick) as client:
+            response = await adapter.call(client, "GET", URL)
+        assert response.status_code == 200
+        assert quick["clock"].sleeps == pytest.approx([wait]), step
 
 
 @one_lane
@@ -310,19 +285,16 @@ async def test_a_first_429_with_a_time_says_nothing_and_a_second_one_does(adapte
 
 
 @one_lane
-async def test_a_wait_that_does_not_fit_the_deadline_is_drawn_again(adapter, clock):
+async def test_a_wait_that_does_not_fit_the_deadline_is_drawn_again(adapter):
     """0.5 to 1 s, of which 0.8 are left: the longest draw becomes 0.5 + 0.3 × 0.5; 0.7 fit too."""
-    for left, draws, expected in ((0.801, [0.99, 0.5], 0.65), (0.701, [0.99], None)):
-        policy = RetryPolicy(total_timeout=left, backoff=Exponential(base=0.75, jitter=1 / 3))
-        clock, draws = FakeClock(), list(draws)
-        async with adapter.client(
-            [503, 200], policy=policy, clock=clock, random=lambda draws=draws: draws.pop(0)
-        ) as client:
+    backoff = Exponential(base=0.75, jitter=1 / 3)
+    for left, draws, expected in ((0.801, [0.99, 0.5], [0.65]), (0.701, [0.99], [])):
+        policy, draws = RetryPolicy(total_timeout=left, backoff=backoff), iter(draws)
+        options = {"clock": FakeClock(), "random": lambda draws=draws: next(draws)}
+        async with adapter.client([503, 200], policy=policy, **options) as client:
             response = await adapter.call(client, "GET", URL)
-        if expected is None:
-            assert record_of(response).reason is Reason.DEADLINE
-        else:
-            assert clock.sleeps == pytest.approx([expected], abs=0.01)
+        assert options["clock"].sleeps == pytest.approx(expected, abs=0.01)
+        assert record_of(response).reason is (None if expected else Reason.DEADLINE)
 
 
 # With the others.

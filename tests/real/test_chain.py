@@ -30,13 +30,7 @@ POLICY = RetryPolicy(max_attempts=ATTEMPTS)
 
 def quick(**options):
     """Waits take no time, and no gate helps: it would stop the multiplying in the end too."""
-    return {
-        "policy": POLICY,
-        "clock": FakeClock(),
-        "random": lambda: 0.5,
-        "gate": None,
-        **options,
-    }
+    return {"policy": POLICY, "clock": FakeClock(), "random": lambda: 0.5, "gate": None, **options}
 
 
 class Quiet(WSGIRequestHandler):
@@ -106,13 +100,8 @@ class Last:
 
     async def asgi(self, scope, receive, send):
         status = self.next(dict(scope["headers"]).get(b"retry-attempt", b"").decode() or None)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [(b"content-length", b"0")],
-            }
-        )
+        start = {"type": "http.response.start", "headers": [(b"content-length", b"0")]}
+        await send({**start, "status": status})
         await send({"type": "http.response.body", "body": b""})
 
 
