@@ -134,27 +134,25 @@ REASONS = {
 }
 
 
-def test_every_case_of_the_two_libraries_is_run():
+def test_corpus():
     assert len(CASES) == 14 + 10 + 2
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_corpus(case):
-    outcome, expect = case["outcome"], case["expect"]
-    error = chain(outcome["exception"], *outcome.get("wraps", ()), text=outcome.get("message", ""))
-    failure = classify(error)
-    if outcome.get("phase") == "body":  # handed over: no adapter asks
-        return
-    request = Request(case["method"], "http://origin.example:80", [*map(tuple, case["headers"])])
-    call = Call(RetryPolicy(), request, Limits(), 0.0)
-    call.sending(0.0)
-    call.guard = SimpleNamespace(ready=case["body"] != "one-shot" or not case["body_read"])
-    verdict, label = decide(call, failure, 0.0), expect["reason"]
-    if expect["may_retry"]:
-        assert isinstance(verdict, Retry)
-        assert (failure.phase is UNSENT) is (label == "not-sent")
-    else:
-        assert verdict == GiveUp(Reason(REASONS.get(label, label)))
+    for case in CASES:
+        outcome, expect = case["outcome"], case["expect"]
+        wraps, text = outcome.get("wraps", ()), outcome.get("message", "")
+        failure = classify(chain(outcome["exception"], *wraps, text=text))
+        if outcome.get("phase") == "body":  # handed over: no adapter asks
+            continue
+        headers = [*map(tuple, case["headers"])]
+        request = Request(case["method"], "http://origin.example:80", headers)
+        call = Call(RetryPolicy(), request, Limits(), 0.0)
+        call.sending(0.0)
+        call.guard = SimpleNamespace(ready=case["body"] != "one-shot" or not case["body_read"])
+        verdict, label = decide(call, failure, 0.0), expect["reason"]
+        if expect["may_retry"]:
+            assert isinstance(verdict, Retry), case["id"]
+            assert (failure.phase is UNSENT) is (label == "not-sent"), case["id"]
+        else:
+            assert verdict == GiveUp(Reason(REASONS.get(label, label))), case["id"]
 
 
 # --- every class by itself --------------------------------------------------------------------
@@ -443,9 +441,8 @@ def error_of(send, *args, **options):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("step", "kind", "phases"),
-    [
+def test_a_fault_of_the_server(server, send):
+    for step, kind, phases in (
         ("reset", K.RESET, {SENT}),
         ("close", K.RESET, {SENT}),
         ("garbage", K.PROTOCOL, {SENT}),
@@ -457,17 +454,16 @@ def error_of(send, *args, **options):
         ("reset-body:10;body=100", K.RESET, {ANSWERED, SENT}),
         ("200;body=160;drip=1000", K.READ_TIMEOUT, {ANSWERED, SENT}),
         ("200;body=50;header=Content-Encoding:gzip", K.DECODING, {ANSWERED}),
-    ],
-)
-def test_a_fault_of_the_server(server, send, step, kind, phases):
-    server.script("/", step)
-    timeout = TIMEOUT if step == "hang" or "drip" in step else 5
-    error = error_of(send, server.url + "/", "POST", timeout=timeout, data=b"x" * 1000)
-    failure = classify(error)
-    assert failure.kind is kind
-    assert failure.phase in phases
-    if send is through_requests:
-        assert failure.phase is max(phases, key=list(Phase).index)
+    ):
+        server.script("/", step)
+        timeout = TIMEOUT if step == "hang" or "drip" in step else 5
+        failure = classify(
+            error_of(send, server.url + "/", "POST", timeout=timeout, data=b"x" * 1000)
+        )
+        assert failure.kind is kind, step
+        assert failure.phase in phases, step
+        if send is through_requests:
+            assert failure.phase is max(phases, key=list(Phase).index)
 
 
 def test_a_name_that_does_not_resolve(send, monkeypatch):

@@ -190,19 +190,16 @@ def test_a_file_is_sent_again_from_where_it_stood(lane, server, retry, fault):
 
 # P3: what the server says.
 
+NO_TIMES = ("0", "soon", "1e400", "Fri, 31 Dec 99999 23:59:59 GMT")
+
 
 @pytest.mark.parametrize(
     ("value", "slept"),
     [
         ("4", 4.5),  # hint + 0.5 × 0.25 × 4
-        ("0", 0.75),  # the backoff: in the middle of 0.5 to 1
-        ("soon", 0.75),
-        ("1e400", 0.75),
-        ("Fri, 31 Dec 99999 23:59:59 GMT", 0.75),
+        *((each, 0.75) for each in NO_TIMES),  # the backoff: in the middle of 0.5 to 1
         ("Thu, 01 Jan 2026 00:00:30 GMT", 33.75),  # the clock stands at 2026-01-01 00:00:00
-        ("60", 67.5),
-        ("61", None),
-        ("9" * 5000, None),
+        *(("60", 67.5), ("61", None), ("9" * 5000, None)),
     ],
     ids=lambda value: str(value)[:32],
 )
@@ -216,8 +213,7 @@ def test_21_22_26_whatever_retry_after_says(retry, clock, value, slept):
             template.increment("GET", "/thing", response=response, _pool=POOL)
         assert record_of(response).reason is Reason.RETRY_AFTER_TOO_LONG
         return
-    after = template.increment("GET", "/thing", response=response, _pool=POOL)
-    after.sleep(response)
+    template.increment("GET", "/thing", response=response, _pool=POOL).sleep(response)
     assert clock.sleeps == pytest.approx([slept])
 
 
@@ -713,16 +709,12 @@ def test_an_unknown_method_is_not_safe(retry):
         retry().increment("GET", "/thing")  # neither a response nor an error
 
 
-def test_an_attempt_that_nobody_slept_for_was_sent_all_the_same(retry, budget):
-    """Its token stays spent when its answer comes, and the story has it."""
-    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
-    assert not left.is_retry("GET", 200)
-    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19
+def test_the_history_is_kept_as_urllib3_keeps_it(retry, budget):
+    """One entry per failure: method, URL, error, status, and where it was redirected.
 
-
-def test_the_history_is_kept_as_urllib3_keeps_it(retry):
-    """One entry per failure: method, URL, error, status, and where it was redirected."""
-    left = retry()
+    An attempt that nobody slept for was sent all the same: its token stays spent.
+    """
+    left = retry(budget=budget)
     connecting = ConnectTimeoutError("conntimeout")
     left = left.increment("GET", "/test1", None, connecting)
     reading = ReadTimeoutError(POOL, "/test2", "read timed out")
@@ -735,37 +727,40 @@ def test_the_history_is_kept_as_urllib3_keeps_it(retry):
         RequestHistory("GET", "/test3", None, 500, None),
         RequestHistory("GET", "/test4", None, 303, "/test5"),
     )
+    left = retry(budget=budget).increment("GET", "/thing", response=answer(503), _pool=POOL)
+    assert not left.is_retry("GET", 200)
+    assert budget.tokens("http://api.example.com:80", 1_000.0) == 19
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "value"),
-    [
-        ({}, "policy", AT_ONCE),
-        ({"total": 1}, "policy", AT_ONCE.replace(max_attempts=2)),
-        ({"total": False}, "policy", AT_ONCE.replace(max_attempts=1)),
-        ({"total": 0}, "total", 0),
-        ({"redirect": 5}, "redirect", 5),
-        ({"redirect": False}, "raise_on_redirect", False),
-        ({"raise_on_redirect": True, "redirect": False}, "raise_on_redirect", False),
-        ({"raise_on_redirect": False}, "raise_on_redirect", False),
-        ({"history": (1,)}, "history", (1,)),
-        ({"status_forcelist": [502]}, "policy", AT_ONCE.replace(statuses={502})),
-        ({"status_forcelist": None}, "policy", AT_ONCE.replace(statuses=())),
-        ({"allowed_methods": ["GET"]}, "allowed_methods", {"GET"}),
-        ({"respect_retry_after_header": False}, "policy", AT_ONCE.replace(hints="ignore")),
-        ({"remove_headers_on_redirect": ["X-Secret"]}, "remove_headers_on_redirect", {"x-secret"}),
-        ({"connect": None, "read": None, "other": None, "backoff_factor": 0}, "policy", AT_ONCE),
-    ],
-)
-def test_new_takes_what_has_a_meaning(retry, changes, field, value):
+NEW = [
+    ({}, "policy", AT_ONCE),
+    ({"total": 1}, "policy", AT_ONCE.replace(max_attempts=2)),
+    ({"total": False}, "policy", AT_ONCE.replace(max_attempts=1)),
+    ({"total": 0}, "total", 0),
+    ({"redirect": 5}, "redirect", 5),
+    ({"redirect": False}, "raise_on_redirect", False),
+    ({"raise_on_redirect": True, "redirect": False}, "raise_on_redirect", False),
+    ({"raise_on_redirect": False}, "raise_on_redirect", False),
+    ({"history": (1,)}, "history", (1,)),
+    ({"status_forcelist": [502]}, "policy", AT_ONCE.replace(statuses={502})),
+    ({"status_forcelist": None}, "policy", AT_ONCE.replace(statuses=())),
+    ({"allowed_methods": ["GET"]}, "allowed_methods", {"GET"}),
+    ({"respect_retry_after_header": False}, "policy", AT_ONCE.replace(hints="ignore")),
+    ({"remove_headers_on_redirect": ["X-Secret"]}, "remove_headers_on_redirect", {"x-secret"}),
+    ({"connect": None, "read": None, "other": None, "backoff_factor": 0}, "policy", AT_ONCE),
+]
+
+
+def test_new_takes_what_has_a_meaning(retry):
     """``new`` with urllib3's names gives a changed copy; the original stays."""
-    template = retry()
-    before = dict(vars(template))
-    changed = template.new(**changes)
-    assert getattr(changed, field) == value
-    assert type(changed) is Retry
-    assert changed is not template
-    assert dict(vars(template)) == before
+    for changes, field, value in NEW:
+        template = retry()
+        before = dict(vars(template))
+        changed = template.new(**changes)
+        assert getattr(changed, field) == value, changes
+        assert type(changed) is Retry
+        assert changed is not template
+        assert dict(vars(template)) == before
 
 
 def test_new_refuses_what_it_would_have_to_ignore(retry):
@@ -914,9 +909,8 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
 # Options.
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "says"),
-    [
+def test_a_wrong_option_says_what_to_write():
+    for options, error, says in (
         ({"policy": 3}, TypeError, "max_attempts=4"),
         ({"policy": None}, TypeError, "policy must be a RetryPolicy"),
         ({"bodies_replayable": 1}, TypeError, "bodies_replayable must be True or False"),
@@ -925,11 +919,9 @@ def test_a_pools_redirect_waits_as_it_is_asked(server, retry, clock, asked, slep
         ({"on_event": print}, TypeError, "on_event must be a list"),
         ({"redirect": -1}, ValueError, "redirect"),
         ({"total": 3}, TypeError, "total"),
-    ],
-)
-def test_a_wrong_option_says_what_to_write(options, error, says):
-    with pytest.raises(error, match=says):
-        Retry(**options)
+    ):
+        with pytest.raises(error, match=says):
+            Retry(**options)
 
 
 # from_int.
@@ -937,12 +929,8 @@ def test_a_wrong_option_says_what_to_write(options, error, says):
 
 def test_from_int_keeps_the_policy_of_the_default(budget):
     """Everything but the number."""
-    own = Retry(
-        RetryPolicy(statuses={503}, max_attempts=9),
-        budget=budget,
-        bodies_replayable=True,
-        name="orders",
-    )
+    settings = {"bodies_replayable": True, "name": "orders"}
+    own = Retry(RetryPolicy(statuses={503}, max_attempts=9), budget=budget, **settings)
     made = Retry.from_int(2, default=own)
     assert made.policy == own.policy.replace(max_attempts=3)
     assert (made.name, made.bodies_replayable, made.redirect) == ("orders", True, own.redirect)
@@ -950,8 +938,7 @@ def test_from_int_keeps_the_policy_of_the_default(budget):
     assert own.total == 8
     assert Retry.from_int(own) is own
     assert Retry.from_int(None, default=own) is own
-    assert Retry.from_int(None, default=5).total == 5
-    assert Retry.from_int(None).total == 3
+    assert (Retry.from_int(None, default=5).total, Retry.from_int(None).total) == (5, 3)
     theirs = urllib3.Retry(7)
     assert Retry.from_int(theirs) is theirs
     for wrong, error in (("3", TypeError), (2.5, TypeError), (-1, ValueError)):
@@ -959,15 +946,13 @@ def test_from_int_keeps_the_policy_of_the_default(budget):
             Retry.from_int(wrong)
 
 
-@pytest.mark.parametrize(
-    ("retries", "error", "sends"),
-    [(3, MaxRetryError, 4), (True, MaxRetryError, 2), (0, MaxRetryError, 1), (False, ProtocolError, 1)],
-)  # fmt: skip
-def test_from_int_makes_a_retry_of_so_many_retries(server, manager, quick, retries, error, sends):
+def test_from_int_makes_a_retry_of_so_many_retries(server, manager, quick):
     """As urllib3's own: a number is retries, and False gives the error itself."""
-    server.script("/thing", "reset")
-    with pytest.raises(error):
-        manager(Retry.from_int(retries, default=Retry(**quick))).request(
-            "GET", server.url + "/thing"
-        )
-    assert len(server.requests()) == sends
+    for number, (retries, error, sends) in enumerate(
+        ((3, MaxRetryError, 4), (True, MaxRetryError, 2), (0, MaxRetryError, 1), (False, ProtocolError, 1))
+    ):  # fmt: skip
+        server.script(f"/{number}", "reset")
+        with pytest.raises(error):
+            made = Retry.from_int(retries, default=Retry(**quick))
+            manager(made).request("GET", f"{server.url}/{number}")
+        assert len(server.requests(f"/{number}")) == sends
