@@ -290,36 +290,30 @@ async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
 
 
 @pytest.mark.adapters("httpx-family")
-@pytest.mark.parametrize(
-    ("seconds", "limits", "counts"),
-    [
-        (0.04, {}, False),
-        (0.9, {}, False),
-        (1.2, {}, True),
+async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_had_its_time(
+    adapter,
+):
+    """Anybody can send ``x-envoy-expected-rq-timeout-ms: 40``: it must not concern everybody."""
+    for seconds, limits, counts in (
+        *((0.04, {}, False), (0.9, {}, False), (1.2, {}, True)),
         (0.04, {"total_timeout": 0.03}, True),  # our own deadline cuts it
         (0.04, {"total_timeout": 30}, False),
         (0.5, {"attempt_timeout": 0.6}, False),
         (0.7, {"attempt_timeout": 0.6}, True),  # our own timeout ends it
-    ],
-)
-async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_had_its_time(
-    adapter, quick, seconds, limits, counts
-):
-    """Anybody can send ``x-envoy-expected-rq-timeout-ms: 40``: it must not concern everybody."""
-    clock, gate, breaker = quick["clock"], RetryGate(), a_breaker(2)
+    ):
+        clock, gate, breaker = FakeClock(), RetryGate(), a_breaker(2)
 
-    def hang(request):
-        clock.advance(request.extensions["timeout"].get("read"))
-        raise adapter.library.ReadTimeout("too slow")
+        def hang(request, clock=clock):
+            clock.advance(request.extensions["timeout"].get("read"))
+            raise adapter.library.ReadTimeout("too slow")
 
-    options = {"policy": ONCE.replace(**limits), "breaker": breaker, "gate": gate, **quick}
-    async with adapter.client([hang], **options) as client:
-        for _ in range(2):
-            with Answering(Incoming(0, clock.monotonic() + seconds, clock, False)):
-                await outcome(adapter, client, url="http://api.example.com/thing")
-    origin = "http://api.example.com:80"
-    assert (breaker.state(origin, clock.monotonic()) == "open") is counts
-    assert gate.is_well(origin) is not counts
+        options = {"policy": ONCE.replace(**limits), "breaker": breaker, "gate": gate}
+        async with adapter.client([hang], clock=clock, **options) as client:
+            for _ in range(2):
+                with Answering(Incoming(0, clock.monotonic() + seconds, clock, False)):
+                    await outcome(adapter, client)
+        assert (breaker.state(ORIGIN, clock.monotonic()) == "open") is counts, (seconds, limits)
+        assert gate.is_well(ORIGIN) is not counts
 
 
 @pytest.mark.adapters("urllib3-family")

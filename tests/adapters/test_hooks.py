@@ -280,19 +280,15 @@ async def test_contact_is_sent_as_from(adapter, quick):
 
 
 @one_lane
-@pytest.mark.parametrize(
-    "contact",
-    [
+async def test_a_contact_nobody_could_write_to_is_refused(adapter):
+    """At construction, before anything could be sent."""
+    for contact in (
         *("jörg@example.org", '"a b"@example.org', "ops@[127.0.0.1]", "Ops <ops@acme.dev>"),
         *("ops@acme.dev\n", "ops@acme.dev\r\nX-Evil: 1", "ops@localhost", "mailto:ops@acme.dev"),
         *("a" * 65 + "@acme.dev", ""),
-    ],
-)
-async def test_a_contact_nobody_could_write_to_is_refused(adapter, contact):
-    """At construction, before anything could be sent."""
-    with pytest.raises(ValueError, match="contact must be one e-mail address"):
-        async with adapter.client([200], contact=contact):
-            pass
+    ):
+        with pytest.raises(ValueError, match="contact must be one e-mail address"):
+            adapter.transport([200], contact=contact)
 
 
 # --- strategies -------------------------------------------------------------------------------
@@ -337,28 +333,26 @@ async def test_a_strategy_of_the_users_own(adapter, quick):
     assert strategy.ended == ["success", "release"]
 
 
-@pytest.mark.parametrize("send", [True, False])
-async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick, send):
+async def test_a_strategy_that_refuses_the_first_attempt(adapter, quick):
     """send=True: once, without retries. send=False: CircuitOpenError, and nothing goes out."""
 
     class Refusing(Twice):
-        quiet = False
+        quiet, send = False, True
 
         def acquire_initial_token(self, scope, now):
-            raise RetryRefused(Reason.CIRCUIT_OPEN, send=send, retry_after=5.0)
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=self.send, retry_after=5.0)
 
-    inner = adapter.watched([503, 200])
-    async with adapter.client(inner, strategy=Refusing(), **quick) as client:
-        if send:
-            response = await adapter.call(client, "GET", URL)
-            assert (response.status_code, record_of(response).reason) == (503, Reason.CIRCUIT_OPEN)
-        else:
-            with pytest.raises(adapter.CircuitOpenError) as caught:
-                await adapter.call(client, "GET", URL)
-            assert isinstance(caught.value, adapter.transport_error)
-            assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 5.0)
-            assert record_of(caught.value).attempts == ()
-    assert len(inner.requests) == send
+    inner, strategy = adapter.watched([503, 200]), Refusing()
+    async with adapter.client(inner, strategy=strategy, **quick) as client:
+        response = await adapter.call(client, "GET", URL)
+        assert (response.status_code, record_of(response).reason) == (503, Reason.CIRCUIT_OPEN)
+        strategy.send = False
+        with pytest.raises(adapter.CircuitOpenError) as caught:
+            await adapter.call(client, "GET", URL)
+    assert isinstance(caught.value, adapter.transport_error)
+    assert (caught.value.reason, caught.value.retry_after) == (Reason.CIRCUIT_OPEN, 5.0)
+    assert record_of(caught.value).attempts == ()
+    assert len(inner.requests) == 1
 
 
 class Later:
@@ -372,9 +366,9 @@ COROUTINES = (Later().__call__, Later(), partial(Later().__call__, 1), partial(L
 
 
 @one_lane
-@pytest.mark.parametrize(
-    ("options", "error", "says"),
-    [
+async def test_options_that_make_no_sense_are_told_at_construction(adapter):
+    """With what was given and what to write instead."""
+    for options, error, says in (
         ({"strategy": Twice(), "budget": RetryBudget()}, ValueError, "strategy= or budget="),
         ({"budget": 5}, TypeError, "RetryBudget"),
         ({"policy": {"max_attempts": 2}}, TypeError, "RetryPolicy"),
@@ -387,13 +381,9 @@ COROUTINES = (Later().__call__, Later(), partial(Later().__call__, 1), partial(L
         ({"strategy": Twice(), "breaker": CircuitBreaker()}, ValueError, "strategy= or breaker="),
         ({"breaker": CircuitBreaker}, TypeError, "write breaker=CircuitBreaker"),
         ({"cooldown": "on"}, ValueError, "cooldown must be one of"),
-    ],
-)
-async def test_options_that_make_no_sense_are_told_at_construction(adapter, options, error, says):
-    """With what was given and what to write instead."""
-    with pytest.raises(error, match=says):
-        async with adapter.client([200], **options):
-            pass
+    ):
+        with pytest.raises(error, match=says):
+            adapter.transport([200], **options)
 
 
 @pytest.mark.smoke

@@ -146,9 +146,10 @@ async def test_what_retries_is_one_of_the_library_and_shows_its_state(adapter):
 async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
     """Read ahead and broken, or left by the caller in the middle."""
     library = adapter.library
+    broken = library.ReadError("the rest does not come")
     for status, headers, error in (
-        (200, {"Content-Length": "10"}, library.ReadError("the rest does not come")),
-        (404, {"Content-Length": "10"}, library.ReadError("the rest does not come")),
+        (200, {"Content-Length": "10"}, broken),
+        (404, {"Content-Length": "10"}, broken),
         (200, {"Content-Length": "100000", "ETag": '"v1"'}, None),
         (200, {}, None),
     ):
@@ -160,14 +161,9 @@ async def test_the_body_of_an_answer_is_closed_once(adapter, quick):
 
         async with adapter.client(Foreign(answer), **quick) as client:
             response = await adapter.open(client, "GET", URL)
-            if adapter.is_async:
-                pieces = response.aiter_raw()
-                await anext(pieces)
-                await pieces.aclose()
-            else:
-                pieces = response.iter_raw()
-                next(pieces)
-                pieces.close()
+            pieces = response.aiter_raw() if adapter.is_async else response.iter_raw()
+            await anext(pieces) if adapter.is_async else next(pieces)
+            await adapter.close(pieces)
             await adapter.close(response)
         assert [stream.closed for stream in streams] == [1] * len(streams), (status, headers)
 
