@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import forbear.httpx
-from forbear import Reason, RetryPolicy
+from forbear import Reason, RetryPolicy, pytest_plugin, telemetry
 from forbear.core import events
 from forbear.sending.settings import FamilyOptions, Options
 from forbear.telemetry import METRICS, assets
@@ -30,34 +30,29 @@ ORDERS = "https://api.example.com/orders"
 # Names of the code, in the page that explains them.
 
 
-def test_each_reason_is_explained():
-    _, rows = table("troubleshooting.md", "reason")
-    assert {row[0].strip("`") for row in rows} == {reason.value for reason in Reason}
-
-
-def test_each_event_is_explained():
-    _, rows = table("guides/observing.md", "event")
-    named = {
+NAMED = {  # page and head of a table: the names that its first column must have
+    ("troubleshooting.md", "reason"): [reason.value for reason in Reason],
+    ("guides/observing.md", "event"): [
         kind._field_defaults["name"]
         for kind in vars(events).values()
         if isinstance(kind, type) and "name" in getattr(kind, "_field_defaults", {})
-    }
-    assert {row[0].strip("`") for row in rows} == named
+    ],
+    ("guides/observing.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
+    ("guides/options.md", "option"): [
+        "policy", *{**Options.__annotations__, **FamilyOptions.__annotations__}
+    ],
+    ("how/waits.md", "field"): RetryPolicy.FIELDS,
+    ("guides/testing.md", "fixture"): pytest_plugin.__all__,
+}  # fmt: skip
 
 
-def test_each_metric_is_explained():
-    _, rows = table("guides/observing.md", "metric")
-    exported = {metric.prometheus_name for metric in METRICS.values()}
-    assert {row[0].strip("`") for row in rows} == exported
+@pytest.mark.parametrize(("page", "head"), NAMED)
+def test_each_name_is_explained(page, head):
+    _, rows = table(page, head)
+    assert {row[0].strip("`") for row in rows} == set(NAMED[page, head])
 
 
-def test_each_option_is_explained():
-    _, rows = table("guides/options.md", "option")
-    options = {**Options.__annotations__, **FamilyOptions.__annotations__}
-    assert {row[0].strip("`") for row in rows} == {"policy", *options}
-
-
-def test_each_field_of_the_policy_is_explained():
+def test_the_fields_of_the_policy_are_in_its_order():
     _, rows = table("how/waits.md", "field")
     assert [row[0].strip("`") for row in rows] == list(RetryPolicy.FIELDS)
 
@@ -72,17 +67,8 @@ def test_each_exit_status_is_explained():
         assert statuses <= explained, name
 
 
-def test_each_fixture_is_explained():
-    _, rows = table("guides/testing.md", "fixture")
-    from forbear import pytest_plugin
-
-    assert {row[0].strip("`") for row in rows} == set(pytest_plugin.__all__)
-
-
 def test_each_log_event_is_explained():
     """All events of the telemetry's table."""
-    from forbear import telemetry
-
     table_of_events = (telemetry.__doc__ or "").partition("| event |")[2].partition("\n\n")[0]
     logged = set(re.findall(r"^\| (\w+) \|", table_of_events, re.MULTILINE))
     _, rows = table("troubleshooting.md", "`forbear.event`")

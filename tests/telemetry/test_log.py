@@ -283,13 +283,6 @@ def test_every_reason_has_a_level(lines):
     assert told == LEVELS
 
 
-def test_a_post_that_must_not_be_repeated_is_no_warning(caller, server, lines):
-    server.script("/", 503)
-    caller.calls(("POST", server.url), policy=POLICY)
-    ((level, _, fields),) = lines("gave_up")
-    assert (level, fields["reason"]) == ("INFO", "method-not-replayable")
-
-
 def test_a_call_that_may_be_sent_once_gives_no_retries_up(lines):
     scripted(503, policy=RetryPolicy.disabled()).get("http://api.test/")
     ((level, _, fields),) = lines("gave_up")
@@ -379,16 +372,6 @@ def test_an_edge_says_how_many_were_refused(name, left, lines):
     refused = [level for level, _, f in lines("gave_up") if f["reason"] == "origin-unwell"]
     assert refused == ["WARNING", *["DEBUG"] * left]
     assert [fields.get("left_out") for _, _, fields in lines(name)] == [left]
-
-
-def test_budgets_are_told_of_by_scope(lines):
-    """One server's is used up, another one's too: two edges."""
-    budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
-    client = scripted(503, policy=TWICE, budget=budget)
-    for host in "abab":
-        client.get(f"http://{host}/")
-        client.get(f"http://{host}/")
-    assert [fields["host"] for _, _, fields in lines("budget_exhausted")] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
