@@ -22,81 +22,51 @@ ROW = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def demo():
-    """The status and the text of one demo."""
-    out = io.StringIO()
-    return run(out), out.getvalue()
+# What each scene shows: what the server saw, and what the caller got.
+SHOWN = {
+    1: ("1 request, executed once", r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)"),
+    2: ("2 requests, executed once", "200"),
+    3: ("2 requests, bodies whole", "200"),
+    4: ("1 request, body whole", r"503 \(body-consumed\)"),
+    5: (r"2 requests, 1\.\d\d s apart", "200"),
+    6: ("1 request", r"503 \(retry-after-too-long\)"),
+    7: ("1 request", r"DeadlineExceeded \(deadline\)"),
+    8: ("1 request", r"503 \(deadline\)"),
+    # The first call is sent again while the server is well; without patience no other one is.
+    9: ("101 requests for 100 calls", "100 times 503"),
+    # 20 answers of 503, and one of 200 for each call.
+    10: ("40 requests for 20 calls", "20 times 200"),
+    11: ("2 requests", "200"),
+    12: ("3 requests", "200"),
+}
 
 
-@pytest.fixture(scope="module")
-def rows(demo):
-    """What each scene shows: by its number, seven rows of (server saw, waited, took, caller got)."""
-    found = {}
-    for number, text in re.findall(
-        r"^(\d+)\. (.*?)(?=^\d+\. |^Afterwards)", demo[1], re.MULTILINE | re.DOTALL
-    ):
-        matches = ROW.findall(text)
-        assert tuple(match[1] for match in matches) == CALLERS
-        found[int(number)] = [match[2:] for match in matches]
-    return found
-
-
-def test_every_promise_held(demo):
+def test_every_promise_held():
     """The exit status is 0 and every row has its mark: 12 scenes, 7 clients, 2 closing checks."""
-    status, text = demo
-    assert status == 0
+    out = io.StringIO()
+    assert run(out) == 0
+    text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 100
     assert text.count("✓") == 12 * 7 + 2
     assert "✗" not in text
     assert re.search(r"^All 86 checks held, in \d+\.\d s\.$", text, re.MULTILINE)
-
-
-def test_each_promise_is_named_in_words(demo):
-    """In their order. P9, the price of a call, is the benchmark's to show."""
-    promises = re.findall(r"^ [ ✓] P(\d+): \w+", demo[1], re.MULTILINE)
-    found = [int(number) for number in promises]
-    assert set(found) == {1, 2, 3, 4, 5, 6, 7, 8, 10}
-    assert found == sorted(found)
-
-
-def test_waits_are_those_of_the_default_policy(rows):
-    """0.5 to 1 s after a 503; a second wait is 1 to 2 s, or longer if the call is held."""
-    seconds = {
-        scene: [float(waited.removesuffix(" s")) for _, waited, _, _ in rows[scene]]
-        for scene in (3, 12)
-    }
-    assert all(0.5 <= waited <= 1.05 for waited in seconds[3])
-    assert all(waited >= 1.5 for waited in seconds[12])
-
-
-@pytest.mark.parametrize(
-    ("scene", "server_saw", "caller_got"),
-    [
-        (5, r"2 requests, 1\.\d\d s apart", "200"),
-        (11, "2 requests", "200"),
-        (
-            1,
-            "1 request, executed once",
-            r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)",
-        ),
-        (2, "2 requests, executed once", "200"),
-        (3, "2 requests, bodies whole", "200"),
-        (4, "1 request, body whole", r"503 \(body-consumed\)"),
-        (6, "1 request", r"503 \(retry-after-too-long\)"),
-        (7, "1 request", r"DeadlineExceeded \(deadline\)"),
-        (8, "1 request", r"503 \(deadline\)"),
-        (12, "3 requests", "200"),
-        # The first call is sent again while the server is well; without patience no other one is.
-        (9, "101 requests for 100 calls", "100 times 503"),
-        # 20 answers of 503, and one of 200 for each call.
-        (10, "40 requests for 20 calls", "20 times 200"),
-    ],
-)
-def test_a_scene_tells_what_happened(rows, scene, server_saw, caller_got):
-    for saw, _, _, got in rows[scene]:
-        assert re.fullmatch(server_saw, saw)
-        assert re.fullmatch(caller_got, got)
+    # Each promise is named in words, in their order. P9, the price of a call, is the benchmark's.
+    promises = [int(number) for number in re.findall(r"^ [ ✓] P(\d+): \w+", text, re.MULTILINE)]
+    assert set(promises) == {1, 2, 3, 4, 5, 6, 7, 8, 10}
+    assert promises == sorted(promises)
+    scenes = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^Afterwards)", text, re.MULTILINE | re.DOTALL)
+    waited = {}
+    for number, shown in scenes:
+        matches = ROW.findall(shown)
+        assert tuple(match[1] for match in matches) == CALLERS
+        for server_saw, _, _, caller_got in (match[2:] for match in matches):
+            assert re.fullmatch(SHOWN[int(number)][0], server_saw), number
+            assert re.fullmatch(SHOWN[int(number)][1], caller_got), number
+        waited[int(number)] = [match[3].removesuffix(" s") for match in matches]
+    assert waited.keys() == SHOWN.keys()
+    # 0.5 to 1 s after a 503; a second wait is 1 to 2 s, or longer if the call is held.
+    assert all(0.5 <= float(seconds) <= 1.05 for seconds in waited[3])
+    assert all(float(seconds) >= 1.5 for seconds in waited[12])
 
 
 def test_the_library_log_is_not_printed_and_is_put_back(capsys):
