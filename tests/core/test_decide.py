@@ -725,12 +725,9 @@ CORPUS = json.loads(
 )
 # DESIGN section 4: the corpus has finer labels than ``Reason``; None: accepted.
 REASONS: dict[str, Reason | None] = {
-    "decoding-error": Reason.PERMANENT_ERROR,
-    "caller-error": Reason.PERMANENT_ERROR,
-    "conflict-without-key": None,
-    "status-final": None,
-    "not-an-error": None,
-}
+    "decoding-error": Reason.PERMANENT_ERROR, "caller-error": Reason.PERMANENT_ERROR,
+    "conflict-without-key": None, "status-final": None, "not-an-error": None,
+}  # fmt: skip
 FAMILIES = {"httpx": (httpx, forbear.httpx), "httpx2": (httpx2, forbear.httpx2)}
 
 

@@ -179,19 +179,13 @@ def test_why_a_retry_after_set_no_delay():
 # --- sources in order: H2 -------------------------------------------------------------------------
 
 IN_ORDER = [
-    ("Retry-After-Ms", "1000", 1.0),
-    ("X-Ms-Retry-After-Ms", "2000", 2.0),
-    ("X-Amz-Retry-After", "3000", 3.0),
-    ("Grpc-Retry-Pushback-Ms", "4000", 4.0),
-    ("Retry-After", "5", 5.0),
-    ("RateLimit", '"a";r=0;t=6', 6.0),
-    ("RateLimit-Reset", "7", 7.0),
-    ("X-RateLimit-Reset-After", "8", 8.0),
-    ("X-RateLimit-Reset", "9", 9.0),
-    ("X-Rate-Limit-Reset", "10", 10.0),
-    ("x-ratelimit-reset-requests", "11", 11.0),
+    ("Retry-After-Ms", "1000", 1.0), ("X-Ms-Retry-After-Ms", "2000", 2.0),
+    ("X-Amz-Retry-After", "3000", 3.0), ("Grpc-Retry-Pushback-Ms", "4000", 4.0),
+    ("Retry-After", "5", 5.0), ("RateLimit", '"a";r=0;t=6', 6.0), ("RateLimit-Reset", "7", 7.0),
+    ("X-RateLimit-Reset-After", "8", 8.0), ("X-RateLimit-Reset", "9", 9.0),
+    ("X-Rate-Limit-Reset", "10", 10.0), ("x-ratelimit-reset-requests", "11", 11.0),
     ("anthropic-ratelimit-tokens-reset", "2026-11-20T12:00:12Z", 12.0),
-]
+]  # fmt: skip
 
 
 def test_the_first_source_wins_wherever_it_stands():

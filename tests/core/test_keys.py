@@ -366,10 +366,8 @@ def test_importing_the_keys_costs_no_heavy_module() -> None:
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
 PLAIN = [
-    ("Host", "api.example.com"),
-    ("Accept-Encoding", "gzip"),
-    ("Content-Type", "application/json"),
-]
+    ("Host", "api.example.com"), ("Accept-Encoding", "gzip"), ("Content-Type", "application/json"),
+]  # fmt: skip
 
 # (header lines, is a key, is named so that none is generated)
 LINES = [
@@ -456,10 +454,8 @@ def test_further_headers_hold_a_key_on_a_single_line() -> None:
 def test_octets_and_text_may_be_mixed_without_a_bytes_warning() -> None:
     # b"x" and "x" hash alike, so a set that held both would compare them (python -bb).
     lines: list[Any] = [
-        (b"Idempotency-Key", "a"),
-        ("Idempotency-Key", b"b"),
-        ("PayPal-Request-Id", b"c"),
-    ]
+        (b"Idempotency-Key", "a"), ("Idempotency-Key", b"b"), ("PayPal-Request-Id", b"c"),
+    ]  # fmt: skip
     assert carries_key(lines[:1])
     assert carries_key(lines[1:2])
     assert not carries_key(lines[:2])

@@ -43,10 +43,8 @@ def test_retries_above():
 def test_the_highest_count_holds():
     """Whoever retries, the request is a retry: an SDK's first sending may be a service's fourth."""
     lines = [
-        ("x-stainless-retry-count", "0"),
-        ("retry-attempt", "4"),
-        ("x-envoy-attempt-count", "2"),
-    ]
+        ("x-stainless-retry-count", "0"), ("retry-attempt", "4"), ("x-envoy-attempt-count", "2"),
+    ]  # fmt: skip
     assert retries_above(lines) == 3
     assert retries_above([]) == 0
     assert (
