@@ -72,11 +72,6 @@ def test_of_a_response_that_no_client_made() -> None:
     assert (record.method, record.attempts) == ("", (an_attempt(1, status=404, origin=""),))
 
 
-def test_of_the_last_response() -> None:
-    record = record_of(a_client(503).get(URL))
-    assert (record.reason, len(record.attempts)) == (Reason.ATTEMPTS_EXHAUSTED, 3)
-
-
 def test_of_the_librarys_own_exception() -> None:
     """The exception is the library's, with the story attached and as a note (PEP 678)."""
     with pytest.raises(httpx.ConnectError) as caught:

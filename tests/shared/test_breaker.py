@@ -264,12 +264,6 @@ def test_half_of_the_calls_in_the_window() -> None:
     assert fail(breaker) == (A, CLOSED, OPEN, 0, 0.5, 10.0)
 
 
-def test_below_the_minimum_of_calls_the_rate_says_nothing() -> None:
-    breaker = a_rate(minimum_calls=10)
-    assert fail(breaker, times=9) is None
-    assert fail(breaker) == (A, CLOSED, OPEN, 0, 1.0, 10.0)
-
-
 def test_the_window_opens_with_a_failure() -> None:
     """A success before it is not counted: 3 of 4, not 3 of 7."""
     breaker = a_rate(failure_rate=0.75)

@@ -100,23 +100,13 @@ def opened(**fields: Any) -> CircuitBreaker:
 # --- budget -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("failure", "cost"),
-    [
-        pytest.param(RESET, 1.0, id="the client's own decision"),
-        pytest.param(answer(503, 5.0), 0.25, id="scheduled by the server"),
-        pytest.param(
-            Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True),
-            0.05,
-            id="the rest of a body: a fifth of 0.25",
-        ),
-    ],
-)
-def test_what_a_retry_costs(failure: Failure, cost: float) -> None:
+def test_the_rest_of_a_body_costs_a_fifth_of_a_scheduled_retry() -> None:
+    """What other retries cost is test_decide's."""
+    went_on = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True)
     budget = a_budget()
-    call = told(limits_of(budget=budget), failure)
-    assert isinstance(planned(call, failure), Retry)
-    assert (call.paid, budget.tokens(A, NOW)) == (cost, 20 - cost)
+    call = told(limits_of(budget=budget), went_on)
+    assert isinstance(planned(call, went_on), Retry)
+    assert (call.paid, budget.tokens(A, NOW)) == (0.05, 19.95)
 
 
 def test_a_scope_that_fails_means_the_origin() -> None:
