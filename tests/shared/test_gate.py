@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import threading
 
 import pytest
 
@@ -16,6 +15,8 @@ from forbear import FailureKind, Phase
 from forbear.core.outcome import Failure, Hint
 from forbear.shared.gate import RetryGate
 from forbear.shared.health import Cause, Place, cost_of
+
+from ..threads import in_threads
 
 HERE = "https://a:443"
 
@@ -293,26 +294,18 @@ def test_cancelled_calls_are_not_remembered() -> None:
 
 
 def test_places_are_exact_under_64_threads() -> None:
-    gate, errors = Gate(), []
+    gate = Gate()
 
-    def worker(number: int) -> None:
-        try:
-            for turn in range(50):
-                now = turn + number / 100
-                gate.fails(now, times=2)
-                place = gate.holds(now)
-                gate.answers(now, retry=True)
-                if gate.asks(place, now) != 0.0:
-                    gate.drop(place)
-        except Exception as error:
-            errors.append(error)
+    def work(number: int) -> None:
+        for turn in range(50):
+            now = turn + number / 100
+            gate.fails(now, times=2)
+            place = gate.holds(now)
+            gate.answers(now, retry=True)
+            if gate.asks(place, now) != 0.0:
+                gate.drop(place)
 
-    threads = [threading.Thread(target=worker, args=(number,)) for number in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(64, work)
     assert gate.held() == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
 import time
 
 import anyio
@@ -23,6 +22,8 @@ from forbear import CircuitBreaker, Fixed, RetryGate, RetryPolicy
 from forbear.httpx import RetryTransport
 from forbear.telemetry import otel
 from forbear.testing import FakeClock, ScriptedTransport
+
+from ..threads import in_threads
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 RESENT = "http.request.resend_count"
@@ -289,17 +290,13 @@ def test_tasks_do_not_mix(library, backend, server, traces, spans, instrumented)
 
 def test_threads_do_not_mix(server, traces, spans, instrumented):
     def one(number):
+        server.script(f"/{number}", 503, 502, 200)
         with traces.tracer.start_as_current_span("caller"):
             client.get(f"{server.url}/{number}")
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
     transport = RetryTransport(policy=POLICY, gate=None, on_event=[spans])
     with httpx.Client(transport=transport) as client:
-        for number, thread in enumerate(threads):
-            server.script(f"/{number}", 503, 502, 200)
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(10, one)
     check_families(traces, 10)
 
 
