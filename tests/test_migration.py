@@ -22,15 +22,9 @@ from forbear.testing import FakeClock, disabled, fast
 
 PAGES = Path(__file__).parent.parent / "docs" / "from"
 OURS = {
-    "Exponential": Exponential,
-    "FakeClock": FakeClock,
-    "Fixed": Fixed,
-    "RetryPolicy": RetryPolicy,
-    "RetryTransport": RetryTransport,
-    "disabled": disabled,
-    "fast": fast,
-    "override": override,
-}
+    "Exponential": Exponential, "FakeClock": FakeClock, "Fixed": Fixed, "RetryPolicy": RetryPolicy,
+    "RetryTransport": RetryTransport, "disabled": disabled, "fast": fast, "override": override,
+}  # fmt: skip
 
 
 def check(*arguments):
