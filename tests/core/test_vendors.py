@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forbear.core.headers.vendors import LONGEST_BODY, SPEAKING, VENDORS, joined, vendor_hint
@@ -293,6 +293,7 @@ DETAILS = st.lists(
 ERRORS = st.fixed_dictionaries({"error": ANY_JSON | st.fixed_dictionaries({"details": DETAILS})})
 
 
+@settings(max_examples=50)
 @given(st.binary(max_size=200) | (ANY_JSON | ERRORS).map(lambda value: json.dumps(value).encode()))
 @example(b'{"error": {"code": "\\ud800", "details": [{"@type": "\\ud800"}]}}')
 def test_any_body_gives_a_sound_hint_or_none(body: bytes) -> None:
