@@ -17,6 +17,7 @@ EXTRAS = {  # modules that need a library: the library, the extra
     "telemetry.prometheus": ("prometheus_client", "prometheus"),
     "httpx": ("httpx", "httpx"),
     "httpx2": ("httpx2", "httpx2"),
+    "aiohttp": ("aiohttp", "aiohttp"),
     "requests": ("requests", "requests"),
     "urllib3": ("urllib3", "urllib3"),
     "redis": ("redis", "redis"),

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 import forbear
+import forbear.aiohttp
 import forbear.httpx
 import forbear.httpx2
 import forbear.requests
@@ -35,6 +36,7 @@ OTEL = {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook
 SCRIPTED = {"FakeClock", "FaultServer", "ScriptedAdapter", "ScriptedTransport", "assert_schedule"}
 MODULES = {
     "forbear": NAMES,
+    "forbear.aiohttp": {"RetryMiddleware", "wrap", "unwrap", "classify"} | ERRORS,
     "forbear.httpx": TRANSPORTS,
     "forbear.httpx2": TRANSPORTS,
     "forbear.asgi": {"RetryContextMiddleware"},
@@ -161,6 +163,7 @@ def test_help_names_every_option_and_where_each_is_explained():
     for cls, own in (
         (forbear.httpx.RetryTransport, {"prefetch"}),
         (forbear.httpx2.RetryTransport, {"prefetch"}),
+        (forbear.aiohttp.RetryMiddleware, {"prefetch"}),
         (forbear.requests.RetryAdapter, set()),
         (forbear.urllib3.RetryPoolManager, set()),
     ):

@@ -293,7 +293,7 @@ def answered(request, status, lines, content):
     response.status, response.reason, response._closed = status, "", False
     parts = [content] if content and request.method != "HEAD" else []
 
-    response.content = Live(parts, request.loop)
+    response.content = Live(parts)
     response.content.on_eof(response._response_eof)
     return response
 

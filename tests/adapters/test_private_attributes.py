@@ -4,6 +4,7 @@ A new version that changes one of these fails here, by name, and nowhere in prod
 says what the code does without it.
 """
 
+import asyncio
 import http.client
 import importlib
 import inspect
@@ -11,6 +12,7 @@ import io
 import socket
 from types import SimpleNamespace
 
+import aiohttp
 import pytest
 import requests
 import urllib3
@@ -309,3 +311,45 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
     file = io.BytesIO(b"abc")
     file.seek(1)
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1
+
+
+# aiohttp, as aiohttp_port.py, aiohttp_content.py and aiohttp_request.py use it.
+
+
+def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():
+    """Without ``_timer``, ``_body`` or ``_middlewares`` it raises; without the others it is strict.
+
+    A request that waited in the pool is then one that could not connect, and a payload whose source
+    is not seen is sent once.
+    """
+
+    async def look():
+        async def pieces():
+            yield b"x"
+
+        seen = []
+
+        async def stop(request, handler):
+            payload, timer = request._body, request._timer
+            assert payload._value.__aiter__ is not None
+            assert payload._iter is not None
+            assert request.session.connector._available_connections(request.connection_key) == 100
+            seen.append((payload is request.body, timer))
+            raise KeyError("stop")
+
+        async with aiohttp.ClientSession(middlewares=(stop,)) as session:
+            assert session._middlewares == (stop,)
+            with pytest.raises(KeyError):
+                await session.put("http://a.example/", data=pieces())
+        assert [same for same, _ in seen] == [True]
+
+    asyncio.run(look())
+
+
+def test_aiohttps_responses_have_what_is_set_on_one_without_a_connection():
+    """A response that lacks one of these cannot be read by whoever gets it."""
+    read = inspect.getsource(aiohttp.ClientResponse)
+    names = ("_headers", "_raw_headers", "_real_url", "_url", "_request_info", "_loop", "_cache")
+    assert [name for name in (*names, "_traces", "_body") if f"self.{name}" not in read] == []
+    assert isinstance(aiohttp.ClientResponse._writer, property)
+    assert aiohttp.ClientResponse._connection is None

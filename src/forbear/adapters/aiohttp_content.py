@@ -6,6 +6,7 @@ download that broke after it was handed over; core/headers/ranges.py says what m
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -45,12 +46,11 @@ class Pulled(aiohttp.StreamReader):
 
     Args:
         inner: Where they come from; None: there are no more.
-        loop: The event loop.
         known: The bytes that come first.
     """
 
-    def __init__(self, inner: Any, loop: Any, known: bytes = b"") -> None:
-        super().__init__(Nobody(), 2**16, loop=loop)  # type: ignore[arg-type]
+    def __init__(self, inner: Any, known: bytes = b"") -> None:
+        super().__init__(Nobody(), 2**16, loop=get_running_loop())  # type: ignore[arg-type]
         self._inner = inner
         self.feed_data(known)
         if inner is None:
@@ -72,7 +72,7 @@ class Bounded(Pulled):
     """A body under ``forbear.deadline``, after the hand-over."""
 
     def __init__(self, port: Any, response: Any, source: Any, until: float) -> None:
-        super().__init__(response.content, response._loop)
+        super().__init__(response.content)
         self._port, self._source, self._until = port, source, until
 
     async def pull(self) -> bytes:
@@ -103,7 +103,7 @@ class Peek(Pulled):
     def __init__(self, port: Any, response: Any, deadline_at: float, patience: float = inf) -> None:
         self._port, self._response = port, response
         self._deadline_at, self._patience = deadline_at, patience
-        super().__init__(response.content, response._loop)
+        super().__init__(response.content)
 
     def shown(self) -> Any:
         """Make a copy of the answer that reads from here."""
@@ -136,7 +136,7 @@ class Peek(Pulled):
             self.error = error
             raise
         finally:
-            response.content = Pulled(rest, response._loop, bytes(found))
+            response.content = Pulled(rest, bytes(found))
         if rest is not None:
             raise too_late()
         self._inner = None
@@ -161,7 +161,7 @@ class Resuming(Pulled):
     _is_closed: Any = False
 
     def __init__(self, port: Any, response: Any, source: Any, download: Any) -> None:
-        super().__init__(response.content, response._loop)
+        super().__init__(response.content)
         self._port, self._source, self._download = port, source, download
         self._response = ref(response)
 
@@ -203,7 +203,7 @@ class Resuming(Pulled):
         if broken is not None and broken.connection is not None:
             broken.connection.close()
         if download.missing(self._received) == 0:
-            self._inner, self._ends_at = Pulled(None, self._loop), None
+            self._inner, self._ends_at = Pulled(None), None
             return True
         progressed, self._resumed_at = self._received > self._resumed_at, self._received
         port.resume(call, error, self._received, progressed=progressed)
@@ -219,7 +219,7 @@ class Resuming(Pulled):
         if response is not None:
             setattr(response, RECORD, call.story(port.clock.monotonic()))
         if rest is None:
-            self._inner, self._ends_at = Pulled(None, self._loop), None
+            self._inner, self._ends_at = Pulled(None), None
             return True
         missing = call.resumption.download.missing(self._received)
         self._ends_at = None if missing is None else self._received + missing

@@ -15,7 +15,7 @@ import aiohttp
 from ..core.outcome import Failure, FailureKind, Phase
 from ..errors import ForbearError
 
-__all__ = ["ENDS_IN_REPEAT", "classify", "is_inside", "repeats"]
+__all__ = ["classify", "is_full", "is_inside", "is_lost", "repeats"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
@@ -64,6 +64,8 @@ def classify(error: BaseException) -> Failure:
     """Say what an exception means: its kind, and how far the request got."""
     cls: Any = type(error)
     kind, phase = meaning_of_class(cls)
+    if is_lost(error):
+        kind = K.RESET
     if isinstance(error, aiohttp.ClientHttpProxyError):  # the answer to CONNECT
         refused = 400 <= error.status < 500
         kind, phase = (K.PERMANENT if refused else K.PROXY), UNSENT
@@ -107,3 +109,20 @@ def is_inside(error: BaseException | None, wanted: BaseException | type) -> bool
             return True
         error = error.__cause__
     return False
+
+
+def is_lost(error: BaseException) -> bool:
+    """Was the connection lost while the body was written?
+
+    aiohttp 3.14 then goes on to read the answer from no protocol, if the body was written at once.
+    """
+    return isinstance(error, AttributeError) and error.obj is None and error.name == "read"
+
+
+def is_full(request: Any) -> bool:
+    """Did the request wait for a connection of the session's own pool?"""
+    connector = request.session.connector
+    try:
+        return connector._available_connections(request.connection_key) <= 0  # type: ignore[no-any-return]
+    except AttributeError:
+        return False

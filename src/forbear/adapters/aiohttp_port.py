@@ -12,36 +12,27 @@ from ..core.headers.ranges import Part
 from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import RECORD
-from ..sending import context as tests
 from ..sending import resumption
-from ..sending.awaiting import Awaiting
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, let_signals_through
-from ..sending.headers import announced, new_headers, next_lines, stop_outer
+from ..sending.headers import stop_outer
 from ..sending.looking import ENDLESS
-from ..sending.port import Port, is_final
+from ..sending.port import is_final
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
+from .aiohttp_calls import AiohttpCalls
 from .aiohttp_content import Bounded, Peek, Resuming, resumable
-from .aiohttp_errors import classify, is_inside, repeats
-from .aiohttp_request import (
-    LAST_HOP,
-    PLAIN,
-    AiohttpRequest,
-    Guard,
-    Hop,
-    Outgoing,
-    Timeouts,
-    copied,
-    origin_of_url,
-)
+from .aiohttp_errors import classify, is_full, is_inside, is_lost, repeats
+from .aiohttp_request import LAST_HOP, Hop, origin_of_url
+from .awaiting import Awaiting
 
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.record import Story
     from ..sending.context import Scope
     from ..sending.settings import Settings
+    from .httpx_request import Outgoing
 
 __all__ = ["LATE", "WHOLE", "AiohttpPort"]
 
@@ -50,11 +41,10 @@ BACKSTOP = 0.03  # seconds behind the deadline at which an attempt is cut
 # saves; as many seconds a small body delays the hand-over of its head.
 DRAIN_BYTES = 65_536
 SECONDS = 0.25
-LOST = aiohttp.ClientConnectionResetError.__name__
 WHOLE, LATE = "whole", "late"  # what comes of reading ahead, if it is not an error
 
 
-class AiohttpPort(Awaiting, Port):
+class AiohttpPort(Awaiting, AiohttpCalls):
     """The port of one middleware."""
 
     origin_of = staticmethod(origin_of_url)
@@ -62,99 +52,18 @@ class AiohttpPort(Awaiting, Port):
     def __init__(self, settings: Settings, circuit_open: type[Any], exceeded: type[Any]) -> None:
         super().__init__(settings)
         self.circuit_open_error, self.deadline_exceeded = circuit_open, exceeded
-        self.before_attempt: Any = settings.before_attempt
         self.prefetch = settings.prefetch
-        keys = settings.idempotency
-        self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
         self.backstop = Backstop()
         self.limits.most_held = MOST_TASKS
-
-    # A call begins.
-
-    def prepare(
-        self, request: Any, handler: Any, started_at: float, scope: Scope | None, setting: Any
-    ) -> Outgoing:
-        """Say what is sent in the place of a request: a copy, if anything in it is changed.
-
-        Raises:
-            The library's DeadlineExceeded: nothing is sent.
-            Whatever ended this very call: the session sends once more by itself.
-        """
-        context = scope if tests.everywhere is None else tests.with_everywhere(scope)
-        hop = LAST_HOP.get()
-        if hop is not None:
-            LAST_HOP.set(None)
-            if hop.timer is not request._timer or hop.port is not self:
-                hop = None
-            elif hop.error is not None:
-                raise hop.error
-        policy, deadline_at = self.resolve(context, setting, started_at)
-        if hop is not None:
-            deadline_at = min(hop.deadline_at, deadline_at)
-        outgoing = Outgoing(request, policy, deadline_at)
-        outgoing.hop = hop
-        if policy is not OFF and type(request.body) not in PLAIN:
-            known = None if hop is None else hop.guard
-            is_known = known is not None and known.payload is request.body
-            outgoing.guard = known if is_known else self._guarded(request.body)
-        lines: Any = ()
-        if self.adds_headers and policy is not OFF:
-            lines, key = new_headers(self.settings, self.view_of(request, handler))
-            if key and hop is not None and hop.key and hop.key_origin == origin_of_url(request.url):
-                key = hop.key
-            lines, outgoing.key = [*lines, *key], key
-        is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-        if is_bounded or lines or outgoing.guard is not None:
-            outgoing.request = outgoing.pristine = copied(request, lines)
-        if outgoing.guard is not None:
-            outgoing.pristine._body = outgoing.guard
-            outgoing.guard.clock, outgoing.guard.deadline_at = self.clock, deadline_at
-        if is_bounded:
-            outgoing.timeouts = Timeouts(self.clock, deadline_at, policy.attempt_timeout)
-            if deadline_at <= started_at:
-                raise self.too_late(self.call_of(request, handler, outgoing, started_at, scope))
-        if context is not None and context.incoming is not None and policy is not OFF:
-            written = request.headers.__contains__
-            lines = announced(self.settings, context, 1, deadline_at, written)
-            if lines:
-                outgoing.request = copied(outgoing.pristine, lines)
-        return outgoing
-
-    def _guarded(self, payload: Any) -> Guard:
-        if isinstance(payload, Guard):  # of a forbear above us
-            return payload
-        return Guard(payload, self.settings.body_buffer)
-
-    def view_of(self, request: Any, handler: Any) -> AiohttpRequest:
-        url = request.url
-        names = self.settings.key_names
-        view = AiohttpRequest(request.method, origin_of_url(url), request.headers, names, url)
-        view.original, view.handler = request, handler
-        return view
-
-    def call_of(
-        self,
-        request: Any,
-        handler: Any,
-        outgoing: Outgoing | None,
-        started_at: float,
-        scope: Scope | None,
-    ) -> Call:
-        """Begin a call."""
-        call = self.new_call(self.view_of(request, handler), started_at, scope, outgoing)
-        if outgoing is not None:
-            call.request.headers = outgoing.request.headers
-            if outgoing.hop is not None:
-                call.attempts = call.sent_before = outgoing.hop.retries
-        return call
 
     # Each attempt.
 
     async def send(self, call: Call) -> Any:
         sent = self.sent_request(call)
-        request = self._next_request(call)
+        request = self.next_request(call)
         if call.history:
-            await self._settle(sent, request)
+            await sent.close()  # what still writes the last attempt's body was cancelled
+            request.update_expect_continue()  # a future that tells of one answer
             if self.before_attempt is not None:
                 await self.call_hook(call, request)
         now = self.clock.monotonic()  # after the hook, right before the sending
@@ -167,11 +76,6 @@ class AiohttpPort(Awaiting, Port):
         call.live, ahead = await self.attempt(request, handler, call.outgoing, policy, now)
         self._note_ahead(call, ahead)
         return call.live
-
-    async def _settle(self, sent: Any, request: Any) -> None:
-        """Wait until what still writes the last attempt's body has ended: it was cancelled."""
-        await sent.close()
-        request.update_expect_continue()  # a future that tells of one answer
 
     async def attempt(
         self, request: Any, handler: Any, outgoing: Outgoing | None, policy: Any, now: float
@@ -204,7 +108,7 @@ class AiohttpPort(Awaiting, Port):
         await self.let_go(response)
         raise CutOff
 
-    async def _send_in_time(self, request: Any, handler: Any, timeouts: Timeouts) -> Any:
+    async def _send_in_time(self, request: Any, handler: Any, timeouts: Any) -> Any:
         """Send one attempt with its own limits for connecting and for reading."""
         from asyncio import timeout
 
@@ -227,7 +131,7 @@ class AiohttpPort(Awaiting, Port):
         finally:
             request.__dict__.pop("send", None)
 
-    async def read_ahead(self, response: Any, policy: Any, seconds: float = SECONDS) -> Any:
+    async def read_ahead(self, response: Any, policy: Any) -> Any:
         """Wait for the whole of a small body, whose answer is likely to be accepted.
 
         What came stays in aiohttp's own buffer, for the caller.
@@ -242,59 +146,20 @@ class AiohttpPort(Awaiting, Port):
             return None  # it may be more than the buffer takes
         if response.content_type.startswith(ENDLESS):
             return None
-        return await self.wait_for(content, seconds)
+        return await self.wait_for(content)
 
-    async def wait_for(self, content: Any, seconds: float) -> Any:
+    async def wait_for(self, content: Any) -> Any:
         """Wait for the end of a body, without taking it."""
-        error = content.exception()
-        if error is None:
-            try:
-                with self.backstop.after(seconds):
-                    await content.wait_eof()
-                    return WHOLE
-                return LATE
-            except Exception as broke:
-                let_signals_through(broke)
-                error = broke
-        return error
-
-    def _next_request(self, call: Call) -> Any:
-        """Return the request to send now: to the call's origin, with this attempt's headers."""
-        outgoing: Outgoing | None = call.outgoing
-        original = call.request.original
-        if call.origin != call.sent_to:
-            outgoing = self._outgoing_of(call)
-            self._aim(call, outgoing)
-        lines = next_lines(self.settings, call, original.headers.__contains__)
-        if lines or (self.before_attempt is not None and call.history):  # on a fresh copy
-            outgoing = self._outgoing_of(call)
-            outgoing.request = copied(outgoing.pristine, lines)
-            call.request.headers = outgoing.request.headers
-        elif outgoing is not None:
-            outgoing.request = outgoing.pristine
-        return self.sent_request(call)
-
-    def _outgoing_of(self, call: Call) -> Outgoing:
-        if call.outgoing is None:
-            copy = copied(call.request.original)
-            call.outgoing = Outgoing(copy, call.policy, call.deadline_at)
-        return call.outgoing  # type: ignore[no-any-return]
-
-    def _aim(self, call: Call, outgoing: Outgoing) -> None:
-        """Let the request go where the call goes now."""
-        request = outgoing.pristine
-        scheme, _, host = call.origin.partition("://")
-        host, _, port = host.rpartition(":")
-        url = request.url.with_scheme(scheme).with_host(host.strip("[]")).with_port(int(port))
-        # A Host header that names another host than the URL is the caller's own, for every origin.
-        named = request.headers.get("Host") == request.url.host_port_subcomponent
-        lines = [("Host", url.host_port_subcomponent)] if named else ()
-        outgoing.request = outgoing.pristine = copied(request, lines, url)
-        call.request.headers = outgoing.request.headers
-
-    def sent_request(self, call: Call) -> Any:
-        """The request that was sent last."""
-        return call.request.original if call.outgoing is None else call.outgoing.request
+        try:
+            if content.exception() is not None:
+                return content.exception()
+            with self.backstop.after(SECONDS):
+                await content.wait_eof()
+                return WHOLE
+            return LATE
+        except Exception as error:
+            let_signals_through(error)
+            return error
 
     # After each attempt.
 
@@ -355,15 +220,11 @@ class AiohttpPort(Awaiting, Port):
         guard = call.guard
         if guard is not None and guard.error is not None and is_inside(error, guard.error):
             return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
-        failure = (
-            Failure(FailureKind.RESET, Phase.SENT, error=LOST)
-            if is_lost(error)
-            else classify(error)
-        )
+        failure = classify(error)
         request = call.request.original
         if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(request):
             return Failure(FailureKind.POOL, Phase.UNSENT, error=failure.error)
-        if type(error) is TimeoutError and call.deadline_at == inf:
+        if type(error) is TimeoutError:
             call.deadline_at = self.clock.monotonic()  # ClientTimeout.total is over
         return failure
 
@@ -371,12 +232,8 @@ class AiohttpPort(Awaiting, Port):
         if response is not None and not isinstance(response, Exception):
             response.close()
 
-    async def discard(self, call: Call, response: Any) -> bool:
-        """Read what is left of a failed response if that is little and quick, then close it.
-
-        Returns:
-            All of it came.
-        """
+    async def discard(self, call: Call, response: Any) -> None:
+        """Read what is left of a failed response if that is little and quick, then close it."""
         content, seconds = response.content, SECONDS
         if not content.is_eof() and content.exception() is None:
             room = DRAIN_BYTES
@@ -389,9 +246,7 @@ class AiohttpPort(Awaiting, Port):
                             room -= len(await content.readany())
                 except Exception as error:  # it failed before: how its body fails does not matter
                     let_signals_through(error)
-        whole: bool = content.is_eof()
         response.close()  # a connection that is free has been given back
-        return whole
 
     async def keep(self, call: Call, response: Any) -> bool:
         """Read the answer of a held call; False: it is too long to keep, and is handed over."""
@@ -399,7 +254,7 @@ class AiohttpPort(Awaiting, Port):
         content, length = response.content, response.content_length
         if length is not None and length > DRAIN_BYTES:
             return False
-        late = not content.is_eof() and await self.wait_for(content, SECONDS) is LATE
+        late = not content.is_eof() and await self.wait_for(content) is LATE
         if (late and length is None) or content.total_bytes > DRAIN_BYTES:
             return False
         if not content.is_eof():  # it stalls or breaks: its status is all that is kept
@@ -438,7 +293,7 @@ class AiohttpPort(Awaiting, Port):
                 headers = response.headers.copy()
                 stop_outer(self.settings, call, headers)
                 response._cache["headers"] = type(response.headers)(headers)
-        if 300 <= response.status < 400:
+        if 300 <= response.status < 400 and call.policy is not OFF:
             LAST_HOP.set(Hop(self, call))
         if call.stop is not None and self.wants_status_error(call):
             await self.discard(call, response)
@@ -464,13 +319,6 @@ class AiohttpPort(Awaiting, Port):
         if scope is not None and scope.has_deadline():
             until = scope.deadline_on(self.clock, self.clock.monotonic())
             response.content = Bounded(self, response, source, until)
-
-    def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
-        resumption.begin(self, call, error, received, progressed=progressed)
-        outgoing = self._outgoing_of(call)
-        outgoing.deadline_at, each = call.deadline_at, call.policy.attempt_timeout
-        is_bounded = call.deadline_at != inf or each is not None
-        outgoing.timeouts = Timeouts(self.clock, call.deadline_at, each) if is_bounded else None
 
     def status_error(self, response: Any) -> Exception:
         return aiohttp.ClientResponseError(
@@ -507,20 +355,3 @@ class AiohttpPort(Awaiting, Port):
         response.content = aiohttp.streams.EMPTY_PAYLOAD
         setattr(response, RECORD, story)
         return response
-
-
-def is_lost(error: Exception) -> bool:
-    """Was the connection lost while the body was written?
-
-    aiohttp 3.14 then goes on to read the answer from no protocol, if the body was written at once.
-    """
-    return isinstance(error, AttributeError) and error.obj is None and error.name == "read"
-
-
-def is_full(request: Any) -> bool:
-    """Did the request wait for a connection of the session's own pool?"""
-    connector = request.session.connector
-    try:
-        return connector._available_connections(request.connection_key) <= 0  # type: ignore[no-any-return]
-    except AttributeError:
-        return False

@@ -18,25 +18,19 @@ from aiohttp import payload as payloads
 from ..core.outcome import TIMEOUT_KINDS
 from ..core.request import Request, origin_of
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
+from .httpx_request import EARLY
 
 if TYPE_CHECKING:
     from ..core.outcome import FailureKind
-    from ..core.policy import RetryPolicy
     from ..sending.clock import Clock
 
-__all__ = ["LAST_HOP", "PLAIN", "AiohttpRequest", "Guard", "Hop", "Outgoing", "Timeouts", "copied"]
+__all__ = [
+    "LAST_HOP", "PLAIN", "AiohttpRequest", "Hop", "Timeouts", "copied", "guarded", "origin_of_url",
+]  # fmt: skip
 
-EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
 # Types of bodies that can be sent again as they are; without a body that is b"".
-PLAIN: frozenset[type] = frozenset(
-    (
-        bytes,
-        payloads.BytesPayload,
-        payloads.StringPayload,
-        payloads.StringIOPayload,
-        payloads.JsonPayload,
-    )
-)
+TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
+PLAIN: frozenset[type] = frozenset((bytes, payloads.BytesPayload, *TEXTS))
 
 
 class AiohttpRequest(Request):
@@ -58,31 +52,6 @@ class AiohttpRequest(Request):
 
     def path_and_query(self) -> str:
         return self.target.raw_path_qs  # type: ignore[no-any-return]
-
-
-class Outgoing:
-    """The request that is sent, and the rules that hold for it.
-
-    Attributes:
-        request: Sent next: a copy of the session's own, or that itself if nothing is changed.
-        pristine: The same before headers of one attempt alone and the user's hook.
-        policy: In force for the call.
-        deadline_at: The call must not go on after this instant; infinite if there is none.
-        timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
-        guard: Around a body that is no plain bytes.
-        key: Header lines of a generated idempotency key.
-        hop: What an earlier hop of a redirected call has left.
-    """
-
-    timeouts: Timeouts | None = None
-    guard: Guard | None = None
-    key: Any = ()
-    hop: Hop | None = None
-
-    def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
-        self.request = self.pristine = request
-        self.policy = policy
-        self.deadline_at = deadline_at
 
 
 def copied(request: Any, lines: Any = (), url: Any = None) -> Any:
@@ -117,7 +86,7 @@ class Hop:
     __slots__ = ("deadline_at", "error", "guard", "key", "key_origin", "port", "retries", "timer")
 
     def __init__(self, port: Any, call: Any, error: Exception | None = None) -> None:
-        outgoing: Outgoing | None = call.outgoing
+        outgoing = call.outgoing
         self.port = port
         self.timer = call.request.original._timer
         self.error = error
@@ -224,6 +193,11 @@ class Guard(Readings, aiohttp.Payload):
                 self.broke(error)
             raise
         self.finish()
+
+
+def guarded(payload: Any, buffer_limit: int) -> Guard:
+    """Return a guard for a body that is not plain; one of a forbear above is as good."""
+    return payload if isinstance(payload, Guard) else Guard(payload, buffer_limit)
 
 
 class Noting:

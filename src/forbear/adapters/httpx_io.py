@@ -10,13 +10,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.ranges import Part
-from ..sending.awaiting import Awaiting
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, Raced, let_signals_through
 from ..sending.loop import arun
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
+from .awaiting import Awaiting
 from .httpx_asking import AsyncAsking, SyncAsking
 from .httpx_bounded import BACKSTOP
 from .httpx_errors import free_lost_slots

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from .clock import Clock
+    from ..sending.clock import Clock
 
 __all__ = ["renew_in_thread"]
 

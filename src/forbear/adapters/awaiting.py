@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from .backstop import Backstop
+    from ..sending.backstop import Backstop
 
 __all__ = ["Awaiting"]
 
@@ -31,7 +31,7 @@ class Awaiting:
             self.sleeper.end_sleep(sleep)
 
     async def renew(self, call: Call) -> None:
-        from .renewal import renew_in_thread
+        from .httpx_renewal import renew_in_thread
 
         try:
             await renew_in_thread(call, self.clock)

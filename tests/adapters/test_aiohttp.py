@@ -1,0 +1,390 @@
+"""What holds for aiohttp alone; what holds for every client runs on its lane of the suite."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import pickle
+import ssl
+
+import aiohttp
+import pytest
+
+import forbear
+from forbear import Fixed, IdempotencyKeys, Reason, RetryBudget, RetryPolicy, record_of
+from forbear.aiohttp import (
+    CircuitOpenError,
+    DeadlineExceeded,
+    RetryMiddleware,
+    classify,
+    unwrap,
+    wrap,
+)
+from forbear.testing import FakeClock, answer
+
+pytestmark = pytest.mark.anyio
+NOW = RetryPolicy(backoff=Fixed(0))
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def session_of(*middlewares, **settings):
+    return aiohttp.ClientSession(middlewares=middlewares, **settings)
+
+
+def retrying(policy=NOW, **options):
+    return RetryMiddleware(policy, **{"gate": None, "clock": FakeClock(), **options})
+
+
+async def fetch(session, method, url, **named):
+    async with session.request(method, url, **named) as response:
+        return response, await response.read()
+
+
+# --- one call is one call ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("setting", "arrivals"), [(NOW, 4), (False, 2)], ids=["on", "off"])
+async def test_the_session_does_not_repeat_what_was_given_up(server, setting, arrivals):
+    """aiohttp sends an idempotent request once more by itself; that would be four times two."""
+    server.script("/thing", *["close"] * 10)
+    async with session_of(retrying().with_policy(setting)) as session:
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await fetch(session, "GET", server.url + "/thing")
+    assert len(server.requests("/thing")) == arrivals
+
+
+async def test_the_next_call_of_the_same_task_is_not_taken_for_a_repeat(server):
+    server.script("/thing", *["close"] * 4, 200)
+    async with session_of(retrying()) as session:
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await fetch(session, "GET", server.url + "/thing")
+        response, _ = await fetch(session, "GET", server.url + "/thing")
+    assert response.status == 200
+
+
+async def test_a_redirected_call_has_its_attempts_once(server):
+    """Three retries for both hops: one before the redirect, two after it."""
+    server.script("/thing", 503, answer(307, headers={"Location": "/moved"}))
+    server.script("/moved", *[503] * 6)
+    async with session_of(retrying()) as session:
+        response, _ = await fetch(session, "GET", server.url + "/thing")
+        other, _ = await fetch(session, "GET", server.url + "/moved")
+    assert response.status == 503
+    assert len(server.requests("/moved")) == 3 + 4
+    assert other.status == 503
+
+
+async def test_a_generated_key_goes_with_a_redirect_on_its_origin(server):
+    server.script("/thing", 503, answer(307, headers={"Location": "/moved"}))
+    server.script("/moved", 503, 200)
+    async with session_of(retrying(idempotency=IdempotencyKeys())) as session:
+        response, _ = await fetch(session, "POST", server.url + "/thing", json={"a": 1})
+    assert response.status == 200
+    keys = {dict(arrival.headers)["Idempotency-Key"] for arrival in server.requests()}
+    assert (len(server.requests()), len(keys)) == (4, 1)
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+async def test_one_request_has_a_policy_of_its_own_and_shares_the_rest(server):
+    server.script("/thing", *[503] * 9)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    usual = retrying(budget=budget)
+    async with session_of(usual) as session:
+        once = (usual.with_policy({"max_attempts": 2}),)
+        await fetch(session, "GET", server.url + "/thing", middlewares=once)
+        assert len(server.requests()) == 2
+        with forbear.override(max_attempts=3):
+            await fetch(session, "GET", server.url + "/thing")
+    assert len(server.requests()) == 5
+    assert budget.tokens(server.url, 0.0) == 20 - 1 - 2
+
+
+def test_a_setting_that_is_none_is_refused_at_once():
+    with pytest.raises(TypeError, match="mapping of its fields, False"):
+        retrying().with_policy(3)
+    with pytest.raises(TypeError, match="max_atempts"):
+        retrying().with_policy({"max_atempts": 3})
+
+
+async def test_wrap_goes_behind_the_sessions_own_and_is_undone(server):
+    """Whatever signs or logs a call runs once; unwrap leaves what was there."""
+    seen = []
+
+    async def own(request, handler):
+        seen.append(request.method)
+        return await handler(request)
+
+    server.script("/thing", 503, 200, 503)
+    async with session_of(own) as session:
+        assert wrap(session, NOW, clock=FakeClock()) is session
+        with pytest.raises(ValueError, match="wrapped already"):
+            wrap(session)
+        response, _ = await fetch(session, "GET", server.url + "/thing")
+        assert (response.status, seen) == (200, ["GET"])
+        assert unwrap(session) is session
+        with pytest.raises(ValueError, match="not wrapped"):
+            unwrap(session)
+        response, _ = await fetch(session, "GET", server.url + "/thing")
+    assert response.status == 503
+
+
+def test_wrap_names_the_function_for_another_client():
+    with pytest.raises(TypeError, match=r"ClientSession, got .*use forbear\.httpx\.wrap"):
+        import httpx
+
+        wrap(httpx.Client())  # type: ignore[type-var]
+
+
+async def test_a_middleware_after_it_runs_for_each_attempt(server):
+    seen = []
+
+    async def inner(request, handler):
+        seen.append(request.url.path)
+        return await handler(request)
+
+    server.script("/thing", 503, 503, 200)
+    async with session_of(retrying(), inner) as session:
+        await fetch(session, "GET", server.url + "/thing")
+    assert seen == ["/thing"] * 3
+
+
+async def test_raise_for_status_raises_what_is_left_at_the_end(server):
+    server.script("/thing", 503, 200, *[503] * 4)
+    async with session_of(retrying(), raise_for_status=True) as session:
+        response, _ = await fetch(session, "GET", server.url + "/thing")
+        assert response.status == 200
+        with pytest.raises(aiohttp.ClientResponseError) as caught:
+            await fetch(session, "GET", server.url + "/thing")
+    assert caught.value.status == 503
+
+
+async def test_on_exhausted_raise_is_the_librarys_error_with_the_story(server):
+    server.script("/thing", *[503] * 4)
+    async with session_of(retrying(NOW.replace(on_exhausted="raise"))) as session:
+        with pytest.raises(aiohttp.ClientResponseError) as caught:
+            await fetch(session, "GET", server.url + "/thing")
+        assert not session.connector._acquired
+    assert (caught.value.status, record_of(caught.value).retries) == (503, 3)
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+async def test_the_sessions_total_ends_the_call(server):
+    """No further attempt, and aiohttp's own error."""
+    server.script("/thing", "hang", 200)
+    total = aiohttp.ClientTimeout(total=0.2)
+    async with session_of(RetryMiddleware(NOW), timeout=total) as session:
+        with pytest.raises(TimeoutError) as caught:
+            await fetch(session, "GET", server.url + "/thing")
+        assert not session.connector._acquired
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).reason is Reason.DEADLINE
+
+
+async def test_attempt_timeout_does_not_bound_the_body_of_the_caller(server):
+    """It holds for getting a connection and for each read until the hand-over."""
+    server.script("/thing", "hang", "200;body=2;drip=300")
+    policy = NOW.replace(attempt_timeout=0.15)
+    async with session_of(RetryMiddleware(policy, prefetch=0)) as session:
+        response, body = await fetch(session, "GET", server.url + "/thing")
+    assert (response.status, body) == (200, b"01")
+    assert record_of(response).reasons == ("SocketTimeoutError",)
+
+
+async def test_it_starts_no_task(server):
+    """Neither for a success nor for a call that waits and is sent again."""
+    server.script("/thing", 200, 503, 200)
+    most = []
+
+    def look(response):
+        most.append(len(asyncio.all_tasks()))
+
+    before = len(asyncio.all_tasks())
+    async with session_of(RetryMiddleware(NOW, retry_if=look)) as session:
+        for _ in range(2):
+            await fetch(session, "GET", server.url + "/thing")
+    assert set(most) == {before}
+
+
+async def test_a_cancelled_call_gives_its_connection_back(server):
+    server.script("/thing", 503, "hang")
+    async with session_of(RetryMiddleware(NOW), connector=aiohttp.TCPConnector(limit=1)) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await fetch(session, "GET", server.url + "/thing")
+        assert not session.connector._acquired
+        assert len(server.requests()) == 2
+
+
+async def test_a_lost_pool_is_not_retried(server):
+    """Another attempt would wait in the same queue."""
+    server.script("/slow", "200;body=160;drip=150")
+    timeout = aiohttp.ClientTimeout(connect=0.05)
+    connector = aiohttp.TCPConnector(limit=1)
+    async with session_of(retrying(), timeout=timeout, connector=connector) as session:
+        holding = await session.get(server.url + "/slow")
+        with pytest.raises(aiohttp.ConnectionTimeoutError) as caught:
+            await fetch(session, "GET", server.url + "/thing")
+        holding.close()
+    assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
+
+
+# --- bodies -----------------------------------------------------------------------------------
+
+
+async def test_a_form_with_a_file_arrives_whole_on_each_attempt(server, tmp_path):
+    place = tmp_path / "upload.bin"
+    place.write_bytes(b"x" * 300_000)
+    server.script("/thing", 503, "close", 200)
+    form = aiohttp.FormData()
+    form.add_field("who", "me")
+    with place.open("rb") as file:
+        file.seek(1_000)
+        form.add_field("f", file, filename="upload.bin")
+        async with session_of(retrying()) as session:
+            response, _ = await fetch(session, "PUT", server.url + "/thing", data=form)
+    assert response.status == 200
+    arrived = {(arrival.sha256, arrival.body_complete) for arrival in server.requests()}
+    assert len(arrived) == 1
+    assert server.requests()[0].body_bytes > 299_000
+
+
+async def test_a_form_with_a_stream_is_sent_once(server):
+    async def pieces():
+        yield b"x"
+
+    server.script("/thing", 503, 200)
+    writer = aiohttp.MultipartWriter("form-data")
+    writer.append(pieces()).set_content_disposition("form-data", name="f")
+    async with session_of(retrying()) as session:
+        response, _ = await fetch(session, "PUT", server.url + "/thing", data=writer)
+    assert (response.status, record_of(response).reason) == (503, Reason.BODY_CONSUMED)
+
+
+async def test_a_text_file_goes_on_from_where_it_stood(server, tmp_path):
+    place = tmp_path / "text.txt"
+    place.write_text("headline\nthe rest", encoding="utf-8")
+    server.script("/thing", 503, 200)
+    with place.open(encoding="utf-8") as file:
+        file.readline()
+        async with session_of(retrying()) as session:
+            response, _ = await fetch(session, "PUT", server.url + "/thing", data=file)
+    assert response.status == 200
+    assert [arrival.body_bytes for arrival in server.requests()] == [len("the rest")] * 2
+
+
+async def test_retry_if_may_await_the_body_and_the_caller_streams_it(server):
+    body = b'{"state": "pending"}' * 100
+    server.script("/thing", answer(200, body=body), answer(200, body=body.replace(b"pen", b"en")))
+
+    async def judge(response):
+        return b"pending" in await response.read()
+
+    async with session_of(retrying(retry_if=judge)) as session:
+        async with session.get(server.url + "/thing") as response:
+            got = b"".join([piece async for piece in response.content.iter_chunked(7)])
+    assert got == body.replace(b"pen", b"en")
+    assert record_of(response).retries == 1
+
+
+async def test_an_encoded_download_is_not_resumed(server):
+    """aiohttp decodes while it reads: its octets are not those that a range counts."""
+    packed = gzip.compress(bytes(range(256)) * 4_000, compresslevel=0)
+    headers = {"Content-Encoding": "gzip", "ETag": '"v1"'}
+    server.script("/file", answer("cut:500000", body=packed, headers=headers), 200)
+    async with session_of(retrying()) as session:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await fetch(session, "GET", server.url + "/file")
+    assert len(server.requests()) == 1
+
+
+async def test_a_download_that_is_closed_early_lets_go_of_both_connections(server):
+    """That of the answer and that of its rest."""
+    server.script("/file", "cut:70000;body=200000;etag=v1", "200;body=200000;etag=v1;drip=10")
+    async with session_of(retrying()) as session:
+        async with session.get(server.url + "/file") as response:
+            got = await response.content.readexactly(75_000)
+        assert len(got) == 75_000
+        assert not session.connector._acquired
+    assert record_of(response).resumed == (70_000,)
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+NO = OSError(111, "no")
+MEANINGS = [
+    (aiohttp.ClientConnectorError(None, NO), "refused", "unsent"),
+    (aiohttp.ClientConnectorDNSError(None, NO), "dns", "unsent"),
+    (aiohttp.ClientProxyConnectionError(None, NO), "proxy", "unsent"),
+    (aiohttp.ClientConnectorSSLError(None, ssl.SSLError(1, "no")), "tls", "unsent"),
+    (
+        aiohttp.ClientConnectorCertificateError(None, ssl.SSLCertVerificationError(1, "no")),
+        "certificate",
+        "unsent",
+    ),
+    (aiohttp.ServerFingerprintMismatch(b"a", b"b", "h", 1), "certificate", "unsent"),
+    (aiohttp.ConnectionTimeoutError("no"), "connect-timeout", "unsent"),
+    (aiohttp.SocketTimeoutError("no"), "read-timeout", "sent"),
+    (aiohttp.ServerTimeoutError("no"), "timeout", "sent"),
+    (TimeoutError(), "timeout", "sent"),
+    (aiohttp.ServerDisconnectedError(), "reset", "sent"),
+    (aiohttp.ClientConnectionResetError("no"), "reset", "sent"),
+    (aiohttp.ClientOSError(104, "no"), "reset", "sent"),
+    (aiohttp.ClientPayloadError("no"), "protocol", "answered"),
+    (aiohttp.InvalidURL("no"), "permanent", "unsent"),
+    (aiohttp.NonHttpUrlClientError("no"), "permanent", "unsent"),
+    (aiohttp.ClientResponseError(None, (), status=404), "permanent", "answered"),
+    (aiohttp.ClientHttpProxyError(None, (), status=407), "permanent", "unsent"),
+    (aiohttp.ClientHttpProxyError(None, (), status=502), "proxy", "unsent"),
+    (aiohttp.ClientError("no"), "protocol", "sent"),
+    (CircuitOpenError("no", reason=Reason.CIRCUIT_OPEN), "permanent", "unsent"),
+    (UnicodeError("no"), "permanent", "unsent"),
+    (KeyError("a mistake"), "unknown", "sent"),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "phase"), MEANINGS, ids=[type(each[0]).__name__ for each in MEANINGS]
+)
+def test_what_each_error_means(error, kind, phase):
+    failure = classify(error)
+    assert (str(failure.kind), str(failure.phase)) == (kind, phase)
+
+
+async def test_an_answer_that_is_no_http_is_retried(server):
+    server.script("/thing", "garbage", 200)
+    async with session_of(retrying()) as session:
+        response, _ = await fetch(session, "GET", server.url + "/thing")
+    assert record_of(response).reasons == ("ClientResponseError",)
+
+
+@pytest.mark.parametrize("cls", [CircuitOpenError, DeadlineExceeded])
+def test_our_errors_are_of_the_family_and_survive_a_copy(cls):
+    base = {CircuitOpenError: aiohttp.ClientConnectionError}.get(cls, aiohttp.ServerTimeoutError)
+    assert issubclass(cls, base)
+    assert issubclass(cls, forbear.ForbearError)
+    error = cls("what happened", reason=Reason.CIRCUIT_OPEN, retry_after=2.5)
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(twin), str(twin)) == (cls, "what happened")
+    assert (twin.reason, twin.retry_after) == (Reason.CIRCUIT_OPEN, 2.5)
+
+
+async def test_a_connection_lost_under_the_upload_is_an_error_of_aiohttp(server):
+    """aiohttp 3.14 says AttributeError, where the body is written at once to a lost connection."""
+
+    async def lose(request, handler):
+        protocol = None
+        return protocol.read()
+
+    async with session_of(retrying(), lose) as session:
+        with pytest.raises(aiohttp.ClientConnectionResetError) as caught:
+            await fetch(session, "PUT", server.url + "/thing", data=io.BytesIO(b"x"))
+    assert record_of(caught.value).retries == 3
