@@ -1,6 +1,6 @@
 """Errors of aiohttp: what each of its exceptions means. Floor: acts.
 
-Classified by class and cause, never by the text. What is raised where was read in aiohttp 3.12.0 to
+Classified by class and cause, never by the text. What is raised where was read in aiohttp 3.12.14 to
 3.14.5. Rules S7-S10 of tests/corpus/retry_safety.json.
 """
 
