@@ -185,8 +185,9 @@ class Race:
             await second.stop()
             return None
         if self.has_won:
-            free_lost_slots(self.hedging.inner)
             await self.let_go(first)
+            if is_ours:
+                await close_lost(self.hedging.inner)
             return None, True
         failure = self.failure_of(first)
         if failure is not None and not stops(failure) and await second.goes_on():
@@ -325,6 +326,27 @@ class Second:
         status = None if self.failure is None else self.failure.status
         elapsed = max(0.0, self.ended_at - (self.sent_at or self.ended_at))
         return Attempt(status, self.failure, elapsed, None, None, self.origin)
+
+
+async def close_lost(inner: Any) -> None:
+    """Close what httpcore loses when a task of asyncio is cancelled other than by anyio.
+
+    That cancellation gets into the shielded blocks in which the pool takes connections up and back.
+    """
+    free_lost_slots(inner)
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        wanted = {id(request.connection) for request in pool._requests}
+        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
+    except AttributeError:
+        return
+    for connection in lost:
+        with suppress(Exception):
+            await connection.aclose()
+
+
+def is_usable(connection: Any) -> bool:
+    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
 
 
 def stops(failure: Failure) -> bool:
