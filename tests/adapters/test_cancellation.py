@@ -72,9 +72,8 @@ async def cancel_when(event, adapter, client):
 async def test_cancelled_while_sending(adapter, budget, steps, clock):
     """Failed responses are closed; a retry that was sent stays paid for."""
     inner = Stuck(adapter, steps)
-    async with adapter.client(
-        inner, policy=RetryPolicy(backoff=Fixed(0)), budget=budget, clock=clock
-    ) as client:
+    options = {"policy": RetryPolicy(backoff=Fixed(0)), "budget": budget, "clock": clock}
+    async with adapter.client(inner, **options) as client:
         with anyio.fail_after(5):
             assert await cancel_when(inner.reached, adapter, client) == ["cancelled"]
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20 - len(steps)

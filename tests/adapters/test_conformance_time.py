@@ -143,8 +143,8 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(adapter, qu
 
 async def test_refused_for_the_deadline_after_an_error_raises_that_error(adapter, quick):
     """After an error without an answer the library's own error comes out, not ours."""
-    policy = RetryPolicy(total_timeout=1, backoff=Fixed(2))
-    async with adapter.client(["connect_error"], policy=policy, **quick) as client:
+    options = {"policy": RetryPolicy(total_timeout=1, backoff=Fixed(2)), **quick}
+    async with adapter.client(["connect_error"], **options) as client:
         with pytest.raises(adapter.connect_error) as caught:
             await adapter.call(client, "GET", "http://api.example.com/thing")
     assert type(caught.value) is adapter.connect_error

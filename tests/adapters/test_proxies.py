@@ -1,5 +1,4 @@
-"""Through a proxy, with requests and urllib3: plain requests are forwarded to it, for https it
-opens a tunnel.
+"""Through a proxy, with requests and urllib3: plain requests are forwarded, https has a tunnel.
 
 Until the tunnel is up the origin has seen nothing: a proxy that answers CONNECT with a 5xx is asked
 again for any method, one that answers 4xx never (it will answer so again). A connection that ends
@@ -216,9 +215,7 @@ def test_attempts_go_through_one_tunnel(proxy, origin, client):
 
 
 def test_a_tunnel_that_the_origin_closed_is_opened_anew(proxy, origin, client):
-    """What failed inside it is the origin's: retried where that is safe, through a second
-    tunnel.
-    """
+    """What failed inside it is the origin's: retried where that is safe, by a second tunnel."""
     origin.script("/thing", "reset", 200)
     with client(proxy.url) as call:
         assert outcome(call, "GET", origin.url + "/thing")[0] == 200
@@ -258,9 +255,7 @@ def test_a_proxy_that_does_not_want_to_is_asked_once(proxy, origin, client, meth
 @pytest.mark.parametrize("step", ["reset", "reset-tunnel"])
 @pytest.mark.parametrize(("method", "sent"), [("GET", 1), ("POST", 0)])
 def test_a_proxy_that_resets_proves_nothing(proxy, origin, client, step, method, sent):
-    """Before the tunnel is up or after: a GET is repeated and arrives; a POST is not, and never
-    arrives.
-    """
+    """Before the tunnel is up or after: a GET is repeated and arrives; a POST never arrives."""
     origin.script("/thing", 200)
     proxy.steps = [step]
     with client(proxy.url) as call:
@@ -340,9 +335,7 @@ def test_the_environment_names_the_proxy(proxy, origin, ca, monkeypatch, upper):
 
 @pytest.mark.parametrize("own", [None, "api.example.com"], ids=["as the URL", "of the caller"])
 def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, own):
-    """urllib3 writes Host into what it forwards; after a failover it is that of the new URL (RFC
-    9112 section 3.2).
-    """
+    """urllib3 writes Host; after a failover it is the new URL's (RFC 9112 section 3.2)."""
     one, two = "http://one.example:8080", "http://two.example"
     proxy.steps = ["503 Busy", "503 Busy"]
     origin.script("/thing", 200)

@@ -346,26 +346,26 @@ class Noting(ScriptedAdapter):
 @pytest.mark.parametrize(
     ("given", "connect", "read"),
     [
-        (None, 10, 10),
-        (3, 3, 3),
-        ((3, 20), 3, 10),
-        ((None, 4), 10, 4),
-        (Timeout(connect=2, read=30), 2, 10),
-        (Timeout(total=6), 6, 6),
+        *((None, 10, 10), (3, 3, 3), ((3, 20), 3, 10), ((None, 4), 10, 4)),
+        *((Timeout(connect=2, read=30), 2, 10), (Timeout(total=6), 6, 6)),
     ],
     ids=str,
 )
 def test_timeouts_are_clamped_to_the_time_left(session, given, connect, read):
-    """Every form requests takes; 10 s are left, and 7 for the second attempt."""
-    inner = Noting([503, 200])
-    retrying(
-        session, RetryPolicy(backoff=Fixed(3), total_timeout=10), inner=inner, clock=FakeClock()
-    )
-    session.get("http://api.example.com/", timeout=given)
-    for timeout, left in zip(inner.timeouts, (10, 7), strict=True):
+    """Every form requests takes; 10 s are left, and 7 for the second attempt.
+
+    Without a deadline every attempt has the very object.
+    """
+    inner = Noting([503, 200, 503, 200])
+    policy = RetryPolicy(backoff=Fixed(3), total_timeout=10)
+    for each in (policy, NOW):
+        retrying(session, each, inner=inner, clock=FakeClock())
+        session.get("http://api.example.com/", timeout=given)
+    for timeout, left in zip(inner.timeouts[:2], (10, 7), strict=True):
         timeout.start_connect()
         assert timeout.connect_timeout == min(connect, left)
         assert timeout.read_timeout == pytest.approx(min(read, left), abs=0.05)
+    assert [each is given for each in inner.timeouts[2:]] == [True, True]
 
 
 @pytest.mark.parametrize("policy", [NOW, NOW.replace(total_timeout=5)])
@@ -374,14 +374,6 @@ def test_a_timeout_of_three_parts_is_requests_to_refuse(server, session, policy)
     with pytest.raises(ValueError, match=r"Pass a \(connect, read\) timeout tuple"):
         retrying(session, policy).get(server.url + "/thing", timeout=(3, 4, 5))
     assert server.requests() == []
-
-
-@pytest.mark.parametrize("given", [None, 3, (3, 20), Timeout(total=6)], ids=str)
-def test_timeouts_are_untouched_without_a_deadline(session, given):
-    """The very object."""
-    inner = Noting([503, 200])
-    retrying(session, inner=inner).get("http://api.example.com/", timeout=given)
-    assert all(each is given for each in inner.timeouts)
 
 
 def test_a_full_pool_of_an_inner_adapter_is_not_waited_for_past_the_deadline(server, session):
