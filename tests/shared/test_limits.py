@@ -57,7 +57,7 @@ def a_call(
 def begun(limits: Limits, origin: str = A, now: float = NOW, **options: Any) -> tuple[Call, float]:
     """A call, and how long its first attempt has to wait."""
     call = a_call(limits, origin, now, **options)
-    return call, limits.enter(call, now, sent=False)
+    return call, limits.enter(call, now)
 
 
 def sent(call: Call, failure: Failure | None, now: float = NOW) -> Call:
@@ -72,7 +72,7 @@ def told(
 ) -> Call:
     """A call whose first attempt went the short way and ended like this."""
     call = a_call(limits, origin, now, **options)
-    limits.enter(call, now, sent=True)
+    limits.deposit(call, now)
     return sent(call, failure, now)
 
 

@@ -18,6 +18,7 @@ from ..core.verdict import GiveUp, Reason
 from ..errors import RetryRefused
 from . import context as tests
 from .errors import CutOff, Interrupted
+from .fast_path import FastPath
 from .looking import Looking
 from .settings import OFF
 
@@ -35,19 +36,17 @@ __all__ = ["Port", "is_final"]
 USUAL_ANSWER = 1.0
 
 
-class Port(Looking):
+class Port(FastPath, Looking):
     """The part of a port that does not depend on the library.
 
     Attributes:
         hears_ends: A listener wants to know when a call is over.
-        is_plain: A success at once needs nothing more than to be returned.
     """
 
     circuit_open_error: type[Any]
     deadline_exceeded: type[Any]
     # Each colour of each library has its own; asynchronous ones are awaited.
     sleep: Any  # (seconds, since=…): False if the transport was closed meanwhile
-    origin_of: Any  # (url): where a request goes; what a url is, its adapter says
     send: Any  # (call): counts the attempt, reads a small body ahead
     judge: Any  # (call, response): the failure, None for a good answer
     look: Any  # (call, response): ask ``retry_if``; the response, or what took its place
@@ -70,26 +69,6 @@ class Port(Looking):
         self.tell = settings.tell
         self.hears_ends = self.tell.tells_ends
         self.is_plain = not (self.limits.counts_calls or self.tell.hears_calls)
-
-    # The fast path.
-
-    def begins(self, url: Any, now: float) -> bool:
-        """Tell the gate of a new call; False: others than the gate have to be asked too."""
-        gate: Any = self.limits.only_gate
-        if gate is None:
-            return False
-        gate.begin(self.origin_of(url), now)
-        return True
-
-    def note_success(self, method: str, url: Any, status: int, started_at: float) -> None:
-        """Note a call that was sent once and accepted."""
-        if self.limits.counts_calls:
-            self.limits.count_call()
-        gate, now = self.limits.gate, self.clock.monotonic()
-        if gate is not None and not gate.quiet:
-            gate.good(self.origin_of(url), now, retry=False)
-        if self.tell.hears_calls:
-            self.tell.succeeded_at_once(method, self.origin_of(url), status, now - started_at)
 
     # A call begins.
 
@@ -125,29 +104,6 @@ class Port(Looking):
                 call.random = context.random
         return call
 
-    def first_failed(self, call: Call, trouble: Any = None) -> Call:
-        """Note a first attempt that was sent before there was a call.
-
-        Args:
-            call: Just begun.
-            trouble: The error that broke a good answer's body, or the question to ``retry_if`` that
-                was begun.
-        """
-        if trouble is not None:
-            if isinstance(trouble, Exception):
-                call.ahead = call.body_error = trouble
-            else:
-                call.opinion = trouble
-        call.attempts += 1
-        call.is_under_way = True
-        call.limits.enter(call, call.started_at, sent=True)
-        return call
-
-    def cancelled(self, call: Call) -> None:
-        """Tell of a call whose first attempt was cancelled."""
-        call.sending(call.started_at)
-        self.ended(call)
-
     def resolve(
         self, context: Scope | None, setting: Any, started_at: float
     ) -> tuple[RetryPolicy, float]:
@@ -175,7 +131,7 @@ class Port(Looking):
         """
         now = call.started_at
         try:
-            delay: float = call.limits.enter(call, now, sent=False)
+            delay: float = call.limits.enter(call, now)
             if delay > 0 and delay > call.deadline_at - now:
                 raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
             return delay

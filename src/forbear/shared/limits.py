@@ -6,7 +6,8 @@ they are asked. Of a call's state only ``Call`` is written.
 
 | method | asked |
 | --- | --- |
-| enter | once per call: before the first attempt, or when a first attempt has failed |
+| enter | before the first attempt of a call |
+| deposit | once per call: as a part of enter, or when a first attempt has failed |
 | admit | right before each attempt: may a held call go? takes a probe's permit |
 | observe | after each attempt, whoever decides about it |
 | plan, refused_for, is_dry, holds, spend | by core/decide.py, in this order |
@@ -119,30 +120,33 @@ class Limits:
 
     # A call begins.
 
-    def enter(self, call: Call, now: float, *, sent: bool) -> float:
+    def enter(self, call: Call, now: float) -> float:
         """Begin a call; return the seconds to wait before its first attempt, nearly always 0.
 
         Raises:
             RetryRefused: Nothing may be sent.
         """
+        delay, guards, gate = 0.0, self.guards, self.gate
+        if guards is not None and not guards.is_calm():
+            delay = guards.enter(call, now)
+        if gate is not None and not gate.quiet:
+            gate.begin(call.origin, now)
+        self.deposit(call, now)
+        return delay
+
+    def deposit(self, call: Call, now: float) -> None:
+        """Note a call that did not succeed at once, on the allowance that it has in the budget."""
+        if self.budget is None:
+            return
         if self._scope_of is not None:
             try:
                 call.scope = self._scope_of(call.request)
             except Exception as error:  # of the user's: the call is on its origin
                 call.plugin_error = error
-        delay = 0.0
-        if not sent:
-            guards, gate = self.guards, self.gate
-            if guards is not None and not guards.is_calm():
-                delay = guards.enter(call, now)
-            if gate is not None and not gate.quiet:
-                gate.begin(call.origin, now)
-        if self.budget is not None:
-            try:
-                self.budget.deposit(call.scope, now)
-            except Exception as error:  # of a user's own budget: the call loses nothing
-                call.plugin_error = error
-        return delay
+        try:
+            self.budget.deposit(call.scope, now)
+        except Exception as error:  # of a user's own budget: the call loses nothing
+            call.plugin_error = error
 
     # Around each attempt.
 

@@ -78,7 +78,7 @@ class StandardStrategy:
         """
         request = Request("GET", scope)
         call = Call(self.policy, request, self.limits, now, self.policy.max_attempts)
-        return RetryToken(self.limits.enter(call, now, sent=False), call)
+        return RetryToken(self.limits.enter(call, now), call)
 
     def refresh_token(
         self, token: RetryToken, failure: Failure, now: float, *, latest: float

@@ -51,12 +51,8 @@ class StrategyLimits:
             self.error = error
             return False
 
-    def enter(self, call: Call, now: float, *, sent: bool) -> float:
-        """Ask the strategy for a token, unless the first attempt was sent while it was quiet.
-
-        Raises:
-            RetryRefused: With ``send=False``: nothing may be sent.
-        """
+    def deposit(self, call: Call, now: float) -> None:
+        """Ask the strategy for the scope of a call; a call deposits nothing."""
         if self.error is not None:
             call.plugin_error, self.error = self.error, None
         scope_of = getattr(self.strategy, "scope_of", None)
@@ -65,8 +61,14 @@ class StrategyLimits:
                 call.scope = a_text(scope_of(call.request))
             except Exception as error:
                 call.plugin_error = error
-        if sent:
-            return 0.0
+
+    def enter(self, call: Call, now: float) -> float:
+        """Ask the strategy for a token.
+
+        Raises:
+            RetryRefused: With ``send=False``: nothing may be sent.
+        """
+        self.deposit(call, now)
         try:
             self._acquire(call, now)
             return a_delay(call.token)

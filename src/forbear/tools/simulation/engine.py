@@ -158,13 +158,13 @@ class World:
             caller = Caller(client, now, in_loop)
             caller.attempts = 1
             caller.is_under_way = True
-            client.limits.enter(caller, now, sent=True)
+            client.limits.deposit(caller, now)
             self._await(caller, now, at, answer)
 
     def _begin(self, caller: Caller, now: float) -> None:
         """Ask the limits before the first attempt."""
         try:
-            wait = caller.limits.enter(caller, now, sent=False)
+            wait = caller.limits.enter(caller, now)
         except RetryRefused as refused:
             self._end(caller, refused.reason, now)
             return
