@@ -13,22 +13,29 @@ import re
 import time
 from pathlib import Path
 
+import aiohttp
 import pytest
 import urllib3
 
 from forbear import Exponential, Fixed, RetryPolicy, override
+from forbear.aiohttp import RetryMiddleware
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, disabled, fast
 
 PAGES = Path(__file__).parent.parent / "docs" / "from"
 OURS = {
     "Exponential": Exponential, "FakeClock": FakeClock, "Fixed": Fixed, "RetryPolicy": RetryPolicy,
-    "RetryTransport": RetryTransport, "disabled": disabled, "fast": fast, "override": override,
+    "RetryMiddleware": RetryMiddleware, "RetryTransport": RetryTransport, "disabled": disabled,
+    "fast": fast, "override": override,
 }  # fmt: skip
 
 
 def check(*arguments):
     """A predicate, for the rows that take one."""
+    return False
+
+
+async def acheck(response):
     return False
 
 
@@ -59,7 +66,7 @@ DECORATORS = ("tenacity", "stamina", "backoff")
 
 
 def evaluate(text, names):
-    return eval(text, {**names, "check": check, "tell": tell})
+    return eval(text, {**names, "check": check, "acheck": acheck, "tell": tell})
 
 
 def given(text):
@@ -67,9 +74,9 @@ def given(text):
     return [keyword.arg for keyword in ast.parse(text, mode="eval").body.keywords]
 
 
-@pytest.mark.parametrize("library", ["urllib3", "httpx-retries", *DECORATORS])
+@pytest.mark.parametrize("library", ["urllib3", "httpx-retries", "aiohttp-retry", *DECORATORS])
 def test_every_cell_under_forbear_can_be_pasted(library):
-    made = (RetryPolicy, RetryTransport, type(fast()), type(disabled()))
+    made = (RetryPolicy, RetryTransport, RetryMiddleware, type(fast()), type(disabled()))
     for cells in rows(library):
         assert isinstance(evaluate(code(cells[1]).removeprefix("forbear.testing."), OURS), made)
 
@@ -108,6 +115,28 @@ def test_from_httpx_retries_agrees_with_the_table(cells):
     converted = RetryPolicy.from_httpx_retries(theirs)
     for field in given(code(cells[1])):
         assert getattr(converted, field) == getattr(ours, field), field
+
+
+@pytest.mark.parametrize("cells", cases("aiohttp-retry"), ids=lambda cells: cells[0].strip("`"))
+def test_the_table_of_aiohttp_retry_keeps_attempts_waits_and_statuses(cells):
+    """As many attempts of as many statuses, and the same waits, at their mean."""
+    library = importlib.import_module("aiohttp_retry")
+    theirs = evaluate(code(cells[0]), {**vars(library), "ClientError": aiohttp.ClientError})
+    ours = evaluate(code(cells[1]), OURS)
+    if isinstance(ours, RetryMiddleware):
+        return
+    assert ours.max_attempts == theirs.attempts
+    if "backoff" in given(code(cells[1])):
+        theirs.random = lambda: 0.5
+        retries = range(1, theirs.attempts)
+        assert [ours.backoff.delay(n, 0.0, lambda: 0.5) for n in retries] == pytest.approx(
+            [theirs.get_timeout(n) for n in retries]
+        )
+    if "statuses" in given(code(cells[1])):
+        every = set(range(500, 600)) if theirs.retry_all_server_errors else set()
+        assert ours.statuses == theirs.statuses | every
+    if "methods" in given(code(cells[1])):
+        assert ours.methods == theirs.methods
 
 
 LIBRARIES = [
@@ -171,4 +200,5 @@ def test_the_tables_are_as_long_as_they_were():
     """A row that is no longer found would not be missed otherwise."""
     assert len(cases("urllib3")) == 10
     assert len(cases("httpx-retries")) == 7
+    assert len(cases("aiohttp-retry")) == 10
     assert len(LIBRARIES) == 10 + 7 + 7

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 
+import aiohttp.connector
 import pytest
 import redis
 import trustme
@@ -42,6 +43,9 @@ def internet(
     for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
         monkeypatch.delenv(variable.lower(), raising=False)
+    # aiohttp has read the certificates that it trusts when it was imported.
+    trusting = ssl.create_default_context(cafile=str(bundle))
+    monkeypatch.setattr(aiohttp.connector, "_SSL_CONTEXT_VERIFIED", trusting)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*HOSTS).configure_cert(context)
     with FaultServer(tls=context) as server:

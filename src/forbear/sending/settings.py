@@ -75,7 +75,7 @@ class Options(TypedDict, Generic[Predicate], total=False):
             so that a broken one is a failure like any other. So is a JSON document of unknown
             length, if the request has a read timeout. After 0.25 s the response is handed over, and
             its body goes on as a stream. Event streams are never read ahead. 0: no body is. Only
-            httpx and httpx2 take this option.
+            httpx, httpx2 and aiohttp take this option; aiohttp reads only bodies of known length.
         hedge: A Hedge. It sends a second attempt beside a first one that takes long, where that is
             safe, and the first good answer wins. None: nothing is sent beside. Only
             ``AsyncRetryTransport`` takes this option.
