@@ -24,7 +24,10 @@ ROW = re.compile(
 
 # What each scene shows: what the server saw, and what the caller got.
 SHOWN = {
-    1: ("1 request, executed once", r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)"),
+    1: (
+        "1 request, executed once",
+        r"(Read|Connection|Protocol|ClientOS|ServerDisconnected)Error \(method-not-replayable\)",
+    ),
     2: ("2 requests, executed once", "200"),
     3: ("2 requests, bodies whole", "200"),
     4: ("1 request, body whole", r"503 \(body-consumed\)"),
