@@ -8,29 +8,25 @@ list complete.
 
 from __future__ import annotations
 
-import importlib
 import re
 import time
 from email.utils import formatdate
 from pathlib import Path
 
-import httpx
-import httpx2
 import pytest
 
 import forbear
 from forbear import Fixed, RetryPolicy
 from forbear.testing import FakeClock, FaultServer
 
-from .lanes import NO_TLS, Lane
+from .lanes import Lane
 
 REQUIRED = {str(number) for number in (*range(1, 32), *range(64, 76))} | {"19a"}
-NOT_YET = {
-    "75": "hedging is not part of this release",
-}
 # What was seen; the tests that would fail if it were so here. Those of urllib3_retry are of
 # forbear.urllib3.Retry, the others of every client.
 SHOWN_BY = {
+    # The loser of a hedge keeps its connection, or its cookies; or it counts in the breaker.
+    "75": "adapters/test_hedging.py test_the_first_good_answer_is_the_calls",
     # A second request of an iterator arrives empty; or the answer is lost to StreamConsumed.
     **dict.fromkeys(
         ("1", "2", "20"),
@@ -60,7 +56,7 @@ SHOWN_BY = {
     ),
     # A generated key follows to another origin, and each hop has an allowance of its own.
     "14": "adapters/test_redirects.py test_a_generated_key_stays_with_its_origin"
-    " test_retries_are_shared_with_another_origin",
+    " test_retries_are_shared_over_hops",
     # An early no during an upload is taken for a broken connection.
     "17": "adapters/test_uploads.py test_an_early_no_is_the_answer"
     " test_an_early_hint_is_obeyed_and_the_body_sent_whole",
@@ -251,14 +247,5 @@ def test_every_pitfall_has_its_test():
     for path, *tests in map(str.split, SHOWN_BY.values()):
         for test in tests:
             assert f"def {test}(" in sources[path], test
-    groups = tested, SHOWN_BY.keys(), NOT_YET.keys()
+    groups = tested, SHOWN_BY.keys()
     assert sorted(number for group in groups for number in group) == sorted(REQUIRED)
-
-
-@pytest.mark.parametrize("library", [httpx, httpx2])
-def test_what_is_not_yet_built_is_not_offered(library):
-    """An option whose part is missing is absent; when it comes, it leaves NOT_YET."""
-    ours = importlib.import_module(f"forbear.{library.__name__}")
-    for option in ("hedge",):
-        with pytest.raises(TypeError, match=option):
-            ours.RetryTransport(library.HTTPTransport(verify=NO_TLS), **{option: None})

@@ -28,6 +28,7 @@ NAMES = {
     "Hint", "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override",
     "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "RetryRefused",
     "AwsStandard", "CircuitBreaker", "Options", "Origins", "PolicyFields", "RetryGate", "TokenBucket",
+    "Hedge",
 }  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
 TRANSPORTS = {"RetryTransport", "AsyncRetryTransport", "wrap", "unwrap", "classify"} | ERRORS
@@ -172,7 +173,9 @@ def test_help_names_every_option_and_where_each_is_explained():
         )
         assert set(re.split(r"[,;]\s+", listed)) == names | own
     explained = re.findall(r"^    (\w+): ", inspect.getdoc(forbear.Options), re.MULTILINE)
-    assert sorted(explained) == sorted(names | {"prefetch"})
+    assert sorted(explained) == sorted(names | {"prefetch", "hedge"})
+    for library in (forbear.httpx, forbear.httpx2):
+        assert "``hedge``" in library.AsyncRetryTransport.__doc__
 
 
 def test_errors_derive_from_their_family_and_never_from_oserror():

@@ -90,7 +90,7 @@ class RetryTransport(transports.SyncRetrying, httpx2.BaseTransport):
 class AsyncRetryTransport(transports.AsyncRetrying, httpx2.AsyncBaseTransport):
     """RetryTransport for ``httpx2.AsyncClient``, on asyncio and trio, with the same options.
 
-    ``retry_if`` and ``before_attempt`` may be coroutine functions.
+    And with ``hedge``. ``retry_if`` and ``before_attempt`` may be coroutine functions.
     """
 
     _library = LIBRARY
