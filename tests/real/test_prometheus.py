@@ -30,7 +30,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 
 import forbear.requests
 from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
-from forbear.core.events import Resumption
+from forbear.core.events import Hedged, Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
 from forbear.telemetry import METRICS, assets
@@ -142,6 +142,9 @@ def faulted_run(metrics):
                     session.get(server.url + path)
                 for result in ("resumed", "failed"):
                     metrics(Resumption("orders", "GET", server.url, 1, 2, result))
+                for outcome, reason in (("won", None), ("refused", "hedge-budget")):
+                    nothing = (None,) * 5
+                    metrics(Hedged("orders", "GET", server.url, outcome, reason, 0.1, *nothing))
 
         thread = threading.Thread(target=calls)
         thread.start()
