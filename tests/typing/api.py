@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Unpack, assert_type
 from wsgiref.simple_server import make_server
 
+import aiohttp
 import fastapi
 import flask
 import httpx
@@ -27,6 +28,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 import forbear
+import forbear.aiohttp
 import forbear.asgi
 import forbear.httpx
 import forbear.httpx2
@@ -424,7 +426,25 @@ def wrapping() -> None:
     assert_type(forbear.httpx2.wrap(httpx2.Client()), httpx2.Client)
     assert_type(forbear.httpx2.unwrap(httpx2.AsyncClient()), httpx2.AsyncClient)
     forbear.httpx.wrap(httpx2.Client())  # type: ignore[type-var]
+    forbear.aiohttp.wrap(httpx2.Client())  # type: ignore[arg-type]
     forbear.httpx.wrap(httpx.Client(), retries=3)  # type: ignore[call-arg]
+
+
+async def with_aiohttp() -> None:
+    retrying = forbear.aiohttp.RetryMiddleware(RetryPolicy(), budget=None, prefetch=0)
+    async with aiohttp.ClientSession(middlewares=(retrying,)) as session:
+        assert_type(forbear.aiohttp.wrap(session, RetryPolicy(), name="a"), aiohttp.ClientSession)
+        assert_type(forbear.aiohttp.unwrap(session), aiohttp.ClientSession)
+        once = retrying.with_policy({"max_attempts": 2})
+        assert_type(once, forbear.aiohttp.RetryMiddleware)
+        await session.get("http://a.example/", middlewares=(once, retrying.with_policy(False)))
+    forbear.aiohttp.RetryMiddleware(
+        retry_if=lambda r: assert_type(r, aiohttp.ClientResponse).status == 202
+    )
+    forbear.aiohttp.RetryMiddleware(retries=3)  # type: ignore[call-arg]
+    assert_type(forbear.aiohttp.classify(OSError()), Failure)
+    timeout: type[aiohttp.ServerTimeoutError] = forbear.aiohttp.DeadlineExceeded
+    assert timeout
 
 
 async def asynchronously() -> None:

@@ -51,7 +51,7 @@ class Pulled(aiohttp.StreamReader):
 
     def __init__(self, inner: Any, known: bytes = b"") -> None:
         super().__init__(Nobody(), 2**16, loop=get_running_loop())  # type: ignore[arg-type]
-        self._inner = inner
+        self._inner: Any = inner
         self.feed_data(known)
         if inner is None:
             self.feed_eof()
@@ -85,10 +85,10 @@ class Bounded(Pulled):
         call.broke(failure, GiveUp(Reason.DEADLINE), port.clock.monotonic())
         raise port.deadline_error(call, "the deadline ended the body")
 
-    def set_exception(self, *arguments: Any) -> None:
+    def set_exception(self, exc: BaseException, exc_cause: Any = None) -> None:
         """The response is closed."""
-        super().set_exception(*arguments)
-        self._inner.set_exception(*arguments)
+        super().set_exception(exc)
+        self._inner.set_exception(exc)
 
 
 class Peek(Pulled):
@@ -186,7 +186,8 @@ class Resuming(Pulled):
 
     async def _resume(self, error: Exception) -> bool:
         """Go on with the rest; False if it does not come."""
-        port, call, response = self._port, self._source, self._response()
+        port, response = self._port, self._response()
+        call: Any = self._source
         kind = classify(error).kind
         is_new = type(call) is tuple
         if is_new:
@@ -221,7 +222,7 @@ class Resuming(Pulled):
         if rest is None:
             self._inner, self._ends_at = Pulled(None), None
             return True
-        missing = call.resumption.download.missing(self._received)
+        missing = download.missing(self._received)
         self._ends_at = None if missing is None else self._received + missing
         self._rest, self._inner = rest, rest.content
         if self._is_closed:
@@ -236,9 +237,9 @@ class Resuming(Pulled):
             self._port.tell.refused(call, now, call.listeners)
         self._port.with_story(call, error)
 
-    def set_exception(self, *arguments: Any) -> None:
+    def set_exception(self, exc: BaseException, exc_cause: Any = None) -> None:
         """The response is closed."""
-        super().set_exception(*arguments)
+        super().set_exception(exc)
         self._is_closed = True
         if self._rest is not None:
             self._rest.close()

@@ -1,7 +1,7 @@
 """Errors of aiohttp: what each of its exceptions means. Floor: acts.
 
-Classified by class and cause, never by the text. The sources of aiohttp 3.12.14 to 3.14.5 say what
-is raised where. Rules S7-S10 of tests/corpus/retry_safety.json.
+Classified by class and cause, never by the text. What is raised where was read in aiohttp 3.12.14
+to 3.14.5. Rules S7-S10 of tests/corpus/retry_safety.json.
 """
 
 from __future__ import annotations
