@@ -10,6 +10,8 @@ import ssl
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, Reason, RetryBudget, RetryPolicy, record_of
@@ -235,6 +237,43 @@ async def test_a_lost_pool_is_not_retried(server):
             await fetch(session, "GET", server.url + "/thing")
         holding.close()
     assert record_of(caught.value).reason is Reason.LOCAL_SATURATION
+
+
+@pytest.mark.parametrize("step", [503, "close"])
+async def test_a_session_that_is_closed_during_a_wait_ends_the_call(server, step):
+    server.script("/thing", step, 200)
+    session = session_of(RetryMiddleware(RetryPolicy(backoff=Fixed(0.05)), gate=None))
+    call = asyncio.create_task(fetch(session, "GET", server.url + "/thing"))
+    while not server.requests():
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
+    await session.close()
+    with pytest.raises(aiohttp.ClientConnectionError) as caught:
+        await call
+    assert len(server.requests()) == 1
+    assert record_of(caught.value).attempts
+
+
+async def test_a_websocket_opens_through_it():
+    """A handshake is a GET: it is sent again after a 503, and its 101 is left alone."""
+    answers = [503, 101]
+
+    async def echo(request):
+        if answers.pop(0) == 503:
+            return web.Response(status=503)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(message.data)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", echo)
+    async with TestServer(app) as served, session_of(retrying()) as session:
+        async with session.ws_connect(served.make_url("/")) as socket:
+            await socket.send_str("hello")
+            assert await socket.receive_str() == "hello"
+    assert answers == []
 
 
 # --- bodies -----------------------------------------------------------------------------------

@@ -66,6 +66,8 @@ class AiohttpPort(Awaiting, AiohttpCalls):
             request.update_expect_continue()  # a future that tells of one answer
             if self.before_attempt is not None:
                 await self.call_hook(call, request)
+            if request.session.closed:  # it has no connector any more
+                raise self.with_story(call, call.last_error or self.closed_error())
         now = self.clock.monotonic()  # after the hook, right before the sending
         if now >= call.deadline_at:
             raise self.expired(call)
@@ -333,14 +335,16 @@ class AiohttpPort(Awaiting, AiohttpCalls):
         if is_lost(error):
             cause, error = error, aiohttp.ClientConnectionResetError("Connection lost")
             error.__cause__ = cause
-        ended = super().last_error(call, error)
-        if ended is error and call.policy is not OFF and repeats(error, call.request.method):
+        return super().last_error(call, error)
+
+    def with_story(self, call: Call, error: Exception) -> Exception:
+        if repeats(error, call.request.method):
             LAST_HOP.set(Hop(self, call, error))
-        return ended
+        return super().with_story(call, error)
 
     def closed_error(self) -> Exception:
         return aiohttp.ClientConnectionError(
-            "The middleware was closed before the request was sent."
+            "The session or its middleware was closed before the request was sent."
         )
 
     def bare_response(self, call: Call, status: int | None, story: Story) -> Any:
