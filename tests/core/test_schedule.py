@@ -98,97 +98,51 @@ def test_only_as_many_waits_as_are_asked_for():
 # --- the worst case ----------------------------------------------------------------------------
 
 FULL = RetryPolicy(
-    max_attempts=4,
-    backoff=Exponential(0.5, 30.0, jitter="full"),
-    patience=0.0,
-    hints="ignore",
+    max_attempts=4, backoff=Exponential(0.5, 30.0, jitter="full"), patience=0.0, hints="ignore"
 )
+WAITS = 0.5 + 1.0 + 2.0
+OBEYS = FULL.replace(hints="obey", hint_spread=0.0)
+DRAWN = Exponential(1.0, 100.0, jitter="decorrelated")  # at most 3, 9 and 27 s, each from the last
+CASES = {
+    "waits": (FULL, 0.0, WAITS),
+    "attempts are added": (FULL, 2.0, 4 * 2.0 + WAITS),
+    "patience, once, however often a call is held": (
+        FULL.replace(patience=10.0), 2.0, 4 * 2.0 + WAITS + 10.0),
+    "what is never sent again is never held": (
+        FULL.replace(patience=10.0, max_attempts=1), 2.0, 2.0),
+    "one attempt has no waits": (RetryPolicy.disabled(), 3.0, 3.0),
+    "a fast first retry that is longer than the shortest wait": (
+        FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=3.0)), 0.0, 3.0 + 1.0 + 2.0),
+    "one that is never the longest": (
+        FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=0.2)), 0.0, WAITS),
+    "a hint counts with its spread": (
+        OBEYS.replace(max_retry_after=60.0, hint_spread=0.1), 2.0, 8 + 3 * 66),
+    "the longer of hint and backoff: any answer may name a time or none": (
+        OBEYS.replace(max_attempts=5, backoff=Exponential(1.0, 30.0, jitter="none"),
+            max_retry_after=3.0), 0.0, 3 + 3 + 4 + 8),
+    "a hint lengthens a wait and not the next draw": (
+        OBEYS.replace(backoff=DRAWN, max_retry_after=10.0), 0.0, 10 + 10 + 27),
+    "the slower schedule": (FULL.replace(throttle_backoff=Fixed(1.5)), 0.0, 1.5 + 1.5 + 2.0),
+    "total_timeout ends it": (FULL.replace(total_timeout=5.0), 2.0, 5.0),
+    "unless it is longer": (FULL.replace(total_timeout=50.0), 2.0, 11.5),
+    "also where no attempt has a limit": (FULL.replace(total_timeout=5.0), None, 5.0),
+    "no time at all": (FULL.replace(total_timeout=0.0), None, 0.0),
+    "without any limit of an attempt it is not known": (FULL, None, inf),
+    "the policy's own limit is of each of four phases": (
+        FULL.replace(attempt_timeout=1.0), None, 4 * 4.0 + WAITS),
+    "in place of which one may be given": (FULL.replace(attempt_timeout=1.0), 1.5, 6.0 + WAITS),
+}  # fmt: skip
 
 
-def test_attempts_and_waits_are_added():
-    """Four attempts of 2 s; waits of at most 0.5, 1 and 2 s."""
-    assert FULL.worst_case(attempt_timeout=2.0) == 4 * 2.0 + 0.5 + 1.0 + 2.0
-    assert FULL.worst_case(attempt_timeout=0.0) == 3.5
+@pytest.mark.parametrize(("policy", "timeout", "longest"), CASES.values(), ids=CASES)
+def test_the_worst_case_is(policy, timeout, longest):
+    assert policy.worst_case(attempt_timeout=timeout) == pytest.approx(longest)
 
 
-def test_patience_is_added_once():
-    """However often a call is held; one that is never sent again is never held."""
-    policy = FULL.replace(patience=10.0)
-    assert policy.worst_case(attempt_timeout=2.0) == 4 * 2.0 + 0.5 + 1.0 + 2.0 + 10.0
-    assert policy.replace(max_attempts=1).worst_case(attempt_timeout=2.0) == 2.0
-
-
-def test_one_fast_first_retry_counts_where_it_may_be_longer_than_the_schedule():
-    """3 s in place of the shortest wait, 0.5 s; 0.2 s are never the longest."""
-    policy = FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=3.0))
-    assert policy.worst_case(attempt_timeout=0.0) == 3.0 + 1.0 + 2.0
-    policy = FULL.replace(backoff=Exponential(0.5, 30.0, fast_first=0.2))
-    assert policy.worst_case(attempt_timeout=0.0) == 3.5
-
-
-def test_a_hint_counts_with_its_spread():
-    """Three waits of 60 s and 10 % of it, four attempts of 2 s."""
-    policy = FULL.replace(hints="obey", max_retry_after=60.0, hint_spread=0.1)
-    assert longest_hint(policy) == pytest.approx(66.0)
-    assert policy.worst_case(attempt_timeout=2.0) == pytest.approx(8 + 3 * 66)
-
-
-def test_the_spread_of_a_short_hint_is_that_of_a_second():
-    """The spread is a share of the hint, or of a second if that is longer."""
+def test_the_longest_hint_has_its_spread():
+    """A share of the hint, or of a second if that is longer."""
+    assert longest_hint(RetryPolicy(max_retry_after=60.0, hint_spread=0.1)) == pytest.approx(66.0)
     assert longest_hint(RetryPolicy(max_retry_after=0.2, hint_spread=0.5)) == pytest.approx(0.7)
-
-
-def test_the_longer_of_hint_and_backoff_counts():
-    """Any answer may name a time or none: max(3, 1), max(3, 2), max(3, 4), max(3, 8)."""
-    policy = RetryPolicy(
-        max_attempts=5,
-        backoff=Exponential(1.0, 30.0, jitter="none"),
-        patience=0.0,
-        max_retry_after=3.0,
-        hint_spread=0.0,
-    )
-    assert policy.worst_case(attempt_timeout=0.0) == 3 + 3 + 4 + 8
-
-
-def test_a_hint_lengthens_a_wait_and_not_the_next_draw():
-    """Drawn are at most 3, 9 and 27 s, each from the draw before; the server asks for 10 each
-    time.
-    """
-    policy = RetryPolicy(
-        max_attempts=4,
-        backoff=Exponential(1.0, 100.0, jitter="decorrelated"),
-        patience=0.0,
-        max_retry_after=10.0,
-        hint_spread=0.0,
-    )
-    assert policy.worst_case(attempt_timeout=0.0) == 10 + 10 + 27
-
-
-def test_the_slower_schedule_counts():
-    policy = FULL.replace(throttle_backoff=Fixed(1.5))
-    assert policy.worst_case(attempt_timeout=0.0) == 1.5 + 1.5 + 2.0
-
-
-def test_total_timeout_ends_it():
-    assert FULL.replace(total_timeout=5.0).worst_case(attempt_timeout=2.0) == 5.0
-    assert FULL.replace(total_timeout=50.0).worst_case(attempt_timeout=2.0) == 11.5
-    assert FULL.replace(total_timeout=5.0).worst_case() == 5.0
-    assert FULL.replace(total_timeout=0.0).worst_case() == 0.0
-
-
-def test_without_any_limit_of_an_attempt_it_is_not_known():
-    assert FULL.worst_case() == inf
-
-
-def test_the_policys_own_limit_is_of_each_of_four_phases():
-    """Pool, connect, write and read may take a second each: four attempts of 4 s."""
-    policy = FULL.replace(attempt_timeout=1.0)
-    assert policy.worst_case() == 16.0 + 3.5
-    assert policy.worst_case(attempt_timeout=1.5) == 6.0 + 3.5
-
-
-def test_one_attempt_has_no_waits():
-    assert RetryPolicy.disabled().worst_case(attempt_timeout=3.0) == 3.0
 
 
 def test_a_billion_attempts_are_not_counted_one_by_one():
