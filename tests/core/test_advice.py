@@ -74,64 +74,45 @@ def test_a_hint_that_cannot_be_obeyed_needs_no_spread():
 # --- an objective ------------------------------------------------------------------------------
 
 
-def test_all_retries_shall_take_a_third_of_it():
-    """0.5 + 1 s of waits and 2 × 1 s are 3.5 s: more than a third of 10.4 s, less than a third of
-    10.6 s.
+# Its waits are at most 0.5 + 1 s. All retries shall take a third of the objective.
+HALF = SOUND.replace(attempt_timeout=0.5)
+OBJECTIVES = [
+    # With two attempts of 1 s they are 3.5 s, a third of 10.5; without a timeout 1.5 s.
+    (SOUND, 10.6, 1.0, []), (SOUND, 10.4, 1.0, ["max_attempts"]), (SOUND, 9.0, None, []),
+    # The policy's own timeout counts for four phases: 2 × 4 × 0.5 s and 1.5 s are a third of 16.5.
+    (HALF, 18.0, None, []), (HALF, 15.0, None, ["max_attempts"]), (HALF, 15.0, 0.5, []),
+    # A server may ask for a third at most, 2 s and their spread are 2.2, unless the call is limited.
+    (SOUND, 6.7, None, []), (SOUND, 6.5, None, ["max_retry_after"]),
+    (SOUND.replace(total_timeout=6.5), 6.5, None, []),
+    (SOUND.replace(hints="ignore"), 6.5, None, ["hints"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "slo", "timeout", "warned"), OBJECTIVES)
+def test_what_an_objective_is_too_short_for(policy, slo, timeout, warned):
+    assert fields(policy, slo=slo, attempt_timeout=timeout) == warned
+
+
+def test_the_field_to_change_is_told_with_the_number_that_fits():
+    """A third of 6 s is 2 s: one retry is 0.5 + 1 s, two are 3.5 s. Else the schedule, whose first
+    wait is too long, or the attempt's timeout is named.
     """
-    assert fields(SOUND, slo=10.6, attempt_timeout=1.0) == []
-    assert fields(SOUND, slo=10.4, attempt_timeout=1.0) == ["max_attempts"]
-
-
-def test_the_number_of_attempts_that_fits_is_told():
-    """A third of 6 s is 2 s: one retry is 0.5 + 1 s, two are 3.5 s."""
     (warning,) = SOUND.replace(max_retry_after=1.0).check(slo=6.0, attempt_timeout=1.0)
-    assert (
-        "its 2 retries can take 3.5 s, more than a third of the SLO (2 s); max_attempts=2 would fit"
-        in warning
-    )
-
-
-def test_where_even_the_first_wait_is_too_long_the_schedule_is_named():
+    fits = "more than a third of the SLO (2 s); max_attempts=2 would fit"
+    assert f"its 2 retries can take 3.5 s, {fits}" in warning
     (warning,) = SOUND.replace(hints="obey", max_retry_after=0.1).check(slo=1.2)
     assert warning.startswith("backoff: its 2 retries can take 1.5 s")
     assert "even the first wait can be 0.5 s" in warning
-
-
-def test_where_an_attempt_is_too_long_its_timeout_is_named():
     policy = SOUND.replace(max_attempts=2, max_retry_after=0.5)
     (warning,) = policy.check(slo=10.0, attempt_timeout=4.0)
     assert warning.startswith("attempt_timeout: its retry can take 4.5 s")
 
 
-def test_the_policys_own_timeout_counts_for_four_phases():
-    """Two attempts of 4 × 0.5 s and 1.5 s of waits: more than a third of 15 s, less than a third of
-    18 s.
-    """
-    policy = SOUND.replace(attempt_timeout=0.5)
-    assert fields(policy, slo=18.0) == []
-    assert fields(policy, slo=15.0) == ["max_attempts"]
-    assert fields(policy, slo=15.0, attempt_timeout=0.5) == []
-
-
-def test_without_a_timeout_only_the_waits_count():
-    assert fields(SOUND, slo=9.0) == []
-
-
 def test_a_call_that_can_outlast_it_is_told_of_total_timeout():
     """4.5 s in all."""
-    assert "total_timeout" in fields(SOUND, slo=4.4, attempt_timeout=1.0)
-    assert "total_timeout" not in fields(SOUND, slo=4.6, attempt_timeout=1.0)
-    assert "total_timeout" not in fields(
-        SOUND.replace(total_timeout=4.4), slo=4.4, attempt_timeout=1.0
-    )
-
-
-def test_a_server_may_ask_for_a_third_at_most_unless_the_call_is_limited():
-    """2 s and their spread are 2.2 s."""
-    assert fields(SOUND, slo=6.7) == []
-    assert fields(SOUND, slo=6.5) == ["max_retry_after"]
-    assert fields(SOUND.replace(total_timeout=6.5), slo=6.5) == []
-    assert fields(SOUND.replace(hints="ignore"), slo=6.5) == ["hints"]
+    limited = SOUND.replace(total_timeout=4.4)
+    for policy, slo, is_told in ((SOUND, 4.4, True), (SOUND, 4.6, False), (limited, 4.4, False)):
+        assert ("total_timeout" in fields(policy, slo=slo, attempt_timeout=1.0)) is is_told
 
 
 @pytest.mark.parametrize("slo", [0, -1, float("inf"), float("nan")])
