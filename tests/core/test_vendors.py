@@ -40,29 +40,20 @@ def after(seconds: float) -> Hint:
 
 
 # RooCodeInc/Roo-Code#3883, a quota of a minute.
-GEMINI_MINUTE = {
-    "error": {
-        "code": 429,
-        "message": "You exceeded your current quota, please check your plan and billing details.",
-        "status": "RESOURCE_EXHAUSTED",
-        "details": [
+GEMINI_MINUTE = google(
+    {
+        "@type": QUOTA_FAILURE,
+        "violations": [
             {
-                "@type": QUOTA_FAILURE,
-                "violations": [
-                    {
-                        "quotaMetric": "generativelanguage.googleapis.com/"
-                        "generate_content_free_tier_input_token_count",
-                        "quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier",
-                        "quotaDimensions": {"location": "global", "model": "gemini-2.5-flash"},
-                        "quotaValue": "250000",
-                    }
-                ],
-            },
-            {"@type": "type.googleapis.com/google.rpc.Help", "links": []},
-            {"@type": RETRY_INFO, "retryDelay": "26s"},
+                "quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier",
+                "quotaDimensions": {"location": "global", "model": "gemini-2.5-flash"},
+                "quotaValue": "250000",
+            }
         ],
-    }
-}
+    },
+    {"@type": "type.googleapis.com/google.rpc.Help", "links": []},
+    {"@type": RETRY_INFO, "retryDelay": "26s"},
+)
 # platform.claude.com, "Rate limits".
 CLAUDE_CAP = {
     "type": "error",
@@ -209,12 +200,8 @@ def test_only_json_is_read(kind: str | None, is_read: bool) -> None:
 
 
 def test_only_errors_are_read() -> None:
-    assert [
-        status for status in (200, 302, 399, 400, 503) if said(OPENAI_QUOTA, status=status)
-    ] == [
-        400,
-        503,
-    ]
+    statuses = (200, 302, 399, 400, 503)
+    assert [status for status in statuses if said(OPENAI_QUOTA, status=status)] == [400, 503]
 
 
 def test_a_body_of_up_to_64_kib_is_read() -> None:
@@ -257,12 +244,12 @@ def test_numbers_of_any_size_stand_beside_the_word() -> None:
 def test_reading_takes_no_longer_than_the_body_is() -> None:
     """The worst bodies of 64 KiB take some milliseconds, not seconds."""
     begun = time.perf_counter()
-    for body in [
+    for body in (
         b"[" * LONGEST_BODY,
         b'{"error":' * 7000,
         b"9" * LONGEST_BODY,
         b'"' * LONGEST_BODY,
-    ]:
+    ):
         said(body)
     said(retry_info("9" * 60_000 + "s"))
     assert time.perf_counter() - begun < 1.0
