@@ -115,6 +115,7 @@ def test_pitfall_05_what_a_validator_rejects_to_the_last_is_raised_if_asked(lane
     policy = RetryPolicy(max_attempts=3, on_exhausted="raise")
     (error,) = lane.calls(("GET", server.url), policy=policy, retry_if=lambda response: True)
     assert isinstance(error, lane.library.HTTPStatusError)
+    assert "was refused by retry_if" in str(error)
     assert forbear.record_of(error).reason == "attempts-exhausted"
     assert len(server.requests()) == 3
 
