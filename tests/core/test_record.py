@@ -165,31 +165,26 @@ GAVE_UP = CallRecord(
 )
 
 
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        (
-            CallRecord("GET", "http://a:80", (an_attempt(1, status=200),), 0.25, None, None),
-            "1 attempt in 0.25 s, GET http://a:80: no failure",
-        ),
+def test_a_record_reads_as_a_sentence() -> None:
+    here, sent = ("GET", "http://a:80"), (an_attempt(1, status=200),)
+    said = "GET http://a:80: no failure"
+    for record, text in (
+        (CallRecord(*here, sent, 0.25, None, None), f"1 attempt in 0.25 s, {said}"),
         (
             GAVE_UP,
             "2 attempts in 12.3 s, POST http://a:80: ReadTimeout, 429;"
             " gave up: retry-after-too-long (3.6e+03 s)",
         ),
         (
-            CallRecord("GET", "http://a:80", (), 0.0, Reason.CIRCUIT_OPEN, None),
-            "0 attempts in 0 s, GET http://a:80: no failure; gave up: circuit-open",
+            CallRecord(*here, (), 0.0, Reason.CIRCUIT_OPEN, None),
+            f"0 attempts in 0 s, {said}; gave up: circuit-open",
         ),
         (
-            CallRecord("GET", "http://a:80", (), 1.0, None, None, (7, 9)),
-            "0 attempts in 1 s, GET http://a:80: no failure; resumed at 7, 9",
+            CallRecord(*here, (), 1.0, None, None, (7, 9)),
+            f"0 attempts in 1 s, {said}; resumed at 7, 9",
         ),
-    ],
-    ids=["success", "gave up", "nothing sent", "resumed"],
-)
-def test_a_record_reads_as_a_sentence(record: CallRecord, text: str) -> None:
-    assert str(record) == text
+    ):
+        assert str(record) == text
 
 
 def test_records_are_values() -> None:
