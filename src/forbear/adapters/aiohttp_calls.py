@@ -106,14 +106,6 @@ class AiohttpCalls(Port):
                 call.attempts = call.sent_before = outgoing.hop.retries
         return call
 
-    def begins(self, request: Any, now: float) -> bool:
-        """Tell the gate of a new call; False: others than the gate have to be asked too."""
-        gate = self.limits.gate
-        if gate is None or self.limits.shared is not gate:
-            return False
-        gate.begin(origin_of_url(request.url), now)
-        return True
-
     # Each attempt.
 
     def next_request(self, call: Call) -> Any:
