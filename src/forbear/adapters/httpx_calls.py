@@ -35,8 +35,6 @@ __all__ = ["HttpxCalls"]
 class HttpxCalls(Port):
     """The part of a port that makes what is sent."""
 
-    origin_of = staticmethod(origin_of_url)
-
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings)
         # CPython finds the attributes of an object slowly once there are more than 30.
@@ -44,6 +42,7 @@ class HttpxCalls(Port):
         self.library, self.inner = library, inner
         self.byte_stream, self.request_class = library.byte_stream, library.module.Request
         self.before_attempt: Any = settings.before_attempt
+        self.origin_of = origin_of_url  # as a static method it would be looked up slowly
         keys = settings.idempotency
         self.adds_headers = settings.contact is not None or (keys is not None and keys.generate)
 
