@@ -196,17 +196,6 @@ async def test_a_retry_is_announced_further_down(backend):
     assert calls.said("retry-attempt")[2:] == [None, "2", "3", "4"]
 
 
-async def test_a_request_that_is_off_says_nothing(backend):
-    """extensions={"forbear": False} is forwarded untouched, whatever it is made for."""
-    calls = backend([503], announce_attempts=True)
-    off = {"extensions": {"forbear": False}}
-    app = RetryContextMiddleware(
-        answering(lambda: calls.aget(**off)), announce_deadline=True, clock=calls.clock
-    )
-    await ask(app, {"retry-attempt": "2", "grpc-timeout": "1S"})
-    assert calls.said("retry-attempt") == calls.said("x-envoy-expected-rq-timeout-ms") == [None]
-
-
 # Deadlines.
 
 
@@ -247,23 +236,24 @@ async def test_the_time_left_is_sent_on_if_asked(backend):
 
 
 async def test_nothing_else_is_sent_on(backend):
-    """Not asked for; no deadline; the caller has written the header."""
-    name = "x-envoy-expected-rq-timeout-ms"
-    for announces, incoming, headers, said in (
-        (False, {"grpc-timeout": "2S"}, {}, None),
+    """Not asked for; no deadline; the caller has written the header; a request that is off, which is
+    forwarded untouched, whatever it is made for.
+    """
+    name, two, off = "x-envoy-expected-rq-timeout-ms", {"grpc-timeout": "2S"}, {"forbear": False}
+    for announces, incoming, named, said in (
+        (False, two, {}, None),
         (True, {}, {}, None),
-        (True, {"grpc-timeout": "2S"}, {name.title(): "7"}, "7"),
+        (True, two, {"headers": {name.title(): "7"}}, "7"),
+        (True, {**two, "retry-attempt": "2"}, {"extensions": off}, None),
     ):
-        calls = backend([200])
-
-        async def work(calls=calls, headers=headers):
-            await calls.aget(headers=headers)
-
+        calls = backend([200], announce_attempts=True)
         app = RetryContextMiddleware(
-            answering(work), clock=calls.clock, announce_deadline=announces
+            answering(functools.partial(calls.aget, **named)),
+            clock=calls.clock,
+            announce_deadline=announces,
         )
         await ask(app, incoming)
-        assert calls.said(name) == [said]
+        assert (calls.said(name), calls.said("retry-attempt")) == ([said], [None])
 
 
 async def test_a_deadline_of_ones_own_is_sent_on_too(backend):
