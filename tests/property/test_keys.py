@@ -48,6 +48,7 @@ def test_raw_is_verbatim(key: str) -> None:
 
 @given(st.text(max_size=300), styles, profiles)
 @example("a\r\nX-Evil: 1", "raw", "generic")
+@example("a b", "raw", "amazon-pay")
 def test_what_is_serialized_can_never_break_a_header(key: str, style: str, profile: str) -> None:
     try:
         sent = serialize(key, style=style, profile=profile)
