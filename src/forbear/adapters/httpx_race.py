@@ -17,8 +17,9 @@ from ..core.call import Attempt
 from ..core.decide import is_failure
 from ..core.record import HedgeNotes
 from ..sending.backstop import spawn_on_trio
-from ..sending.errors import Raced
+from ..sending.errors import Raced, bare
 from .httpx_errors import free_lost_slots
+from .httpx_request import LEAST
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -162,6 +163,8 @@ class Race:
         loser = second.note()
         if second_decides:
             loser = Attempt(status, failure, elapsed, None, None, self.call.sent_to)
+            if isinstance(first, Exception):
+                bare(first)
         outcome = "cancelled" if second.failure is None else "failed"
         if second_decides and second.failure is None:
             outcome = "won"
@@ -190,7 +193,8 @@ class Race:
                 await close_lost(self.hedging.inner)
             return None, True
         failure = self.failure_of(first)
-        if failure is not None and not stops(failure) and await second.goes_on():
+        has_time = self.hedging.clock.monotonic() < self.call.deadline_at - LEAST
+        if failure is not None and has_time and not stops(failure) and await second.goes_on():
             await self.let_go(first)
             return failure, True
         await second.stop()
@@ -272,6 +276,8 @@ class Second:
                 self.failure = race.failure_of(error)
                 if race.first_ended:
                     self.error = error
+                else:
+                    bare(error)
         self.ended_at = now()
         try:
             if self.response is not None:
