@@ -1,0 +1,763 @@
+"""Hedged requests: a second attempt beside a first one that takes long, over real sockets."""
+
+import asyncio
+import gc
+import os
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import anyio
+import httpx
+import pytest
+
+import forbear.httpx
+import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
+from forbear import (
+    CircuitBreaker,
+    Fixed,
+    Hedge,
+    IdempotencyKeys,
+    Origins,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+)
+from forbear.httpx import AsyncRetryTransport
+from forbear.sending.clock import SYSTEM_CLOCK
+from forbear.sending.context import Answering
+from forbear.sending.incoming import Incoming
+from forbear.testing import FaultServer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.adapters("httpx-family", "async")]
+
+AFTER = 0.04  # seconds; the second attempt is sent then
+POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0))
+KEY = {"Idempotency-Key": "k-1"}
+
+
+def hedge(**options):
+    return Hedge(**{"delay": AFTER, "at_least": 0, **options})
+
+
+class Heard:
+    """What listeners were told of second attempts."""
+
+    def __init__(self):
+        self.events = []
+
+    def __call__(self, event):
+        self.events.append(event)
+
+    @property
+    def hedged(self):
+        return [event for event in self.events if event.name == "hedged"]
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+def told(record):
+    """Of each attempt in order of sending: its status, or the name of its error."""
+    return [attempt.status or attempt.error for attempt in record.attempts]
+
+
+# Who is first, and how. Steps are those of the first attempt, the second, and a retry; milliseconds
+# count from the sending of each: the second attempt is sent at 40. Expected: what the caller gets,
+# the attempts in order of sending (None: cancelled), the outcome of the second attempt, and which
+# attempt did not decide.
+TABLE = {
+    "the first answers": ("200;delay=120 200;delay=900", 200, [200, None], "cancelled", "hedge"),
+    "the second answers": ("200;delay=900 200", 200, [None, 200], "won", "first"),
+    "the first gets 404": ("404;delay=120 200;delay=900", 404, [404, None], "cancelled", "hedge"),
+    "the second gets 404": ("200;delay=900 404", 404, [None, 404], "won", "first"),
+    "the first fails, the second answers": (
+        "500;delay=120 200;delay=160", 200, [500, 200], "won", "first"),
+    "the second fails, the first answers": (
+        "200;delay=120 500", 200, [200, 500], "failed", "hedge"),
+    "both fail, the second later": (
+        "500;delay=120 502;delay=160 200", 200, [500, 502, 200], "failed", "first"),
+    "both fail, the first later": (
+        "502;delay=120 500 200", 200, [502, 500, 200], "failed", "hedge"),
+    "the first is told 503": (
+        "503;delay=120 200;delay=900 200", 200, [503, None, 200], "cancelled", "hedge"),
+    "the first is told 429": (
+        "429;delay=120 200;delay=900 200", 200, [429, None, 200], "cancelled", "hedge"),
+    "the first is told when to come back": (
+        "500;delay=120;retry-after=0 200;delay=900 200", 200, [500, None, 200], "cancelled",
+        "hedge"),
+    "the second is told 503, the first answers": (
+        "200;delay=120 503", 200, [200, 503], "failed", "hedge"),
+    "the second is told when to come back, the first fails": (
+        "500;delay=120 500;retry-after=100", 500, [500, 500], "failed", "first"),
+    "the first is reset, the second answers": (
+        "reset;delay=120 200;delay=160", 200, ["reset", 200], "won", "first"),
+    "the second is reset, the first answers": (
+        "200;delay=120 reset", 200, [200, "reset"], "failed", "hedge"),
+    "both are reset": (
+        "reset;delay=120 reset;delay=160 200", 200, ["reset", "reset", 200], "failed", "first"),
+    "the second fails, the first is reset": (
+        "reset;delay=120 500 200", 200, ["reset", 500, 200], "failed", "hedge"),
+    "the first takes too long, the second answers": (
+        "hang 200;delay=220", 200, ["ReadTimeout", 200], "won", "first"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLE)
+async def test_the_first_good_answer_is_the_calls(adapter, server, heard, name):
+    """If both fail, there is one decision, on the later one, unless the other was told to wait."""
+    steps, status, attempts, outcome, kind = TABLE[name]
+    server.script("/x", *steps.split())
+    settings = {"timeout": adapter.library.Timeout(5, read=0.22)} if "hang" in steps else {}
+    async with adapter.client(
+        settings=settings, policy=POLICY, hedge=hedge(), on_event=[heard]
+    ) as client:
+        response = await adapter.call(client, "GET", server.url + "/x")
+    assert response.status_code == status
+    record = forbear.record_of(response)
+    is_reset = adapter.wire_errors["reset"]
+    assert ["reset" if one in is_reset else one for one in told(record)] == attempts
+    assert len(server.requests("/x")) == len(attempts)
+    assert AFTER <= record.attempts[1].hedged_after < 0.12
+    assert [one.hedged_after for one in record.attempts[:1] + record.attempts[2:]] == [None] * (
+        len(attempts) - 1
+    )
+    assert record.retries == len(attempts) - 2
+    (event,) = heard.hedged
+    assert (event.outcome, event.kind, event.reason) == (outcome, kind, None)
+    loser = record.attempts[kind == "hedge"]
+    assert (event.status, event.error, event.failure, event.phase) == (
+        loser.status, loser.error, loser.failure, loser.phase,
+    )  # fmt: skip
+
+
+async def test_both_attempts_count_against_max_attempts(adapter, server, heard):
+    """Two of three are used when both have failed: one retry, then the last answer."""
+    server.script("/x", "500;delay=120", "500;delay=160", 500, 200)
+    async with adapter.client(
+        policy=POLICY.replace(max_attempts=3), hedge=hedge(), on_event=[heard]
+    ) as client:
+        response = await adapter.call(client, "GET", server.url + "/x")
+    record = forbear.record_of(response)
+    assert response.status_code == 500
+    assert told(record) == [500, 500, 500]
+    assert record.reason is forbear.Reason.ATTEMPTS_EXHAUSTED
+    scheduled = [event for event in heard.events if event.name == "retry_scheduled"]
+    assert len(scheduled) == 1
+
+
+@pytest.mark.smoke
+async def test_if_both_break_the_later_error_is_raised_once(adapter, server):
+    """It has the story of both, and the other attempt's error is no part of it."""
+    server.script("/x", "close;delay=120", "close;delay=160")
+    async with adapter.client(policy=POLICY.replace(max_attempts=2), hedge=hedge()) as client:
+        with pytest.raises(adapter.disconnect_error) as caught:
+            await adapter.call(client, "GET", server.url + "/x")
+    error = caught.value
+    assert told(forbear.record_of(error)) == ["RemoteProtocolError"] * 2
+    assert "hedged after" in error.__notes__[0]
+    chain = error
+    while chain is not None:
+        assert type(chain).__name__ != "Raced"
+        chain = chain.__context__
+
+
+# When there is none.
+
+
+CLOSED_POOL = {"max_connections": 1}
+# Options of the request or the client, and the reason; None: it is not even wanted.
+NONE_SENT = {
+    "a method that is not listed": ({"method": "POST"}, None),
+    "a key, but not keyed": ({"method": "POST", "headers": KEY}, None),
+    "a generated key, but not keyed": ({"method": "POST", "idempotency": IdempotencyKeys()}, None),
+    "a method that is listed, with a file as body": (
+        {"method": "PUT", "hedge": hedge(methods=["PUT"]), "content": "stream"}, None),
+    "too few answers known": ({"hedge": Hedge(at_least=0)}, None),
+    "one attempt": ({"policy": POLICY.replace(max_attempts=1)}, "attempts-exhausted"),
+    "off for this request": ({"extensions": {"forbear": False}}, "attempts-exhausted"),
+    "one attempt for this request": (
+        {"extensions": {"forbear": {"max_attempts": 1}}}, "attempts-exhausted"),
+    "one attempt in this block": ({"override": {"max_attempts": 1}}, "attempts-exhausted"),
+    "no tokens": ({"spent": 2}, "hedge-budget"),
+    "no budget": ({"dry": True}, "budget-exhausted"),
+    "a full pool": ({"limits": CLOSED_POOL}, "local-saturation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NONE_SENT)
+async def test_there_is_no_second_attempt(adapter, server, heard, name):
+    """And what listeners hear of it."""
+    given, reason = NONE_SENT[name]
+    server.script("/x", "200;delay=140;executes=1")
+    asked = {key: given[key] for key in ("headers", "extensions") if key in given}
+    if "content" in given:
+
+        async def body():
+            yield b"abc"
+
+        asked["content"] = body()
+    options = {key: given[key] for key in ("policy", "idempotency") if key in given}
+    if "dry" in given:
+        options["budget"] = RetryBudget(ratio=0, floor_per_second=0, burst=1)
+        assert options["budget"].spend(server.url, 1.0, 0.0)
+    hedging = given.get("hedge") or hedge()
+    for _ in range(given.get("spent", 0)):
+        assert hedging.times(server.url, given.get("method", "GET")).spend()
+    if "limits" in given:
+        options["inner"] = adapter.inner(limits=adapter.library.Limits(**given["limits"]))
+    options = {"policy": POLICY, "hedge": hedging, "on_event": [heard], **options}
+    block = forbear.override(**given["override"]) if "override" in given else nullcontext()
+    async with adapter.client(**options) as client:
+        with block:
+            method = given.get("method", "GET")
+            response = await adapter.call(client, method, server.url + "/x", **asked)
+    assert response.status_code == 200
+    assert len(server.requests("/x")) == 1
+    assert [(event.outcome, event.reason, event.kind) for event in heard.hedged] == (
+        [] if reason is None else [("refused", reason, None)]
+    )
+
+
+def test_the_reasons_of_the_table_are_labels():
+    from forbear.telemetry import METRICS
+
+    reasons = {reason for _, reason in NONE_SENT.values() if reason}
+    assert reasons <= set(METRICS["forbear.hedges.refused"].labels["reason"])
+
+
+@pytest.mark.parametrize("state", ["unwell", "open", "half-open", "cooldown", "strained", "retry"])
+async def test_nothing_is_sent_beside_where_an_origin_is_not_well(adapter, server, heard, state):
+    """Gate, breaker, cooldown and the spread of answers are asked when the second one is due."""
+    server.script("/x", "200;delay=120")
+    hedging, gate, breaker = hedge(), RetryGate(), None
+    options, reason = {}, "origin-unwell"
+    block = nullcontext()
+
+    async with adapter.client() as probe:
+        now = probe._transport.port.clock.monotonic()
+    if state in ("open", "half-open"):
+        # Shadow mode lets the first attempt go.
+        breaker = CircuitBreaker(
+            consecutive_failures=1, open_for=30 if state == "open" else 0.1, mode="observe"
+        )
+        sent_at = now if state == "open" else now - 5
+        breaker.record(server.url, failed=True, sent_at=sent_at, now=sent_at)
+        options, reason = {"breaker": breaker}, "circuit-open"
+    elif state == "cooldown":
+        server.script("/told", "429;retry-after=30")
+        options, reason = {"cooldown": "retries"}, "cooldown"
+    elif state == "unwell":
+        for _ in range(8):
+            gate.bad(server.url, now, sent_at=now, weight=1.0)
+        assert not gate.is_well(server.url)
+    elif state == "strained":
+        times, reason = hedging.times(server.url, "GET"), "origin-strained"
+        for n in range(200):
+            times.learn(0.01 if n % 10 else 1.0, now)
+        assert times.is_strained
+    else:
+        block = Answering(Incoming(1, float("inf"), SYSTEM_CLOCK, False))
+        reason = "attempts-exhausted"
+    async with adapter.client(
+        policy=POLICY, hedge=hedging, gate=gate, on_event=[heard], **options
+    ) as client:
+        if state == "cooldown":
+            await adapter.call(
+                client, "GET", server.url + "/told", extensions={"forbear": {"max_attempts": 1}}
+            )
+            heard.events.clear()
+        with block:
+            response = await adapter.call(client, "GET", server.url + "/x")
+    assert response.status_code == 200
+    assert len(server.requests("/x")) == 1
+    assert [event.reason for event in heard.hedged] == [reason]
+
+
+async def test_tokens_that_come_back_while_a_call_waits_send_its_second_attempt(
+    adapter, server, heard
+):
+    """It asks again half a delay later."""
+    server.script("/x", "200;delay=900", 200)
+    hedging = hedge(burst=1, ratio=1)
+    times = hedging.times(server.url, "GET")
+    assert times.spend()
+    async with adapter.client(policy=POLICY, hedge=hedging, on_event=[heard]) as client:
+        async with anyio.create_task_group() as group:
+
+            async def earn():
+                await anyio.sleep(AFTER * 1.25)
+                times.learn(0.01, 0.0)
+
+            group.start_soon(earn)
+            response = await adapter.call(client, "GET", server.url + "/x")
+    assert told(forbear.record_of(response)) == [None, 200]
+    assert 1.5 * AFTER <= forbear.record_of(response).attempts[1].hedged_after < 3 * AFTER
+    assert [event.outcome for event in heard.hedged] == ["won"]
+
+
+@pytest.mark.parametrize("bound", ["total_timeout", "deadline"])
+@pytest.mark.smoke
+async def test_a_deadline_ends_both_attempts(adapter, server, heard, bound):
+    """Nothing is sent beside after it, and what was sent before ends with it."""
+    server.script("/x", "hang")
+    policy = POLICY.replace(total_timeout=0.15 if bound == "total_timeout" else None)
+    async with adapter.client(policy=policy, hedge=hedge(), on_event=[heard]) as client:
+        with forbear.deadline(0.15 if bound == "deadline" else 60):
+            with anyio.fail_after(1), pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", server.url + "/x")
+        assert adapter.is_idle(client)
+    assert len(forbear.record_of(caught.value).attempts) == 2
+    assert len(heard.hedged) == 1
+
+
+# Keys, origins, hooks.
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "not-keyed"])
+async def test_both_attempts_carry_the_same_key_or_the_second_none(adapter, server, keyed):
+    """A retry carries the caller's own again, whichever attempt it follows."""
+    server.script("/x", "500;delay=100", "500;delay=160", 200)
+    async with adapter.client(policy=POLICY, hedge=hedge(keyed=keyed)) as client:
+        response = await adapter.call(client, "GET", server.url + "/x", headers=KEY)
+    if keyed:  # the server tells the second attempt that the key is in use
+        assert told(forbear.record_of(response))[:2] == [500, 409]
+    keys = [arrival.key for arrival in server.requests("/x")]
+    assert keys[:3] == ["k-1", "k-1" if keyed else None, "k-1"]
+
+
+async def test_a_post_with_a_key_is_hedged_if_asked_for(adapter, server, heard):
+    """A generated key too; a server that knows it in flight answers 409, and the first one wins."""
+    server.script("/x", "200;delay=120")
+    async with adapter.client(
+        policy=POLICY, hedge=hedge(keyed=True), idempotency=IdempotencyKeys(), on_event=[heard]
+    ) as client:
+        response = await adapter.call(client, "POST", server.url + "/x", content=b"order")
+    assert told(forbear.record_of(response)) == [200, 409]
+    first, second = server.requests("/x")
+    assert first.key == second.key is not None
+    assert first.sha256 == second.sha256
+    assert server.executed("/x") == 1
+    assert [(event.outcome, event.kind) for event in heard.hedged] == [("failed", "hedge")]
+
+
+@pytest.mark.smoke
+async def test_a_second_attempt_goes_to_another_origin(adapter, server, heard):
+    """With the URL and Host of that one; a retry then goes on from there."""
+    with FaultServer() as other:
+        origins = Origins([server.url, other.url])
+        server.script("/x", "500;delay=120", 200)
+        other.script("/x", "500;delay=160", 200)
+        async with adapter.client(
+            policy=POLICY, hedge=hedge(), origins=origins, on_event=[heard]
+        ) as client:
+            response = await adapter.call(client, "GET", server.url + "/x?q=1")
+        attempts = forbear.record_of(response).attempts
+        assert [one.origin for one in attempts] == [server.url, other.url, server.url]
+        assert [one.status for one in attempts] == [500, 500, 200]
+        hosts = [dict(arrival.headers)["Host"] for arrival in other.requests("/x")]
+        assert hosts == [other.url.removeprefix("http://")]
+        assert [arrival.query for arrival in other.requests("/x")] == ["q=1"]
+    assert [event.origin for event in heard.hedged] == [other.url]
+
+
+@pytest.mark.parametrize("why", ["unwell", "open", "resting"])
+async def test_no_second_attempt_goes_to_an_origin_that_is_not_well(adapter, server, heard, why):
+    other = "http://127.0.0.1:9"
+    server.script("/x", "200;delay=120")
+    gate, breaker = RetryGate(), CircuitBreaker(consecutive_failures=1, open_for=30)
+    origins = Origins([server.url, other])
+    async with adapter.client(
+        policy=POLICY, hedge=hedge(), origins=origins, gate=gate, breaker=breaker, on_event=[heard]
+    ) as client:
+        now = client._transport.port.clock.monotonic()
+        if why == "unwell":
+            for _ in range(8):
+                gate.bad(other, now, sent_at=now, weight=1.0)
+        elif why == "open":
+            breaker.record(other, failed=True, sent_at=now, now=now)
+        else:
+            origins.rest(other, 30, now, longest_wait=60)
+        response = await adapter.call(client, "GET", server.url + "/x")
+    assert response.status_code == 200
+    reason = "circuit-open" if why == "open" else "origin-unwell"
+    assert [event.reason for event in heard.hedged] == [reason]
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["plain", "async"])
+async def test_before_attempt_sees_a_copy_of_the_second_attempt(adapter, server, awaits):
+    server.script("/x", "500;delay=120", "500;delay=160", 200)
+    seen = []
+
+    def sign(request, attempt):
+        seen.append(attempt)
+        assert "X-Signed" not in request.headers
+        request.headers["X-Signed"] = str(attempt)
+
+    async def asign(request, attempt):
+        await anyio.sleep(0)
+        sign(request, attempt)
+
+    async with adapter.client(
+        policy=POLICY, hedge=hedge(), before_attempt=asign if awaits else sign
+    ) as client:
+        request = client.build_request("GET", server.url + "/x")
+        response = await adapter.send_on(client, request)
+    assert told(forbear.record_of(response)) == [500, 500, 200]
+    assert seen == [2, 3]
+    assert "X-Signed" not in request.headers
+    signed = [
+        {name.lower(): value for name, value in arrival.headers}.get("x-signed")
+        for arrival in server.requests("/x")
+    ]
+    assert signed == [None, "2", "3"]
+
+
+@pytest.mark.parametrize("ends", ["raises", "too-late"])
+async def test_a_second_attempt_that_is_not_sent_costs_nothing(adapter, server, heard, ends):
+    """Its tokens come back if ``before_attempt`` raises, and if the first attempt ends meanwhile."""
+    server.script("/x", "200;delay=120")
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    hedging = hedge(burst=1)
+
+    async def hook(request, attempt):
+        if ends == "raises":
+            raise ZeroDivisionError
+        await anyio.sleep(9)
+
+    async with adapter.client(
+        policy=POLICY, hedge=hedging, budget=budget, before_attempt=hook, on_event=[heard]
+    ) as client:
+        with anyio.fail_after(2):
+            response = await adapter.call(client, "GET", server.url + "/x")
+        now = client._transport.port.clock.monotonic()
+    assert response.status_code == 200
+    assert len(server.requests("/x")) == 1
+    assert len(forbear.record_of(response).attempts) == 1
+    assert budget.tokens(server.url, now) == 20
+    assert hedging.times(server.url, "GET").spend()
+    outcome = "failed" if ends == "raises" else "cancelled"
+    assert [(event.outcome, event.kind) for event in heard.hedged] == [(outcome, None)]
+
+
+@pytest.mark.smoke
+async def test_a_second_attempt_costs_a_token_of_each_budget(adapter, server):
+    server.script("/x", "200;delay=900", 200)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    hedging = hedge(burst=1, ratio=0.01)
+    async with adapter.client(policy=POLICY, hedge=hedging, budget=budget) as client:
+        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
+        now = client._transport.port.clock.monotonic()
+    assert budget.tokens(server.url, now) == 19
+    assert not hedging.times(server.url, "GET").spend()
+
+
+# What is left behind: nothing.
+
+
+def tasks_of(adapter):
+    """Tasks that were begun, but for those of the test and of the library's."""
+    if adapter.colour == "asyncio":
+        return len(asyncio.all_tasks())
+    import trio
+
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+@pytest.mark.smoke
+async def test_the_loser_leaves_connection_slot_cookies_and_task_behind(adapter, server):
+    """Twenty rounds over two connections, with each attempt losing in turn."""
+    server.script("/x", *["200;delay=500;header=Set-Cookie:a=1", "200;header=Set-Cookie:b=1"] * 10)
+    server.script("/y", *["200;delay=40;header=Set-Cookie:b=1", "200;delay=500;header=Set-Cookie:a=1"] * 10)  # fmt: skip
+    hedging = Hedge(delay=0.02, at_least=0, burst=100)
+    async with adapter.client(policy=POLICY, hedge=hedging, **adapter.pool_of(2)) as client:
+        await adapter.call(client, "GET", server.url + "/z")
+        await anyio.sleep(0.05)  # the alarm that is not needed any more
+        before = tasks_of(adapter)
+        for n in range(20):
+            with anyio.fail_after(2):
+                response = await adapter.call(client, "GET", server.url + ("/x", "/y")[n % 2])
+            assert response.status_code == 200
+            assert adapter.is_idle(client)
+        assert dict(client.cookies) == {"b": "1"}
+        await anyio.sleep(0.05)
+        assert tasks_of(adapter) == before
+        assert not client._transport.port.first.alarms.alarms
+        assert not client._transport.port.first.trio_alarms.alarms
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("200;delay=500", "200"), ("200;delay=120", "200;delay=500"),
+        ("close;delay=120", "200;delay=160"), ("200;delay=120", "close"),
+    ],
+)  # fmt: skip
+async def test_nothing_of_a_race_waits_for_the_garbage_collector(adapter, server, steps):
+    """Errors of the library hold each other; those of an attempt that lost hold nothing more."""
+    hedging = hedge(burst=9)
+    policy = POLICY.replace(max_attempts=2)
+
+    async def call(client):
+        server.script("/x", *steps)
+        try:
+            await adapter.call(client, "GET", server.url + "/x")
+        except adapter.transport_error:
+            pass
+
+    async with adapter.client(policy=policy, hedge=hedging) as client:
+        await call(client)
+        gc.collect()
+        gc.disable()
+        flags = gc.get_debug()
+        try:
+            await call(client)
+            await anyio.sleep(0.01)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert {type(one).__name__ for one in gc.garbage}.isdisjoint(
+                ("Race", "Second", "Raced")
+            )
+        finally:
+            gc.set_debug(flags)
+            gc.garbage.clear()
+            gc.enable()
+
+
+class Lost:
+    """A connection of httpcore's pool that no request has, as a cancellation leaves it."""
+
+    closed = False
+
+    def is_idle(self):
+        return False
+
+    is_available = is_idle
+
+    def is_closed(self):
+        return self.closed
+
+    async def aclose(self):
+        self.closed = True
+
+
+class Beside:
+    """An inner transport: the first attempt never ends, others are answered at once."""
+
+    def __init__(self, adapter, steps=(), **attributes):
+        self.adapter, self.steps, self.sent, self.closed = adapter, list(steps), 0, 0
+        vars(self).update(attributes)
+
+    async def handle_async_request(self, request):
+        self.sent += 1
+        if self.sent == 1:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.first_ended = True
+        return self.adapter.library.Response(200, content=b"second")
+
+    async def aclose(self):
+        pass
+
+
+async def test_what_a_won_race_has_lost_is_closed(adapter):
+    """httpcore loses a connection if a task is cancelled while it takes it up."""
+    lost, used = Lost(), Lost()
+    pool = SimpleNamespace(
+        _optional_thread_lock=nullcontext(), _requests=[SimpleNamespace(connection=used)],
+        _connections=[lost, used], _max_connections=9,
+    )  # fmt: skip
+    pool._requests[0].is_queued = lambda: False
+    inner = Beside(adapter, _pool=pool)
+    async with adapter.client(inner, hedge=hedge()) as client:
+        response = await adapter.call(client, "GET", "http://a.example/")
+    assert response.content == b"second"
+    assert (lost.closed, used.closed) == (True, False)
+
+
+async def test_a_call_may_be_cancelled_while_both_attempts_are_under_way(adapter, server, heard):
+    """The caller gets the cancellation, and no other error."""
+    server.script("/x", "hang")
+    async with adapter.client(policy=POLICY, hedge=hedge(), on_event=[heard]) as client:
+        task = asyncio.ensure_future(adapter.call(client, "GET", server.url + "/x"))
+        while len(server.requests("/x")) < 2:
+            await anyio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert adapter.is_idle(client)
+    assert [event.outcome for event in heard.hedged] == ["cancelled"]
+
+
+@pytest.mark.smoke
+async def test_a_client_may_be_closed_while_a_second_attempt_is_under_way(adapter, server):
+    """The call ends, by an answer or by an error of the library."""
+    server.script("/x", "hang")
+    ended = []
+
+    async with adapter.client(policy=POLICY, hedge=hedge()) as client:
+
+        async def call():
+            try:
+                await adapter.call(client, "GET", server.url + "/x")
+            except (adapter.transport_error, RuntimeError) as error:
+                ended.append(error)
+
+        with anyio.fail_after(3):
+            async with anyio.create_task_group() as group:
+                group.start_soon(call)
+                while len(server.requests("/x")) < 2:
+                    await anyio.sleep(0.01)
+                server.stop()
+                await adapter.close(client)
+    assert len(ended) == 1
+
+
+async def test_a_response_whose_closing_fails_does_not_end_the_call(adapter):
+    """The loser's, on either side."""
+
+    class Broken(adapter.library.AsyncByteStream):
+        async def __aiter__(self):
+            yield b""
+
+        async def aclose(self):
+            raise adapter.library.ReadError("broken")
+
+    class Inner(Beside):
+        async def handle_async_request(self, request):
+            self.sent += 1
+            if self.sent == 1:
+                await anyio.sleep(0.1)
+                return adapter.library.Response(200, content=b"first")
+            return adapter.library.Response(500, stream=Broken())
+
+    async with adapter.client(Inner(adapter), hedge=hedge()) as client:
+        response = await adapter.call(client, "GET", "http://a.example/")
+    assert response.content == b"first"
+
+
+# What else holds.
+
+
+@pytest.mark.smoke
+async def test_a_winner_is_read_ahead_and_resumed(adapter, server):
+    """A small body is read before the call ends; a large one that breaks goes on, not hedged."""
+    server.script("/small", "200;delay=500", "cut:10;body=40", "200;body=40")
+    server.script("/large", "200;delay=500", "cut:70001;body=200000;etag=v1", "200;body=200000;etag=v1;delay=90")  # fmt: skip
+    async with adapter.client(policy=POLICY, hedge=hedge(burst=9)) as client:
+        response = await adapter.call(client, "GET", server.url + "/small")
+        assert len(response.content) == 40
+        assert len(forbear.record_of(response).attempts) == 3
+        response = await adapter.call(client, "GET", server.url + "/large")
+    assert len(response.content) == 200_000
+    assert forbear.record_of(response).resumed == (70_001,)
+    assert len(server.requests("/large")) == 3
+
+
+async def test_retry_if_sees_the_winner_only(adapter, server):
+    server.script("/x", "500;delay=120;body=1", "200;delay=160;body=2", "200;body=3")
+    seen = []
+
+    def flagged(response):
+        seen.append(len(response.content))
+        return len(response.content) == 2
+
+    async with adapter.client(policy=POLICY, hedge=hedge(), retry_if=flagged) as client:
+        response = await adapter.call(client, "GET", server.url + "/x")
+    assert seen == [2, 3]
+    assert told(forbear.record_of(response)) == [500, 200, 200]
+
+
+async def test_a_listener_that_raises_ends_nothing(adapter, server):
+    server.script("/x", "200;delay=500", 200)
+
+    def raises(event):
+        raise ZeroDivisionError
+
+    async with adapter.client(policy=POLICY, hedge=hedge(), on_event=[raises]) as client:
+        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
+
+
+@pytest.mark.smoke
+async def test_breaker_and_gate_hear_of_an_attempt_that_loses_by_a_failure(adapter, server):
+    server.script("/x", "500;delay=120", "200;delay=160")
+    breaker = CircuitBreaker(consecutive_failures=1, open_for=30, mode="observe")
+    moved = []
+
+    def listen(event):
+        if event.name == "circuit_transition":
+            moved.append(event.to_state)
+
+    async with adapter.client(
+        policy=POLICY, hedge=hedge(), breaker=breaker, on_event=[listen]
+    ) as client:
+        assert (await adapter.call(client, "GET", server.url + "/x")).status_code == 200
+    assert moved[:1] == ["open"]
+
+
+@pytest.mark.smoke
+async def test_wrap_takes_a_hedge_and_transports_may_share_one(adapter, server):
+    server.script("/x", "200;delay=500", 200)
+    server.script("/y", "200;delay=120")
+    shared = hedge(burst=1, ratio=0.01)
+    client = adapter.forbear.wrap(adapter.bare_client(), hedge=shared)
+    async with client, adapter.client(hedge=shared) as other:
+        response = await adapter.call(client, "GET", server.url + "/x")
+        assert told(forbear.record_of(response)) == [None, 200]
+        response = await adapter.call(other, "GET", server.url + "/y")
+    assert len(server.requests("/y")) == 1  # the token is spent
+
+
+@pytest.mark.parametrize("way", ["loops", "fork"])
+def test_a_transport_serves_loops_one_after_the_other(server, way):
+    """Connections are the library's, which may not be used on two: each call has its own."""
+    server.script("/x", *["200;delay=500", 200] * 4)
+    transport = AsyncRetryTransport(
+        httpx.AsyncHTTPTransport(verify=False, limits=httpx.Limits(max_keepalive_connections=0)),
+        policy=POLICY, hedge=hedge(burst=9),
+    )  # fmt: skip
+
+    async def call():
+        request = httpx.Request("GET", server.url + "/x")
+        response = await transport.handle_async_request(request)
+        await response.aread()
+        return told(forbear.record_of(response))
+
+    for backend in ("asyncio", "trio", "asyncio"):
+        assert anyio.run(call, backend=backend) == [None, 200]
+    if way == "fork":
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if anyio.run(call) == [None, 200] else 1)
+            except BaseException:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+REFUSING = {
+    "httpx": lambda: forbear.httpx.RetryTransport(hedge=Hedge()),
+    "httpx2": lambda: forbear.httpx2.RetryTransport(hedge=Hedge()),
+    "requests": lambda: forbear.requests.RetryAdapter(hedge=Hedge()),
+    "urllib3": lambda: forbear.urllib3.RetryPoolManager(hedge=Hedge()),
+}
+
+
+@pytest.mark.parametrize("client", REFUSING)
+def test_synchronous_clients_say_why_they_take_no_hedge(client):
+    with pytest.raises(TypeError, match="would need a thread"):
+        REFUSING[client]()
+
+
+def test_a_hedge_is_checked():
+    with pytest.raises(TypeError):
+        forbear.urllib3.Retry(hedge=Hedge())
+    with pytest.raises(TypeError, match="hedge=Hedge"):
+        forbear.httpx.AsyncRetryTransport(hedge=True)
+    with pytest.raises(ValueError, match="not both"):
+        forbear.httpx.AsyncRetryTransport(hedge=Hedge(), strategy=forbear.AwsStandard())
