@@ -11,6 +11,7 @@ import ssl
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError
 from aiohttp.test_utils import TestServer
 
 import forbear
@@ -316,6 +317,24 @@ async def test_a_form_with_a_stream_is_sent_once(server):
     assert (response.status, record_of(response).reason) == (503, Reason.BODY_CONSUMED)
 
 
+async def test_what_the_callers_own_generator_raises_is_not_retried(server):
+    """It is no failure of the network, though aiohttp says that the connection failed."""
+
+    class Broken:
+        async def __aiter__(self):
+            yield b"x"
+            raise ValueError("the caller's own")
+
+    server.script("/thing", 200)
+    async with session_of(retrying()) as session:
+        with pytest.raises(aiohttp.ClientConnectionError) as caught:
+            await fetch(session, "PUT", server.url + "/thing", data=Broken())
+        assert not session.connector._acquired
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert record_of(caught.value).reason is Reason.PERMANENT_ERROR
+    assert record_of(caught.value).retries == 0
+
+
 async def test_a_text_file_goes_on_from_where_it_stood(server, tmp_path):
     place = tmp_path / "text.txt"
     place.write_text("headline\nthe rest", encoding="utf-8")
@@ -404,6 +423,12 @@ MEANINGS = [
 def test_what_each_error_means(error, kind, phase):
     failure = classify(error)
     assert (str(failure.kind), str(failure.phase)) == (kind, phase)
+
+
+def test_a_body_that_does_not_decode_never_will():
+    error = aiohttp.ClientPayloadError("no")
+    error.__cause__ = ContentEncodingError("no")
+    assert classify(error).kind == "decoding"
 
 
 async def test_an_answer_that_is_no_http_is_retried(server):
