@@ -1,0 +1,144 @@
+"""Hedging: however two attempts end and are cancelled, one answer at most reaches the caller."""
+
+import asyncio
+from math import inf
+
+import anyio
+import httpx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import forbear
+from forbear import Fixed, Hedge, RetryBudget, RetryPolicy
+from forbear.httpx import AsyncRetryTransport
+
+ENDS = ("good", "accepted", "bad", "told", "reset")
+STATUSES = {"good": 200, "accepted": 404, "bad": 500, "told": 503}
+ORIGIN = "http://a.example:80"
+
+
+class Body(httpx.AsyncByteStream):
+    def __init__(self, inner):
+        self.inner, self.is_open = inner, True
+        inner.open += 1
+
+    async def __aiter__(self):
+        yield b"body"
+
+    async def aclose(self):
+        await anyio.sleep(0)
+        if self.is_open:
+            self.is_open = False
+            self.inner.open -= 1
+
+
+class Inner(httpx.AsyncBaseTransport):
+    """Ends attempts when it is told to.
+
+    Attributes:
+        open: Answers that nobody has closed.
+        under_way: Attempts that are not answered.
+    """
+
+    def __init__(self):
+        self.open = self.under_way = self.sent = 0
+        self.ends = {}
+
+    async def handle_async_request(self, request):
+        self.sent += 1
+        end = self.ends[self.sent] = asyncio.get_running_loop().create_future()
+        self.under_way += 1
+        try:
+            how = await end
+        finally:
+            self.under_way -= 1
+        if how == "reset":
+            raise httpx.ReadError("reset", request=request)
+        return httpx.Response(STATUSES[how], stream=Body(self))
+
+
+async def play(steps, max_attempts):
+    """Carry out the steps; return what the caller got, the inner transport and the transport."""
+    inner = Inner()
+    hedging = Hedge(delay=0.01, at_least=0, burst=1, ratio=1e-9)
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    transport = AsyncRetryTransport(
+        inner, hedge=hedging, gate=None, budget=budget,
+        policy=RetryPolicy(max_attempts=max_attempts, backoff=Fixed(0)),
+    )  # fmt: skip
+    got = []
+
+    async def call():
+        request = httpx.Request("GET", "http://a.example/")
+        try:
+            response = await transport.handle_async_request(request)
+        except (Exception, asyncio.CancelledError) as error:
+            got.append(error)
+            raise
+        got.append(response)
+        await response.aread()
+        await response.aclose()
+
+    async def settled():
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    task, cancelled = asyncio.create_task(call()), False
+    await settled()
+    alarms = transport.port.first.alarms
+    for kind, n, waits in steps:
+        if kind == "ring":  # its timer is due now
+            for race in alarms.alarms:
+                if race.at < inf:
+                    race.at = transport.port.clock.monotonic()
+            alarms.look()
+        elif kind == "cancel":
+            cancelled = task.cancel() or cancelled
+        elif n in inner.ends and not inner.ends[n].done():
+            inner.ends[n].set_result(kind)
+        if waits:
+            await settled()
+    for _ in range(5):  # all that is still under way is answered
+        for end in inner.ends.values():
+            if not end.done():
+                end.set_result("good")
+        await settled()
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError) == cancelled
+    return got, inner, transport, hedging, budget
+
+
+STEP = st.one_of(
+    st.tuples(st.sampled_from(ENDS), st.integers(1, 4), st.booleans()),
+    st.tuples(st.just("ring"), st.just(0), st.booleans()),
+    st.tuples(st.just("cancel"), st.just(0), st.booleans()),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(STEP, max_size=3).map(lambda more: [("ring", 0, bool(len(more) % 2)), *more])
+    | st.lists(STEP, max_size=6),
+    st.sampled_from([2, 3]),
+)
+def test_one_answer_reaches_the_caller_and_all_is_back(steps, max_attempts):
+    async def run():
+        got, inner, transport, hedging, budget = await play(steps, max_attempts)
+        assert len(got) == 1
+        assert inner.open == inner.under_way == 0
+        assert inner.sent <= max_attempts
+        assert len(asyncio.all_tasks()) == 1
+        first = transport.port.first
+        assert not first.alarms.alarms
+        assert not transport.port.backstop.alarms
+        # Each sending but the first was paid for, by one token; no other was taken.
+        spent = 20 - budget.tokens(ORIGIN, transport.port.clock.monotonic())
+        assert spent == max(0, inner.sent - 1)
+        has_token = hedging.times(ORIGIN, "GET").spend()
+        if isinstance(got[0], httpx.Response):
+            record = forbear.record_of(got[0])
+            hedged = any(attempt.hedged_after is not None for attempt in record.attempts)
+            assert has_token == (not hedged)
+            assert len(record.attempts) == inner.sent
+
+    asyncio.run(run())
