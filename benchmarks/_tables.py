@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from _adapters import GOALS as ADAPTER_GOALS
+from _aiohttp import GOALS as AIOHTTP_GOALS
 from _calls import GOALS as CALL_GOALS
 from _calls import Goal
 from _candidates import LOOP
@@ -111,6 +112,7 @@ def render(measures: dict[str, Any]) -> str:
                 _timed(result["rows"], ADAPTER_GOALS),
             )
         )
+    parts.extend(_aiohttp_tables(measures.get("aiohttp", {})))
     if "imports" in measures:
         parts.append(_import_table(measures["imports"]["rows"]))
     for family, result in measures.get("waiting", {}).items():
@@ -138,6 +140,27 @@ def _retry_tables(family: str, colour: str, result: dict[str, Any]) -> list[str]
         ],
     )
     return [*parts, zero]
+
+
+def _aiohttp_tables(result: dict[str, Any]) -> list[str]:
+    if "skipped" in result:
+        return [f"\naiohttp: skipped, {result['skipped']}"]
+    parts = [
+        table(
+            f"aiohttp: {what} (bare {number(result[name]['bare'])})",
+            ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
+            _timed(result[name]["rows"], AIOHTTP_GOALS[name]),
+        )
+        for name, what in (
+            ("success", _ADDED),
+            ("retry", "CPU added per retry, us; 503, 503, 200, waits stubbed"),
+        )
+        if name in result
+    ]
+    tasks = [[name, f"{count:g}"] for name, count in result.get("tasks", {}).items()]
+    return [*parts, table("aiohttp: tasks per call (exact)", ("candidate", "tasks"), tasks)] * bool(
+        result
+    )
 
 
 def _import_table(rows: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
     python benchmarks/hot_path.py [--json FILE|-] [--rounds N] [--only MEASURE] [--rows TEXT]
                                   [--family httpx|httpx2|both] [--quick]
 
-Seven measures: success, retry, garbage, adapters (requests and urllib3), imports, waiting,
+Eight measures: success, retry, garbage, adapters (requests and urllib3), aiohttp, imports, waiting,
 loopback. All candidates are measured interleaved in one run, so compare figures of one run with
 each other; nothing here passes or fails on a time. `goal` is what the project wants of its own rows
 on CPython 3.12: a fixed time, or a share of what httpx-retries costs in the same run.
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from _adapters import adapters
+from _aiohttp import aiohttp_calls
 from _calls import COLOURS, Effort, garbage, retry, success
 from _candidates import CANDIDATES, FORBEAR, LOOP, PACKAGES
 from _imports import imports
@@ -31,7 +32,9 @@ from _tables import render
 from _waiting import waiting
 
 SOURCE = Path(__file__).parent.parent / "src"
-MEASURES = ("success", "retry", "garbage", "adapters", "imports", "waiting", "loopback")
+MEASURES = (
+    "success", "retry", "garbage", "adapters", "aiohttp", "imports", "waiting", "loopback",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -69,6 +72,8 @@ def main() -> int:
             result = {f.name: {c: measure(f, c, effort, chosen) for c in COLOURS} for f in families}
         elif name == "adapters":
             result = adapters(effort)
+        elif name == "aiohttp":
+            result = aiohttp_calls(effort)
         elif name == "imports":
             result = imports(1 if quick else max(rounds // 2, 5))
         elif name == "waiting":

@@ -90,10 +90,12 @@ def forbear_httpx(limit: float | None, opened: ExitStack) -> Send:
 
     from forbear.httpx import RetryTransport
 
-    policy = RetryPolicy(max_attempts=ATTEMPTS, backoff=Exponential(BASE, CAP), total_timeout=limit)
-    return through_httpx(
-        opened.enter_context(httpx.Client(transport=RetryTransport(policy=policy), timeout=TIMEOUT))
-    )
+    transport = RetryTransport(policy=ours(limit))
+    return through_httpx(opened.enter_context(httpx.Client(transport=transport, timeout=TIMEOUT)))
+
+
+def ours(limit: float | None) -> RetryPolicy:
+    return RetryPolicy(max_attempts=ATTEMPTS, backoff=Exponential(BASE, CAP), total_timeout=limit)
 
 
 def urllib3_under_requests(limit: float | None, opened: ExitStack) -> Send:
@@ -179,7 +181,6 @@ def retryhttp_httpx(limit: float | None, opened: ExitStack) -> Send:
 
 
 def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:
-    import aiohttp
     from aiohttp_retry import ExponentialRetry, RetryClient
 
     async def send(order: Order) -> Answer:
@@ -189,19 +190,37 @@ def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:
         async with RetryClient(retry_options=options) as client:
             return await fetch(client, order)
 
-    async def fetch(client: Any, order: Order) -> Answer:
-        body = order.content
-        if body is not None and not isinstance(body, bytes):
-            body = asynchronous(body)
-        try:
-            async with client.request(
-                order.method, order.url, headers=order.headers, data=body
-            ) as response:
-                return Answer(response.status, len(await response.read()))
-        except aiohttp.ClientError as error:
-            return Answer(error=type(error).__name__)
+    return lambda order: asyncio.run(send(order))
+
+
+def forbear_aiohttp(limit: float | None, opened: ExitStack) -> Send:
+    import aiohttp
+
+    from forbear.aiohttp import RetryMiddleware
+
+    # One for all sessions, as a program has one session: its gate remembers the outage.
+    retrying = RetryMiddleware(ours(limit))
+
+    async def send(order: Order) -> Answer:
+        async with aiohttp.ClientSession(middlewares=(retrying,)) as session:
+            return await fetch(session, order)
 
     return lambda order: asyncio.run(send(order))
+
+
+async def fetch(client: Any, order: Order) -> Answer:
+    import aiohttp
+
+    body = order.content
+    if body is not None and not isinstance(body, bytes):
+        body = asynchronous(body)
+    try:
+        async with client.request(
+            order.method, order.url, headers=order.headers, data=body
+        ) as response:
+            return Answer(response.status, len(await response.read()), response=response)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return Answer(error=type(error).__name__)
 
 
 async def asynchronous(pieces: Iterator[bytes]) -> Any:
@@ -298,6 +317,7 @@ PEERS = (
     Peer("retryhttp {}", "retryhttp", retryhttp_httpx, "a function's statistics", has_limit=False),
     Peer("aiohttp-retry {}", "aiohttp-retry", aiohttp_retry, "nothing", has_limit=False),
     Peer("forbear", "forbear", forbear_httpx),
+    Peer("forbear, aiohttp", "forbear", forbear_aiohttp),
 )
 
 

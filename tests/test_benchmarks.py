@@ -88,6 +88,11 @@ def test_every_row_has_its_figures():
             assert rows[name] == nothing, (where, name)
         for name in ONLY_A_SUCCESS:
             assert rows[name] == {"success": 0}, (where, name)
+    found = measures["aiohttp"]
+    for part in ("success", "retry"):
+        for name in ("minimal loop", "forbear", "forbear, prefetch=0, resume=False"):
+            assert set(found[part]["rows"][name]) == ANSWERED, (part, name)
+    assert found["tasks"]["forbear"] == found["tasks"]["bare"]
 
 
 # instructions.py
