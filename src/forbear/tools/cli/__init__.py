@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="forbear",
-        description="Retries that know when to stop, for httpx, httpx2, requests and urllib3.",
+        description="Retries that know when to stop,"
+        " for httpx, httpx2, aiohttp, requests and urllib3.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
