@@ -254,9 +254,9 @@ def test_nobody_reads_what_is_private_elsewhere() -> None:
 def test_the_house_is_small() -> None:
     none_of(*((name, size, "is over 400 lines") for name, size in LINES.items() if size > 400))
     trunk = sum(size for name, size in LINES.items() if not re.match("(tools|testing)", name))
-    # What stands now, with hold and release; the goals are 11,500 and 16,500.
-    assert trunk <= 20_400, f"{trunk} lines without tools and testing"
-    assert sum(LINES.values()) <= 26_200, f"{sum(LINES.values())} lines in all"
+    # What stands now, with hedging and five clients; the goals for four were 11,500 and 16,500.
+    assert trunk <= 21_400, f"{trunk} lines without tools and testing"
+    assert sum(LINES.values()) <= 27_500, f"{sum(LINES.values())} lines in all"
     # What a new owner reads first.
     idea = ["core.verdict", "core.call", "core.decide", "sending.loop", "adapters.httpx_transport"]
     assert sum(LINES[name] for name in idea) <= 910, {name: LINES[name] for name in idea}
