@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import random
+import time
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
@@ -759,3 +761,124 @@ def test_a_hedge_is_checked():
         forbear.httpx.AsyncRetryTransport(hedge=True)
     with pytest.raises(ValueError, match="not both"):
         forbear.httpx.AsyncRetryTransport(hedge=Hedge(), strategy=forbear.AwsStandard())
+
+
+# At random instants.
+
+WAYS = {"asyncio": ("scope", "deadline", "timeout", "task"), "trio": ("scope", "deadline")}
+
+
+async def cut_short(way, call, seconds):
+    """Make a call that is cancelled after so many seconds; the cancellation must reach it."""
+    if way == "scope":
+        with anyio.move_on_after(seconds):
+            await call()
+    elif way == "deadline":
+        with forbear.deadline(seconds + 0.001):
+            await call()
+    elif way == "timeout":
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await call()
+        assert asyncio.current_task().cancelling() == 0
+    else:
+        task = asyncio.create_task(call())
+        await asyncio.sleep(seconds)
+        is_cancelled = task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled() == is_cancelled
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+async def test_calls_cancelled_at_random_instants_leave_nothing_behind(adapter, server):
+    """500 calls for each way to be cancelled. httpcore itself loses connections to the last two."""
+    chance = random.Random(7)
+    steps = ["200", "200;delay=3", "200;delay=6", "500", "503", "reset", "200;body=9000", "404"]
+    before = tasks_of(adapter)
+    for way in WAYS[adapter.colour]:
+        server.script("/x", *chance.choices(steps, k=3000), "200")
+        server.script("/y", "200")
+        hedging = Hedge(delay=0.002, at_least=0, ratio=1, burst=9999)
+        options = {"hedge": hedging, "policy": POLICY, "gate": RetryGate(), **adapter.pool_of(6)}
+        async with adapter.client(**options) as client:
+
+            async def call():
+                with suppress(adapter.transport_error):
+                    await adapter.call(client, "GET", server.url + "/x")
+
+            async def calls(_, way=way, call=call):
+                for _ in range(125):
+                    await cut_short(way, call, chance.random() * 0.012)
+
+            with anyio.fail_after(60):
+                await adapter.together(4, calls)
+                await anyio.sleep(0.05)
+            port = client._transport.port
+            assert tasks_of(adapter) == before, way
+            assert not port.first.alarms.alarms
+            assert not port.first.trio_alarms.alarms
+            assert not port.backstop.alarms
+            assert port.limits.gate.held() == 0
+            if way in ("scope", "deadline"):
+                assert adapter.is_idle(client), way
+                for _ in range(6):
+                    response = await adapter.call(client, "GET", server.url + "/y")
+                    assert response.status_code == 200
+    assert any(arrival.nth > 1 for arrival in server.requests("/x"))
+
+
+# What it is for.
+
+
+async def answer_slowly(stream, usual, arrived):
+    """Serve one connection: an answer takes ``usual`` seconds, each 100th twenty times that."""
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async with stream:
+            buffered = b""
+            while True:
+                while b"\r\n\r\n" not in buffered:
+                    buffered += await stream.receive()
+                head, _, buffered = buffered.partition(b"\r\n\r\n")
+                arrived.append(head.split(b" ", 1)[0])
+                await anyio.sleep(usual * (20 if len(arrived) % 100 == 99 else 1))
+                await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+async def load(adapter, calls, hedging):
+    """Times of calls at 30 % load, and the methods that the server saw."""
+    usual, width = 0.05, 20
+    arrived, times = [], []
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with anyio.create_task_group() as group:
+        group.start_soon(listener.serve, lambda stream: answer_slowly(stream, usual, arrived))
+        async with adapter.client(hedge=hedging) as client:
+
+            async def call(_):
+                for n in range(calls // width):
+                    method = "POST" if n % 20 == 0 else "GET"
+                    began = time.monotonic()
+                    await adapter.call(client, method, f"http://127.0.0.1:{port}/")
+                    times.append((method, time.monotonic() - began))
+
+            await adapter.together(width, call)
+        group.cancel_scope.cancel()
+    await listener.aclose()
+    return sorted(seconds for method, seconds in times if method == "GET"), arrived
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+@pytest.mark.adapters("httpx")
+async def test_the_tail_is_cut_for_five_percent_more_work(adapter):
+    """1 % stragglers of twenty times the usual time: p99.9 falls to a fifth."""
+    calls = 5_000 if adapter.colour == "asyncio" else 2_000
+    plain, _ = await load(adapter, calls, None)
+    hedged, arrived = await load(adapter, calls, Hedge(at_least=0, quantile=0.97))
+    of_all = arrived.count(b"GET") + arrived.count(b"POST")
+    assert of_all - calls <= 0.05 * calls + 2
+    assert arrived.count(b"POST") == sum(n % 20 == 0 for n in range(calls // 20)) * 20
+    at = int(len(plain) * 0.999)
+    assert hedged[at] <= plain[at] / 5
