@@ -93,6 +93,15 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, colour):
 
 
 @library
+def test_a_connection_of_http_2_knows_its_streams(name):
+    """Without them a request that was cancelled keeps its stream open."""
+    core = module(name.replace("httpx", "httpcore"))
+    origin = core.Origin(b"http", b"api.example.com", 80)
+    connection = core.AsyncHTTP2Connection(origin=origin, stream=None)
+    assert (connection._events, connection._h2_state.streams) == ({}, {})
+
+
+@library
 @colour
 @pytest.mark.parametrize("kind", ["direct", "http-proxy", "https-through-proxy", "socks"])
 def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):

@@ -7,11 +7,13 @@ The server speaks through the h2 package, over plain TCP with prior knowledge (R
 from __future__ import annotations
 
 import contextlib
+import importlib
 import socket
 import ssl
 import threading
 from dataclasses import dataclass, field
 
+import anyio
 import h2.config
 import h2.connection
 import h2.errors
@@ -60,7 +62,7 @@ class Http2Server:
     Steps: a status (2xx executes); "refused", "cancel", "calm": RST_STREAM with that code;
     "goaway-below": GOAWAY that names the stream before this one as the last processed;
     "goaway-0": nothing was processed; (first, size, end): bytes of the file from the first on, with
-    RST_STREAM at the end if that is before the size's.
+    RST_STREAM at the end if that is before the size's; "never": it gets no answer.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Http2Server:
         self._lock = threading.Lock()
         self._socks: list[socket.socket] = []
         self.streams: list[Stream] = []
+        self.resets: list[int] = []  # streams that the client has reset
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/"
 
@@ -143,6 +146,8 @@ class Http2Server:
                 stream = mine[event.stream_id]
                 stream.complete = True
                 self._answer(connection, stream)
+            case h2.events.StreamReset():
+                self.resets.append(event.stream_id)
             case _:
                 pass
 
@@ -157,6 +162,8 @@ class Http2Server:
             connection.send_data(stream.number, b"ok", end_stream=True)
         elif isinstance(step, tuple):
             self._send_file(connection, stream, *step)
+        elif step == "never":
+            pass
         elif step in RESETS:
             connection.reset_stream(stream.number, RESETS[step])
         else:
@@ -379,3 +386,30 @@ def test_over_urllib3s_own(tls):
         http2.extract_from_urllib3()
     assert {stream.connection for stream in server.streams} == {1}
     assert len(server.streams) == 3
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+def test_the_attempt_that_loses_to_another_one_leaves_the_connection_usable(name, backend):
+    """Both are streams of one connection; after 130 races it serves the next call."""
+    library = importlib.import_module(name)
+    ours = importlib.import_module(f"forbear.{name}")
+    hedge = forbear.Hedge(delay=0.005, at_least=0, burst=999)
+
+    async def run(url):
+        limits = library.Limits(max_connections=1)
+        inner = library.AsyncHTTPTransport(**PLAIN, verify=False, limits=limits)
+        async with ours.AsyncRetryTransport(inner, hedge=hedge) as transport:
+            for _ in range(131):
+                with anyio.fail_after(5):
+                    request = library.Request("GET", url, extensions={"timeout": {"read": 5}})
+                    response = await transport.handle_async_request(request)
+                    assert await response.aread() == b"ok"
+            return forbear.record_of(response)
+
+    with Http2Server(200, *["never", 200] * 130) as server:
+        record = anyio.run(run, server.url, backend=backend)
+        assert [attempt.status for attempt in record.attempts] == [None, 200]
+        assert {stream.connection for stream in server.streams} == {1}
+        assert len(server.streams) == 261
+        assert len(server.resets) >= 129  # the last frame goes out with the next request

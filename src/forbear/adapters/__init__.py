@@ -13,7 +13,9 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
     _connections        httpcore, pool
     _container          urllib3, HTTPHeaderDict: the lines by lower-case name
     _content            requests, response: the body that was read
+    _events             httpcore, connection of HTTP/2: the streams under way
     _fp                 urllib3, response: http.client's response below
+    _h2_state           httpcore, connection of HTTP/2: h2's part of it
     _headers            aiohttp, response: of one without a connection
     _iter               aiohttp, payload: None once it was used up
     _list               httpx, Headers: the lines; faster than `raw`

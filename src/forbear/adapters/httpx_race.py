@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS_HIDE_CONTEXT", "Race"]
 
+CANCEL = 8  # RFC 9113 section 7
 STOPS = frozenset({429, 503})  # the origin has too much already
 # Refusals that no later moment changes.
 FINAL = frozenset({"attempts-exhausted", "cancelled", "deadline", "origin-strained"})
@@ -189,6 +190,7 @@ class Race:
             return None
         if self.has_won:
             await self.let_go(first)
+            reset_lost(self.hedging.inner)
             if is_ours:
                 await close_lost(self.hedging.inner)
             return None, True
@@ -319,6 +321,7 @@ class Second:
             with anyio.CancelScope(shield=True):
                 await self._wait()
             free_lost_slots(self.race.hedging.inner)
+            reset_lost(self.race.hedging.inner)
         await self._close()
 
     def take(self) -> Any:
@@ -349,6 +352,21 @@ async def close_lost(inner: Any) -> None:
     for connection in lost:
         with suppress(Exception):
             await connection.aclose()
+
+
+def reset_lost(inner: Any) -> None:
+    """Reset streams of HTTP/2 whose requests were cancelled, as httpcore does not.
+
+    A server allows a hundred or so at a time. The frames go out with those of the next request.
+    """
+    for connection in getattr(getattr(inner, "_pool", None), "_connections", ()):
+        innermost = connection
+        while getattr(innermost, "_connection", None) is not None:
+            innermost = innermost._connection
+        state, under_way = getattr(innermost, "_h2_state", None), getattr(innermost, "_events", ())
+        for number, stream in list(getattr(state, "streams", {}).items()):
+            if number not in under_way and not stream.closed:
+                state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
 
 
 def is_usable(connection: Any) -> bool:
