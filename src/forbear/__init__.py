@@ -1,4 +1,4 @@
-"""forbear: retries that know when to stop. Drop-in for httpx, httpx2, aiohttp, requests and urllib3.
+"""forbear: retries that know when to stop, for httpx, httpx2, aiohttp, requests and urllib3.
 
 >>> import httpx
 >>> from forbear.httpx import RetryTransport
