@@ -101,7 +101,7 @@ def test_a_promise_that_does_not_hold_is_marked_and_changes_the_exit_status():
         (0, (200,), "own error, got 200"),
         (2, ("early:503:1000", 200), "a body of 1000 bytes arrived"),
         (3, (200,), "was to get 503, got 200"),
-        (5, ("503;delay=400;retry-after=3600",), "told at once, it took 0"),
+        (5, ("503;delay=500;retry-after=3600",), "told at once, it took 0"),
         (6, (200,), "the call took 0.0. s, not 0.5 s"),
         (8, (200,), "101 requests were to come, 100 came"),
         (9, (200,), "40 requests were to come, 20 came"),

@@ -54,7 +54,12 @@ def run(
         timeout=60,
         check=False,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": found_at, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": found_at,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_ADDOPTS": "",  # the options of this run may be those of a plugin
+        },
     )
 
 

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["classify", "free_lost_slots", "is_inside", "status_error"]
+__all__ = ["classify", "close_lost", "free_lost_slots", "is_inside", "status_error"]
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 
@@ -214,6 +214,27 @@ def free_lost_slots(inner: Any) -> None:
                         innermost._connect_failed = True
     except AttributeError:
         return
+
+
+async def close_lost(inner: Any) -> None:
+    """Close what httpcore loses when a task of asyncio is cancelled other than by anyio.
+
+    That cancellation gets into the shielded blocks in which the pool takes connections up and back.
+    """
+    free_lost_slots(inner)
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        wanted = {id(request.connection) for request in pool._requests}
+        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
+    except AttributeError:
+        return
+    for connection in lost:
+        with suppress(Exception):
+            await connection.aclose()
+
+
+def is_usable(connection: Any) -> bool:
+    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
 
 
 def is_inside(error: BaseException, wanted: BaseException) -> bool:

@@ -19,7 +19,7 @@ from ..shared.gate import MOST_TASKS
 from .awaiting import Awaiting
 from .httpx_asking import AsyncAsking, SyncAsking
 from .httpx_bounded import BACKSTOP
-from .httpx_errors import free_lost_slots
+from .httpx_errors import close_lost
 from .httpx_request import LEAST, Outgoing
 from .httpx_streams import (
     KEPT_BYTES,
@@ -231,7 +231,7 @@ class AsyncHttpxPort(Awaiting, AsyncAsking):
             except BaseException:
                 await self.let_go(response)
                 raise
-        free_lost_slots(self.inner)
+        await close_lost(self.inner)
         raise CutOff
 
     async def go_on(

@@ -18,7 +18,7 @@ from ..core.decide import is_failure
 from ..core.record import HedgeNotes
 from ..sending.backstop import spawn_on_trio
 from ..sending.errors import Raced, bare
-from .httpx_errors import free_lost_slots
+from .httpx_errors import close_lost, free_lost_slots
 from .httpx_request import LEAST
 
 if TYPE_CHECKING:
@@ -337,23 +337,6 @@ class Second:
         return Attempt(status, self.failure, elapsed, None, None, self.origin)
 
 
-async def close_lost(inner: Any) -> None:
-    """Close what httpcore loses when a task of asyncio is cancelled other than by anyio.
-
-    That cancellation gets into the shielded blocks in which the pool takes connections up and back.
-    """
-    free_lost_slots(inner)
-    pool: Any = getattr(inner, "_pool", None)
-    try:
-        wanted = {id(request.connection) for request in pool._requests}
-        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
-    except AttributeError:
-        return
-    for connection in lost:
-        with suppress(Exception):
-            await connection.aclose()
-
-
 def reset_lost(inner: Any) -> None:
     """Reset streams of HTTP/2 whose requests were cancelled, as httpcore does not.
 
@@ -367,10 +350,6 @@ def reset_lost(inner: Any) -> None:
         for number, stream in list(getattr(state, "streams", {}).items()):
             if number not in under_way and not stream.closed:
                 state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
-
-
-def is_usable(connection: Any) -> bool:
-    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
 
 
 def stops(failure: Failure) -> bool:
