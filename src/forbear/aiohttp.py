@@ -104,16 +104,16 @@ class RetryMiddleware:
         port = self.port
         started_at = port.clock.monotonic()
         scope = current()
-        outgoing = None
+        source, outgoing = (request, handler), None
         if (
             self._special
             or (scope is not None and not scope.asks_nothing)
             or type(request.body) not in PLAIN
             or last_hop() is not None
         ):
-            outgoing = port.prepare(request, handler, started_at, scope, self._setting)
+            outgoing = port.prepare(source, started_at, scope, self._setting)
         if not self._shared.quiet and not port.begins(request.url, started_at):
-            return await arun(port.call_of(request, handler, outgoing, started_at, scope), port)  # type: ignore[no-any-return]
+            return await arun(port.call_of(source, outgoing, started_at, scope), port)  # type: ignore[no-any-return]
         outcome: Any = None
         ahead = None
         try:
@@ -126,8 +126,7 @@ class RetryMiddleware:
                 outcome, ahead = await port.attempt(sent, handler, outgoing, policy, started_at)
             if outcome.status < 300 and not isinstance(ahead, Exception) and not port.looks:
                 if not outcome.content.is_eof():
-                    source = request, handler, outgoing, started_at, scope
-                    port.look_after(outcome, source, scope)
+                    port.look_after(outcome, (source, outgoing, started_at, scope), scope)
                 if not (self._is_plain and outgoing is None and self._shared.quiet):
                     port.succeeded(request, outcome, outgoing, started_at)
                 return outcome  # type: ignore[no-any-return]
@@ -135,11 +134,11 @@ class RetryMiddleware:
             outcome = error
         except BaseException:
             await port.let_go(outcome)
-            port.cancelled(port.call_of(request, handler, outgoing, started_at, scope))
+            port.cancelled(port.call_of(source, outgoing, started_at, scope))
             raise
         call: Any = None
         try:
-            call = port.call_of(request, handler, outgoing, started_at, scope)
+            call = port.call_of(source, outgoing, started_at, scope)
             call = port.first_failed(call, ahead if isinstance(ahead, Exception) else None)
             call.live, outcome = outcome, None  # nothing keeps it while the call waits
             return await arun(call, port)  # type: ignore[no-any-return]

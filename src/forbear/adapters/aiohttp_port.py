@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.record import Story
     from ..sending.context import Scope
+    from ..sending.copying import Outgoing
     from ..sending.settings import Settings
-    from .httpx_request import Outgoing
 
 __all__ = ["LATE", "WHOLE", "AiohttpPort"]
 
@@ -314,7 +314,7 @@ class AiohttpPort(Awaiting, AiohttpCalls):
         """Let a body that is still to come go on where it breaks, until ``forbear.deadline``."""
         if response.content.is_eof() or response.status == 101:
             return
-        request = source[0] if type(source) is tuple else self.sent_request(source)
+        request = source[0][0] if type(source) is tuple else self.sent_request(source)
         download = resumable(self, request, response)
         if download is not None:
             response.content = Resuming(self, response, source, download)

@@ -1,8 +1,7 @@
 """Request: what is sent by aiohttp, and what a decision sees of it. Floor: acts.
 
-A fast path that succeeds sends the session's own ClientRequest. Whatever forbear adds to a request,
-or changes in it, is on a copy. A body that is no plain bytes goes out behind a guard: aiohttp by
-itself would send a generator again empty.
+A body that is no plain bytes goes out behind a guard: aiohttp by itself would send a generator
+again empty.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ from aiohttp import payload as payloads
 
 from ..core.outcome import TIMEOUT_KINDS
 from ..core.request import Request, origin_of
+from ..sending import copying
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
-from .httpx_request import EARLY
+from ..sending.copying import EARLY
 
 if TYPE_CHECKING:
     from ..core.outcome import FailureKind
     from ..sending.clock import Clock
 
-__all__ = [
-    "LAST_HOP", "PLAIN", "AiohttpRequest", "Hop", "Timeouts", "copied", "guarded", "origin_of_url",
-]  # fmt: skip
+__all__ = ["LAST_HOP", "PLAIN", "AiohttpRequest", "Guard", "Hop", "Timeouts", "origin_of_url"]
 
 # Types of bodies that can be sent again as they are; without a body that is b"".
 TEXTS = payloads.StringPayload, payloads.StringIOPayload, payloads.JsonPayload
@@ -54,18 +52,6 @@ class AiohttpRequest(Request):
         return self.target.raw_path_qs  # type: ignore[no-any-return]
 
 
-def copied(request: Any, lines: Any = (), url: Any = None) -> Any:
-    """Copy a request, with header lines or a URL of its own."""
-    copy = object.__new__(type(request))  # the constructor would make the body anew
-    fields = copy.__dict__ = vars(request).copy()
-    fields["headers"] = headers = request.headers.copy()
-    for name, value in lines:
-        headers[name] = value
-    if url is not None:
-        fields["url"] = fields["original_url"] = url
-    return copy
-
-
 def origin_of_url(url: Any) -> str:
     """``scheme://host:port``, never userinfo, path or query."""
     return known_origin(url.scheme, url.raw_host or "", url.port)
@@ -74,7 +60,7 @@ def origin_of_url(url: Any) -> str:
 known_origin = lru_cache(maxsize=1024)(origin_of)
 
 
-class Hop:
+class Hop(copying.Hop):
     """The last hop of a redirected call, or a call whose error makes the session send again.
 
     Found again in the task that made the call, by the timer that all hops of one call share.
@@ -83,18 +69,14 @@ class Hop:
         error: What ended the call; None: a redirect did.
     """
 
-    __slots__ = ("deadline_at", "error", "guard", "key", "key_origin", "port", "retries", "timer")
+    __slots__ = ("error", "guard", "port", "timer")
 
     def __init__(self, port: Any, call: Any, error: Exception | None = None) -> None:
-        outgoing = call.outgoing
+        super().__init__(call)
         self.port = port
         self.timer = call.request.original._timer
         self.error = error
-        self.retries = max(0, call.attempts - 1)
-        self.deadline_at = call.deadline_at
         self.guard = call.guard
-        self.key = () if outgoing is None else outgoing.key
-        self.key_origin = call.request.origin
 
 
 LAST_HOP: ContextVar[Hop | None] = ContextVar("forbear_last_hop", default=None)
@@ -193,11 +175,6 @@ class Guard(Readings, aiohttp.Payload):
                 self.broke(error)
             raise
         self.finish()
-
-
-def guarded(payload: Any, buffer_limit: int) -> Guard:
-    """Return a guard for a body that is not plain; one of a forbear above is as good."""
-    return payload if isinstance(payload, Guard) else Guard(payload, buffer_limit)
 
 
 class Noting:

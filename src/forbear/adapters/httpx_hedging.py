@@ -21,7 +21,7 @@ from ..sending.backstop import Alarms, TrioAlarms, current_trio_token
 from ..sending.context import CURRENT
 from ..shared.hedge import MOST_TIMES
 from .httpx_race import TASKS_HIDE_CONTEXT, Race
-from .httpx_request import HOP, copied, origin_of_url
+from .httpx_request import HOP, origin_of_url
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -151,7 +151,7 @@ class Hedging:
     async def second_request(self, race: Race) -> Any:
         """Make the copy that is sent as the second attempt."""
         port, call = self.port, race.call
-        request = copied(race.request, port.library, ())
+        request = port.copied(race.request, ())
         if not self.hedge.keyed:
             for name in KEY_LINES | port.settings.key_names:
                 request.headers.pop(name, None)

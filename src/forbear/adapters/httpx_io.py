@@ -20,7 +20,7 @@ from .awaiting import Awaiting
 from .httpx_asking import AsyncAsking, SyncAsking
 from .httpx_bounded import BACKSTOP
 from .httpx_errors import close_lost
-from .httpx_request import LEAST, Outgoing
+from .httpx_request import LEAST
 from .httpx_streams import (
     KEPT_BYTES,
     LATE,
@@ -33,6 +33,7 @@ from .httpx_streams import (
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.policy import RetryPolicy
+    from ..sending.copying import Outgoing
     from ..sending.settings import Settings
     from .httpx_library import Library
 

@@ -7,7 +7,6 @@ Headers is read, since ``raw`` makes a new list of all lines.
 
 from __future__ import annotations
 
-from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from ..sending.port import is_final
 from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
-from .httpx_request import BODY, Outgoing, copied, mark_redirect
+from .httpx_request import BODY, mark_redirect
 from .httpx_streams import SECONDS, WHOLE
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ..core.record import Story
     from ..sending.bodies import ConsumedBody
     from ..sending.context import Scope
+    from ..sending.copying import Outgoing
     from ..sending.settings import Settings
     from .httpx_library import Library, Streams
 
@@ -101,7 +101,10 @@ class HttpxPort(HttpxCalls):
             if self.looks_at_bodies and (outgoing is None or outgoing.policy is not OFF):
                 self._look_after(response, (request, outgoing, started_at, scope))
         if outgoing is not None:
-            self.reopen(outgoing, response, scope)
+            if outgoing.hurries:
+                self.reopen(outgoing, response, scope)
+            elif outgoing.timeouts is not None:
+                outgoing.timeouts.reopen()
         if not (self.is_plain and self.limits.shared.quiet):
             self.note_success(request.method, request.url, response.status_code, started_at)
         return None
@@ -264,16 +267,6 @@ class HttpxPort(HttpxCalls):
         if call.outgoing is not None and call.outgoing.timeouts is not None:
             call.outgoing.timeouts.reopen(call.deadline_at)
         return part
-
-    def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
-        resumption.begin(self, call, error, received, progressed=progressed)
-        outgoing = self.outgoing_of(call)
-        outgoing.deadline_at = call.deadline_at
-        outgoing.pristine = copied(outgoing.pristine, self.library)
-        outgoing.pristine.extensions.update(call.request.original.extensions)
-        outgoing.timeouts = None
-        if call.deadline_at != inf or call.policy.attempt_timeout is not None:
-            self.bound(outgoing, outgoing.guard)
 
     def status_error(self, call: Call, response: Any, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the answer that the call ends with."""

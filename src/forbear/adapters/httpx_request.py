@@ -20,19 +20,19 @@ from weakref import ref
 from ..core.outcome import FailureKind
 from ..core.record import SETTING
 from ..core.request import Request, origin_of
+from ..sending import copying
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
+from ..sending.copying import EARLY
 from ..sending.errors import CutOff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
     from ..core.call import Call
-    from ..core.policy import RetryPolicy
     from ..sending.clock import Clock
 
 __all__ = [
     "BODY",
-    "EARLY",
     "HOP",
     "LEAST",
     "AsyncBodyGuard",
@@ -40,9 +40,7 @@ __all__ = [
     "BodyGuard",
     "Hop",
     "HttpxRequest",
-    "Outgoing",
     "Timeouts",
-    "copied",
     "mark_redirect",
     "origin_of_url",
     "wants_guard",
@@ -50,7 +48,6 @@ __all__ = [
 
 HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
-EARLY = 0.05  # seconds; a timeout that fires this long before the deadline was the caller's own
 PHASE_OF = {
     FailureKind.POOL: "pool",
     FailureKind.CONNECT_TIMEOUT: "connect",
@@ -74,48 +71,6 @@ class HttpxRequest(Request):
         return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
 
 
-class Outgoing:
-    """The request that is sent, and the rules that hold for it.
-
-    Attributes:
-        request: Sent next: a copy of the client's own, or that itself if nothing in it is changed.
-        pristine: The same before headers of one attempt alone and the user's hook.
-        policy: In force for the call.
-        deadline_at: The call must not go on after this instant; infinite if there is none.
-        timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
-        hurries: ``forbear.deadline`` holds: for reading the body of the answer too.
-        guard: Around a body that is no plain bytes.
-        key: Header lines of a generated idempotency key.
-        hop: What an earlier hop of a redirected call has left.
-    """
-
-    # As defaults of the class they cost nothing to set.
-    timeouts: Timeouts | None = None
-    hurries = False
-    guard: Any = None
-    key: Any = ()
-    hop: Hop | None = None
-
-    def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
-        self.request = self.pristine = request
-        self.policy = policy
-        self.deadline_at = deadline_at
-
-
-def copied(request: Any, library: Any, headers: Any = None, url: Any = None) -> Any:
-    """Copy a request, with what forbear changes in it: nothing is written into the caller's own."""
-    copy = object.__new__(type(request))
-    fields = copy.__dict__ = vars(request).copy()  # the constructor would encode the body anew
-    fields["extensions"] = dict(request.extensions)
-    if headers is not None:
-        fields["headers"] = made = library.module.Headers(request.headers)
-        for name, value in headers:
-            made[name] = value
-    if url is not None:
-        fields["url"] = url
-    return copy
-
-
 def origin_of_url(url: Any) -> str:
     """``scheme://host:port``, never userinfo, path or query."""
     try:
@@ -128,20 +83,16 @@ def origin_of_url(url: Any) -> str:
 known_origin = lru_cache(maxsize=1024)(origin_of)
 
 
-class Hop:
+class Hop(copying.Hop):
     """The part of a redirected call that hops hand on, in the request's extensions.
 
     The client follows a redirect with a new request, and copies the extensions of the old one.
     """
 
-    __slots__ = ("deadline_at", "key", "key_origin", "made_for", "retries_used", "target")
+    __slots__ = ("made_for", "target")
 
     def __init__(self, call: Call, original: Any, target: Any) -> None:
-        outgoing: Outgoing | None = call.outgoing
-        self.retries_used = max(0, call.attempts - 1)
-        self.deadline_at = call.deadline_at
-        self.key = () if outgoing is None else outgoing.key
-        self.key_origin = call.request.origin
+        super().__init__(call)
         self.made_for = ref(original)
         self.target = target
 

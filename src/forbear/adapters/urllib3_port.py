@@ -18,6 +18,7 @@ from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD
 from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
+from ..sending.copying import EARLY
 from ..sending.headers import new_headers, next_lines, stop_outer
 from ..sending.loop import run
 from ..sending.port import is_final
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["Urllib3Port"]
 
 CHALLENGES = (401, 407)  # answered by the same request with credentials
-EARLY = 0.05  # seconds; a timeout that fires so long before the deadline was the caller's own
 
 
 class Urllib3Port(BodyPort):
