@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core.record import RECORD
 from ..sending.copying import CopyingPort
 from .aiohttp_request import LAST_HOP, PLAIN, AiohttpRequest, Guard, Timeouts, origin_of_url
 
@@ -17,7 +18,7 @@ __all__ = ["AiohttpCalls"]
 class AiohttpCalls(CopyingPort):
     """The part of a port that makes what is sent."""
 
-    body_name = "_body"
+    body_name, story_name = "_body", RECORD
 
     def prepare(self, source: Any, started_at: float, scope: Scope | None, setting: Any) -> Any:
         """Say what is sent in the place of a request: a copy, if anything in it is changed.

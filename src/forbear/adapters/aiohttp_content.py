@@ -14,16 +14,14 @@ from weakref import ref
 import aiohttp
 
 from ..core.headers.ranges import download_of
-from ..core.outcome import RETRYABLE_KINDS, Failure, FailureKind, Phase
+from ..core.outcome import RETRYABLE_KINDS
 from ..core.record import RECORD
-from ..core.verdict import GiveUp, Reason
 from ..sending import resumption
 from ..sending.looking import MOST_BYTES, seconds_to_look, too_late
 from ..sending.loop import arun
 from .aiohttp_errors import classify
 
 if TYPE_CHECKING:
-    from ..core.call import Call
     from ..sending.backstop import Backstop
 
 __all__ = ["Bounded", "Peek", "Pulled", "Resuming", "resumable"]
@@ -81,9 +79,7 @@ class Bounded(Pulled):
         with backstop.after(self._until - port.clock.monotonic()):
             return await self._inner.readany()  # type: ignore[no-any-return]
         call = port.call_of(*self._source) if type(self._source) is tuple else self._source
-        failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error="DeadlineExceeded")
-        call.broke(failure, GiveUp(Reason.DEADLINE), port.clock.monotonic())
-        raise port.deadline_error(call, "the deadline ended the body")
+        raise port.body_is_late(call)
 
     def set_exception(self, exc: BaseException, exc_cause: Any = None) -> None:
         """The response is closed."""
@@ -193,7 +189,7 @@ class Resuming(Pulled):
         if is_new:
             call = port.call_of(*call)
         if self._is_closed or kind not in RETRYABLE_KINDS or call.stop is not None:
-            self._stay_broken(call, error, kind)
+            port.body_broke(call, error, kind)
             return False
         if is_new:
             port.first_failed(call)
@@ -228,14 +224,6 @@ class Resuming(Pulled):
         if self._is_closed:
             rest.close()
         return True
-
-    def _stay_broken(self, call: Call, error: Exception, kind: FailureKind) -> None:
-        failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
-        now = self._port.clock.monotonic()
-        if call.stop is None:
-            call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), now)
-            self._port.tell.refused(call, now, call.listeners)
-        self._port.with_story(call, error)
 
     def set_exception(self, exc: BaseException, exc_cause: Any = None) -> None:
         """The response is closed."""

@@ -15,10 +15,9 @@ from ..core.record import RECORD
 from ..sending import resumption
 from ..sending.backstop import Backstop
 from ..sending.bodies import ConsumedBody
-from ..sending.errors import CutOff, Interrupted, let_signals_through
+from ..sending.errors import CutOff, let_signals_through
 from ..sending.headers import stop_outer
 from ..sending.looking import ENDLESS
-from ..sending.port import is_final
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
 from .aiohttp_calls import AiohttpCalls
@@ -266,45 +265,24 @@ class AiohttpPort(Awaiting, AiohttpCalls):
 
     # The end.
 
-    async def hand_over(self, call: Call, response: Any) -> Any:
-        outgoing: Outgoing | None = call.outgoing
-        if call.resumption is not None:
-            part = resumption.take_up(self, call, response.status, response.raw_headers)
-            if part is Part.CONTINUES:
-                self.reopen(outgoing, response)
-                return response
-            await self.discard(call, response)
-            if part is Part.COMPLETE:
-                return None
-            raise Interrupted
-        if self.has_story(call):
-            now = self.clock.monotonic()
-            # A forbear below has told its story already; ours adds nothing if it only passed on.
-            if not (len(call.history) == 1 and is_final(getattr(response, RECORD, None))):
-                setattr(response, RECORD, call.story(now))
-            if call.stop is None:
-                self.settings.tell.succeeded(call, now, call.listeners)
-            elif call.body_error is not None:
-                # The body broke while it was read ahead, and is not asked for again: the caller
-                # meets the error where the body breaks, as without us.
-                error = self.last_error(call, call.body_error)
-                if self.wants_status_error(call) or error is not call.body_error:
-                    response.close()
-                    raise error
-            if self.settings.stop_outer_retries and call.stop is not None:
-                headers = response.headers.copy()
-                stop_outer(self.settings, call, headers)
-                response._cache["headers"] = type(response.headers)(headers)
+    def rest_of(self, call: Call, response: Any) -> Part:
+        part = resumption.take_up(self, call, response.status, response.raw_headers)
+        if part is Part.CONTINUES:
+            self.reopen(call.outgoing, response)
+        return part
+
+    def finish(self, call: Call, response: Any) -> None:
+        self.conclude(call, vars(response))
+        if self.settings.stop_outer_retries and call.stop is not None:
+            headers = response.headers.copy()
+            stop_outer(self.settings, call, headers)
+            response._cache["headers"] = type(response.headers)(headers)
         if 300 <= response.status < 400 and call.policy is not OFF:
             LAST_HOP.set(Hop(self, call))
-        if call.stop is not None and self.wants_status_error(call):
-            await self.discard(call, response)
-            # No name for the error here: its traceback would hold the frame that holds it.
-            raise self.with_story(call, self.status_error(response))
-        if call.policy is not OFF:
-            self.look_after(response, call, call.context)
-        self.reopen(outgoing, response)
-        return response
+        if not self.wants_status_error(call):
+            if call.policy is not OFF:
+                self.look_after(response, call, call.context)
+            self.reopen(call.outgoing, response)
 
     def reopen(self, outgoing: Outgoing | None, response: Any) -> None:
         if outgoing is not None and outgoing.timeouts is not None:
@@ -322,14 +300,15 @@ class AiohttpPort(Awaiting, AiohttpCalls):
             until = scope.deadline_on(self.clock, self.clock.monotonic())
             response.content = Bounded(self, response, source, until)
 
-    def status_error(self, response: Any) -> Exception:
-        return aiohttp.ClientResponseError(
+    def status_error(self, call: Call, response: Any, body: None) -> Exception:
+        error = aiohttp.ClientResponseError(
             response.request_info,
             response.history,
             status=response.status,
             message=response.reason or "",
             headers=response.headers,
         )
+        return self.with_story(call, error)
 
     def last_error(self, call: Call, error: Exception) -> Exception:
         if is_lost(error):

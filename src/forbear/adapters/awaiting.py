@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..core.headers.ranges import Part
+from ..sending.errors import Interrupted
+
 if TYPE_CHECKING:
     from ..core.call import Call
     from ..sending.backstop import Backstop
@@ -20,8 +23,13 @@ class Awaiting:
     sleeper: Any
     settings: Any
     before_attempt: Any
+    discard: Any
     expired: Any
+    finish: Any  # (call, response): what of a hand-over needs no I/O
     hook_raised: Any
+    rest_of: Any  # (call, response): what an answer is to the download that is being resumed
+    status_error: Any  # (call, response, body)
+    wants_status_error: Any
 
     async def sleep(self, seconds: float, *, since: float) -> bool:
         sleep = self.sleeper.begin_sleep(seconds, since=since)
@@ -58,3 +66,19 @@ class Awaiting:
             self.hook_raised(call, error)
             raise
         raise self.expired(call)
+
+    async def hand_over(self, call: Call, response: Any) -> Any:
+        if call.resumption is not None:
+            part = self.rest_of(call, response)
+            if part is Part.CONTINUES:
+                return response
+            await self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
+        self.finish(call, response)
+        if call.stop is not None and self.wants_status_error(call):
+            body = await self.discard(call, response)
+            # No name for the error here: its traceback would hold the frame that holds it.
+            raise self.status_error(call, response, body)
+        return response

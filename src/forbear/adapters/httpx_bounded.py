@@ -27,7 +27,7 @@ class Bounding:
 
     def _fail(self, error: Exception) -> NoReturn:
         if "Timeout" in type(error).__name__ and self._timeouts.is_over():
-            raise self._exceeded("the deadline ended the body", type(error).__name__) from error
+            raise self._exceeded(type(error).__name__) from error
         raise error
 
 
@@ -68,7 +68,7 @@ class Bounded(Bounding):
             for chunk in self._stream:
                 if self._timeouts.left() <= 0:
                     self._stream.close()
-                    raise self._exceeded("the deadline ended the body")
+                    raise self._exceeded()
                 yield chunk
         except Exception as error:
             self._fail(error)
@@ -96,7 +96,7 @@ class AsyncBounded(Bounding):
                 except Exception as error:
                     self._fail(error)
             if chunk is None:  # the scope was cancelled, and kept that to itself
-                raise self._exceeded("the deadline ended the body")
+                raise self._exceeded()
             yield chunk
 
     async def aclose(self) -> None:

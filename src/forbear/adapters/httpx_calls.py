@@ -31,7 +31,7 @@ __all__ = ["HttpxCalls"]
 class HttpxCalls(CopyingPort):
     """The part of a port that makes what is sent."""
 
-    body_name = "stream"
+    body_name, story_name = "stream", SETTING
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings)

@@ -343,19 +343,3 @@ class AsyncHttpxPort(Awaiting, AsyncAsking):
             return True
         until = self.clock.monotonic() + DRAIN_SECONDS
         return await aread_ahead(self, None, response, None, until) is not LATE
-
-    async def hand_over(self, call: Call, response: Any) -> Any:
-        if call.resumption is not None:
-            part = self.rest_of(call, response)
-            if part is Part.CONTINUES:
-                return response
-            await self.discard(call, response)
-            if part is Part.COMPLETE:
-                return None
-            raise Interrupted
-        self.finish(call, response)
-        if call.stop is not None and self.wants_status_error(call):
-            body = await self.discard(call, response)
-            # No name for the error here: its traceback would hold the frame that holds it.
-            raise self.status_error(call, response, body)
-        return response

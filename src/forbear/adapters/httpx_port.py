@@ -14,10 +14,8 @@ from ..core.headers.hints import READ_OCTETS
 from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import SETTING
-from ..core.verdict import GiveUp, Reason
 from ..sending import resumption
 from ..sending.headers import stop_outer
-from ..sending.port import is_final
 from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
@@ -198,21 +196,9 @@ class HttpxPort(HttpxCalls):
     def finish(self, call: Call, response: Any) -> None:
         """Everything about a hand-over that needs no I/O."""
         outgoing = call.outgoing
-        if self.has_story(call):
-            now, was_retried = self.clock.monotonic(), len(call.history) > 1
-            # A forbear below has told its story already; ours adds nothing if it only passed on.
-            if was_retried or not is_final(response.extensions.get(SETTING)):
-                response.extensions[SETTING] = call.story(now)
-            if call.stop is not None:
-                if call.body_error is not None:
-                    # The body broke while it was read ahead, and is not asked for again: the
-                    # caller meets the error where the body breaks, as without us.
-                    error = self.last_error(call, call.body_error)
-                    if self.wants_status_error(call) or error is not call.body_error:
-                        raise error
-                stop_outer(self.settings, call, response.headers)
-            elif was_retried:
-                self.tell.succeeded(call, now, call.listeners)
+        self.conclude(call, response.extensions)
+        if call.stop is not None:
+            stop_outer(self.settings, call, response.headers)
         if 300 <= response.status_code < 400:
             mark_redirect(call, response)
         if self.looks_at_bodies and call.ahead is not WHOLE and call.policy is not OFF:
@@ -230,16 +216,6 @@ class HttpxPort(HttpxCalls):
         ):
             response.stream = self.streams.resuming(self, response, source)
 
-    def body_broke(self, call: Call, error: Exception) -> None:
-        """Attach the story to an error of a body that was handed over, and that stays broken."""
-        kind = classify(error, self.library.roots).kind
-        failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
-        now = self.clock.monotonic()
-        if call.stop is None:
-            call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), now)
-            self.tell.refused(call, now, call.listeners)
-        self.with_story(call, error)
-
     def reopen(
         self, outgoing: Outgoing, response: Any, context: Scope | None, call: Call | None = None
     ) -> None:
@@ -253,11 +229,9 @@ class HttpxPort(HttpxCalls):
         now = self.clock.monotonic()
         timeouts.reopen(context.deadline_on(self.clock, now))
 
-        def exceeded(message: str, error: str = "DeadlineExceeded") -> Exception:
+        def exceeded(error: str = "DeadlineExceeded") -> Exception:
             whose = call or self.call_of(outgoing.request, outgoing, now, context)
-            failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
-            whose.broke(failure, GiveUp(Reason.DEADLINE), self.clock.monotonic())
-            return self.deadline_error(whose, message)
+            return self.body_is_late(whose, error)
 
         response.stream = self.streams.bounded(response.stream, timeouts, exceeded)
 

@@ -96,7 +96,7 @@ class Resumable:
         if goes_on and call.stop is None and not self._closed:
             download = self._download(call)
         if download is None:
-            port.body_broke(call, error)
+            port.body_broke(call, error, kind)
             return False
         if is_new:
             port.first_failed(call)

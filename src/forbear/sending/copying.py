@@ -9,10 +9,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..core.outcome import Failure, FailureKind, Phase
+from ..core.verdict import GiveUp, Reason
 from . import context as tests
 from . import resumption
 from .headers import announced, new_headers, next_lines
-from .port import Port
+from .port import Port, is_final
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class CopyingPort(Port):
     """
 
     body_name: str  # the attribute of a request that holds its body
+    story_name: str  # the place of the story in the notes of an answer
     view_of: Any  # (source): the questions that a decision asks about a request
     guard_of: Any  # (request, body, hop): a guard for a body that is no plain bytes
     copied: Any  # (request, lines=None, url=None): a copy, with header lines or a URL of its own
@@ -211,6 +214,49 @@ class CopyingPort(Port):
         return call.request.original if call.outgoing is None else call.outgoing.request
 
     # The end.
+
+    def conclude(self, call: Call, notes: Any) -> None:
+        """Attach the story to the answer that a call ends with, and tell of a late success.
+
+        Args:
+            call: It ends.
+            notes: Where the answer keeps its story, by name.
+
+        Raises:
+            The error that broke the body while it was read ahead, and ends the call.
+        """
+        if call.policy is OFF:
+            return
+        stop, was_retried = call.stop, len(call.history) > 1
+        if stop is None and not was_retried and call.hedge is None:
+            return
+        now, name = self.clock.monotonic(), self.story_name
+        # A forbear below has told its story already; ours adds nothing if it only passed on.
+        if was_retried or not is_final(notes.get(name)):
+            notes[name] = call.story(now)
+        if stop is None:
+            if was_retried:
+                self.tell.succeeded(call, now, call.listeners)
+        elif call.body_error is not None:
+            # It is not asked for again: the caller meets it where the body breaks, as without us.
+            error = self.last_error(call, call.body_error)
+            if self.wants_status_error(call) or error is not call.body_error:
+                raise error
+
+    def body_broke(self, call: Call, error: Exception, kind: FailureKind) -> None:
+        """Attach the story to an error of a body that was handed over, and that stays broken."""
+        now = self.clock.monotonic()
+        if call.stop is None:
+            failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
+            call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), now)
+            self.tell.refused(call, now, call.listeners)
+        self.with_story(call, error)
+
+    def body_is_late(self, call: Call, error: str = "DeadlineExceeded") -> Exception:
+        """Make the error of a body that was handed over, and that the deadline ended."""
+        failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
+        call.broke(failure, GiveUp(Reason.DEADLINE), self.clock.monotonic())
+        return self.deadline_error(call, "the deadline ended the body")
 
     def resume(self, call: Call, error: Exception, received: int, *, progressed: bool) -> None:
         """Get ready to ask for the rest of a body, under the limits that hold after a hand-over."""
