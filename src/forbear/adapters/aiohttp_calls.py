@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.record import RECORD
 from ..sending.copying import CopyingPort
+from .aiohttp_errors import classify
 from .aiohttp_request import LAST_HOP, PLAIN, AiohttpRequest, Guard, Timeouts, origin_of_url
 
 if TYPE_CHECKING:
+    from ..core.outcome import FailureKind
     from ..sending.context import Scope
     from ..sending.copying import Outgoing
 
@@ -66,6 +68,9 @@ class AiohttpCalls(CopyingPort):
         if url is not None:
             fields["url"] = fields["original_url"] = url
         return copy
+
+    def kind_of(self, error: Exception) -> FailureKind:
+        return classify(error).kind
 
     def moved(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.with_scheme(scheme).with_host(host).with_port(port)

@@ -14,14 +14,13 @@ from weakref import ref
 import aiohttp
 
 from ..core.headers.ranges import download_of
-from ..core.outcome import RETRYABLE_KINDS
 from ..core.record import RECORD
-from ..sending import resumption
 from ..sending.looking import MOST_BYTES, seconds_to_look, too_late
-from ..sending.loop import arun
-from .aiohttp_errors import classify
+from ..sending.resuming import AsyncResumable
 
 if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.record import Story
     from ..sending.backstop import Backstop
 
 __all__ = ["Bounded", "Peek", "Pulled", "Resuming", "resumable"]
@@ -140,7 +139,23 @@ class Peek(Pulled):
 
 
 class Resuming(Pulled):
-    """A body that was handed over, and asks for its rest where it breaks.
+    """A body that was handed over, and asks for its rest where it breaks."""
+
+    def __init__(self, port: Any, response: Any, source: Any, download: Any) -> None:
+        super().__init__(response.content)
+        self._chunks = aiter(Octets(port, response, source, download))
+
+    async def pull(self) -> bytes:
+        return await anext(self._chunks, b"")
+
+    def set_exception(self, exc: BaseException, exc_cause: Any = None) -> None:
+        """The response is closed."""
+        super().set_exception(exc)
+        self._chunks.end()
+
+
+class Octets(AsyncResumable):
+    """The octets of a body that asks for its rest.
 
     Args:
         port: Of the middleware.
@@ -150,87 +165,38 @@ class Resuming(Pulled):
         download: What can be asked for.
     """
 
-    _error: Any = None  # what broke the body last
     _rest: Any = None  # the answer that goes on with it
-    _received = _resumed_at = 0
-    _ends_at: int | None = None  # octets in all, once a part was asked for
-    _is_closed: Any = False
 
     def __init__(self, port: Any, response: Any, source: Any, download: Any) -> None:
-        super().__init__(response.content)
-        self._port, self._source, self._download = port, source, download
-        self._response = ref(response)
+        self._port, self._source, self._known = port, source, download
+        self._stream, self._response = response.content.iter_any(), ref(response)
+        self._received = 0
 
-    async def pull(self) -> bytes:
-        while True:
-            try:
-                chunk: bytes = await self._inner.readany()
-            except Exception as error:
-                if not await self._resume(error):
-                    raise
-                continue
-            self._received += len(chunk)
-            if self._ends_at is not None and self._received > self._ends_at:  # more than there is
-                resumption.distrust(self._source)
-                resumption.fail(self._port, self._source, self._error)
-                raise self._error
-            if chunk or self._ends_at is None or self._received == self._ends_at:
-                self._error = None if not chunk else self._error
-                return chunk
-            if not await self._resume(self._error):
-                raise self._error
-
-    async def _resume(self, error: Exception) -> bool:
-        """Go on with the rest; False if it does not come."""
-        port, response = self._port, self._response()
-        call: Any = self._source
-        kind = classify(error).kind
-        is_new = type(call) is tuple
-        if is_new:
-            call = port.call_of(*call)
-        if self._is_closed or kind not in RETRYABLE_KINDS or call.stop is not None:
-            port.body_broke(call, error, kind)
-            return False
-        if is_new:
-            port.first_failed(call)
-        download = self._download if call.resumption is None else call.resumption.download
-        call.begin_resuming(download)
-        self._source, self._error = call, error
-        broken = response if self._rest is None else self._rest
-        if broken is not None and broken.connection is not None:
-            broken.connection.close()
-        if download.missing(self._received) == 0:
-            self._inner, self._ends_at = Pulled(None), None
-            return True
-        progressed, self._resumed_at = self._received > self._resumed_at, self._received
-        port.resume(call, error, self._received, progressed=progressed)
-        call.live = error
-        try:
-            rest = await arun(call, port)
-        except port.deadline_exceeded:
-            raise
-        except Exception:
-            if resumption.fail(port, call, error):
-                raise
-            return False
-        if response is not None:
-            setattr(response, RECORD, call.story(port.clock.monotonic()))
-        if rest is None:
-            self._inner, self._ends_at = Pulled(None), None
-            return True
-        missing = download.missing(self._received)
-        self._ends_at = None if missing is None else self._received + missing
-        self._rest, self._inner = rest, rest.content
-        if self._is_closed:
-            rest.close()
-        return True
-
-    def set_exception(self, exc: BaseException, exc_cause: Any = None) -> None:
-        """The response is closed."""
-        super().set_exception(exc)
-        self._is_closed = True
+    def end(self) -> None:
+        """Ask for no more."""
+        self._closed = True
         if self._rest is not None:
             self._rest.close()
+
+    def _download(self, call: Call) -> Any:
+        return self._known if call.resumption is None else call.resumption.download
+
+    def _nothing(self) -> Any:
+        return Pulled(None).iter_any()
+
+    def _stream_of(self, response: Any) -> Any:
+        self._rest = response
+        return response.content.iter_any()
+
+    def _tell(self, story: Story) -> None:
+        response = self._response()
+        if response is not None:
+            setattr(response, RECORD, story)
+
+    async def _close(self) -> None:
+        broken = self._response() if self._rest is None else self._rest
+        if broken is not None and broken.connection is not None:
+            broken.connection.close()
 
 
 def resumable(port: Any, request: Any, response: Any) -> Any:

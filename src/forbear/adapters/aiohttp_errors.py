@@ -100,15 +100,13 @@ def repeats(error: BaseException, method: str) -> bool:
     )
 
 
-def is_inside(error: BaseException | None, wanted: BaseException | type) -> bool:
-    """Is the wanted error, or one of the wanted class, this one or a cause of it?"""
+def is_inside(error: BaseException | None, wanted: BaseException) -> bool:
+    """Is the wanted error this one, or a cause of it?"""
     for _ in range(MOST_CAUSES):
-        if error is None:
+        if error is None or error is wanted:
             break
-        if error is wanted or (isinstance(wanted, type) and isinstance(error, wanted)):
-            return True
         error = error.__cause__
-    return False
+    return error is wanted
 
 
 def is_lost(error: BaseException) -> bool:

@@ -75,7 +75,7 @@ class AiohttpPort(Awaiting, AiohttpCalls):
         if call.resumption is not None:
             policy = OFF  # the rest of a download is not read ahead
         call.live, ahead = await self.attempt(request, handler, call.outgoing, policy, now)
-        self._note_ahead(call, ahead)
+        self.note_ahead(call, ahead)
         return call.live
 
     async def attempt(
@@ -171,11 +171,6 @@ class AiohttpPort(Awaiting, AiohttpCalls):
         self.reopen(outgoing, response)
         self.note_success(request.method, request.url, response.status, started_at)
 
-    def _note_ahead(self, call: Call, outcome: Any) -> None:
-        call.ahead = outcome or call.ahead
-        if isinstance(outcome, Exception):
-            call.body_error = outcome
-
     async def look(self, call: Call, response: Any) -> Any:
         """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
         if self.is_asked(call):
@@ -196,7 +191,8 @@ class AiohttpPort(Awaiting, AiohttpCalls):
                 await self.let_go(response)
                 return CutOff()
             call.opinion = None if peek.error is not None else self.word(answer)
-            self._note_ahead(call, peek.error)
+            if peek.error is not None:
+                self.note_ahead(call, peek.error)
         if self.is_spoken(call, response.status):
             peek = Peek(self, response, call.deadline_at, SECONDS)
             try:
@@ -204,7 +200,8 @@ class AiohttpPort(Awaiting, AiohttpCalls):
                 kind = response.headers.get("Content-Type")
                 call.word = vendor_hint(call.policy.vendors, response.status, kind, body)
             except Exception:  # too long, too slow, broken, or not decoded
-                self._note_ahead(call, peek.error)
+                if peek.error is not None:
+                    self.note_ahead(call, peek.error)
         return response
 
     def judge(self, call: Call, response: Any) -> Failure | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.record import SETTING
 from ..sending.copying import CopyingPort
+from .httpx_errors import classify
 from .httpx_request import (
     BODY,
     HOP,
@@ -20,6 +21,7 @@ from .httpx_request import (
 
 if TYPE_CHECKING:
     from ..core.call import Call
+    from ..core.outcome import FailureKind
     from ..sending.context import Scope
     from ..sending.copying import Outgoing
     from ..sending.settings import Settings
@@ -102,6 +104,9 @@ class HttpxCalls(CopyingPort):
         if url is not None:
             fields["url"] = url
         return copy
+
+    def kind_of(self, error: Exception) -> FailureKind:
+        return classify(error, self.library.roots).kind
 
     def moved(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.copy_with(scheme=scheme, host=host, port=port)

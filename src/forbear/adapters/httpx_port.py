@@ -107,12 +107,6 @@ class HttpxPort(HttpxCalls):
             self.note_success(request.method, request.url, response.status_code, started_at)
         return None
 
-    def note_ahead(self, call: Call, outcome: Any) -> None:
-        """Note what came of reading the body ahead."""
-        call.ahead = outcome
-        if isinstance(outcome, Exception):
-            call.body_error = outcome
-
     # What ``retry_if`` says.
 
     def ask(self, request: Any, response: Any, deadline_at: float, ahead: Any) -> Any:

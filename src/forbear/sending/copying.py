@@ -82,6 +82,7 @@ class CopyingPort(Port):
     copied: Any  # (request, lines=None, url=None): a copy, with header lines or a URL of its own
     moved: Any  # (url, scheme, host, port): the URL at another origin
     host_of: Any  # (url): as in a Host header
+    kind_of: Any  # (error): the kind of failure that an exception of the library is
     bound: Any  # (outgoing): lets what is sent know its limits
 
     def __init__(self, settings: Settings) -> None:
@@ -212,6 +213,12 @@ class CopyingPort(Port):
     def sent_request(self, call: Call) -> Any:
         """The request that was sent last."""
         return call.request.original if call.outgoing is None else call.outgoing.request
+
+    def note_ahead(self, call: Call, outcome: Any) -> None:
+        """Note what came of reading the body ahead."""
+        call.ahead = outcome
+        if isinstance(outcome, Exception):
+            call.body_error = outcome
 
     # The end.
 
