@@ -13,11 +13,11 @@ from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import RECORD
 from ..sending import resumption
-from ..sending.backstop import Backstop
+from ..sending.backstop import BACKSTOP, Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, let_signals_through
 from ..sending.headers import stop_outer
-from ..sending.looking import ENDLESS
+from ..sending.looking import DRAIN_BYTES, DRAIN_SECONDS, ENDLESS, LATE, WHOLE
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
 from .aiohttp_calls import AiohttpCalls
@@ -33,14 +33,7 @@ if TYPE_CHECKING:
     from ..sending.copying import Outgoing
     from ..sending.settings import Settings
 
-__all__ = ["LATE", "WHOLE", "AiohttpPort"]
-
-BACKSTOP = 0.03  # seconds behind the deadline at which an attempt is cut
-# A body of more bytes or seconds than these costs more than the new connection that draining it
-# saves; as many seconds a small body delays the hand-over of its head.
-DRAIN_BYTES = 65_536
-SECONDS = 0.25
-WHOLE, LATE = "whole", "late"  # what comes of reading ahead, if it is not an error
+__all__ = ["AiohttpPort"]
 
 
 class AiohttpPort(Awaiting, AiohttpCalls):
@@ -154,7 +147,7 @@ class AiohttpPort(Awaiting, AiohttpCalls):
         try:
             if content.exception() is not None:
                 return content.exception()
-            with self.backstop.after(SECONDS):
+            with self.backstop.after(DRAIN_SECONDS):
                 await content.wait_eof()
                 return WHOLE
             return LATE
@@ -194,7 +187,7 @@ class AiohttpPort(Awaiting, AiohttpCalls):
             if peek.error is not None:
                 self.note_ahead(call, peek.error)
         if self.is_spoken(call, response.status):
-            peek = Peek(self, response, call.deadline_at, SECONDS)
+            peek = Peek(self, response, call.deadline_at, DRAIN_SECONDS)
             try:
                 body = await peek.shown().read()
                 kind = response.headers.get("Content-Type")
@@ -232,11 +225,11 @@ class AiohttpPort(Awaiting, AiohttpCalls):
 
     async def discard(self, call: Call, response: Any) -> None:
         """Read what is left of a failed response if that is little and quick, then close it."""
-        content, seconds = response.content, SECONDS
+        content, seconds = response.content, DRAIN_SECONDS
         if not content.is_eof() and content.exception() is None:
             room = DRAIN_BYTES
             if call.deadline_at != inf:
-                seconds = min(SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
+                seconds = min(DRAIN_SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
             if (response.content_length or 0) <= room and call.ahead is not LATE:
                 try:
                     with self.backstop.after(seconds):

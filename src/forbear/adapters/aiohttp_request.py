@@ -7,7 +7,6 @@ again empty.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import aiohttp
 from aiohttp import payload as payloads
 
 from ..core.outcome import TIMEOUT_KINDS
-from ..core.request import Request, origin_of
+from ..core.request import Request, known_origin
 from ..sending import copying
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
 from ..sending.copying import EARLY
@@ -55,9 +54,6 @@ class AiohttpRequest(Request):
 def origin_of_url(url: Any) -> str:
     """``scheme://host:port``, never userinfo, path or query."""
     return known_origin(url.scheme, url.raw_host or "", url.port)
-
-
-known_origin = lru_cache(maxsize=1024)(origin_of)
 
 
 class Hop(copying.Hop):

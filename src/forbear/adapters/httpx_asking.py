@@ -9,8 +9,8 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..sending.backstop import BACKSTOP
 from ..sending.errors import CutOff
-from .httpx_bounded import BACKSTOP
 from .httpx_port import HttpxPort
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..sending.backstop import BACKSTOP
 from .httpx_request import LEAST
 
 if TYPE_CHECKING:
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
 
     from .httpx_request import Timeouts
 
-__all__ = ["BACKSTOP", "AsyncBounded", "Bounded", "Hurried"]
-
-BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt or body is cut
+__all__ = ["AsyncBounded", "Bounded", "Hurried"]
 
 
 class Bounding:

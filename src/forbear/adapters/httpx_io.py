@@ -10,20 +10,19 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.ranges import Part
-from ..sending.backstop import Backstop
+from ..sending.backstop import BACKSTOP, Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, Raced, let_signals_through
+from ..sending.looking import DRAIN_BYTES, DRAIN_SECONDS, LATE
 from ..sending.loop import arun
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
 from .awaiting import Awaiting
 from .httpx_asking import AsyncAsking, SyncAsking
-from .httpx_bounded import BACKSTOP
 from .httpx_errors import close_lost
 from .httpx_request import LEAST
 from .httpx_streams import (
     KEPT_BYTES,
-    LATE,
     UNKNOWN,
     aread_ahead,
     length_ahead,
@@ -39,10 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncHttpxPort", "SyncHttpxPort"]
 
-# A body of more bytes or seconds than these costs more than the new connection that draining it
-# saves.
-DRAIN_BYTES = 65_536
-DRAIN_SECONDS = 0.25
 HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 others read from the connection too
 HALF = DRAIN_SECONDS / 2  # for the reads begun in time; the last of them takes the other half
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..sending.looking import BodyNotShown, seconds_to_look, too_late
-from .httpx_streams import UNKNOWN, WHOLE, aread_ahead, length_ahead, read_ahead
+from ..sending.looking import WHOLE, BodyNotShown, seconds_to_look, too_late
+from .httpx_streams import UNKNOWN, aread_ahead, length_ahead, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

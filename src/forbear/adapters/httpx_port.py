@@ -16,11 +16,11 @@ from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import SETTING
 from ..sending import resumption
 from ..sending.headers import stop_outer
+from ..sending.looking import DRAIN_SECONDS, WHOLE
 from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
 from .httpx_request import BODY, mark_redirect
-from .httpx_streams import SECONDS, WHOLE
 
 if TYPE_CHECKING:
     from ..core.call import Call
@@ -143,7 +143,7 @@ class HttpxPort(HttpxCalls):
         peek = self.streams.peek(
             self, self.sent_request(call), response, call.deadline_at, call.ahead
         )
-        peek.patience = SECONDS
+        peek.patience = DRAIN_SECONDS
         return peek
 
     def hear(self, call: Call, peek: Any, body: bytes) -> None:

@@ -11,7 +11,6 @@ Private attributes that are read, each checked by tests/adapters/test_private_at
 
 from __future__ import annotations
 
-from functools import lru_cache
 from inspect import isasyncgen, isgenerator
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from weakref import ref
 
 from ..core.outcome import FailureKind
 from ..core.record import SETTING
-from ..core.request import Request, origin_of
+from ..core.request import Request, known_origin, origin_of
 from ..sending import copying
 from ..sending.bodies import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
 from ..sending.copying import EARLY
@@ -78,9 +77,6 @@ def origin_of_url(url: Any) -> str:
     except AttributeError:
         return origin_of(url.scheme, url.raw_host.decode("ascii"), url.port)
     return known_origin(parts.scheme, parts.host, parts.port)
-
-
-known_origin = lru_cache(maxsize=1024)(origin_of)
 
 
 class Hop(copying.Hop):

@@ -13,27 +13,20 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..sending.errors import let_signals_through
-from ..sending.looking import ENDLESS
+from ..sending.looking import ENDLESS, LATE, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from typing import Literal
 
 
 __all__ = [
-    "LATE",
     "UNKNOWN",
-    "WHOLE",
     "AsyncPrefetched",
     "Prefetched",
     "aread_ahead",
     "length_ahead",
     "read_ahead",
 ]
-
-# What comes of reading ahead, if it is not the exception that broke the body.
-WHOLE: Literal["whole"] = "whole"
-LATE: Literal["late"] = "late"  # more is to come, some time
 
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.
 SECONDS = 0.25

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
 from ..sending.errors import Raced
+from ..sending.looking import WHOLE
 from ..sending.loop import arun, run
 from ..sending.settings import DEFAULT_POLICY, PREFETCH, Settings
 from .httpx_io import AsyncHttpxPort, SyncHttpxPort
-from .httpx_streams import WHOLE, aread_ahead, read_ahead
+from .httpx_streams import aread_ahead, read_ahead
 from .httpx_wrap import check_inner, of_other_colour, take_over_retries, warn_of_lost_proxy
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 
 from ..sending.errors import let_signals_through
-from ..sending.looking import seconds_to_look, too_late
+from ..sending.looking import DRAIN_BYTES, seconds_to_look, too_late
 from .urllib3_resume import PIECE, Replay, read_piece, same_head
-from .urllib3_sockets import DRAIN_BYTES, is_over, read_briefly
+from .urllib3_sockets import is_over, read_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,6 +20,7 @@ from ..sending.bodies import ConsumedBody
 from ..sending.context import CURRENT
 from ..sending.copying import EARLY
 from ..sending.headers import new_headers, next_lines, stop_outer
+from ..sending.looking import DRAIN_SECONDS
 from ..sending.loop import run
 from ..sending.port import is_final
 from ..sending.settings import OFF
@@ -29,7 +30,7 @@ from .urllib3_looking import Peek, read_kept
 from .urllib3_reading import LEAST, BodyPort
 from .urllib3_request import clamped, field_lines, has_header
 from .urllib3_resume import ResumedResponse, is_cut_off, is_resumable
-from .urllib3_sockets import DRAIN_SECONDS, discard, is_over
+from .urllib3_sockets import discard, is_over
 
 if TYPE_CHECKING:
     from urllib3.util import Timeout

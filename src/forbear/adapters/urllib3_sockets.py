@@ -23,13 +23,12 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ..sending.clock import SYSTEM_CLOCK
 from ..sending.errors import CutOff, let_signals_through
+from ..sending.looking import DRAIN_BYTES, DRAIN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
-    "DRAIN_BYTES",
-    "DRAIN_SECONDS",
     "ENDS_AT",
     "Punctual",
     "discard",
@@ -40,10 +39,6 @@ __all__ = [
     "read_within",
 ]
 
-# A body of more bytes or seconds than these costs more than the new connection that draining it
-# saves.
-DRAIN_BYTES = 65_536
-DRAIN_SECONDS = 0.25
 # When the deadline of the attempt is over, on the system's clock; neither library can be told. A
 # pool with ``pool_block=True`` would let a request of requests wait for ever.
 ENDS_AT: ContextVar[float | None] = ContextVar("forbear_ends_at", default=None)

@@ -6,6 +6,8 @@ RFC 6454 §4, with the port always there.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from .checks import shown
 
 TYPE_CHECKING = False
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["DEFAULT_PORTS", "Request", "origin_from", "origin_of"]
+__all__ = ["DEFAULT_PORTS", "Request", "known_origin", "origin_from", "origin_of"]
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _HOST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -105,6 +107,9 @@ def origin_of(scheme: str, host: str, port: int | None) -> str:
     if ":" in host and host[0] != "[":
         host = f"[{host}]"
     return f"{scheme}://{host}:{port}"
+
+
+known_origin = lru_cache(maxsize=1024)(origin_of)
 
 
 def origin_from(given: str) -> str:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["Alarms", "Backstop", "TrioAlarms", "current_trio_token", "spawn_on_trio"]
+__all__ = ["BACKSTOP", "Alarms", "Backstop", "TrioAlarms", "current_trio_token", "spawn_on_trio"]
+
+BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt or body is cut
 
 
 class Alarms:

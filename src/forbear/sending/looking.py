@@ -1,21 +1,31 @@
-"""Looking: which body ``retry_if`` may look at before its answer is handed over. Floor: acts.
+"""Looking: how much of an answer's body is read before that is handed over. Floor: acts.
 
-It is shown a copy of the answer, whose body is read when it looks at it and not before; what was
-read is put back in front of the rest. A body that may have no end is not read: nobody can take back
-a read that has begun, and the caller may want each part when it comes.
+``retry_if`` is shown a copy of the answer, whose body is read when it looks at it and not before;
+what was read is put back in front of the rest. A body that may have no end is not read: nobody can
+take back a read that has begun, and the caller may want each part when it comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ..core.call import Call
 
-__all__ = ["ENDLESS", "BodyNotShown", "Looking", "seconds_to_look", "too_late"]
+__all__ = [
+    "DRAIN_BYTES", "DRAIN_SECONDS", "ENDLESS", "LATE", "WHOLE",
+    "BodyNotShown", "Looking", "seconds_to_look", "too_late",
+]  # fmt: skip
 
+# What comes of reading ahead, if it is not the exception that broke the body.
+WHOLE: Literal["whole"] = "whole"
+LATE: Literal["late"] = "late"  # more is to come, some time
+# A body of more bytes or seconds than these costs more than the new connection that draining it
+# saves.
+DRAIN_BYTES = 65_536
+DRAIN_SECONDS = 0.25
 MOST_BYTES = 65_536
 SECONDS = 0.25  # for a body whose length is not told: a busy server's pause
 # Of these each part is wanted when it comes.
