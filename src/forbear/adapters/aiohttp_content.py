@@ -90,29 +90,38 @@ class Peek(Pulled):
     """The body under a copy: it reads the caller's, and puts that back, when it is read itself.
 
     Attributes:
-        error: What broke the body.
+        ahead: What came of reading the body: the error that broke it.
+        answer: Of ``retry_if``.
+        error: What it raised.
+        patience: Seconds for which the body is read at most.
     """
 
+    answer: Any = None
     error: Exception | None = None
+    is_wanted = False
+    patience = inf
 
-    def __init__(self, port: Any, response: Any, deadline_at: float, patience: float = inf) -> None:
-        self._port, self._response = port, response
-        self._deadline_at, self._patience = deadline_at, patience
+    def __init__(self, port: Any, response: Any, deadline_at: float, ahead: Any) -> None:
+        self._port, self.response = port, response
+        self._deadline_at, self.ahead = deadline_at, ahead
         super().__init__(response.content)
+
+    async def decoded(self) -> bytes:
+        return await self.shown().read()  # type: ignore[no-any-return]
 
     def shown(self) -> Any:
         """Make a copy of the answer that reads from here."""
-        copy = object.__new__(type(self._response))
-        copy.__dict__ = vars(self._response).copy()
+        copy = object.__new__(type(self.response))
+        copy.__dict__ = vars(self.response).copy()
         copy.content = self
         copy._connection = copy._writer = None  # the caller's
         return copy
 
     async def pull(self) -> bytes:
-        content, port, response = self._inner, self._port, self._response
+        content, port, response = self._inner, self._port, self.response
         if content is None or content.at_eof():
             return b""
-        seconds = self._patience
+        seconds = self.patience
         if not content.is_eof():
             kind, length = response.headers.get("Content-Type", ""), response.content_length
             seconds = min(seconds, seconds_to_look(response.method, response.status, kind, length))
@@ -128,7 +137,7 @@ class Peek(Pulled):
                         break
                     found += chunk
         except Exception as error:
-            self.error = error
+            self.ahead = error
             raise
         finally:
             response.content = Pulled(rest, bytes(found))

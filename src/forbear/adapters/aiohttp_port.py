@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from ..core.headers.hints import READ_OCTETS
 from ..core.headers.ranges import Part
-from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import RECORD
 from ..sending import resumption
+from ..sending.asking import AsyncAsking
 from ..sending.backstop import BACKSTOP, Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, let_signals_through
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["AiohttpPort"]
 
 
-class AiohttpPort(Awaiting, AiohttpCalls):
+class AiohttpPort(Awaiting, AsyncAsking, AiohttpCalls):
     """The port of one middleware."""
 
+    status_of = staticmethod(attrgetter("status"))
     origin_of = staticmethod(origin_of_url)
 
     def __init__(self, settings: Settings, circuit_open: type[Any], exceeded: type[Any]) -> None:
@@ -164,38 +166,8 @@ class AiohttpPort(Awaiting, AiohttpCalls):
         self.reopen(outgoing, response)
         self.note_success(request.method, request.url, response.status, started_at)
 
-    async def look(self, call: Call, response: Any) -> Any:
-        """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
-        if self.is_asked(call):
-            peek = Peek(self, response, call.deadline_at)
-            answer: Any = None
-            try:
-                answer = self.retry_if(peek.shown())
-                if hasattr(answer, "__await__"):
-                    seconds, asked = call.deadline_at - self.clock.monotonic(), answer
-                    answer = CutOff
-                    with self.backstop.after(min(seconds + BACKSTOP, 1e6)):
-                        answer = await asked
-            except Exception as error:
-                answer = None
-                if peek.error is None:
-                    self.tell.hook_failed("retry_if", error)
-            if answer is CutOff:
-                await self.let_go(response)
-                return CutOff()
-            call.opinion = None if peek.error is not None else self.word(answer)
-            if peek.error is not None:
-                self.note_ahead(call, peek.error)
-        if self.is_spoken(call, response.status):
-            peek = Peek(self, response, call.deadline_at, DRAIN_SECONDS)
-            try:
-                body = await peek.shown().read()
-                kind = response.headers.get("Content-Type")
-                call.word = vendor_hint(call.policy.vendors, response.status, kind, body)
-            except Exception:  # too long, too slow, broken, or not decoded
-                if peek.error is not None:
-                    self.note_ahead(call, peek.error)
-        return response
+    def peek_of(self, request: Any, response: Any, deadline_at: float, ahead: Any) -> Peek:
+        return Peek(self, response, deadline_at, ahead)
 
     def judge(self, call: Call, response: Any) -> Failure | None:
         status: int = response.status

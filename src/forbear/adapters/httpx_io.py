@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.ranges import Part
+from ..sending.asking import AsyncAsking, SyncAsking
 from ..sending.backstop import BACKSTOP, Backstop
 from ..sending.bodies import ConsumedBody
 from ..sending.errors import CutOff, Interrupted, Raced, let_signals_through
@@ -18,8 +19,8 @@ from ..sending.loop import arun
 from ..sending.settings import OFF
 from ..shared.gate import MOST_TASKS
 from .awaiting import Awaiting
-from .httpx_asking import AsyncAsking, SyncAsking
 from .httpx_errors import close_lost
+from .httpx_port import HttpxPort
 from .httpx_request import LEAST
 from .httpx_streams import (
     KEPT_BYTES,
@@ -42,7 +43,7 @@ HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 others read from the connecti
 HALF = DRAIN_SECONDS / 2  # for the reads begun in time; the last of them takes the other half
 
 
-class SyncHttpxPort(SyncAsking):
+class SyncHttpxPort(SyncAsking, HttpxPort):
     """The port of ``RetryTransport``."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:
@@ -159,7 +160,7 @@ class SyncHttpxPort(SyncAsking):
         return response
 
 
-class AsyncHttpxPort(Awaiting, AsyncAsking):
+class AsyncHttpxPort(Awaiting, AsyncAsking, HttpxPort):
     """The port of ``AsyncRetryTransport``, on asyncio and trio."""
 
     def __init__(self, settings: Settings, library: Library, inner: Any) -> None:

@@ -105,6 +105,10 @@ class AsyncPeek(Peeking):
             chunks = self.taken()
         return chunks
 
+    async def decoded(self) -> bytes:
+        await self.read()
+        return self.shown().read()  # type: ignore[no-any-return]
+
     def __aiter__(self) -> AsyncPeek:
         return self
 

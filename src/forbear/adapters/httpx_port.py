@@ -7,16 +7,16 @@ Headers is read, since ``raw`` makes a new list of all lines.
 
 from __future__ import annotations
 
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..core.headers.hints import READ_OCTETS
-from ..core.headers.vendors import vendor_hint
 from ..core.outcome import Failure, FailureKind, Phase
 from ..core.record import SETTING
 from ..sending import resumption
+from ..sending.asking import Asking
 from ..sending.headers import stop_outer
-from ..sending.looking import DRAIN_SECONDS, WHOLE
+from ..sending.looking import WHOLE
 from ..sending.settings import OFF
 from .httpx_calls import HttpxCalls
 from .httpx_errors import classify, free_lost_slots, is_inside, status_error
@@ -39,8 +39,10 @@ NAME = itemgetter(1)
 PAIR = itemgetter(0, 2)
 
 
-class HttpxPort(HttpxCalls):
+class HttpxPort(HttpxCalls, Asking):
     """The part that both colours share."""
+
+    status_of = staticmethod(attrgetter("status_code"))
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         super().__init__(settings, library, inner, streams)
@@ -107,51 +109,8 @@ class HttpxPort(HttpxCalls):
             self.note_success(request.method, request.url, response.status_code, started_at)
         return None
 
-    # What ``retry_if`` says.
-
-    def ask(self, request: Any, response: Any, deadline_at: float, ahead: Any) -> Any:
-        """Ask ``retry_if``; return the question, with its answer or what is to be awaited for it.
-
-        Args:
-            request: As it was sent.
-            response: The answer to it.
-            deadline_at: Until when its body may be read.
-            ahead: What came of reading it ahead.
-        """
-        peek = self.streams.peek(self, request, response, deadline_at, ahead)
-        try:
-            peek.answer = self.retry_if(peek.shown())
-        except Exception as error:
-            peek.error = error
-        return self.answered(peek)
-
-    def answered(self, peek: Any) -> Any:
-        """Let what ``retry_if`` answered be its word, if it is one."""
-        if isinstance(peek.ahead, Exception):  # it read a body that broke
-            peek.answer = None
-        elif peek.error is not None:
-            self.tell.hook_failed("retry_if", peek.error)
-            peek.answer = None
-        else:
-            peek.answer = self.word(peek.answer)
-        return peek
-
-    # What a vendor says in the body of a failed answer.
-
-    def peek_at(self, call: Call, response: Any) -> Any:
-        """Make what reads the body of a failed answer, for no longer than it would be drained."""
-        peek = self.streams.peek(
-            self, self.sent_request(call), response, call.deadline_at, call.ahead
-        )
-        peek.patience = DRAIN_SECONDS
-        return peek
-
-    def hear(self, call: Call, peek: Any, body: bytes) -> None:
-        """Note the word of a vendor in a body, which is empty if it was not to be had."""
-        self.note_ahead(call, peek.ahead)
-        response, vendors = peek.response, call.policy.vendors
-        kind = response.headers.get("content-type")
-        call.word = vendor_hint(vendors, response.status_code, kind, body)
+    def peek_of(self, request: Any, response: Any, deadline_at: float, ahead: Any) -> Any:
+        return self.streams.peek(self, request, response, deadline_at, ahead)
 
     # After each attempt.
 

@@ -1,6 +1,7 @@
-"""Asking, in the httpx family: ``retry_if`` and vendors' words, before judging. Floor: acts.
+"""Asking: ``retry_if`` and vendors' words, before an answer is judged. Floor: acts.
 
-A change in one colour belongs in the other. What ``retry_if`` is shown is in httpx_looking.py.
+A change in one colour belongs in the other. Whatever is asked is shown a *peek*, a copy of the
+answer whose body is read when it is looked at.
 """
 
 from __future__ import annotations
@@ -9,18 +10,68 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..sending.backstop import BACKSTOP
-from ..sending.errors import CutOff
-from .httpx_port import HttpxPort
+from ..core.headers.vendors import vendor_hint
+from .backstop import BACKSTOP
+from .copying import CopyingPort
+from .errors import CutOff
+from .looking import DRAIN_SECONDS
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..sending.backstop import Backstop
+    from .backstop import Backstop
 
 __all__ = ["AsyncAsking", "SyncAsking"]
 
 
-class SyncAsking(HttpxPort):
+class Asking(CopyingPort):
+    """The part that both colours share. Each library adds what stands first here."""
+
+    peek_of: Any  # (request, response, deadline_at, ahead): the copy
+    status_of: Any  # (response)
+
+    def ask(self, request: Any, response: Any, deadline_at: float, ahead: Any) -> Any:
+        """Ask ``retry_if``; return the question, with its answer or what is to be awaited for it.
+
+        Args:
+            request: As it was sent.
+            response: The answer to it.
+            deadline_at: Until when its body may be read.
+            ahead: What came of reading it ahead.
+        """
+        peek = self.peek_of(request, response, deadline_at, ahead)
+        try:
+            peek.answer = self.retry_if(peek.shown())
+        except Exception as error:
+            peek.error = error
+        return self.answered(peek)
+
+    def answered(self, peek: Any) -> Any:
+        """Let what ``retry_if`` answered be its word, if it is one."""
+        if isinstance(peek.ahead, Exception):  # it read a body that broke
+            peek.answer = None
+        elif peek.error is not None:
+            self.tell.hook_failed("retry_if", peek.error)
+            peek.answer = None
+        else:
+            peek.answer = self.word(peek.answer)
+        return peek
+
+    def peek_at(self, call: Call, response: Any) -> Any:
+        """Make what reads the body of a failed answer, for no longer than it would be drained."""
+        sent = self.sent_request(call)
+        peek = self.peek_of(sent, response, call.deadline_at, call.ahead)
+        peek.patience = DRAIN_SECONDS
+        return peek
+
+    def hear(self, call: Call, peek: Any, body: bytes) -> None:
+        """Note the word of a vendor in a body, which is empty if it was not to be had."""
+        self.note_ahead(call, peek.ahead)
+        response, vendors = peek.response, call.policy.vendors
+        kind = response.headers.get("Content-Type")
+        call.word = vendor_hint(vendors, self.status_of(response), kind, body)
+
+
+class SyncAsking(Asking):
     """The part of a synchronous port that looks at answers."""
 
     def look(self, call: Call, response: Any) -> Any:
@@ -31,7 +82,7 @@ class SyncAsking(HttpxPort):
         if call.opinion is not None:
             self.note_ahead(call, call.opinion.ahead)
             call.opinion = call.opinion.answer
-        if self.is_spoken(call, response.status_code):
+        if self.is_spoken(call, self.status_of(response)):
             peek, body = self.peek_at(call, response), b""
             with suppress(Exception):  # too long, too slow, broken, or not decoded
                 body = peek.shown().read()
@@ -39,7 +90,7 @@ class SyncAsking(HttpxPort):
         return response
 
 
-class AsyncAsking(HttpxPort):
+class AsyncAsking(Asking):
     """The part of an asynchronous port that looks at answers."""
 
     backstop: Backstop
@@ -68,11 +119,10 @@ class AsyncAsking(HttpxPort):
     async def look(self, call: Call, response: Any) -> Any:
         """Let ``retry_if`` look at an answer, and see what a vendor says in its body."""
         outcome = await self._ask_about(call, response)
-        if outcome is response and self.is_spoken(call, response.status_code):
+        if outcome is response and self.is_spoken(call, self.status_of(response)):
             peek, body = self.peek_at(call, response), b""
             with suppress(Exception):  # too long, too slow, broken, or not decoded
-                await peek.read()
-                body = peek.shown().read()
+                body = await peek.decoded()
             self.hear(call, peek, body)
         return outcome
 
@@ -94,10 +144,7 @@ class AsyncAsking(HttpxPort):
                 await self._await_answer(peek)
             super().answered(peek)
         except BaseException:
-            import anyio
-
-            with anyio.CancelScope(shield=True):
-                await peek.response.stream.aclose()
+            await self.let_go(peek.response)
             raise
 
     async def _await_answer(self, peek: Any) -> None:
