@@ -138,3 +138,8 @@ class AsyncResuming(HttpxBody, AsyncResumable):
 
     async def _close(self) -> None:
         await self._stream.aclose()
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._stream.aclose()

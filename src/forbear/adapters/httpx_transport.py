@@ -215,9 +215,9 @@ class AsyncRetrying(Retrying):
             await port.let_go(outcome)
             port.cancelled(port.call_of(request, outgoing, started_at, scope))
             raise
-        if type(outcome) is Raced:
-            return await port.go_on(outcome, request, outgoing, started_at, scope)
         try:
+            if type(outcome) is Raced:
+                return await port.go_on(outcome, request, outgoing, started_at, scope)
             begun = port.first_failed(port.call_of(request, outgoing, started_at, scope), trouble)
             begun.live, outcome = outcome, None  # nothing keeps it while the call waits
             return await arun(begun, port)

@@ -169,8 +169,3 @@ class AsyncResumable(Resumable):
                 return False
         self._chunks = self._stream.__aiter__()
         return True
-
-    async def aclose(self) -> None:
-        if not self._closed:
-            self._closed = True
-            await self._close()
