@@ -30,7 +30,7 @@ from _candidates import (
 from _measure import Lane, Track, best_bare, figure, interleave
 from _stubs import Family, Sleeps
 
-COLOURS = ("sync", "async")
+FLAVOURS = ("sync", "async")
 BARE_AGAIN = "bare again (noise)"
 RETRIED = (503, 503, 200)
 REFUSED = (None, None, 200)
@@ -59,26 +59,28 @@ def zero_wait() -> float:
 
 
 def success(
-    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+    family: Family, flavour: str, effort: Effort, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
     """Nanoseconds of CPU added to a call that is answered 200 at once."""
     with Track() as track:
         bare = Lane(
-            "bare", family.send_of(colour, family.answering(colour)), family.request(colour)
+            "bare", family.send_of(flavour, family.answering(flavour)), family.request(flavour)
         )
         lanes = [
             Lane(
-                BARE_AGAIN, family.send_of(colour, family.answering(colour)), family.request(colour)
+                BARE_AGAIN,
+                family.send_of(flavour, family.answering(flavour)),
+                family.request(flavour),
             )
         ]
         rows: dict[str, Any] = {}
         for candidate in CANDIDATES:
-            absence = candidate.absence(family.name, colour)
+            absence = candidate.absence(family.name, flavour)
             if absence:
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
-                send = candidate.make(Setting(family, colour, family.answering(colour)))
-                lanes.append(Lane(candidate.name, send, family.request(colour)))
+                send = candidate.make(Setting(family, flavour, family.answering(flavour)))
+                lanes.append(Lane(candidate.name, send, family.request(flavour)))
         for lane in (bare, *lanes):
             track.warm_up(lane, effort.chunk_seconds, most=1_000_000)
         samples = interleave(
@@ -94,7 +96,7 @@ def success(
 
 
 def retry(
-    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+    family: Family, flavour: str, effort: Effort, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
     """Microseconds of CPU per retry: 503, 503, 200 over three bare sendings, by two.
 
@@ -105,10 +107,10 @@ def retry(
     """
     return {
         "unit": "us",
-        "stubbed": _timed_retries(family, colour, effort, chosen, RETRIED, stubbed=True),
-        "refused": _timed_retries(family, colour, effort, chosen, REFUSED, stubbed=True),
-        "zero": _timed_retries(family, colour, effort, chosen, RETRIED, stubbed=False),
-        "sleep_calls": _sleep_calls(family, colour, effort, chosen),
+        "stubbed": _timed_retries(family, flavour, effort, chosen, RETRIED, stubbed=True),
+        "refused": _timed_retries(family, flavour, effort, chosen, REFUSED, stubbed=True),
+        "zero": _timed_retries(family, flavour, effort, chosen, RETRIED, stubbed=False),
+        "sleep_calls": _sleep_calls(family, flavour, effort, chosen),
     }
 
 
@@ -117,7 +119,7 @@ Script = tuple[int | None, ...]  # statuses; None is a refused connection
 
 def _timed_retries(
     family: Family,
-    colour: str,
+    flavour: str,
     effort: Effort,
     chosen: Sequence[Candidate],
     script: Script,
@@ -128,11 +130,11 @@ def _timed_retries(
     with ExitStack() as stack:
         sleeps = stack.enter_context(Sleeps()) if stubbed else None
         track = stack.enter_context(Track())
-        inner = family.scripted(colour)
+        inner = family.scripted(flavour)
         bare = Lane(
             "bare",
-            family.send_of(colour, inner) if None not in script else family.caught(colour, inner),
-            family.request(colour),
+            family.send_of(flavour, inner) if None not in script else family.caught(flavour, inner),
+            family.request(flavour),
             _script(family, inner, script),
             BATCH,
             sends_per_call=len(script),
@@ -142,12 +144,12 @@ def _timed_retries(
         for candidate in CANDIDATES:
             if candidate.success_only:
                 continue
-            absence = candidate.absence(family.name, colour)
+            absence = candidate.absence(family.name, flavour)
             if absence:
                 rows[candidate.name] = {"skipped": absence}
             elif candidate in chosen:
                 turns[candidate.name] = _retried_turn(
-                    track, family, colour, candidate, effort, script, sleeps
+                    track, family, flavour, candidate, effort, script, sleeps
                 )
         samples = interleave(
             lambda: track.run(bare, bare.count), turns, effort.rounds, effort.patience
@@ -163,16 +165,18 @@ def _timed_retries(
 def _retried_turn(
     track: Track,
     family: Family,
-    colour: str,
+    flavour: str,
     candidate: Candidate,
     effort: Effort,
     script: Script,
     sleeps: Sleeps | None,
 ) -> Callable[[], tuple[float, ...]]:
-    inner = family.scripted(colour)
+    inner = family.scripted(flavour)
     wait = zero_wait if sleeps is None else None
-    send = candidate.make(Setting(family, colour, inner, wait=wait, sleeps=sleeps, plenty=True))
-    lane = Lane(candidate.name, send, family.request(colour), _script(family, inner, script), BATCH)
+    send = candidate.make(Setting(family, flavour, inner, wait=wait, sleeps=sleeps, plenty=True))
+    lane = Lane(
+        candidate.name, send, family.request(flavour), _script(family, inner, script), BATCH
+    )
     track.warm_up(lane, effort.chunk_seconds, most=400)
     return lambda: (track.run(lane, lane.count),)
 
@@ -192,24 +196,24 @@ def _script(family: Family, inner: Any, statuses: Script) -> Callable[[int], Non
 
 
 def _sleep_calls(
-    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+    family: Family, flavour: str, effort: Effort, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     calls = effort.exact_calls
     for candidate in chosen:
-        if candidate.success_only or candidate.absence(family.name, colour):
+        if candidate.success_only or candidate.absence(family.name, flavour):
             continue
         with Sleeps() as sleeps:
-            inner = family.scripted(colour)
-            setting = Setting(family, colour, inner, wait=zero_wait, sleeps=sleeps, plenty=True)
+            inner = family.scripted(flavour)
+            setting = Setting(family, flavour, inner, wait=zero_wait, sleeps=sleeps, plenty=True)
             send = candidate.make(setting)
             _script(family, inner, RETRIED)(calls)
-            _run_calls(colour, send, family.request(colour), calls)
+            _run_calls(flavour, send, family.request(flavour), calls)
             rows[candidate.name] = sleeps.count / calls
     return rows
 
 
-def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int) -> int:
+def _run_calls(flavour: str, send: Callable[[Any], Any], request: Any, calls: int) -> int:
     """Make the calls and return how many objects only the cyclic collector could free."""
 
     async def all_of_them() -> int:
@@ -219,7 +223,7 @@ def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int
 
     gc.collect()
     gc.freeze()  # only what the calls leave is looked at
-    if colour == "async":
+    if flavour == "async":
         return asyncio.run(all_of_them())
     for _ in range(calls):
         send(request)
@@ -227,14 +231,14 @@ def _run_calls(colour: str, send: Callable[[Any], Any], request: Any, calls: int
 
 
 def garbage(
-    family: Family, colour: str, effort: Effort, chosen: Sequence[Candidate]
+    family: Family, flavour: str, effort: Effort, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
     """Objects per call left to the cyclic collector: a success, after 503s, after refusals."""
     scripts = {"success": (200,), "503, 503, 200": RETRIED, "refused, refused, 200": REFUSED}
     rows: dict[str, Any] = {}
     calls = effort.exact_calls
     for candidate in CANDIDATES:
-        absence = candidate.absence(family.name, colour)
+        absence = candidate.absence(family.name, flavour)
         if absence:
             rows[candidate.name] = {"skipped": absence}
             continue
@@ -245,14 +249,14 @@ def garbage(
             if candidate.success_only and title != "success":
                 continue
             with Sleeps() as sleeps:
-                inner = family.scripted(colour)
-                send = candidate.make(Setting(family, colour, inner, sleeps=sleeps, plenty=True))
-                request = family.request(colour)
+                inner = family.scripted(flavour)
+                send = candidate.make(Setting(family, flavour, inner, sleeps=sleeps, plenty=True))
+                request = family.request(flavour)
                 for count in (20, calls):  # the first ones make what is made once
                     _script(family, inner, script)(count)
                     gc.disable()
                     try:
-                        counts[title] = _run_calls(colour, send, request, count) / count
+                        counts[title] = _run_calls(flavour, send, request, count) / count
                     finally:
                         gc.enable()
     return {"unit": "objects per call", "calls": calls, "rows": rows}

@@ -48,7 +48,7 @@ class Setting:
     """What a candidate is made for."""
 
     family: Family
-    colour: str
+    flavour: str
     inner: Any
     wait: Callable[[], float] | None = None  # None: the candidate's own schedule
     sleeps: Sleeps | None = None  # stand-ins for the sleep functions; None: the real ones
@@ -56,7 +56,7 @@ class Setting:
 
     @property
     def is_sync(self) -> bool:
-        return self.colour == "sync"
+        return self.flavour == "sync"
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Candidate:
     package: str | None = None
     families: tuple[str, ...] = ("httpx", "httpx2")
     success_only: bool = False
-    colours: tuple[str, ...] = ("sync", "async")
+    flavours: tuple[str, ...] = ("sync", "async")
 
-    def absence(self, family: str, colour: str) -> str | None:
+    def absence(self, family: str, flavour: str) -> str | None:
         """Why this candidate cannot run, or None."""
         if family not in self.families:
             return f"not made for {family}"
-        if colour not in self.colours:
-            return f"not made for {colour} clients"
+        if flavour not in self.flavours:
+            return f"not made for {flavour} clients"
         if self.package is None:
             return None
         module = f"{self.package}.{family}" if self.package == FORBEAR else self.package
@@ -109,7 +109,7 @@ def delegate(setting: Setting) -> Callable[[Any], Any]:
             return await self._inner.handle_async_request(request)
 
     made = Delegate if setting.is_sync else AsyncDelegate
-    return setting.family.send_of(setting.colour, made(setting.inner))
+    return setting.family.send_of(setting.flavour, made(setting.inner))
 
 
 def minimal_loop(setting: Setting) -> Callable[[Any], Any]:
@@ -162,7 +162,7 @@ def minimal_loop(setting: Setting) -> Callable[[Any], Any]:
                     await asyncio.sleep(delay)
 
     made = Loop if setting.is_sync else AsyncLoop
-    return setting.family.send_of(setting.colour, made(setting.inner))
+    return setting.family.send_of(setting.flavour, made(setting.inner))
 
 
 # transports and middleware
@@ -181,7 +181,7 @@ def httpx_retries(setting: Setting) -> Callable[[Any], Any]:
                 return wait()
 
         retry = Planned(total=ATTEMPTS - 1)
-    return setting.family.send_of(setting.colour, RetryTransport(setting.inner, retry))
+    return setting.family.send_of(setting.flavour, RetryTransport(setting.inner, retry))
 
 
 def httpware(setting: Setting) -> Callable[[Any], Any]:
@@ -314,7 +314,11 @@ def _ignore(event: object) -> None:
 
 
 def forbear(
-    setting: Setting, *, policy: dict[str, Any] | None = None, unwell: bool = False, **options: Any
+    setting: Setting,
+    *,
+    policy: dict[str, Any] | None = None,
+    unhealthy: bool = False,
+    **options: Any,
 ) -> Callable[[Any], Any]:
     import forbear as library
 
@@ -330,11 +334,11 @@ def forbear(
     if setting.plenty:
         options.setdefault("gate", generous())
     made = adapter.RetryTransport if setting.is_sync else adapter.AsyncRetryTransport
-    if unwell:  # another origin: what this one's answers earn would make it well
+    if unhealthy:  # another origin: what this one's answers earn would make it well
         gate = options["gate"] = library.RetryGate()
         gate.bad(OTHER_URL, 0.0, sent_at=0.0, weight=1.0)
     transport = made(setting.inner, policy=library.RetryPolicy(**fields), **options)
-    return setting.family.send_of(setting.colour, transport)
+    return setting.family.send_of(setting.flavour, transport)
 
 
 def generous() -> Any:
@@ -342,7 +346,7 @@ def generous() -> Any:
     import forbear as library
 
     class Gate(library.RetryGate):
-        def is_well(self, origin: str) -> bool:
+        def is_healthy(self, origin: str) -> bool:
             return True
 
     return Gate()
@@ -446,10 +450,12 @@ CANDIDATES = (
     _ours(ONE_OPTION[3], _keyed),
     _ours(ONE_OPTION[4], _in_override),
     _ours(ONE_OPTION[5], _in_deadline),
-    Candidate(HEDGED, _hedged, FORBEAR, success_only=True, colours=("async",)),
+    Candidate(HEDGED, _hedged, FORBEAR, success_only=True, flavours=("async",)),
     _ours("forbear, one listener", _forbear_with(on_event=(_ignore,))),
     _ours(COUNTED, _counted, "prometheus_client"),
-    Candidate("forbear, an origin unwell", _forbear_with(unwell=True), FORBEAR, success_only=True),
+    Candidate(
+        "forbear, an origin unhealthy", _forbear_with(unhealthy=True), FORBEAR, success_only=True
+    ),
     Candidate(PEER, httpx_retries, "httpx_retries", families=("httpx",)),
     Candidate("httpware Retry", httpware, "httpware"),
     Candidate("backoff", backoff, "backoff"),

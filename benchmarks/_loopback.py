@@ -1,8 +1,8 @@
 """Loopback: requests per second and client CPU per request against an nginx on this machine.
 
 The server is one process with a configuration and a port of its own, started and stopped here. All
-candidates of a family and colour share one connection pool: a pool's history changes its speed more
-than any wrapper does.
+candidates of a family and flavour share one connection pool: a pool's history changes its speed
+more than any wrapper does.
 Slices alternate B A B C B …, as in _measure.py; the client is kept on the first CPU, nginx on the
 last.
 """
@@ -154,18 +154,18 @@ def _from_thread(turn: Any) -> Any:
 
 
 def _senders(
-    family: Family, colour: str, shared: Any, chosen: Sequence[Candidate]
+    family: Family, flavour: str, shared: Any, chosen: Sequence[Candidate]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    bare = family.send_of(colour, shared)
+    bare = family.send_of(flavour, shared)
     senders, skipped = {"bare": bare, BARE_AGAIN: bare}, {}
     for candidate in CANDIDATES:
         if candidate.name not in ROWS:
             continue
-        absence = candidate.absence(family.name, colour)
+        absence = candidate.absence(family.name, flavour)
         if absence:
             skipped[candidate.name] = {"skipped": absence}
         elif candidate in chosen:
-            senders[candidate.name] = candidate.make(Setting(family, colour, shared))
+            senders[candidate.name] = candidate.make(Setting(family, flavour, shared))
     return senders, skipped
 
 

@@ -144,8 +144,8 @@ class Family:
             "async": lib.AsyncClient(transport=AsyncAnswering(None)),
         }
 
-    def request(self, colour: str, url: str = URL, **extensions: Any) -> Any:
-        request = self._clients[colour].build_request(
+    def request(self, flavour: str, url: str = URL, **extensions: Any) -> Any:
+        request = self._clients[flavour].build_request(
             "GET", url, headers={"authorization": "Bearer token"}
         )
         request.extensions.update(extensions)
@@ -163,16 +163,16 @@ class Family:
             },
         )
 
-    def answering(self, colour: str) -> Any:
-        return self._answering[colour](self.response(200))
+    def answering(self, flavour: str) -> Any:
+        return self._answering[flavour](self.response(200))
 
-    def scripted(self, colour: str) -> Any:
-        return self._scripted[colour]()
+    def scripted(self, flavour: str) -> Any:
+        return self._scripted[flavour]()
 
     def deferring(self) -> Any:
         return self._deferring(self.response)
 
-    def caught(self, colour: str, transport: Any) -> Any:
+    def caught(self, flavour: str, transport: Any) -> Any:
         """As `send_of`, and a refused connection is caught: the bare lane of failing calls."""
         refused = self.lib.ConnectError
 
@@ -188,11 +188,11 @@ class Family:
             except refused:
                 return None
 
-        return send if colour == "sync" else asend
+        return send if flavour == "sync" else asend
 
-    def send_of(self, colour: str, transport: Any) -> Any:
-        """The bound method that a client of this colour calls on a transport."""
-        return transport.handle_request if colour == "sync" else transport.handle_async_request
+    def send_of(self, flavour: str, transport: Any) -> Any:
+        """The bound method that a client of this flavour calls on a transport."""
+        return transport.handle_request if flavour == "sync" else transport.handle_async_request
 
 
 class Sleeps:

@@ -16,7 +16,7 @@ from _candidates import LOOP
 from _imports import GOALS as IMPORT_GOALS
 from _waiting import GOALS as WAITING_GOALS
 
-COLOURS = ("sync", "async")
+FLAVOURS = ("sync", "async")
 _ADDED = "CPU added to a success, ns"
 
 
@@ -73,25 +73,25 @@ def _timed(
 def render(measures: dict[str, Any]) -> str:
     parts = []
     for family, by_colour in measures.get("success", {}).items():
-        for colour in COLOURS:
-            result = by_colour[colour]
+        for flavour in FLAVOURS:
+            result = by_colour[flavour]
             parts.append(
                 table(
-                    f"{family} {colour}: {_ADDED} (bare call {number(result['bare'])})",
+                    f"{family} {flavour}: {_ADDED} (bare call {number(result['bare'])})",
                     ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
-                    _timed(result["rows"], CALL_GOALS["success"][colour]),
+                    _timed(result["rows"], CALL_GOALS["success"][flavour]),
                 )
             )
     for family, by_colour in measures.get("retry", {}).items():
-        for colour in COLOURS:
-            parts.extend(_retry_tables(family, colour, by_colour[colour]))
+        for flavour in FLAVOURS:
+            parts.extend(_retry_tables(family, flavour, by_colour[flavour]))
     for family, by_colour in measures.get("garbage", {}).items():
-        for colour in COLOURS:
-            rows = by_colour[colour]["rows"]
+        for flavour in FLAVOURS:
+            rows = by_colour[flavour]["rows"]
             titles = ("success", "503, 503, 200", "refused, refused, 200")
             parts.append(
                 table(
-                    f"{family} {colour}: cyclic garbage, objects per call (exact)",
+                    f"{family} {flavour}: cyclic garbage, objects per call (exact)",
                     ("candidate", *titles),
                     [
                         [name, row.get("skipped", ""), "", ""]
@@ -121,18 +121,18 @@ def render(measures: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _retry_tables(family: str, colour: str, result: dict[str, Any]) -> list[str]:
+def _retry_tables(family: str, flavour: str, result: dict[str, Any]) -> list[str]:
     parts = [
         table(
-            f"{family} {colour}: CPU added per retry, us; {what}, waits stubbed",
+            f"{family} {flavour}: CPU added per retry, us; {what}, waits stubbed",
             ("candidate", "median", "min..max", "quiet", "x loop", "goal"),
-            _timed(result[part]["rows"], CALL_GOALS[part][colour]),
+            _timed(result[part]["rows"], CALL_GOALS[part][flavour]),
         )
         for part, what in (("stubbed", "503, 503, 200"), ("refused", "refused, refused, 200"))
     ]
     calls = result["sleep_calls"]
     zero = table(
-        f"{family} {colour}: the same with a wait of zero and the real sleep",
+        f"{family} {flavour}: the same with a wait of zero and the real sleep",
         ("candidate", "median", "min..max", "quiet", "x loop", "sleep calls"),
         [
             [*line[:5], f"{calls[line[0]]:g}" if line[0] in calls else ""]
@@ -208,7 +208,7 @@ def _loopback_tables(result: dict[str, Any]) -> list[str]:
         return [f"\nrequests over loopback: skipped, {result['skipped']}"]
     parts = []
     for family, by_colour in result.items():
-        for colour, figures in by_colour.items():
+        for flavour, figures in by_colour.items():
             lines = []
             for name, row in figures["rows"].items():
                 if "skipped" in row:
@@ -227,7 +227,7 @@ def _loopback_tables(result: dict[str, Any]) -> list[str]:
                 )
             parts.append(
                 table(
-                    f"{family} {colour} over loopback nginx"
+                    f"{family} {flavour} over loopback nginx"
                     f" (bare {figures['bare_rate']:.0f} requests/s)",
                     (
                         "candidate",

@@ -23,7 +23,7 @@ from typing import Any
 
 from _adapters import adapters
 from _aiohttp import aiohttp_calls
-from _calls import COLOURS, Effort, garbage, retry, success
+from _calls import FLAVOURS, Effort, garbage, retry, success
 from _candidates import CANDIDATES, FORBEAR, LOOP, PACKAGES
 from _imports import imports
 from _loopback import loopback
@@ -69,7 +69,9 @@ def main() -> int:
         started = time.monotonic()
         if name in calls:
             measure = calls[name]
-            result = {f.name: {c: measure(f, c, effort, chosen) for c in COLOURS} for f in families}
+            result = {
+                f.name: {c: measure(f, c, effort, chosen) for c in FLAVOURS} for f in families
+            }
         elif name == "adapters":
             result = adapters(effort)
         elif name == "aiohttp":

@@ -1,6 +1,6 @@
 """Instructions: how many bytecodes forbear adds to a call. Counted, not timed, so without noise.
 
-    python benchmarks/instructions.py [--check | --keep | --json | --frames] [--calls N]
+    python benchmarks/instructions.py [--check | --keep | --json] [--calls N]
 
 Needs Python 3.12 or later: every bytecode that the interpreter executes is an INSTRUCTION event of
 `sys.monitoring`. The figures are of httpx, sync and async (asyncio). Each call goes through a stub
@@ -18,8 +18,7 @@ httpx included:
 
 Retries are counted with bodies left alone and with a budget that refuses none, as hot_path.py
 times them. `--check` compares the figures with instructions.json, the figures of the last release,
-and exits with 1 if one is more than 2 % higher. `--keep` writes that file. `--frames` prints
-forbear's own Python frames in one sync call with one retry by default, and the files they are in.
+and exits with 1 if one is more than 2 % higher. `--keep` writes that file.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from _tables import table
 KEPT = Path(__file__).with_suffix(".json")
 STUBS = _stubs.__file__
 SOURCE = Path(__file__).parent.parent / "src"
-COLOURS = ("sync", "async")
+FLAVOURS = ("sync", "async")
 TOLERANCE = 1.02  # times the kept figure
 WARM_UP = 30  # calls: what is imported, made or cached once is there
 FIGURES = {  # what is counted, and what the project wants of it: (sync, async)
@@ -56,44 +55,43 @@ FIGURES = {  # what is counted, and what the project wants of it: (sync, async)
     "per retry": (700, 780),
     "per failed call besides": (550, 600),
 }
-FRAMES_GOAL = 45
 
 Make = Callable[[Setting], Callable[[Any], Any]]
 
 
-def figures(make: dict[str, Make], colour: str, calls: int) -> dict[str, float]:
+def figures(make: dict[str, Make], flavour: str, calls: int) -> dict[str, float]:
     """Bytecodes that a library adds; `make` gives one way to send for each kind of call."""
     family = Family("httpx")
-    bare = count(family, colour, lambda s: family.send_of(colour, s.inner), (200,), calls)
+    bare = count(family, flavour, lambda s: family.send_of(flavour, s.inner), (200,), calls)
     found: dict[str, float] = {
-        name: count(family, colour, make[name], (200,), calls) - bare
+        name: count(family, flavour, make[name], (200,), calls) - bare
         for name in FIGURES
         if name in make
     }
-    once = count(family, colour, make["retry"], (503, 200), calls) - 2 * bare
-    twice = count(family, colour, make["retry"], (503, 503, 200), calls) - 3 * bare
+    once = count(family, flavour, make["retry"], (503, 200), calls) - 2 * bare
+    twice = count(family, flavour, make["retry"], (503, 503, 200), calls) - 3 * bare
     found["per retry"] = twice - once
     found["per failed call besides"] = 2 * once - twice
     return found
 
 
-def count(family: Family, colour: str, make: Make, statuses: tuple[int, ...], calls: int) -> float:
+def count(family: Family, flavour: str, make: Make, statuses: tuple[int, ...], calls: int) -> float:
     """Bytecodes of one call that gets these statuses: the median over some calls."""
     with Sleeps() as sleeps:
         is_retried = (
             len(statuses) > 1
         )  # only then a wait is stubbed; else the clock is the real one
-        inner = family.scripted(colour)
+        inner = family.scripted(flavour)
         setting = Setting(
-            family, colour, inner, sleeps=sleeps if is_retried else None, plenty=is_retried
+            family, flavour, inner, sleeps=sleeps if is_retried else None, plenty=is_retried
         )
-        send, request = make(setting), family.request(colour)
+        send, request = make(setting), family.request(flavour)
         for _ in range(WARM_UP + calls):
             inner.answers.extend(family.response(status) for status in statuses)
         gc.collect()
         gc.disable()
         try:
-            if colour == "async":
+            if flavour == "async":
                 counts = asyncio.run(_async_counts(send, request, calls))
             else:
                 counts = _sync_counts(send, request, calls)
@@ -162,53 +160,23 @@ PEER: dict[str, Make] = {"success, by default": httpx_retries, "retry": httpx_re
 
 
 def measure(calls: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Figures by library and colour."""
+    """Figures by library and flavour."""
     makers = {"forbear": OURS}
     if find_spec("httpx_retries") is not None:
         makers["httpx-retries"] = PEER
     return {
-        name: {colour: figures(make, colour, calls) for colour in COLOURS}
+        name: {flavour: figures(make, flavour, calls) for flavour in FLAVOURS}
         for name, make in makers.items()
     }
-
-
-def frames() -> tuple[int, list[str]]:
-    """Python frames of forbear in one sync call with one retry, and the files they are in."""
-    import forbear as package
-
-    home = str(Path(package.__file__).parent)
-    family = Family("httpx")
-    entered: list[str] = []
-
-    def profile(frame: Any, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(home):
-            entered.append(frame.f_code.co_filename)
-
-    with Sleeps() as sleeps:
-        inner = family.scripted("sync")
-        send = forbear(
-            Setting(family, "sync", inner, sleeps=sleeps, plenty=True), bodies_alone=False
-        )
-        request = family.request("sync")
-        for _ in range(WARM_UP):
-            inner.answers.extend((family.response(503), family.response(200)))
-            send(request)
-        inner.answers.extend((family.response(503), family.response(200)))
-        sys.setprofile(profile)
-        try:
-            send(request)
-        finally:
-            sys.setprofile(None)
-    return len(entered), sorted({str(Path(file).relative_to(home)) for file in entered})
 
 
 def too_high(found: dict[str, dict[str, float]], kept: dict[str, dict[str, float]]) -> list[str]:
     """One line for each figure that is more than 2 % above the one kept."""
     return [
-        f"{colour}, {name}: {found[colour][name]:g} bytecodes, {figure:g} are kept"
-        for colour, by_name in kept.items()
+        f"{flavour}, {name}: {found[flavour][name]:g} bytecodes, {figure:g} are kept"
+        for flavour, by_name in kept.items()
         for name, figure in by_name.items()
-        if found[colour][name] > figure * TOLERANCE
+        if found[flavour][name] > figure * TOLERANCE
     ]
 
 
@@ -216,19 +184,19 @@ def render(
     measured: dict[str, dict[str, dict[str, float]]], kept: dict[str, dict[str, float]]
 ) -> str:
     parts = []
-    for index, colour in enumerate(COLOURS):
+    for index, flavour in enumerate(FLAVOURS):
         rows = []
         for name, goals in FIGURES.items():
             cells = [
-                measured["forbear"][colour].get(name),
+                measured["forbear"][flavour].get(name),
                 goals[index],
-                kept.get(colour, {}).get(name),
-                measured.get("httpx-retries", {}).get(colour, {}).get(name),
+                kept.get(flavour, {}).get(name),
+                measured.get("httpx-retries", {}).get(flavour, {}).get(name),
             ]
             rows.append([name, *("" if cell is None else f"{cell:,g}" for cell in cells)])
         parts.append(
             table(
-                f"httpx {colour}: bytecodes added",
+                f"httpx {flavour}: bytecodes added",
                 ("per", "forbear", "goal", "last release", "httpx-retries"),
                 rows,
             )
@@ -237,7 +205,7 @@ def render(
 
 
 def read_kept() -> dict[str, Any]:
-    """What instructions.json holds: the versions counted, and the figures by colour."""
+    """What instructions.json holds: the versions counted, and the figures by flavour."""
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
     return kept
 
@@ -248,16 +216,10 @@ def main() -> int:
     only.add_argument("--check", action="store_true", help="1 if a figure exceeds the kept one")
     only.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name}")
     only.add_argument("--json", action="store_true", help="print the figures as JSON")
-    only.add_argument("--frames", action="store_true", help="count Python frames instead")
     parser.add_argument("--calls", type=int, default=11, metavar="N", help="calls per figure (11)")
     options = parser.parse_args()
     if find_spec("forbear") is None and SOURCE.is_dir():  # a checkout that was not installed
         sys.path.insert(0, str(SOURCE))
-    if options.frames:
-        number, files = frames()
-        print(f"{number} frames of forbear in one retried call (goal: at most {FRAMES_GOAL})")
-        print(f"{len(files)} files: {', '.join(files)}")
-        return 0
     if sys.version_info < (3, 12):
         parser.error("sys.monitoring needs Python 3.12 or later")
     measured = measure(options.calls)

@@ -2,10 +2,11 @@
 
     python benchmarks/peers.py [--json]
 
-Prints the README's table. Every cell is what was seen, not what is promised: requests that arrived,
-those that were executed, what the caller got. Each library is set up as its documentation has it
-for HTTP, with four attempts and waits of milliseconds; all else is by default. A library that is
-not installed is left out. Sleeps of more than a few seconds are noted instead of slept.
+Prints the table of docs/compared.md. Every cell is what was seen, not what is promised: requests
+that arrived, those that were executed, what the caller got. Each library is set up as its
+documentation has it for HTTP, with four attempts and waits of milliseconds; all else is by default.
+A library that is not installed is left out. Sleeps of more than a few seconds are noted instead of
+slept.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,8 +294,8 @@ class Peer(NamedTuple):
         package: Whose version.
         make: From a limit for the whole call, and where to register what is to be closed, makes
             what sends.
-        tells: What a caller is told of the attempts, as read in its source; ours is asked.
-        has_limit: It can be told of a limit for the whole call.
+        tells: Where a caller learns of the attempts, as read in its source; ours is asked.
+        has_limit: It takes a limit for the whole call.
     """
 
     name: str
@@ -312,10 +314,10 @@ PEERS = (
         has_limit=False,
     ),
     Peer("httpx-retries {}", "httpx-retries", httpx_retries, "their number"),
-    Peer("tenacity {}", "tenacity", tenacity_httpx, "a function's statistics"),
+    Peer("tenacity {}", "tenacity", tenacity_httpx, "hooks, a function's statistics"),
     Peer("stamina {}", "stamina", stamina_httpx, "hooks"),
     Peer("retryhttp {}", "retryhttp", retryhttp_httpx, "a function's statistics", has_limit=False),
-    Peer("aiohttp-retry {}", "aiohttp-retry", aiohttp_retry, "nothing", has_limit=False),
+    Peer("aiohttp-retry {}", "aiohttp-retry", aiohttp_retry, "its traces", has_limit=False),
     Peer("forbear", "forbear", forbear_httpx),
     Peer("forbear, aiohttp", "forbear", forbear_aiohttp),
 )
@@ -376,28 +378,28 @@ def one_shot_body(bench: Bench, body: Callable[[], Iterator[bytes]]) -> str:
     if answer.error is not None:  # a head without a body may have arrived, or not
         return f"{answer}, the 503 is lost"
     if len(arrived) == 1:
-        return f"not sent again, {answer}"
+        return f"not resent, {answer}"
     whole = all(one.body_bytes == len(UPLOAD) for one in arrived)
-    return f"sent again {'whole' if whole else f'with {arrived[-1].body_bytes} bytes'}, {answer}"
+    return f"resent {'whole' if whole else f'with {arrived[-1].body_bytes} bytes'}, {answer}"
 
 
 def short_hint(bench: Bench) -> str:
     answer, arrived, _ = bench.send("429;retry-after=1", 200)
     if len(arrived) < 2:
-        return f"not sent again, {answer}"
+        return f"not resent, {answer}"
     gap = arrived[1].started_at - arrived[0].started_at
-    return "waits" if gap >= 0.99 else "comes back at once"
+    return "waits" if gap >= 0.99 else "retries immediately"
 
 
 def long_hint(bench: Bench) -> str:
     with noted() as slept:
         answer, arrived, _ = bench.send("429;retry-after=3600", 200)
     if len(arrived) < 2:
-        return f"returns the {answer} at once"
+        return f"returns the {answer} immediately"
     waited = max(0.0, *slept, arrived[1].started_at - arrived[0].started_at)
     if waited >= 3600:
         return "sleeps for the hour"
-    return "comes back at once" if waited < 0.5 else f"comes back after {waited:.0f} s"
+    return "retries immediately" if waited < 0.5 else f"retries after {waited:.0f} s"
 
 
 def malformed_hint(bench: Bench) -> str:
@@ -409,16 +411,19 @@ def cut_body(bench: Bench) -> str:
     answer, arrived, _ = bench.send("cut:100;body=1000", "200;body=1000")
     if answer.error is not None:
         return answer.error
-    return (
-        f"sent again, {answer.length:,} bytes" if len(arrived) > 1 else f"{answer.length:,} bytes"
-    )
+    return f"retried, {answer.length:,} bytes" if len(arrived) > 1 else f"{answer.length:,} bytes"
 
 
 def whole_call(bench: Bench) -> str:
     if not bench.peer.has_limit:
         return "has none"
-    bench.send("503;delay=1000", limit=LIMIT)
-    return "kept" if bench.took <= LIMIT + 0.3 else f"took {bench.took:.0f} s"
+    least = inf
+    for _ in range(3):  # the machine may be busy
+        bench.send("503;delay=1000", limit=LIMIT)
+        least = min(least, bench.took)
+        if least <= LIMIT + 0.3:
+            return "kept"
+    return f"took {least:.0f} s"
 
 
 def outage(bench: Bench) -> str:
@@ -447,7 +452,7 @@ def story(bench: Bench) -> str:
 
 
 PROBES: dict[str, Callable[[Bench], str]] = {
-    "a POST whose answer is lost, three times": lost_post,
+    "a POST whose response is lost, three times": lost_post,
     "the same once, with an Idempotency-Key": lost_keyed_post,
     "a PUT from a generator, then 503": from_generator,
     "the same from an iterator": from_iterator,
@@ -457,8 +462,8 @@ PROBES: dict[str, Callable[[Bench], str]] = {
     "a body cut in the middle": cut_body,
     "a limit of 0.5 s for the whole call": whole_call,
     f"requests for {OUTAGE} calls in an outage": outage,
-    "connections for four answers": connections,
-    "the caller is told of the attempts by": story,
+    "connections for four responses": connections,
+    "the caller learns of the attempts from": story,
 }
 
 

@@ -5,12 +5,12 @@ The plugin is off in this suite (pyproject.toml): pytest loads plugins before co
 and what is loaded then, forbear's front door too, would seem to be tested by nobody.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,6 +26,21 @@ __all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
 NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")
 
 
+def pytest_configure(config):
+    for line in (
+        "adapters(*words): run only over the lanes that have all these words (tests/lanes)",
+        "lanes(*names): run over just these",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def pytest_generate_tests(metafunc):
+    if "adapter" in metafunc.fixturenames:
+        from .lanes import parametrize  # loads every client, which other tests may do without
+
+        parametrize(metafunc)
+
+
 def pytest_collection_finish():
     """Let the garbage collector look no more at what is there now.
 
@@ -39,10 +54,71 @@ def pytest_collection_finish():
 
 
 @pytest.fixture
+def server(forbear_server):
+    """The faulting server on loopback, a new one for each test."""
+    return forbear_server
+
+
+class Paced:
+    """Lets the delay of a first attempt count from when its hedge has arrived, or was refused.
+
+    A busy machine could otherwise answer before it comes to the hedge. Of a path that is requested
+    again and again, only the first attempt is delayed so.
+
+    Attributes:
+        servers: Where the two attempts arrive.
+    """
+
+    def __init__(self, *servers):
+        self.servers = list(servers)
+        self._begun = threading.Event()
+
+    def begin(self):
+        """Let the delay begin now, or when the request arrives."""
+        self._begun.set()
+
+    def wait(self, path, stopping):
+        until = time.monotonic() + 30
+        while not self._begun.wait(0.002) and time.monotonic() < until:
+            if stopping.is_set() or self._arrived(path) > 1:
+                return
+
+    def is_first(self, path):
+        return self._arrived(path) == 1
+
+    def _arrived(self, path):
+        return sum(len(server.requests(path)) for server in self.servers)
+
+
+@pytest.fixture
+def paced(server, monkeypatch):
+    """See Paced."""
+    from forbear.adapters.httpx.hedging import Hedging
+    from forbear.testing.connection import Connection
+
+    pace, refuses, work = Paced(server), Hedging.refuses, Connection._work
+
+    def refuse(hedging, call, times):
+        reason = refuses(hedging, call, times)
+        if reason is not None:
+            pace.begin()
+        return reason
+
+    def late(connection, step, head, arrival):
+        if step.delay and pace.is_first(head.path):
+            pace.wait(head.path, connection.stopping)
+        work(connection, step, head, arrival)
+
+    monkeypatch.setattr(Hedging, "refuses", refuse)
+    monkeypatch.setattr(Connection, "_work", late)
+    return pace
+
+
+@pytest.fixture
 def run_readme_tests(tmp_path):
     """Runs files of tests by themselves, as somebody would who has pasted them."""
 
-    def run(sources: list[str], passed: int) -> None:
+    def run(sources: list[str], passed: int, config: str | Path = os.devnull) -> None:
         for number, source in enumerate(sources):
             (tmp_path / f"test_pasted_{number}.py").write_text(source, encoding="utf-8")
         environment = {
@@ -50,17 +126,18 @@ def run_readme_tests(tmp_path):
         }
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path),
+                *(sys.executable, "-m", "pytest", "-q", "-c", config, "--rootdir", tmp_path),
                 *("-p", "no:cacheprovider", *NAMED, tmp_path),
             ],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=500,
             check=False,
             cwd=tmp_path,
             env={**environment, "PYTHONPATH": str(Path(forbear.__file__).parent.parent)},
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{passed} passed" in done.stdout
+        assert "the call goes on without it" not in done.stdout, done.stdout  # of a listener
 
     return run

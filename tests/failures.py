@@ -1,7 +1,5 @@
 """Failures as adapters tell them, for tests that need no adapter."""
 
-from __future__ import annotations
-
 from forbear import Failure, FailureKind, Hint, Phase
 
 RESET = Failure(FailureKind.RESET, Phase.SENT, error="ReadError")

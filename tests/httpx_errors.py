@@ -1,7 +1,5 @@
 """Errors of the httpx family as the libraries raise them, made by hand."""
 
-from __future__ import annotations
-
 import importlib
 from itertools import pairwise
 from typing import Any

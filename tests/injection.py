@@ -11,12 +11,15 @@ client must be answered. Libraries, sockets and the server are real; only the cl
 
 Left out is what nothing from outside can arrive at, since no function begins or ends just before:
 ``try:``, the end of a ``with`` block, which a trace function sees as a second visit to its first
-line, and the first line of a ``finally``. What arrives while the statement before runs is raised
+line, the first line of a ``finally``, and an ``except`` with what it binds or raises again. What arrives while the statement before runs is raised
 inside the block. Left out too is where the bare library loses a connection as well: the ``close`` of
 a body, and what urllib3 asks while a connection is on its way: ``_get_conn``, after which it says
 FullPoolError, and ``is_retry``; and ``closed``, which io asks
 when it finalizes a body, and whose errors it swallows. So is the ``__exit__`` of a ``forbear.deadline``: what comes before its
 first statement nobody can undo.
+
+In a hedged call the second attempt has a task and its alarm a callback: what is raised there the
+event loop keeps to itself, so the call may go on, with the same left behind: nothing.
 
 Each line is interrupted at its first and at its last visit, with ``--every-visit`` at all of them.
 """
@@ -30,8 +33,10 @@ import dis
 import linecache
 import logging
 import sys
+import time
 import traceback
 from contextlib import contextmanager
+from copy import copy
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -44,10 +49,11 @@ import forbear
 import forbear.httpx
 import forbear.requests
 import forbear.urllib3
-from forbear import CircuitBreaker, Exponential, RetryBudget, RetryGate, RetryPolicy
-from forbear.adapters.urllib3_sockets import ENDS_AT
-from forbear.sending.context import CURRENT
-from forbear.shared.circuit import CircuitState
+from forbear import CircuitBreaker, Exponential, Hedge, RetryBudget, RetryGate, RetryPolicy
+from forbear.adapters.urllib3.deadlines import ENDS_AT
+from forbear.engine.context import CURRENT
+from forbear.limits.breaker import CircuitState
+from forbear.limits.health import TOKENS
 from forbear.testing import FakeClock, FaultServer
 
 ROOT = str(Path(forbear.__file__).parent)
@@ -70,6 +76,7 @@ class Injection:
         self.error, self.number, self.root = error, number, root
         self.visits = []
         self.where = None
+        self.is_beside = False  # in a task or callback of the event loop that is not the call's
 
     def __call__(self, frame, event, argument):
         if "closed" in (frame.f_code.co_name, frame.f_back and frame.f_back.f_code.co_name):
@@ -84,6 +91,9 @@ class Injection:
                 path = Path(frame.f_code.co_filename).relative_to(ROOT)
                 source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
                 self.where = f"{path}:{frame.f_lineno} {frame.f_code.co_name}: {source}"
+                codes = [one.f_code for one, _ in traceback.walk_stack(frame)]
+                run, call = asyncio.Handle._run.__code__, AsyncHttpx.acall.__code__
+                self.is_beside = run in codes and call not in codes
                 raise self.error
         return self.line
 
@@ -129,6 +139,12 @@ def blocks(path):
     managed = {node.lineno for node in nodes if isinstance(node, (ast.With, ast.AsyncWith))}
     tries = [node for node in nodes if isinstance(node, ast.Try)]
     firsts = {node.finalbody[0].lineno for node in tries if node.finalbody}
+    for handler in (one for node in tries for one in node.handlers):
+        firsts.add(handler.lineno)
+        first = handler.body[0]
+        binds = isinstance(first, ast.Assign) and isinstance(first.value, ast.Name)
+        if binds or (isinstance(first, ast.Raise) and first.exc is None):
+            firsts.add(first.lineno)
     theirs = {
         line.lineno
         for node in nodes
@@ -158,6 +174,7 @@ class Httpx:
     library, prefix = httpx, ""
 
     def __init__(self, options):
+        self.connections = 2 if "hedge" in options else 1
         self.transport = self.made("RetryTransport")(self.inner(), **options)
         self.settings = self.transport.port.settings
         kind = getattr(httpx, f"{self.prefix}Client")
@@ -169,7 +186,9 @@ class Httpx:
 
     def inner(self):
         kind = getattr(httpx, f"{self.prefix}HTTPTransport")
-        return kind(verify=NO_TLS, limits=httpx.Limits(max_connections=1))
+        if self.connections > 1:
+            kind = Counting
+        return kind(verify=NO_TLS, limits=httpx.Limits(max_connections=self.connections))
 
     def call(self, url, *, streamed):
         if not streamed:
@@ -185,6 +204,18 @@ class Httpx:
 
     def close(self):
         self.client.close()
+
+
+class Counting(httpx.AsyncHTTPTransport):
+    """Counts what is sent, also where a request is cancelled before the server has seen it."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.sent = []
+
+    async def handle_async_request(self, request):
+        self.sent.append(request.url.path.rpartition("/")[0])
+        return await super().handle_async_request(request)
 
 
 class AsyncHttpx(Httpx):
@@ -291,6 +322,7 @@ def opened(shared, origin):
 POLICY = RetryPolicy(max_attempts=3, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 PATIENT = POLICY.replace(max_attempts=9)
 OPENS = {"consecutive_failures": 1, "open_for": 1.0}
+HEDGE = Hedge(delay=0.02)
 BROKEN = f"cut:70001;body={SIZE};etag=v1", f"200;body={SIZE};etag=v1"
 SCENARIOS = {
     "success": Scenario("200;body=40"),
@@ -310,14 +342,31 @@ SCENARIOS = {
     "resumed inside": Scenario(*BROKEN),
     "deadline": Scenario("503;body=40", "200;body=40", within=60.0),
     "resumed under a deadline": Scenario(*BROKEN, streamed=True, within=60.0),
+    "hedged, the first wins": Scenario("200;delay=60;body=40", "200;delay=900", hedge=HEDGE),
+    "hedged, the second wins": Scenario("200;delay=300", "200;delay=20;body=40", hedge=HEDGE),
+    "hedged, both fail": Scenario("503;delay=60", "500;delay=60", "200;body=40", hedge=HEDGE),
 }
+
+
+def scenarios_of(client):
+    """Only an asynchronous client hedges."""
+    named = SCENARIOS.items()
+    return [name for name, one in named if client == "httpx-async" or "hedge" not in one.options]
+
+
+class PassingClock(FakeClock):
+    """Time passes too: the alarm of a second attempt rings by a timer of the event loop."""
+
+    def monotonic(self):
+        return super().monotonic() + time.monotonic()
 
 
 class Shared:
     """A client, and what its calls share."""
 
     def __init__(self, client, scenario, server):
-        self.clock = FakeClock()
+        self.hedge = copy(scenario.options.get("hedge"))  # a copy has its own tokens
+        self.clock = FakeClock() if self.hedge is None else PassingClock()
         self.server, self.paths = server, []
         # Neither calls nor time add tokens: what is missing was spent.
         self.budget = RetryBudget(ratio=0, floor_per_second=0)
@@ -328,6 +377,8 @@ class Shared:
         }  # fmt: skip
         if "breaker" in scenario.options:
             self.breaker = options["breaker"] = CircuitBreaker(**OPENS)
+        if self.hedge is not None:
+            options["hedge"] = self.hedge
         self.origin = server.url
         if scenario.prepared is not None:
             scenario.prepared(self, server.url)
@@ -346,12 +397,17 @@ class Shared:
     def faults(self, caught=None):
         """Say what has not come back; what was being sent when ``caught`` came is paid for."""
         now = self.clock.monotonic()
-        retries = sum(max(0, len(self.server.requests(path)) - 1) for path in self.paths)
+        counts = [len(self.server.requests(path)) for path in self.paths]
+        if self.hedge is not None:
+            counts = [self.client.transport.inner.sent.count(path) for path in self.paths]
+        retries = sum(max(0, number - 1) for number in counts)
         limits = self.client.settings.limits
         retries += caught is not None and was_sending(caught)
         parts = [self.gate, self.budget, self.breaker, self.client.settings.sleeper]
-        if limits.guards is not None and limits.guards.cooldown is not None:
-            parts.append(limits.guards.cooldown)
+        if limits.cooldown is not None:
+            parts.append(limits.cooldown.cooldown)
+        if self.hedge is not None:
+            parts += [self.hedge, *self.hedge._times.values()]
         for part in parts:
             if not part._lock.acquire(blocking=False):
                 yield f"the lock of {type(part).__name__} is held"
@@ -367,9 +423,11 @@ class Shared:
             yield "a call seems to sleep"
         if CURRENT.get() is not None or ENDS_AT.get() is not None:
             yield "a context is left set"
-        backstop = getattr(getattr(self.client, "transport", None), "port", None)
-        if getattr(getattr(backstop, "backstop", None), "alarms", None):
+        port = getattr(getattr(self.client, "transport", None), "port", None)
+        if getattr(getattr(port, "backstop", None), "alarms", None):
             yield "an attempt would still be cut"
+        if self.hedge is not None:
+            yield from self.hedge_faults(port.first.alarms, retries)
         if self.client.lost():
             yield f"a connection is lost: {self.client.lost()}"
 
@@ -380,25 +438,36 @@ class Shared:
         for health in gate._origins.values():
             if any(place.cause is None for place in health.queue):
                 yield "a place in the queue is taken"
-        if gate.quiet and gate._origins:
+        if gate.quiet and any(one.tokens < TOKENS for one in gate._origins.values()):
             yield "the gate is quiet and not well"
+
+    def hedge_faults(self, alarms, sent):
+        if alarms.alarms:
+            yield "a second attempt would still be sent"
+        for times in self.hedge._times.values():
+            if (missing := self.hedge.burst - times._tokens) > sent:
+                yield f"{missing:g} tokens of the hedge are spent for {sent} attempts"
 
     def breaker_faults(self):
         breaker, circuits = self.breaker, self.breaker._circuits
         if any(circuit.probes for circuit in circuits.values()):
             yield "a permit is out"
-        if breaker._unwell != {at: one for at, one in circuits.items() if not one.is_well}:
-            yield "the breaker does not know who is unwell"
+        if breaker._unhealthy != {at: one for at, one in circuits.items() if not one.is_healthy}:
+            yield "the breaker does not know who is unhealthy"
         off = {at for at, one in circuits.items() if one.state is not CircuitState.CLOSED}
         if breaker._off != off or breaker.is_closed == bool(off):
             yield "the breaker does not know who is off"
-        if breaker.quiet and breaker._unwell:
+        if breaker.quiet and breaker._unhealthy:
             yield "the breaker is quiet and not well"
 
 
 def was_sending(caught):
-    codes = [frame.f_code for frame, _ in traceback.walk_tb(caught.__traceback__)]
-    return any(code.co_name == "send" and "adapters" in code.co_filename for code in codes)
+    for frame, line in traceback.walk_tb(caught.__traceback__):
+        name, path = frame.f_code.co_name, frame.f_code.co_filename
+        second = "handle_async_request(self.request)" in linecache.getline(path, line)
+        if (name == "send" or second) and "adapters" in path:
+            return True
+    return False
 
 
 def inject(client, name, server, number, error):
@@ -415,8 +484,10 @@ def inject(client, name, server, number, error):
         caught = raised  # with its frames: nothing is left to the garbage collector
         if type(raised) is type(error) and raised is not error:
             raise
-    faults = list(shared.faults(caught))
-    if injection.where is not None and caught is None:
+    faults = list(shared.faults(error if injection.is_beside else caught))
+    # While the second attempt's cancellation of the first one is handled, CancelledError is that.
+    won = isinstance(error.__context__, asyncio.CancelledError)
+    if injection.where is not None and caught is None and not (injection.is_beside or won):
         faults.append("it was swallowed")
     if not faults:
         shared.clock.advance(20.0)  # a circuit that was opened lets a probe go
@@ -484,7 +555,7 @@ def main():
     found = 0
     with FaultServer() as server:
         for client in asked.client or CLIENTS:
-            for name in asked.scenario or SCENARIOS:
+            for name in asked.scenario or scenarios_of(client):
                 tried = [asked.at]
                 if not asked.at:
                     tried = numbers(client, name, server, every_visit=asked.every_visit)

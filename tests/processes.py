@@ -1,7 +1,5 @@
 """Python programs that run by themselves: what is loaded, forked or patched there stays there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -19,7 +17,7 @@ def python(code: str, *flags: str, **environment: str) -> str:
         [sys.executable, "-W", "error", *flags, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=500,
         check=False,
         env={**os.environ, "PYTHONPATH": SOURCE, **environment},
     )

@@ -7,6 +7,7 @@ Nothing here looks at a time: a shared machine would decide the result.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,12 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.tools.simulation import LONE, TROUBLES
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 PICTURES = BENCHMARKS / "pictures"
 FAMILIES = ("httpx", "httpx2")
-COLOURS = ("sync", "async")
+FLAVOURS = ("sync", "async")
 FORBEAR = (
     "forbear", "forbear, prefetch=0, resume=False", "forbear, budget=None",
     "forbear, budget and breaker on", "forbear, total_timeout=30", "forbear, one listener",
@@ -28,7 +28,7 @@ FORBEAR = (
 ONLY_A_SUCCESS = (
     "forbear, attempt_timeout=10", "forbear, retry_if", "forbear, contact",
     "forbear, IdempotencyKeys and a GET", "forbear, in override()", "forbear, in deadline()",
-    "forbear, an origin unwell",
+    "forbear, an origin unhealthy",
 )  # fmt: skip
 ANSWERED = {"median", "low", "high", "all_median", "quiet", "rounds"}
 
@@ -59,10 +59,10 @@ def run(command, *options, reads=json.loads):
 
 
 def each(measure):
-    """What was measured of each client and colour, with a name for it."""
+    """What was measured of each client and flavour, with a name for it."""
     for family in FAMILIES:
-        for colour in COLOURS:
-            yield f"{family} {colour}", measure[family][colour]
+        for flavour in FLAVOURS:
+            yield f"{family} {flavour}", measure[family][flavour]
 
 
 @pytest.mark.slow
@@ -128,15 +128,17 @@ def test_a_figure_above_the_last_releases_is_named():
     assert too_high({"sync": {"per retry": 715}, "async": {"per retry": 1}}, kept) == [
         "sync, per retry: 715 bytecodes, 700 are kept"
     ]
-    assert {colour: set(by_name) for colour, by_name in read_kept()["figures"].items()} == {
-        colour: set(FIGURES) for colour in COLOURS
+    assert {flavour: set(by_name) for flavour, by_name in read_kept()["figures"].items()} == {
+        flavour: set(FIGURES) for flavour in FLAVOURS
     }
 
 
-def test_frames_and_files_of_a_retry_are_counted():
-    first, second = run("instructions.py", "--frames", reads=str.splitlines)
-    assert "frames of forbear in one retried call" in first
-    assert "sending/" in second
+# house.py
+
+
+def test_the_source_is_no_larger_and_a_retried_call_travels_no_further() -> None:
+    lines = run("house.py", "--check", reads=str.splitlines)
+    assert lines[-1] == "no figure is above its bound"
 
 
 # reload.py
@@ -149,13 +151,32 @@ def test_a_reload_shows_a_row_for_each_pool():
     assert [line.split("  ")[0] for line in lines[-2:]] == ["forbear (httpx)"] * 2
 
 
+# partial.py
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"),
+    reason="the server nginx is not installed",
+)
+def test_a_partial_failure_has_a_row_for_each_caller_and_contender():
+    options = "--only", "half-503", "--contenders", "bare,forbear", "--seconds", "1"
+    (scenario,) = run("partial.py", "--quick", "--json", *options)["scenarios"].values()
+    assert set(scenario) == {"httpx async", "requests"}
+    for row in scenario.values():
+        assert set(row) == {"bare", "forbear"}
+        for figures in row.values():
+            assert set(figures) == {"success %", "mean s", "p95 s"}
+        assert row["bare"]["success %"] <= 60  # every other one fails, and nobody tries again
+
+
 # peers.py
 
 # Lengths of time, and what depends on one, differ from run to run: their beginnings are compared.
 ABOUT = {
     "a limit of 0.5 s for the whole call": 4,
     "requests for 100 calls in an outage": 1,
-    "`Retry-After: 3600`": 18,
+    "`Retry-After: 3600`": 15,
 }
 
 
@@ -180,10 +201,10 @@ def test_the_page_shows_what_is_seen():
             assert cell[:end] == shown[peer][probe][:end], (peer, probe)
     assert "forbear" in shown
     ours = seen["forbear"]
-    assert ours["a POST whose answer is lost, three times"] == "executed once, ReadError"
+    assert ours["a POST whose response is lost, three times"] == "executed once, ReadError"
     assert ours["the same once, with an Idempotency-Key"] == "sent twice, 200"
     assert ours["a limit of 0.5 s for the whole call"] == "kept"
-    assert ours["connections for four answers"] == "1"
+    assert ours["connections for four responses"] == "1"
     assert 100 <= int(ours["requests for 100 calls in an outage"]) < 150
 
 
@@ -216,12 +237,22 @@ def first_cells(text):
 @pytest.mark.slow
 def test_the_kept_tables_are_what_it_writes(tmp_path):
     """All of them; and a policy or trouble that was added, or renamed, has been run."""
-    run("overload.py", "--quick", "--out", str(tmp_path), reads=str)
+    from benchmarks.simulation import LONE, TROUBLES
+
+    run(
+        "overload.py",
+        "--quick",
+        "--only",
+        "down-2s,quota-unhinted",
+        "--out",
+        str(tmp_path),
+        reads=str,
+    )
     kept, new = (
         (place / "overload.md").read_text(encoding="utf-8") for place in (PICTURES, tmp_path)
     )
     titles, heads = r"^## .*$", r"^\| trouble.*$|^\| .*\| trouble.*$"
-    assert len(re.findall(titles, new, re.MULTILINE)) == 6
+    assert len(re.findall(titles, new, re.MULTILINE)) == 8
     for pattern in (titles, heads):
         found = re.findall(pattern, new, re.MULTILINE)
         assert sorted(set(found)) == sorted(set(re.findall(pattern, kept, re.MULTILINE)))

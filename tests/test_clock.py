@@ -1,36 +1,36 @@
 """Clock and Sleeper: waits that end on time, or when the transport is closed, from wherever."""
 
-from __future__ import annotations
-
 import asyncio
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from forbear.sending.clock import SYSTEM_CLOCK, Clock, Sleeper
+import forbear.engine.clock
+from forbear.engine.clock import SYSTEM_CLOCK, Clock, Sleeper
 from forbear.testing import FakeClock
 
+from .threads import in_threads
+
 LONG = 60.0  # seconds of real time that no test waits for
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def now() -> float:
     return SYSTEM_CLOCK.monotonic()
 
 
-async def asleep(sleeper: Sleeper, seconds: float, since: float) -> bool:
+async def asleep(
+    sleeper: Sleeper, seconds: float, since: float, after: float | None = None
+) -> bool:
     """Sleep as the asynchronous loop does."""
-    sleep = sleeper.begin_sleep(seconds, since=since)
+    sleep = sleeper.begin_sleep(seconds, since=since, after=now() if after is None else after)
     try:
         return await sleep
     finally:
@@ -38,10 +38,27 @@ async def asleep(sleeper: Sleeper, seconds: float, since: float) -> bool:
 
 
 def until(condition: Callable[[], Any]) -> None:
-    ends_at = time.monotonic() + 5
+    ends_at = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < ends_at, "it did not happen"
         time.sleep(0.001)
+
+
+@contextmanager
+def asleep_until_closed(
+    sleeper: Sleeper, sleep: Callable[[], bool], threads: int = 1
+) -> Iterator[list[bool]]:
+    """Threads that are asleep in the block, and what they have returned; a close wakes them."""
+    slept: list[bool] = []
+    started = [threading.Thread(target=lambda: slept.append(sleep())) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    until(lambda: sleeper.waiting() == threads)
+    yield slept
+    sleeper.close()
+    for thread in started:
+        thread.join(30)
+    assert slept == [False] * threads
 
 
 # --- the system's clock -----------------------------------------------------------------------
@@ -75,10 +92,10 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
         assert (began, SYSTEM_CLOCK.time()) == (clock.monotonic(), clock.time())
         SYSTEM_CLOCK.sleep(1.0)
         asyncio.run(SYSTEM_CLOCK.asleep(2.0))
-        assert sleeper.sleep(LONG, since=began) is True
+        assert sleeper.sleep(LONG, since=began, after=now()) is True
         assert asyncio.run(asleep(sleeper, LONG, began)) is True
         sleeper.close()
-        assert sleeper.sleep(LONG, since=began) is False
+        assert sleeper.sleep(LONG, since=began, after=now()) is False
         assert asyncio.run(asleep(sleeper, LONG, began)) is False
     finally:
         SYSTEM_CLOCK.replace_by(None)
@@ -92,40 +109,26 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
 
 def test_a_sleep_takes_its_time() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    assert sleeper.sleep(0.02, since=began) is True
+    assert sleeper.sleep(0.02, since=began, after=now()) is True
     assert 0.015 < now() - began < 5
     assert sleeper.waiting() == 0
 
 
 def test_a_wait_of_centuries_is_cut_to_what_a_lock_can_wait() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
-    thread = threading.Thread(target=sleeper.sleep, args=(1e300,), kwargs={"since": began})
-    thread.start()
-    until(lambda: sleeper.waiting() == 1)
-    sleeper.close()
-    thread.join(5)
-    assert not thread.is_alive()
+    with asleep_until_closed(sleeper, lambda: sleeper.sleep(1e300, since=began, after=began)):
+        pass
 
 
 def test_close_wakes_every_sleeper_however_they_came() -> None:
     """Sixteen threads fall asleep at the same moment, as they do when an outage begins."""
     for _ in range(20):
-        sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
-        barrier = threading.Barrier(17)
+        sleeper, began = Sleeper(SYSTEM_CLOCK), now()
 
-        def run(sleeper: Sleeper, began: float, slept: list[bool], barrier: Any) -> None:
-            barrier.wait()
-            slept.append(sleeper.sleep(5.0, since=began))
+        def work(n: int, sleeper: Sleeper = sleeper, began: float = began) -> Any:
+            return sleeper.sleep(5.0, since=began, after=now()) if n else sleeper.close()
 
-        arguments = (sleeper, began, slept, barrier)
-        threads = [threading.Thread(target=run, args=arguments) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        barrier.wait()
-        sleeper.close()
-        for thread in threads:
-            thread.join()
-        assert slept == [False] * 16
+        assert in_threads(17, work) == [None] + [False] * 16
         assert now() - began < 4
 
 
@@ -134,32 +137,59 @@ def test_a_close_concerns_the_calls_that_had_begun() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     sleeper.close()
     sleeper.close()
-    assert sleeper.sleep(LONG, since=began) is False
+    assert sleeper.sleep(LONG, since=began, after=now()) is False
     time.sleep(0.002)
     began = now()
-    assert sleeper.sleep(0.02, since=began) is True
+    assert sleeper.sleep(0.02, since=began, after=now()) is True
     assert now() - began >= 0.015
+
+
+def test_a_close_concerns_a_call_that_began_at_the_same_tick(monkeypatch):
+    """Clocks of Windows tick every 15.6 ms: such a call would else wait to the end."""
+    monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", lambda: 1_000.0)
+    sleeper = Sleeper(SYSTEM_CLOCK)
+    sleeper.close()
+    assert sleeper.sleep(0.01, since=1_000.0, after=1_000.0) is False
+
+
+def test_a_sleep_on_windows_is_cut_into_slices_and_does_not_end_early(monkeypatch):
+    """A timed wait ignores Ctrl-C there until it ends, which is up to a tick too soon."""
+    at, timeouts = 1_000.0, []
+
+    class Lock:
+        def acquire(self, timeout: float = -1) -> bool:
+            nonlocal at
+            if timeout == -1:
+                return True
+            timeouts.append(timeout)
+            at += max(timeout - 0.015, 0.001)
+            return False
+
+    monkeypatch.setattr(forbear.engine.clock, "SLICE", 0.25, raising=False)
+    monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", lambda: at)
+    sleeper = Sleeper(SYSTEM_CLOCK)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Lock", Lock)
+        assert sleeper.sleep(1.0, since=at - 1.0, after=at) is True
+    assert max(timeouts) <= 0.25
+    assert at >= 1_001.0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_sleeps_and_closes_for_itself() -> None:
     """Calls of the parent sleep on, and are none of the child's."""
-    sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
-    thread = threading.Thread(target=lambda: slept.append(sleeper.sleep(LONG, since=began)))
-    thread.start()
-    until(lambda: sleeper.waiting() == 1)
-    child = os.fork()
-    if not child:
-        counted = sleeper.waiting()
-        rested = sleeper.sleep(0.01, since=now())
-        sleeper.close()
-        os._exit(0 if (counted, rested) == (0, True) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert slept == []
-    sleeper.close()
-    thread.join(5)
-    assert slept == [False]
+    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
+    sleep = functools.partial(sleeper.sleep, LONG, since=began, after=began)
+    with asleep_until_closed(sleeper, sleep) as slept:
+        child = os.fork()
+        if not child:
+            counted = sleeper.waiting()
+            rested = sleeper.sleep(0.01, since=now(), after=now())
+            sleeper.close()
+            os._exit(0 if (counted, rested) == (0, True) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert slept == []
 
 
 # --- async ------------------------------------------------------------------------------------
@@ -205,7 +235,7 @@ async def test_close_wakes_every_asynchronous_sleeper(place: str) -> None:
     async def run() -> None:
         slept.append(await asleep(sleeper, LONG, began))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for _ in range(8):
                 group.start_soon(run)
@@ -233,19 +263,9 @@ async def test_a_cancelled_sleep_leaves_nothing_behind() -> None:
 
 def test_loops_in_several_threads_share_one_sleeper() -> None:
     """One transport used from two event loops: close wakes the calls of both."""
-    sleeper, began, slept = Sleeper(SYSTEM_CLOCK), now(), []
-
-    def run() -> None:
-        slept.append(asyncio.run(asleep(sleeper, LONG, began)))
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    until(lambda: sleeper.waiting() == 2)
-    sleeper.close()
-    for thread in threads:
-        thread.join(5)
-    assert slept == [False, False]
+    sleeper, began = Sleeper(SYSTEM_CLOCK), now()
+    with asleep_until_closed(sleeper, lambda: asyncio.run(asleep(sleeper, LONG, began)), threads=2):
+        pass
 
 
 def test_a_loop_that_is_gone_does_not_stop_close() -> None:
@@ -254,7 +274,7 @@ def test_a_loop_that_is_gone_does_not_stop_close() -> None:
     loop = asyncio.new_event_loop()
 
     async def leave() -> None:
-        sleeper.begin_sleep(LONG, since=now())
+        sleeper.begin_sleep(LONG, since=now(), after=now())
 
     loop.run_until_complete(leave())
     loop.close()
@@ -269,11 +289,11 @@ async def test_an_injected_clock_sleeps_itself_and_a_close_ends_calls_at_their_n
     clock = FakeClock()
     injected: Clock = clock
     sleeper, began = Sleeper(injected), clock.monotonic()
-    assert sleeper.sleep(LONG, since=began) is True
-    assert await asleep(sleeper, LONG, began) is True
+    assert sleeper.sleep(LONG, since=began, after=clock.monotonic()) is True
+    assert await asleep(sleeper, LONG, began, clock.monotonic()) is True
     sleeper.close()
     clock.advance(1.0)
-    assert sleeper.sleep(LONG, since=began) is False
-    assert await asleep(sleeper, LONG, began) is False
+    assert sleeper.sleep(LONG, since=began, after=clock.monotonic()) is False
+    assert await asleep(sleeper, LONG, began, clock.monotonic()) is False
     assert clock.sleeps == [LONG, LONG]
-    assert sleeper.sleep(LONG, since=clock.monotonic()) is True
+    assert sleeper.sleep(LONG, since=clock.monotonic(), after=clock.monotonic()) is True

@@ -10,7 +10,7 @@ import pytest
 
 from forbear.testing import FaultServer
 
-from .injection import CLIENTS, SCENARIOS, SWITCH_INTERVAL, inject, new_numbers, numbers
+from .injection import CLIENTS, SWITCH_INTERVAL, inject, new_numbers, numbers, scenarios_of
 
 # An interrupted call may leave a coroutine that was never awaited, or its socket, to the collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
 ERRORS = {"httpx-async": asyncio.CancelledError}
-COMMON = ("success", "retry", "held", "half-open", "resumed")
+COMMON = "success", "retry", "held", "half-open", "resumed", "hedged, the second wins"
 
 
 @pytest.fixture  # a new one each time: the longer its record of requests, the slower it is read
@@ -40,8 +40,10 @@ def faults(client, name, server, tried):
     return found
 
 
-@pytest.mark.parametrize("name", COMMON)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [(client, name) for client in CLIENTS for name in scenarios_of(client) if name in COMMON],
+)
 def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
     tried = numbers(client, name, server)
     assert faults(client, name, server, tried[:: max(7, len(tried) // 15)]) == []
@@ -54,7 +56,7 @@ def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
 def test_all_is_back_after_an_interruption_at_each_line(client):
     """Each line in one way of a call; those of the loop in all ways."""
     seen, found = set(), []
-    for name in SCENARIOS:
+    for name in scenarios_of(client):
         with FaultServer() as server:
             found += faults(client, name, server, new_numbers(client, name, server, seen))
     assert found == []

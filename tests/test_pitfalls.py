@@ -6,8 +6,6 @@ adapters keep on every client; ``SHOWN_BY`` names them. ``test_every_pitfall_has
 list complete.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from email.utils import formatdate
@@ -17,9 +15,9 @@ import pytest
 
 import forbear
 from forbear import Fixed, RetryPolicy
-from forbear.testing import FakeClock, FaultServer
+from forbear.testing import FakeClock
 
-from .lanes import Lane
+from .lanes import lane_of
 
 REQUIRED = {str(number) for number in (*range(1, 32), *range(64, 76))} | {"19a"}
 # What was seen; the tests that would fail if it were so here. Those of urllib3_retry are of
@@ -89,38 +87,27 @@ SHOWN_BY = {
     # Retry-After twice raises, or shortens the wait.
     "71": "core/test_hints.py test_the_longest_of_several_retry_afters",
     # A fork shares a lock that nobody lets go of.
-    "74": "shared/test_locks.py"
+    "74": "limits/test_locks.py"
     " test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child",
 }
 
-pytestmark = pytest.mark.smoke
+pytestmark = [pytest.mark.smoke, pytest.mark.lanes("httpx-sync", "httpx-asyncio")]
 
-SYNC, ASYNCIO = Lane("httpx", None), Lane("httpx", "asyncio")
-
-
-@pytest.fixture(params=[SYNC, ASYNCIO], ids=lambda lane: lane.id)
-def lane(request):
-    return request.param
+SYNC = lane_of("httpx-sync")
 
 
-@pytest.fixture
-def server():
-    with FaultServer() as running:
-        yield running
-
-
-def test_pitfall_05_what_a_validator_rejects_to_the_last_is_raised_if_asked(lane, server):
+def test_pitfall_05_what_a_validator_rejects_to_the_last_is_raised_if_asked(adapter, server):
     """A status that the library takes for no error; never told as accepted."""
     server.script("/", 200)
     policy = RetryPolicy(max_attempts=3, on_exhausted="raise")
-    (error,) = lane.calls(("GET", server.url), policy=policy, retry_if=lambda response: True)
-    assert isinstance(error, lane.library.HTTPStatusError)
+    (error,) = adapter.calls(("GET", server.url), policy=policy, retry_if=lambda response: True)
+    assert isinstance(error, adapter.library.HTTPStatusError)
     assert "was refused by retry_if" in str(error)
     assert forbear.record_of(error).reason == "attempts-exhausted"
     assert len(server.requests()) == 3
 
 
-def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server):
+def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(adapter, server):
     """A failed attempt's Set-Cookie is not kept; the client's hooks see one response."""
     server.script("/", "503;header=Set-Cookie:failed=1", 503, "200;header=Set-Cookie:good=1", 200)
     seen = []
@@ -131,21 +118,21 @@ def test_pitfall_13_cookies_and_hooks_are_those_of_the_last_answer(lane, server)
     async def ahook(response):
         seen.append(response.status_code)
 
-    hooks = {"event_hooks": {"response": [hook if lane.backend is None else ahook]}}
-    lane.calls(("GET", server.url), ("GET", server.url), client=hooks)
+    hooks = {"event_hooks": {"response": [hook if not adapter.is_async else ahook]}}
+    adapter.calls(("GET", server.url), ("GET", server.url), settings=hooks)
     assert seen == [200, 200]
     assert [value for name, value in server.requests()[-1].headers if name.lower() == "cookie"] == [
         "good=1"
     ]
 
 
-def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(lane, server):
+def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(adapter, server):
     """Clamped timeouts stay on our copy; the response's request keeps the client's own."""
     server.script("/", "302;header=Location:/b")
     server.script("/b", 200)
-    (response,) = lane.calls(
+    (response,) = adapter.calls(
         ("GET", server.url),
-        client={"follow_redirects": True, "timeout": 50},
+        settings={"follow_redirects": True, "timeout": 50},
         policy=RetryPolicy(total_timeout=5, attempt_timeout=2),
     )
     own = {"connect": 50, "read": 50, "write": 50, "pool": 50}
@@ -154,13 +141,13 @@ def test_pitfall_19_a_shortened_timeout_does_not_leak_into_the_next_hop(lane, se
         assert request.extensions["timeout"] == own
 
 
-def test_pitfall_19a_mounted_in_the_other_familys_client_nothing_is_sent(lane, server):
+def test_pitfall_19a_mounted_in_the_other_familys_client_nothing_is_sent(adapter, server):
     """The client does not look at what it is given; it fails before the first attempt."""
     server.script("/", 503)
-    twin = Lane("httpx2", lane.backend)
-    for mine, other in ((lane, twin), (twin, lane)):
+    twin = lane_of(f"httpx2-{adapter.flavour}")
+    for mine, other in ((adapter, twin), (twin, adapter)):
         mounts = {"mounts": {"http://": mine.transport()}}
-        (error,) = other.calls(("GET", server.url), client=mounts)
+        (error,) = other.calls(("GET", server.url), settings=mounts)
         assert isinstance(error, Exception)
         assert server.requests() == []
 
@@ -190,12 +177,12 @@ def test_pitfall_69_a_date_is_measured_by_the_servers_own_clock(server):
         assert clock.sleeps == [pytest.approx(5.625)]
 
 
-def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(lane, server):
+def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(adapter, server):
     """A retried call's events are those of two requests of the bare library."""
     server.script("/", "503;close=1", "200;close=1", "503;close=1", "200;close=1")
 
     def traced(*requests, bare=False):
-        events = []
+        events, settings = [], {"transport": adapter.inner()} if bare else {}
 
         def trace(name, info):
             events.append(name)
@@ -203,8 +190,10 @@ def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(lane, server):
         async def atrace(name, info):
             events.append(name)
 
-        extensions = {"trace": trace if lane.backend is None else atrace}
-        lane.calls(*[(*request, {"extensions": extensions}) for request in requests], bare=bare)
+        extensions = {"trace": trace if not adapter.is_async else atrace}
+        adapter.calls(
+            *[(*request, {"extensions": extensions}) for request in requests], settings=settings
+        )
         return events
 
     expected = traced(("GET", server.url), ("GET", server.url), bare=True)
@@ -215,13 +204,13 @@ def test_pitfall_72_a_trace_gets_every_event_of_each_attempt(lane, server):
 def test_pitfall_73_the_response_is_that_of_the_last_attempt(server):
     """Its history, version and network stream; the failed ones are closed already."""
     server.script("/", "503;close=1", "503;close=1", "200;body=500000")
-    transport = SYNC.transport()
+    transport = SYNC.transport(clock=FakeClock())
     with SYNC.library.Client(transport=transport, trust_env=False) as client:
         with client.stream("GET", server.url) as response:
             assert (response.status_code, response.history) == (200, [])
             assert response.http_version == "HTTP/1.1"
             assert server.requests()[-1].connection == 3
-            until = time.monotonic() + 1
+            until = time.monotonic() + 30
             while server.open_connections > 1 and time.monotonic() < until:
                 time.sleep(0.005)
             assert server.open_connections == 1

@@ -31,20 +31,21 @@ NAMES = {
     "Hedge",
 }  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
-TRANSPORTS = {"RetryTransport", "AsyncRetryTransport", "wrap", "unwrap", "classify"} | ERRORS
+WRAPS = {"wrap", "unwrap", "is_wrapped", "classify"} | ERRORS
+TRANSPORTS = {"RetryTransport", "AsyncRetryTransport"} | WRAPS
 POOLS = {"RetryPoolManager", "RetryProxyManager", "Retry", "classify"} | ERRORS
 OTEL = {"Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"}
 SCRIPTED = {"FakeClock", "FaultServer", "ScriptedAdapter", "ScriptedTransport", "assert_schedule"}
 MODULES = {
     "forbear": NAMES,
-    "forbear.aiohttp": {"RetryMiddleware", "wrap", "unwrap", "classify"} | ERRORS,
+    "forbear.aiohttp": {"RetryMiddleware"} | WRAPS,
     "forbear.httpx": TRANSPORTS,
     "forbear.httpx2": TRANSPORTS,
     "forbear.asgi": {"RetryContextMiddleware"},
     "forbear.wsgi": {"RetryContextMiddleware"},
     "forbear.idempotency": {"serialize", "parse", "generate"},
     "forbear.redis": {"RedisBudget"},
-    "forbear.requests": {"RetryAdapter", "mount", "classify"} | ERRORS,
+    "forbear.requests": {"RetryAdapter", "mount", "is_mounted", "classify"} | ERRORS,
     "forbear.urllib3": POOLS,
     "forbear.telemetry.assets": {"read", "write"},
     "forbear.telemetry.otel": OTEL,

@@ -1,7 +1,5 @@
 """Threads that do the same thing at the same moment."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

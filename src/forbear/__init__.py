@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from .core.outcome import Fault as Fault
     from .core.outcome import Hint as Hint
     from .core.outcome import Phase as Phase
+    from .core.outcome import Reason as Reason
+    from .core.policy import PolicyFields as PolicyFields
     from .core.policy import RetryPolicy as RetryPolicy
-    from .core.policy_fields import PolicyFields as PolicyFields
     from .core.record import AttemptRecord as AttemptRecord
     from .core.record import CallRecord as CallRecord
     from .core.record import record_of as record_of
     from .core.strategy import RetryStrategy as RetryStrategy
     from .core.strategy import RetryToken as RetryToken
-    from .core.verdict import Reason as Reason
+    from .engine.context import deadline as deadline
+    from .engine.context import override as override
+    from .engine.settings import Options as Options
     from .errors import CircuitOpenError as CircuitOpenError
     from .errors import DeadlineExceeded as DeadlineExceeded
     from .errors import ForbearError as ForbearError
     from .errors import RetryRefused as RetryRefused
-    from .sending.context import deadline as deadline
-    from .sending.context import override as override
-    from .sending.settings import Options as Options
-    from .shared.aws import AwsStandard as AwsStandard
-    from .shared.aws import TokenBucket as TokenBucket
-    from .shared.breaker import CircuitBreaker as CircuitBreaker
-    from .shared.budget import RetryBudget as RetryBudget
-    from .shared.gate import RetryGate as RetryGate
-    from .shared.hedge import Hedge as Hedge
-    from .shared.origins import Origins as Origins
-    from .shared.standard import StandardStrategy as StandardStrategy
+    from .limits.aws import AwsStandard as AwsStandard
+    from .limits.aws import TokenBucket as TokenBucket
+    from .limits.breaker import CircuitBreaker as CircuitBreaker
+    from .limits.budget import RetryBudget as RetryBudget
+    from .limits.gate import RetryGate as RetryGate
+    from .limits.hedge import Hedge as Hedge
+    from .limits.limits import StandardStrategy as StandardStrategy
+    from .limits.origins import Origins as Origins
 
 _PLACES = {
     "AttemptRecord": "core.record",
-    "AwsStandard": "shared.aws",
+    "AwsStandard": "limits.aws",
     "Backoff": "core.backoff",
     "CallRecord": "core.record",
-    "CircuitBreaker": "shared.breaker",
+    "CircuitBreaker": "limits.breaker",
     "CircuitOpenError": "errors",
     "DeadlineExceeded": "errors",
     "Exponential": "core.backoff",
@@ -70,24 +70,24 @@ _PLACES = {
     "Fault": "core.outcome",
     "Fixed": "core.backoff",
     "ForbearError": "errors",
-    "Hedge": "shared.hedge",
+    "Hedge": "limits.hedge",
     "Hint": "core.outcome",
     "IdempotencyKeys": "core.key_options",
-    "Options": "sending.settings",
-    "Origins": "shared.origins",
+    "Options": "engine.settings",
+    "Origins": "limits.origins",
     "Phase": "core.outcome",
-    "PolicyFields": "core.policy_fields",
-    "Reason": "core.verdict",
-    "RetryBudget": "shared.budget",
-    "RetryGate": "shared.gate",
+    "PolicyFields": "core.policy",
+    "Reason": "core.outcome",
+    "RetryBudget": "limits.budget",
+    "RetryGate": "limits.gate",
     "RetryPolicy": "core.policy",
     "RetryRefused": "errors",
     "RetryStrategy": "core.strategy",
     "RetryToken": "core.strategy",
-    "StandardStrategy": "shared.standard",
-    "TokenBucket": "shared.aws",
-    "deadline": "sending.context",
-    "override": "sending.context",
+    "StandardStrategy": "limits.limits",
+    "TokenBucket": "limits.aws",
+    "deadline": "engine.context",
+    "override": "engine.context",
     "read_hint": "core.headers.hints",
     "record_of": "core.record",
 }
@@ -138,7 +138,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
     if place is None and name not in _MODULES:
-        raise AttributeError(f"module 'forbear' has no attribute {name!r}")
+        from .adapters.diagnosis import wrong_name
+
+        raise wrong_name(__name__, name)
     from importlib import import_module
 
     if place is None:

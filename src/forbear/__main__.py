@@ -1,7 +1,7 @@
-"""``python -m forbear``: the command, where its script is not on the path. Floor: acts."""
+"""``python -m forbear``: the command, where its script is not on the path."""
 
 import sys
 
-from .tools.cli import main
+from .cli import main
 
 sys.exit(main())

@@ -1,8 +1,9 @@
-"""forbear for aiohttp: ``RetryMiddleware``, ``wrap``. Floor: acts."""
+"""forbear for aiohttp: ``RetryMiddleware``, ``wrap``."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -13,23 +14,35 @@ except ImportError:
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
 from . import errors
-from .adapters import aiohttp_errors
-from .adapters.aiohttp_port import AiohttpPort
-from .adapters.aiohttp_request import LAST_HOP, PLAIN
-from .adapters.wrong_client import wrong_client
-from .sending.context import CURRENT
-from .sending.loop import arun
-from .sending.settings import DEFAULT_POLICY, PREFETCH, Settings
+from .adapters.aiohttp import errors as aiohttp_errors
+from .adapters.aiohttp.port import AiohttpPort
+from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
+from .adapters.diagnosis import wrong_client, wrong_name
+from .core.record import SENDS
+from .engine.calls import cancelled, enter_gate
+from .engine.context import CURRENT
+from .engine.inspection import note_prefetch
+from .engine.loop import arun
+from .engine.outgoing import call_after_first, call_of
+from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Self, Unpack
+    from typing import Never, Self, Unpack
 
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .sending.settings import FamilyOptions
+    from .engine.settings import FamilyOptions
 
-__all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryMiddleware", "classify", "unwrap", "wrap"]
+__all__ = [
+    "CircuitOpenError",
+    "DeadlineExceeded",
+    "RetryMiddleware",
+    "classify",
+    "is_wrapped",
+    "unwrap",
+    "wrap",
+]
 
 Predicate = Callable[[aiohttp.ClientResponse], bool | Awaitable[bool | None] | None]
 current = CURRENT.get
@@ -53,8 +66,8 @@ class RetryMiddleware:
     For example ``aiohttp.ClientSession(middlewares=(RetryMiddleware(),))``. Several sessions may
     share one, of one event loop at a time. In a list of middlewares those after it run for each
     attempt, those before it once. ``ClientTimeout.total`` of the session holds for the whole call:
-    attempts, waits and body; ``sock_connect`` and ``sock_read`` hold for each attempt. An answer
-    after which the request is sent again leaves no cookie in the session's jar. A download that
+    attempts, delays and body; ``sock_connect`` and ``sock_read`` hold for each attempt. A response
+    after which the request is retried leaves no cookie in the session's jar. A download that
     aiohttp decodes is not resumed.
 
     Args:
@@ -69,18 +82,28 @@ class RetryMiddleware:
     """
 
     def __init__(
-        self, policy: RetryPolicy | None = None, **options: Unpack[FamilyOptions[Predicate]]
+        self,
+        policy: RetryPolicy | None = None,
+        *others: Never,
+        **options: Unpack[FamilyOptions[Predicate]],
     ) -> None:
-        given: dict[str, Any] = {"prefetch": PREFETCH, **options}
+        if others:  # aiohttp has called the class, with a request and a handler
+            raise TypeError(
+                "RetryMiddleware takes only its policy by position; an object of it is the"
+                " middleware: write middlewares=(RetryMiddleware(),)"
+            )
+        given: dict[str, object] = {"prefetch": PREFETCH, **options}
         policy = DEFAULT_POLICY if policy is None else policy
         settings = Settings(type(self).__name__, policy, given, awaits=True)
-        self.port = port = AiohttpPort(settings, CircuitOpenError, DeadlineExceeded)
-        self._setting: Any = None
+        self.port = AiohttpPort(settings, CircuitOpenError, DeadlineExceeded)
+        self._setting: object = None
         self._special = settings.special
-        self._shared: Any = settings.limits.shared
-        self._is_plain = port.is_plain and not port.looks
+        self._limits = settings.limits
+        self._shared = settings.limits.shared
+        self._is_plain = settings.is_plain
+        self._asks = settings.retry_if is not None
 
-    def with_policy(self, setting: RetryPolicy | Mapping[str, Any] | bool) -> Self:
+    def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.
 
         Examples:
@@ -100,58 +123,64 @@ class RetryMiddleware:
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send a request, again where that is allowed and useful."""
+        """Send a request; retry it where that is allowed and useful."""
         port = self.port
         started_at = port.clock.monotonic()
-        scope = current()
+        context = current()
         source, outgoing = (request, handler), None
         if (
             self._special
-            or (scope is not None and not scope.asks_nothing)
+            or (context is not None and not context.asks_nothing)
             or type(request.body) not in PLAIN
             or last_hop() is not None
         ):
-            outgoing = port.prepare(source, started_at, scope, self._setting)
-        if not self._shared.quiet and not port.begins(request.url, started_at):
-            return await arun(port.call_of(source, outgoing, started_at, scope), port)  # type: ignore[no-any-return]
+            outgoing = port.prepare(source, started_at, context, self._setting)
+            if self._asks:
+                return await arun(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
+        if not self._shared.quiet and not enter_gate(
+            self._limits, origin_of_url(request.url), started_at
+        ):
+            return await arun(call_of(port, source, outgoing, started_at, context), port)  # type: ignore[return-value]
         outcome: Any = None
-        ahead = None
+        prefetch = None
         try:
             if outgoing is None:
                 outcome = await handler(request)
                 if not outcome.content.is_eof():
-                    ahead = await port.read_ahead(outcome, port.policy)
+                    prefetch = await port.prefetch_body(outcome, port.settings.policy)
             else:
                 sent, policy = outgoing.request, outgoing.policy
-                outcome, ahead = await port.attempt(sent, handler, outgoing, policy, started_at)
-            if outcome.status < 300 and not isinstance(ahead, Exception) and not port.looks:
+                outcome, prefetch = await port.attempt(sent, handler, outgoing, policy, started_at)
+            if outcome.status < 300 and not isinstance(prefetch, Exception):
                 if not outcome.content.is_eof():
-                    port.look_after(outcome, (source, outgoing, started_at, scope), scope)
-                if not (self._is_plain and outgoing is None and self._shared.quiet):
-                    port.succeeded(request, outcome, outgoing, started_at)
+                    begin = partial(call_after_first, port, source, outgoing, started_at, context)
+                    sent = request if outgoing is None else outgoing.request
+                    port.watch_body(outcome, begin, sent, context)
+                if outgoing is not None or not (self._is_plain and self._shared.quiet):
+                    port.accept_first(request, outcome, outgoing, started_at)
+                setattr(outcome, SENDS, True)  # nothing else shows record_of that forbear sent it
                 return outcome  # type: ignore[no-any-return]
         except Exception as error:
             outcome = error
         except BaseException:
-            await port.let_go(outcome)
-            port.cancelled(port.call_of(source, outgoing, started_at, scope))
+            await port.close_unused(outcome)
+            cancelled(port.settings, call_of(port, source, outgoing, started_at, context))
             raise
-        call: Any = None
         try:
-            call = port.call_of(source, outgoing, started_at, scope)
-            call = port.first_failed(call, ahead if isinstance(ahead, Exception) else None)
-            call.live, outcome = outcome, None  # nothing keeps it while the call waits
-            return await arun(call, port)  # type: ignore[no-any-return]
+            call = call_after_first(port, source, outgoing, started_at, context)
+            note_prefetch(call, prefetch)
+            call.live, outcome = outcome, None  # so that only the call holds it while it waits
+            return await arun(call, port)  # type: ignore[return-value]
         except BaseException:
-            await port.let_go(call.live if outcome is None else outcome)
+            await port.close_unused(call.live if outcome is None else outcome)  # pyright: ignore
             raise
 
     def close(self) -> None:
-        """Wake the calls that wait; they end with what they have. Later calls go on as before."""
-        self.port.sleeper.close()
+        """Wake waiting calls; they end with their last outcome. Later calls run as before."""
+        self.port.settings.sleeper.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self.port.limits!r}>"
+        return f"<{type(self).__module__}.{type(self).__name__} {self._limits!r}>"
 
 
 def wrap(
@@ -176,7 +205,7 @@ def wrap(
         ValueError: The session is wrapped already, or a value is out of its range.
         TypeError: This is not a session of aiohttp, or an option is wrong.
     """
-    if any(isinstance(one, RetryMiddleware) for one in middlewares_of(session)):
+    if is_wrapped(session):
         raise ValueError(
             "this session is wrapped already; call unwrap(session) first to change its policy"
         )
@@ -199,13 +228,24 @@ def unwrap(session: aiohttp.ClientSession) -> aiohttp.ClientSession:
     return session
 
 
-def middlewares_of(session: aiohttp.ClientSession) -> tuple[Any, ...]:
+def is_wrapped(session: aiohttp.ClientSession) -> bool:
+    """Say whether a session retries: by ``wrap``, or by a RetryMiddleware among its middlewares.
+
+    A request that is given ``middlewares=`` of its own goes without those of the session.
+
+    Raises:
+        TypeError: It is not a session of aiohttp.
+    """
+    return any(isinstance(one, RetryMiddleware) for one in middlewares_of(session))
+
+
+def middlewares_of(session: aiohttp.ClientSession) -> tuple[aiohttp.ClientMiddlewareType, ...]:
     if not isinstance(session, aiohttp.ClientSession):
         raise TypeError(wrong_client("forbear.aiohttp.wrap", session))
     return tuple(session._middlewares or ())
 
 
-def set_middlewares(session: aiohttp.ClientSession, middlewares: tuple[Any, ...]) -> None:
+def set_middlewares(session: aiohttp.ClientSession, middlewares: tuple[object, ...]) -> None:
     # Past __setattr__, which in debug mode warns of names that it does not know.
     object.__setattr__(session, "_middlewares", middlewares)
 
@@ -213,3 +253,9 @@ def set_middlewares(session: aiohttp.ClientSession, middlewares: tuple[Any, ...]
 def classify(error: BaseException) -> Failure:
     """Say what an exception means: its kind, and how far the request got. Never raises."""
     return aiohttp_errors.classify(error)
+
+
+if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
+
+    def __getattr__(name: str) -> Never:
+        raise wrong_name(__name__, name)

@@ -1,4 +1,4 @@
-"""forbear for ASGI: keep retries from multiplying from service to service. Floor: acts.
+"""forbear for ASGI: keep retries from multiplying from service to service.
 
 Pure ASGI: works around any application, and needs no framework.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .sending.context import Answering
-from .sending.incoming import STOP, Middleware, with_mark
+from .engine.context import STOP, Answering, Middleware, with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
     # The names of ASGI 3.0.
-    Scope = MutableMapping[str, Any]
-    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    Message = MutableMapping[str, Any]
+    Scope = Message
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
     Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 __all__ = ["RetryContextMiddleware"]
@@ -35,12 +35,12 @@ class RetryContextMiddleware(Middleware["Application"]):
       the calls made for it are sent once only, whatever their policy says.
     - ``x-envoy-expected-rq-timeout-ms`` and ``grpc-timeout``: the calls made for it end before the
       sender stops waiting, as in ``forbear.deadline``.
-    - A failed answer (500 and above, 408, 409, 425, 429) after a call that was retried in vain, or
-      that may not be repeated for the server's sake, is marked ``x-should-retry: false``, unless it
-      says something itself. forbear and some SDKs obey that.
+    - A failed response (500 and above, 408, 409, 425, 429) after a call that was retried in vain,
+      or that must not be retried to spare its server, is marked ``x-should-retry: false``, unless
+      it has that header already. forbear and some SDKs obey that.
 
-    A header that cannot be read is as if it were absent. What the request says ends when the last
-    byte of its answer is sent, for a websocket when it is accepted: background tasks, and tasks
+    A header that cannot be parsed counts as absent. What the request says ends when the last byte
+    of its response is sent, for a websocket when it is accepted, so background tasks, and tasks
     that outlive the request, are bound by neither.
 
     Args:
@@ -50,7 +50,7 @@ class RetryContextMiddleware(Middleware["Application"]):
         announce_deadline: Send ``x-envoy-expected-rq-timeout-ms``, the time that is left, with each
             attempt made for a request that has a deadline (its own, or one of
             ``forbear.deadline``), unless the caller has written it.
-        stop_outer_retries: Mark failed answers.
+        stop_outer_retries: Mark failed responses.
         clock: Where time comes from; a test passes forbear.testing.FakeClock(), as to its
             transports.
 
@@ -60,26 +60,26 @@ class RetryContextMiddleware(Middleware["Application"]):
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, as ASGI says."""
+        """Serve one request, as ASGI specifies."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         incoming = self.incoming(list(scope.get("headers", ())))
 
-        async def answer(message: MutableMapping[str, Any]) -> None:
+        async def mark_and_send(message: Message) -> None:
             kind = message["type"]
             if kind in STARTS and self.marks(incoming, message["status"]):
                 lines = with_mark(list(message.get("headers", ())), STOP.encode(), b"false")
                 message = {**message, "headers": lines}
             await send(message)
             if kind == "websocket.accept":
-                incoming.end()  # what was sent again is the handshake
+                incoming.end()  # only the handshake is what was retried
             elif kind in BODIES and not message.get("more_body", False):
                 incoming.end()
 
         try:
             with Answering(incoming):
-                await self.app(scope, receive, answer)
+                await self.app(scope, receive, mark_and_send)
         finally:
             incoming.end()
 

@@ -1,6 +1,6 @@
-"""forbear for httpx: ``RetryTransport``, ``AsyncRetryTransport``, ``wrap``. Floor: acts.
+"""forbear for httpx: ``RetryTransport``, ``AsyncRetryTransport``, ``wrap``.
 
-Everything is shared with the other library of the family (adapters/httpx_*.py) but the classes:
+Everything is shared with the other library of the family (adapters/httpx/) but the classes:
 none of httpx's own is an instance or a subclass of the other's.
 """
 
@@ -17,17 +17,17 @@ except ImportError:
     raise ImportError(f"forbear.httpx needs httpx: {to_install('httpx')}") from None
 
 from . import errors
-from .adapters import httpx_errors
-from .adapters import httpx_transport as transports
-from .adapters.httpx_library import Library
-from .adapters.httpx_wrap import unwrap_client, wrap_client
+from .adapters.diagnosis import wrong_name
+from .adapters.httpx import errors as httpx_errors
+from .adapters.httpx import transport as transports
+from .adapters.httpx.wrap import Library, is_wrapped_client, unwrap_client, wrap_client
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from .core.outcome import Failure
     from .core.policy import RetryPolicy
-    from .sending.settings import FamilyOptions
+    from .engine.settings import FamilyOptions
 
 __all__ = [
     "AsyncRetryTransport",
@@ -35,6 +35,7 @@ __all__ = [
     "DeadlineExceeded",
     "RetryTransport",
     "classify",
+    "is_wrapped",
     "unwrap",
     "wrap",
 ]
@@ -58,8 +59,8 @@ LIBRARY = Library(httpx, CircuitOpenError, DeadlineExceeded)
 class RetryTransport(transports.SyncRetrying, httpx.BaseTransport):
     """A transport that retries failed requests where a repetition is safe. Thread-safe.
 
-    For example ``httpx.Client(transport=RetryTransport())``. This client ignores ``proxy=``,
-    ``verify=``, ``limits=`` and HTTP_PROXY: give them to ``inner``, or use ``wrap``.
+    For example ``httpx.Client(transport=RetryTransport())``. This client ignores ``verify=``,
+    ``limits=`` and HTTP_PROXY, and with ``proxy=`` it retries nothing: use ``inner`` or ``wrap``.
 
     Args:
         inner: The transport that sends. None: a new ``httpx.HTTPTransport()``. The retries of
@@ -144,6 +145,25 @@ def unwrap(client: AnyClient) -> AnyClient:
     return client
 
 
+def is_wrapped(client: httpx.Client | httpx.AsyncClient) -> bool:
+    """Say whether all requests of a client are retried: by ``wrap``, or by ``transport=``.
+
+    False also if only some are. ``httpx.Client(transport=RetryTransport(), proxy=…)`` is such a
+    client: its proxy has a transport of its own, which does not retry. A RetryTransport inside
+    another transport is not seen.
+
+    Raises:
+        TypeError: It is not a client of httpx.
+    """
+    return is_wrapped_client(LIBRARY, client)
+
+
 def classify(error: BaseException) -> Failure:
     """Say what an exception means: its kind, and how far the request got. Never raises."""
     return httpx_errors.classify(error, LIBRARY.roots)
+
+
+if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
+
+    def __getattr__(name: str) -> Never:
+        raise wrong_name(__name__, name)

@@ -1,4 +1,4 @@
-"""Idempotency: write, read and invent keys for your own requests. Floor: acts (draws randomness).
+"""Idempotency: write, read and generate keys for your own requests.
 
 The rules are those of core/headers/keys.py. A key that you put on a request is used for every
 attempt of that call:
@@ -19,7 +19,8 @@ def generate(*, profile: str = "generic") -> str:
 
     A version 4 UUID in lower-case hyphenated form (draft-ietf-httpapi-idempotency-key-header §2.2
     recommends a UUID); for ``"amazon-pay"``, which allows 32 characters, its digits without
-    hyphens. Draws from the operating system, so children of a fork do not repeat each other's keys.
+    hyphens. The randomness is the operating system's, so the children of a fork generate different
+    keys.
 
     Args:
         profile: ``"generic"`` or the vendor's name, as for ``serialize``.

@@ -1,13 +1,15 @@
-"""forbear for a fleet: ``RedisBudget``, one allowance for all processes on all hosts. Floor: acts.
+"""forbear for a fleet: ``RedisBudget``, one allowance for all processes on all hosts.
 
-What is decided, and what is remembered, is in shared/lease.py; here is the round trip, and what
-happens when it fails.
+What is decided, and what is remembered, is in limits/lease.py; here is the round trip, which a
+thread makes in the background, and what happens when it fails.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
+from math import inf
 from random import random as system_random
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +23,12 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .adapters.redis_script import SCRIPT
-from .core.checks import a_choice, a_duration, shown
+from .core.checks import check_choice, check_duration, shown
 from .core.frozen import rebuilt
-from .sending.clock import SYSTEM_CLOCK
-from .shared.budget import RetryBudget, check_rates
-from .shared.lease import LeasedBudget, Report
+from .engine.clock import SYSTEM_CLOCK
+from .engine.events import BUDGET_BACK, BUDGET_LOST, Line
+from .limits.budget import RetryBudget, check_rates
+from .limits.lease import LEASE_SECONDS, LeasedBudget, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +38,7 @@ __all__ = ["RedisBudget"]
 
 logger = logging.getLogger("forbear.redis")
 
-# A few waits between attempts: long enough to be spent, short enough for a dead process.
-LEASE_SECONDS = 10.0
-REFUSED_SECONDS = 0.5  # to twice that, so that an outage does not hammer Redis
 FIRST_SECONDS = 1.0  # that the first round trip may take longer, since it connects
-LOST_SECONDS = 1.0  # half to one and a half times that, growing to eight times
 
 
 class RedisBudget(LeasedBudget):
@@ -50,45 +48,50 @@ class RedisBudget(LeasedBudget):
     adapter. Needs Redis 6.2 or Valkey. All processes that give the same ``name`` on the same Redis
     share; they should give the same numbers too. One object may serve many transports.
 
-    A process borrows a *lease*: one token for the retry at hand and a tenth of what is there. It
-    asks only when it wants to retry and has nothing left, in one round trip that also reports its
-    calls; never for a call that succeeds. A process that was refused does not ask again for 0.5 to
-    1 s. A lease ends after 10 s, and its tokens return, so a process that dies takes nothing along.
-    Calls made while nothing is wrong are counted together, and reported for the origin that needs
-    tokens first.
+    A process borrows a *lease*, a token and a tenth of what is there, and requests the next one as
+    soon as half of it is spent. A round trip is made in the background and also reports the calls;
+    no retry waits for it, and calls that succeed make none. The first retry of a process, and one
+    that finds its lease spent or expired, spends a token of ``fallback``, which the next lease
+    refunds. A process that was refused neither retries nor requests a lease for 0.5 to 1 s. A lease
+    ends after 10 s and its tokens return, so that none is lost with a process that dies. Calls made
+    while nothing fails are counted together, and reported for the origin that needs tokens first.
 
     Fleet-wide, per scope, counted from any instant at which the bucket is full::
 
         retries ≤ ratio × calls + floor_per_second × seconds + burst + slack
 
     A retry that the server itself scheduled counts as ``hinted_cost``. The slack is the sum of what
-    follows; 50 processes in a total outage, 75,000 calls, showed none of it:
+    follows:
 
-    - (lease - 1) ≤ ``burst / 10`` for each process that had spent its lease and then died, lost
-      Redis or had nothing more to retry: these tokens return as if they were left. A process that
-      comes back pays them back first.
-    - ``ratio`` for each call that was on its way when the trouble began: it may be counted late.
-    - What ``fallback`` allows, in each process, while it has lost Redis or is connecting.
+    - The burst of ``fallback`` for each process: the most that it spends in advance, however long
+      an outage lasts. ``fallback=RetryBudget(burst=1)`` makes it one retry for each process, but of
+      many calls that fail at once only the first is then retried before there is a lease. What a
+      process has spent in advance is forgotten if it dies or loses Redis.
+    - A lease, at most ``1 + burst / 10``, for each process that had spent its lease and then died,
+      lost Redis or had nothing more to retry: these tokens return as if they were left. A process
+      that comes back deducts them first.
+    - ``ratio`` for each call that was in flight when the failures began: it may be counted late.
+    - What ``fallback`` allows, in each process, while it has lost Redis.
     - ``burst`` each time Redis forgets: restarted without its data, failed over, evicted.
 
-    Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` is asked from then
-    on, at once and without a wait, until Redis is found again. It is looked for when a retry is
-    wanted, in the background, every second or so, later every eight. The logger ``forbear.redis``
-    says so once: ERROR when it is lost, INFO when it is back. Each time Redis is lost, a call waits
-    ``connect_timeout + command_timeout`` at most, whatever the client does. The first round trip of
-    a process has a second more, since it loads certificates and connects; a call does not wait for
-    that, and ``fallback`` is asked meanwhile. A key that is not this budget's (another type, or no
-    numbers) concerns its own origin only.
+    Redis slow, gone, failing over, full, read-only or not a Redis: ``fallback`` decides in its
+    place until Redis is reachable again. That is tried when a retry is requested, in the
+    background, every second or so, later every eight. The logger ``forbear.redis`` logs each
+    transition once: ERROR when Redis is lost, INFO when it is back. A round trip that takes longer
+    than ``connect_timeout + command_timeout`` counts as a loss, whatever the client does; the first
+    one of a process has a second more, because it loads certificates and connects. A key that is
+    not this budget's (another type, or no numbers) concerns its own origin only.
 
     A user of Redis needs no more than ``+eval +time +hgetall +hset +hdel +hincrby +pexpire
     ~forbear:*`` (and ``+select`` for another database than 0).
 
-    A round trip costs the retry 0.15 to 0.3 ms on loopback, of which the script takes Redis 27 µs.
-    A call that succeeds pays 40 ns for being counted; for 10 s after each round trip, as much as
-    with a ``RetryBudget`` that is not full (1.5 µs with httpx).
+    A retry that requests a lease takes 0.1 ms to start the thread, which ends when no more leases
+    are requested; the script takes Redis 27 µs. Counting a call that succeeds costs 40 ns; for 10 s
+    after each retry it costs as much as with a ``RetryBudget`` that is not full (1.5 µs with
+    httpx).
 
     Attributes:
-        is_lost: Redis could not be reached the last time, or not yet; ``fallback`` stands in.
+        is_lost: Redis could not be reached the last time; ``fallback`` stands in.
 
     Args:
         url_or_client: ``redis://``, ``rediss://`` or ``unix://``, or a synchronous client of
@@ -101,8 +104,9 @@ class RedisBudget(LeasedBudget):
         burst: Most tokens a bucket holds, and what it starts with. At least 1.
         hinted_cost: Tokens for a retry that the server scheduled, 0 to 1; any other costs 1.
         scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins.
-        fallback: Asked while Redis is lost. If not given, a RetryBudget of each process with the
-            same ratio, one token in ten seconds and a burst of 5.
+        fallback: Allows retries before there is a lease, and while Redis is lost. If not given, a
+            RetryBudget of each process with the same ratio, one token in ten seconds and a burst
+            of 5.
         connect_timeout: Seconds.
         command_timeout: Seconds.
         random: Like random.random; spreads what a fleet would otherwise do in step.
@@ -132,25 +136,28 @@ class RedisBudget(LeasedBudget):
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a text such as 'orders', got {shown(name)}")
         check_rates(ratio, floor_per_second, burst, hinted_cost)
-        a_choice("scope", scope, ("origin", "transport"))
-        a_duration("connect_timeout", connect_timeout, zero=False)
-        a_duration("command_timeout", command_timeout, zero=False)
+        check_choice("scope", scope, ("origin", "transport"))
+        check_duration("connect_timeout", connect_timeout, zero=False)
+        check_duration("command_timeout", command_timeout, zero=False)
         if fallback is not None and not isinstance(fallback, RetryBudget):
             raise TypeError(f"fallback must be a RetryBudget, got {shown(fallback)}")
         if fallback is None:
             fallback = RetryBudget(ratio, 0.1, 5, hinted_cost, scope)
-        super().__init__(hinted_cost=hinted_cost, scope=scope, fallback=fallback)
+        super().__init__(
+            hinted_cost=hinted_cost,
+            scope=scope,
+            fallback=fallback,
+            random=system_random if random is None else random,
+        )
         self.name = name
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst
         self.connect_timeout = connect_timeout
         self.command_timeout = command_timeout
-        self._random: Callable[[], float] = system_random if random is None else random
         self._target = url_or_client
-        self._longest = connect_timeout + command_timeout
-        self._client: Any = self._connected()
-        self._of_parents: list[Any] = []
+        self._client = self._connected()
+        self._of_parents: list[object] = []
 
     def _connected(self) -> Any:
         """Return the client to use; it connects when it is first used."""
@@ -172,7 +179,7 @@ class RedisBudget(LeasedBudget):
                 target,
                 socket_connect_timeout=self.connect_timeout,
                 socket_timeout=self.command_timeout,
-                # Never twice: a report that did arrive would count twice, and the caller waits.
+                # No retries: a report that did arrive would count twice, and the caller waits.
                 retry=Retry(NoBackoff(), 0),
             )
         except Exception:  # its text may hold parts of the password
@@ -184,97 +191,82 @@ class RedisBudget(LeasedBudget):
 
     def _begin(self) -> None:
         super()._begin()
-        self._trips: dict[str, RoundTrip] = {}
+        self._waiting: deque[str] = deque()  # scopes whose leases are to be renewed
+        self._thread: threading.Thread | None = None
+        self._thread_lock = threading.Lock()
+        self._fails_at = inf  # when the round trip in flight takes too long; inf: there is none
         self._is_first = True
-        self._trips_lock = threading.Lock()
-        self._edges = threading.RLock()  # the log tells of them in their order
+        self._edges = threading.RLock()  # transitions are logged in their order
+
+    def spend(self, scope: str, cost: float, now: float) -> bool:
+        # Checked here, because no option bounds all that a client may do in the thread: resolve
+        # names, follow a cluster, retry. Without it a call would rely on a Redis that hangs.
+        if SYSTEM_CLOCK.monotonic() > self._fails_at and not self.is_lost:
+            self._lose(now, "TimeoutError")
+        return super().spend(scope, cost, now)
+
+    def renew_soon(self, scope: str, now: float) -> None:
+        """Let a thread renew the lease. There is one at a time, and only while there is work."""
+        if self.is_lost and self._fails_at < inf:  # a round trip tries to reach Redis already
+            return
+        try:
+            with self._thread_lock:
+                self._waiting.append(scope)
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(
+                        target=self._renew_waiting, name="forbear-lease", daemon=True
+                    )
+                    self._thread.start()
+        except RuntimeError as error:  # no more threads, the end is near, or a subinterpreter's
+            self._waiting.clear()
+            self._lose(now, type(error).__name__)
+
+    def _renew_waiting(self) -> None:
+        while True:
+            with self._thread_lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                scope = self._waiting.popleft()
+            self.renew(scope)
 
     def renew(self, scope: str) -> None:
-        """Fetch a lease, or wait for the one that another thread is fetching.
+        """Renew the lease now, in one round trip, if a retry has requested that.
 
-        Blocks for ``connect_timeout + command_timeout`` at most, not at all while Redis is lost.
-        Never raises.
+        Blocks for as long as the client does. An error of the client only makes Redis lost.
         """
-        scope = self._key(scope)
-        now = SYSTEM_CLOCK.monotonic()
-        until, wanted = now + self._longest, 1
-        while True:
-            with self._trips_lock:
-                trip = self._trips.get(scope)
-                is_own = trip is None
-                if trip is None:
-                    if self.is_lost and self._trips:  # Redis is looked for already
-                        return
-                    borrowed = self.borrow(scope, wanted, LOST_SECONDS * (0.5 + self._random()))
-                    if borrowed is None:
-                        return
-                    trip = RoundTrip(scope, *borrowed, wanted, now + self._longest)
-                    trip.fails_at = trip.until + FIRST_SECONDS * self._is_first
-                    self._trips[scope] = trip
-                trip.waiting += 1
-            if is_own:
-                self._start(trip)
-            if self.is_lost:  # the trip goes to look for Redis; a call need not wait for that
-                if not self._is_told and SYSTEM_CLOCK.monotonic() > trip.fails_at:
-                    self._lose(trip.now, "TimeoutError")
-                return
-            if not trip.over.wait(min(until, trip.until) - SYSTEM_CLOCK.monotonic()):
-                if trip.until <= until:
-                    failed = SYSTEM_CLOCK.monotonic() > trip.fails_at
-                    self._lose(trip.now, "TimeoutError", failed=failed)
-                return
-            if is_own or trip.lent >= trip.waiting or trip.lent < trip.wanted:
-                return
-            wanted = trip.waiting  # who came first may not have spent its token yet
-            now = SYSTEM_CLOCK.monotonic()
-
-    def _start(self, trip: RoundTrip) -> None:
-        # No option bounds all of what a client may do: resolve names, follow a cluster, try again.
-        thread = threading.Thread(
-            target=self._make, args=(trip,), name="forbear-lease", daemon=True
-        )
+        report = self.borrow(scope)
+        if report is None:
+            return
+        seconds = self.connect_timeout + self.command_timeout + FIRST_SECONDS * self._is_first
+        self._fails_at = fails_at = SYSTEM_CLOCK.monotonic() + seconds
         try:
-            thread.start()
-        except RuntimeError as error:  # no more threads, or the interpreter is about to end
-            self._lose(trip.now, type(error).__name__)
-            self._end(trip)
-
-    def _make(self, trip: RoundTrip) -> None:
-        try:
-            lent, number = self._ask(trip)
-            if SYSTEM_CLOCK.monotonic() > trip.fails_at:
+            lent, number = self._ask(report)
+            if SYSTEM_CLOCK.monotonic() > fails_at:
                 raise TimeoutError
         except Exception as error:
-            self._lose(trip.now, type(error).__name__)
+            self._lose(report.asked_at, type(error).__name__)
         else:
-            trip.lent = max(0, lent)
             with self._edges:
-                self._take(trip, lent, number)
+                self._take(report, lent, number)
         finally:
-            self._end(trip)
+            self._fails_at = inf
+            self._is_first = False
 
-    def _take(self, trip: RoundTrip, lent: int, number: int) -> None:
+    def _take(self, report: Report, lent: int, number: int) -> None:
         if lent < 0:
-            until = trip.now + LOST_SECONDS * 8 * (0.5 + self._random())
-            if self.lose_one(trip.scope, trip.now, until):
-                self._tell_lost(f"the key of {trip.scope or 'all'} is lost", "WRONGTYPE")
+            if self.lose_one(report):
+                key = self._key(report.scope) or "all"
+                self._log(BUDGET_LOST, f"the key of {key} is lost", "WRONGTYPE")
             return
-        if lent:
-            until = trip.now + LEASE_SECONDS * (1 - 0.2 * self._random())
-            was_lost = self.lend(trip.scope, lent, number, trip.now, until)
-        else:
-            until = trip.now + REFUSED_SECONDS * (1 + self._random())
-            was_lost = self.refuse(trip.scope, trip.now, until)
-        if was_lost:
-            fields = self._fields("shared_budget_back")
-            logger.info("fleet budget %s: Redis is back", self.name, extra=fields)
+        if self.lend(report, lent, number) if lent else self.refuse(report):
+            self._log(BUDGET_BACK)
 
-    def _ask(self, trip: RoundTrip) -> tuple[int, int]:
-        report = trip.report
+    def _ask(self, report: Report) -> tuple[int, int]:
         reply = self._client.eval(
             SCRIPT,
             1,
-            f"forbear:{self.name}:{trip.scope}",
+            f"forbear:{self.name}:{self._key(report.scope)}",
             float(self.floor_per_second),
             float(self.burst),
             report.calls * self.ratio,
@@ -282,7 +274,7 @@ class RedisBudget(LeasedBudget):
             report.left,
             report.number,
             report.size,
-            trip.wanted,
+            report.owed,
             int(LEASE_SECONDS * 1000),
         )
         match reply:
@@ -292,30 +284,17 @@ class RedisBudget(LeasedBudget):
                 return -1, 0
         raise redis.InvalidResponse
 
-    def _lose(self, now: float, error: str, *, failed: bool = True) -> None:
+    def _lose(self, now: float, error: str) -> None:
         with self._edges:
-            if self.lose(now, LOST_SECONDS * (0.5 + self._random()), failed=failed):
-                self._tell_lost("Redis is lost", error)
+            if self.lose(now):
+                self._log(BUDGET_LOST, "Redis is lost", error)
 
-    def _tell_lost(self, told: str, error: str) -> None:
-        logger.error(
-            "fleet budget %s: %s (%s); a budget of this process stands in until it is back",
-            self.name,
-            told,
-            error,
-            extra={**self._fields("shared_budget_lost"), "forbear.error_type": error},
-        )
-
-    def _fields(self, event: str) -> dict[str, str]:
-        named = {"forbear.budget": self.name, "forbear.backend": self.backend}
-        return {"forbear.event": event, **named}
-
-    def _end(self, trip: RoundTrip) -> None:
-        with self._trips_lock:
-            if self._trips.get(trip.scope) is trip:
-                del self._trips[trip.scope]
-        self._is_first = False
-        trip.over.set()
+    def _log(self, line: Line, *why: str) -> None:
+        named = {"event": line.name, "budget": self.name, "backend": self.backend}
+        if why:
+            named["error_type"] = why[-1]
+        fields = {f"forbear.{name}": value for name, value in named.items()}
+        logger.log(line.level, line.text, self.name, *why, extra=fields)
 
     def after_fork(self) -> None:
         super().after_fork()
@@ -328,7 +307,7 @@ class RedisBudget(LeasedBudget):
         state = f"lost, {self.fallback!r} stands in" if self.is_lost else self._state()
         return f"<RedisBudget {self.name!r} {state}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # A copy in another process borrows for itself; a client cannot be copied, a URL can.
         options = {name: getattr(self, name) for name in OPTIONS}
         return rebuilt, (RedisBudget, {"url_or_client": self._target, **options})
@@ -340,14 +319,72 @@ OPTIONS = (
 )  # fmt: skip
 
 
-class RoundTrip:
-    """A round trip to Redis. Whoever wants a lease of the same scope meanwhile waits for it."""
+# The script that a RedisBudget runs on Redis to borrow tokens.
+#
+# Atomic, and one key: any node of a cluster that has it will do. Times are the server's, in
+# milliseconds. A key that is not there is a full bucket. ``lent`` are the tokens of running leases
+# by when they end, to the second, without those that the borrowing process has spent in advance:
+# what is lent and never reported returns when its lease is over. A lease that is reported does not,
+# so ``size`` is its part of ``lent``.
+#
+# It returns the tokens lent and the end of their lease, which is their number; ``{-1, 0}``: the key
+# holds something else.
+SCRIPT = """
+local floor, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local deposit, elapsed = tonumber(ARGV[3]), tonumber(ARGV[4])
+local left, number, size = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
+local owed, lasts = tonumber(ARGV[8]), tonumber(ARGV[9])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-    def __init__(self, scope: str, report: Report, now: float, wanted: int, until: float) -> None:
-        self.scope = scope
-        self.report = report
-        self.now = now  # by the clock of the transport
-        self.wanted = wanted
-        self.until = self.fails_at = until  # by the system's; until: a call waits for it
-        self.lent = self.waiting = 0
-        self.over = threading.Event()
+local tokens, at, full_at, lent = burst, now, now, {}
+local fields = redis.pcall('HGETALL', KEYS[1])
+if fields.err then
+    if string.find(fields.err, 'WRONGTYPE') then return {-1, 0} end
+    return fields
+end
+for i = 1, #fields, 2 do
+    local name, value = fields[i], tonumber(fields[i + 1])
+    if name == 'tokens' then tokens = value
+    elseif name == 'at' then at = value
+    elseif name == 'full_at' then full_at = value
+    elseif value and tonumber(name) then lent[name] = value
+    else return {-1, 0} end
+end
+if not (tokens and at and full_at) then return {-1, 0} end
+
+tokens = tokens + math.max(0, now - at) / 1000 * floor
+for ends_at, some in pairs(lent) do
+    if tonumber(ends_at) <= now then
+        tokens = tokens + some
+        lent[ends_at] = nil
+        redis.call('HDEL', KEYS[1], ends_at)
+    end
+end
+if tokens >= burst then
+    tokens, full_at = burst, now
+end
+if deposit > 0 then
+    tokens = tokens + deposit * math.min(1, math.max(0, now - full_at) / math.max(1, elapsed))
+end
+if size > 0 and lent[number] then
+    if lent[number] > size then redis.call('HINCRBY', KEYS[1], number, -size)
+    else redis.call('HDEL', KEYS[1], number) end
+elseif size > 0 then
+    left = left - size
+end
+tokens = math.min(burst, tokens + left)
+
+local lend, ends_at = 0, 0
+if tokens >= 1 then
+    lend = math.min(math.floor(tokens), math.max(1, owed) + math.floor(tokens / 10))
+    tokens = tokens - lend
+    ends_at = math.ceil((now + lasts) / 1000) * 1000
+    if lend > owed then redis.call('HINCRBY', KEYS[1], ends_at, lend - owed) end
+end
+redis.call('HSET', KEYS[1], 'tokens', tostring(tokens), 'at', now, 'full_at', full_at)
+local until_full = 86400000
+if floor > 0 then until_full = math.min(until_full, math.ceil((burst - tokens) / floor * 1000)) end
+redis.call('PEXPIRE', KEYS[1], math.max(until_full, lasts + 1000))
+return {lend, ends_at}
+"""

@@ -1,8 +1,9 @@
-"""forbear for requests: ``RetryAdapter`` and ``mount``. Floor: acts."""
+"""forbear for requests: ``RetryAdapter`` and ``mount``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 try:
@@ -16,31 +17,39 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, 
 from urllib3.util import Retry
 
 from . import errors
-from .adapters.requests_port import RequestsPort
-from .adapters.urllib3_bodies import PLAIN
-from .adapters.urllib3_errors import classify
-from .adapters.urllib3_resume import LARGE, is_resumable
-from .adapters.urllib3_sockets import keep_deadlines
-from .adapters.wrong_client import options_of_client, wrong_client
+from .adapters.diagnosis import options_of_client, wrong_client, wrong_name
+from .adapters.urllib3.bodies import LARGE
+from .adapters.urllib3.deadlines import keep_deadlines
+from .adapters.urllib3.errors import classify
+from .adapters.urllib3.request import PLAIN, origin_at
+from .adapters.urllib3.requests import RequestsPort
 from .core.checks import shown
-from .sending.checking import DEFAULTS, names
-from .sending.context import CURRENT
-from .sending.errors import warn
-from .sending.settings import DEFAULT_POLICY, Settings
+from .engine.calls import note_success
+from .engine.context import CURRENT
+from .engine.errors import warn
+from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Never, Unpack
 
+    from .adapters.urllib3.requests import Cert, Timeouts
     from .core.policy import RetryPolicy
-    from .sending.settings import Options
+    from .engine.settings import Options
 
-__all__ = ["CircuitOpenError", "DeadlineExceeded", "RetryAdapter", "classify", "mount"]
+__all__ = [
+    "CircuitOpenError",
+    "DeadlineExceeded",
+    "RetryAdapter",
+    "classify",
+    "is_mounted",
+    "mount",
+]
 
 Predicate = Callable[[requests.Response], bool | None]
 AnySession = TypeVar("AnySession", bound=requests.Session)
 current = CURRENT.get
-# Attributes that callers look at, and change, on the adapter of a session.
+# Attributes that callers read, and change, on the adapter of a session.
 POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
 
 
@@ -52,19 +61,12 @@ class DeadlineExceeded(errors.DeadlineExceeded, requests.Timeout):
     """The deadline of the call is over. Also a ``requests.Timeout``."""
 
 
-class Port(RequestsPort):
-    """The port of one adapter, with the exceptions of this module."""
-
-    circuit_open_error = CircuitOpenError
-    deadline_exceeded = DeadlineExceeded
-
-
 class RetryAdapter(HTTPAdapter):
     """An HTTPAdapter that retries failed requests where a repetition is safe. Thread-safe; pickles.
 
     ``mount(session)`` puts it around the adapters of a session. With ``stream=False`` each attempt
-    includes the body: a body that breaks is a failure like any other. Another adapter can stand
-    below as ``inner``, or beside as a base class: each attempt goes through ``super().send``, and
+    includes the body, so a body that breaks is a failure like any other. Another adapter can be
+    wrapped as ``inner``, or be a second base class: each attempt goes through ``super().send``, and
     unknown options go to ``super().__init__``. A subclass that gives HTTPAdapter its arguments by
     position, such as hishel's CacheAdapter, must be ``inner``.
 
@@ -88,6 +90,7 @@ class RetryAdapter(HTTPAdapter):
     """
 
     inner: BaseAdapter | None = None
+    _forbear_sends = True
     __attrs__ = [*HTTPAdapter.__attrs__, "given", "inner"]  # noqa: RUF012  # what requests pickles
 
     def __init__(
@@ -136,7 +139,7 @@ class RetryAdapter(HTTPAdapter):
         if "budget" not in options and options.get("strategy") is None:
             options["budget"] = settings.limits.budget
         self.given = policy, options
-        self.port = Port(settings, self)
+        self.port = RequestsPort(settings, CircuitOpenError, DeadlineExceeded, self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._take(*state["given"])
@@ -146,7 +149,7 @@ class RetryAdapter(HTTPAdapter):
             self._stand_for(state["inner"])
 
     def _stand_for(self, inner: BaseAdapter) -> None:
-        """Be the inner adapter to whoever looks at an attribute of this one."""
+        """Show the inner adapter's attributes to code that reads them on this one."""
         self.inner = inner
         for name in POOLS:
             if hasattr(inner, name):
@@ -158,7 +161,7 @@ class RetryAdapter(HTTPAdapter):
         for manager in managers:
             keep_deadlines(manager)
 
-    if not TYPE_CHECKING:  # a checker shall go on finding mistakes in names
+    if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
         def __getattr__(self, name: str) -> Any:
             if self.inner is None or name.startswith("__"):
@@ -184,12 +187,12 @@ class RetryAdapter(HTTPAdapter):
         self,
         request: requests.PreparedRequest,
         stream: bool = False,
-        timeout: Any = None,
-        verify: Any = True,
-        cert: Any = None,
+        timeout: Timeouts = None,
+        verify: bool | str = True,
+        cert: Cert = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Send a prepared request, again where that is allowed and useful; as of HTTPAdapter."""
+        """Send a prepared request; retry it where that is allowed and useful. As HTTPAdapter's."""
         port = self.port
         started_at = port.clock.monotonic()
         scope = current()
@@ -200,35 +203,41 @@ class RetryAdapter(HTTPAdapter):
             or not port.shared.quiet
         ):
             source = request, stream, timeout, verify, cert, proxies
-            return port.send_all(source, started_at)  # type: ignore[no-any-return]
-        response: Any = None
-        held: list[Any] | None = None
+            return port.send_all(source, started_at)
+        response: requests.Response | None = None
+        held: list[requests.Response | Exception | None] | None = None
         try:
             try:
                 response = self.send_once(request, stream, timeout, verify, cert, proxies)
-                if response.status_code < 300 and port.is_plain and port.shared.quiet:
-                    raw = response.raw
+                if response.status_code < 300 and (
+                    stream or (getattr(response.raw, "length_remaining", None) or 0) <= LARGE
+                ):
                     if stream:
-                        if not (port.resumes and is_resumable(raw)):
-                            return response  # type: ignore[no-any-return]
-                    elif (getattr(raw, "length_remaining", None) or 0) <= LARGE:
+                        source = request, stream, timeout, verify, cert, proxies
+                        begin = partial(port.call_after_first, source, started_at, scope)
+                        response = port.watched(response, begin)
+                    else:
                         _ = response.content
-                        return response  # type: ignore[no-any-return]
-                    del raw
+                    if not (port.is_plain and port.shared.quiet):
+                        origin, status = origin_at(request.url), response.status_code
+                        method = request.method or "GET"
+                        note_success(port.settings, method, origin, status, started_at)
+                    return response
                 held = [response]
             except Exception as error:
-                port.let_go(response)
+                port.close_unused(response)
                 held = [error]
-            response = None  # nothing keeps it while the call waits
+            response = None  # so that only the call holds it while it waits
             source = request, stream, timeout, verify, cert, proxies
-            return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
+            return port.take_over(source, started_at, scope, held)
         except BaseException:
-            port.let_go(held.pop() if held and response is None else response)
+            port.close_unused(held.pop() if held and response is None else response)
             raise
 
     def send_once(
-        self, request: Any, stream: bool, timeout: Any, verify: Any, cert: Any, proxies: Any
-    ) -> requests.Response:
+        self, request: requests.PreparedRequest, stream: bool, timeout: Timeouts,
+        verify: bool | str, cert: Cert, proxies: Mapping[str, str] | None,
+    ) -> requests.Response:  # fmt: skip
         """Send once, through the inner adapter if there is one."""
         adapter: Any = super() if self.inner is None else self.inner
         response: Any = None
@@ -238,21 +247,23 @@ class RetryAdapter(HTTPAdapter):
                 request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
             )
             if self.inner is not None:
-                response.connection = self  # digest authentication sends on it again
+                response.connection = self  # digest authentication resends through it
             return response  # type: ignore[no-any-return]
         except BaseException:
-            self.port.let_go(response)
+            self.port.close_unused(response)
             raise
 
     def close(self) -> None:
-        """Close the pools and wake calls that wait; they end with what they have."""
-        self.port.sleeper.close()
+        """Close the pools and wake waiting calls; they end with their last outcome."""
+        self.port.settings.sleeper.close()
         adapter: Any = super() if self.inner is None else self.inner
         adapter.close()
 
     def __repr__(self) -> str:
         over = "" if self.inner is None else f" over {type(self.inner).__name__}"
-        return f"<{type(self).__module__}.{type(self).__name__} {self.port.limits!r}{over}>"
+        return (
+            f"<{type(self).__module__}.{type(self).__name__} {self.port.settings.limits!r}{over}>"
+        )
 
 
 def mount(
@@ -290,6 +301,19 @@ def mount(
     return session
 
 
+def is_mounted(session: requests.Session) -> bool:
+    """Say whether all requests of a session are retried: every adapter of it is a RetryAdapter.
+
+    False also if only those of some prefixes are, such as ``https://``.
+
+    Raises:
+        TypeError: It is not a session of requests.
+    """
+    if not isinstance(session, requests.Session):
+        raise TypeError(wrong_client("forbear.requests.mount", session))
+    return all(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values())
+
+
 def next_adapter(kind: type[RetryAdapter]) -> type:
     """The class that ``super()`` in RetryAdapter means for objects of ``kind``."""
     order = kind.__mro__
@@ -297,12 +321,18 @@ def next_adapter(kind: type[RetryAdapter]) -> type:
 
 
 def take_over_retries(inner: BaseAdapter) -> None:
-    """Switch off the retries of an adapter below: two loops multiply."""
+    """Switch off the retries of an adapter below, since two loops would multiply."""
     retries = getattr(inner, "max_retries", None)
     if isinstance(retries, Retry) and (retries.total not in (0, False) or retries.status_forcelist):
         inner.max_retries = Retry(0, read=False)  # type: ignore[attr-defined]
         warn(
             f"{type(inner).__name__}(max_retries={retries.total!r}) under RetryAdapter was set to"
-            " 0: attempts would multiply. forbear retries by itself, with a wait and under its"
+            " 0: attempts would multiply. forbear retries by itself, with a delay and under its"
             " limits; RetryPolicy.from_urllib3(Retry(…)) is the nearest policy to a Retry."
         )
+
+
+if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
+
+    def __getattr__(name: str) -> Never:
+        raise wrong_name(__name__, name)

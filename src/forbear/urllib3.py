@@ -1,4 +1,4 @@
-"""forbear for urllib3: ``RetryPoolManager``, ``RetryProxyManager`` and ``Retry``. Floor: acts.
+"""forbear for urllib3: ``RetryPoolManager``, ``RetryProxyManager`` and ``Retry``.
 
 The managers are urllib3's own with pools that retry, so redirects stay urllib3's: each hop is a
 call. ``Retry`` is for libraries that take nothing else, and stricter; see its docstring.
@@ -7,6 +7,7 @@ call. ``Retry`` is for libraries that take nothing else, and stricter; see its d
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -23,20 +24,23 @@ from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
 from . import errors
-from .adapters.urllib3_bodies import PLAIN, position_of
-from .adapters.urllib3_errors import classify
-from .adapters.urllib3_pool import PoolPort, PoolRequest
-from .adapters.urllib3_resume import LARGE, is_resumable
-from .adapters.urllib3_retry import Retry
-from .adapters.urllib3_sockets import Punctual
-from .sending.checking import DEFAULTS
-from .sending.context import CURRENT
-from .sending.settings import DEFAULT_POLICY, Options, Settings
+from .adapters.diagnosis import wrong_name
+from .adapters.urllib3.bodies import LARGE
+from .adapters.urllib3.deadlines import DeadlinePool
+from .adapters.urllib3.errors import classify
+from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
+from .adapters.urllib3.request import PLAIN, origin_at, position_of
+from .adapters.urllib3.retry import Retry
+from .engine.calls import note_success
+from .engine.context import CURRENT
+from .engine.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Unpack
+    from collections.abc import Mapping, Sequence
+    from ssl import SSLContext
+    from typing import Never, Unpack
 
+    from .adapters.urllib3.pool import Retries
     from .core.policy import RetryPolicy
 
 __all__ = [
@@ -59,27 +63,19 @@ class DeadlineExceeded(errors.DeadlineExceeded, exceptions.TimeoutError):
     """The deadline of the call is over. Also a ``urllib3.exceptions.TimeoutError``."""
 
 
-class ManagerPort(PoolPort):
-    """The port that all pools of one manager share."""
-
-    circuit_open_error = CircuitOpenError
-    deadline_exceeded = DeadlineExceeded
-
-
-class RetryingPool(Punctual):
+class RetryingPool(DeadlinePool):
     """The part of a pool that retries; the rest is urllib3's."""
 
-    retry_port: ManagerPort
-    retries: Any
+    retry_port: PoolPort
     is_http2 = False
 
-    def urlopen(
+    def urlopen(  # type: ignore[override]  # what else it takes is passed on
         self,
         method: str,
         url: str,
         body: Any = None,
-        headers: Any = None,
-        retries: Any = None,
+        headers: Mapping[str, str] | None = None,
+        retries: Retries = None,
         *,
         preload_content: bool = True,
         release_conn: bool | None = None,
@@ -93,8 +89,8 @@ class RetryingPool(Punctual):
         default, redirects = port.latest
         if retries is not None or default is not self.retries:
             redirects = port.redirects(retries, named.get("redirect", True), self.retries)
-        # Who keeps the connection of a response that is read leaves the reading to urllib3; over
-        # HTTP/2 its responses are read when they come, and release no connection.
+        # With release_conn=False urllib3 must read the body itself, or the caller would lose the
+        # connection it wants to keep; over HTTP/2 responses are read at once and release none.
         preload = preload_content and (release_conn is None or release_conn) and not self.is_http2
         named["preload_content"] = preload_content and not preload
         named["release_conn"] = False if preload else release_conn
@@ -109,55 +105,61 @@ class RetryingPool(Punctual):
         ):
             source = self, method, url, body, headers, preload, named
             setting = False if redirects.total is False else None
-            return port.send_all(source, started_at, setting)  # type: ignore[no-any-return]
+            return port.send_all(source, started_at, setting)
         response: Any = None
-        held: list[Any] | None = None
+        held: list[urllib3.HTTPResponse | Exception | None] | None = None
         try:
             try:
-                response = super().urlopen(method, url, body, headers, **named)  # type: ignore[misc]
-                if response.status < 300 and port.is_plain and port.shared.quiet:
-                    if not preload:
-                        if not (port.resumes and is_resumable(response)):
-                            return response  # type: ignore[no-any-return]
-                    elif (response.length_remaining or 0) <= LARGE:
+                response = super().urlopen(method, url, body, headers, **named)
+                if response.status < 300 and (
+                    not preload or (response.length_remaining or 0) <= LARGE
+                ):
+                    if preload:
                         _ = response.data
                         response.release_conn()
-                        return response  # type: ignore[no-any-return]
+                    else:
+                        source = self, method, url, body, headers, preload, named
+                        begin = partial(port.call_after_first, source, started_at, scope)
+                        response = port.watched(response, begin)
+                    if not (port.is_plain and port.shared.quiet):
+                        origin, status = origin_at(url, self), response.status
+                        note_success(port.settings, method.upper(), origin, status, started_at)
+                    return response  # type: ignore[no-any-return]
                 held = [response]
             except Exception as error:
                 held = [error]
                 if response is not None:
                     request = PoolRequest(self, method, url, body, headers, preload, named)
                     held[0] = port.load_error(request, response, error)
-            response = None  # nothing keeps it while the call waits
+            response = None  # so that only the call holds it while it waits
             source = self, method, url, body, headers, preload, named
-            return port.take_over(source, started_at, scope, held)  # type: ignore[no-any-return]
+            return port.take_over(source, started_at, scope, held)
         except BaseException:
-            port.let_go(held.pop() if held and response is None else response)
+            port.close_unused(held.pop() if held and response is None else response)
             raise
 
-    def send_once(self, *arguments: Any, **named: Any) -> Any:
-        """Send once, as urllib3 does it."""
-        return super().urlopen(*arguments, **named)  # type: ignore[misc]  # of the pool below
+    def send_once(self, *arguments: Any, **named: Any) -> urllib3.HTTPResponse:
+        """Send once, as urllib3 does."""
+        return super().urlopen(*arguments, **named)  # type: ignore[return-value]
 
 
-class RetryingHTTPPool(RetryingPool, HTTPConnectionPool):  # type: ignore[misc]
+class RetryingHTTPPool(RetryingPool, HTTPConnectionPool):  # pyright: ignore
     """A pool of connections to one http host."""
 
 
-class RetryingHTTPSPool(RetryingPool, HTTPSConnectionPool):  # type: ignore[misc]
+class RetryingHTTPSPool(RetryingPool, HTTPSConnectionPool):  # pyright: ignore
     """A pool of connections to one https host."""
 
 
 class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=False):
     """Options of a pool manager: forbear's, and urllib3's own, which are left to urllib3."""
 
-    timeout: Any
+    timeout: urllib3.Timeout | float | None
     maxsize: int
     block: bool
-    retries: Any
+    retries: Retries
     source_address: tuple[str, int] | None
-    socket_options: Any
+    socket_options: Sequence[tuple[int, int, int | bytes]] | None
     key_file: str | None
     key_password: str | None
     cert_file: str | None
@@ -165,13 +167,13 @@ class ManagerOptions(Options[Callable[[BaseHTTPResponse], bool | None]], total=F
     ca_certs: str | None
     ca_cert_data: str | bytes | None
     ssl_version: int | str | None
-    ssl_context: Any
+    ssl_context: SSLContext | None
     assert_hostname: str | bool | None
     assert_fingerprint: str | None
     server_hostname: str | None
     proxy_url: str
     proxy_headers: Mapping[str, str] | None
-    proxy_ssl_context: Any
+    proxy_ssl_context: SSLContext | None
 
 
 class RetryPoolManager(urllib3.PoolManager):
@@ -182,7 +184,7 @@ class RetryPoolManager(urllib3.PoolManager):
     options (timeout, maxsize, block, cert_reqs …) are taken too.
 
     Examples:
-        >>> answer = RetryPoolManager(RetryPolicy(max_attempts=3)).request("GET", url)
+        >>> response = RetryPoolManager(RetryPolicy(max_attempts=3)).request("GET", url)
 
     Args:
         policy: When and how often to retry. A block changes it by ``forbear.override``.
@@ -206,21 +208,23 @@ class RetryPoolManager(urllib3.PoolManager):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[ManagerOptions],
     ) -> None:
-        who = type(self).__name__
+        class_name = type(self).__name__
         if "prefetch" in options:
             raise TypeError(
-                f"{who} takes no prefetch: with preload_content=True the body is read inside"
+                f"{class_name} takes no prefetch: with preload_content=True the body is read inside"
                 " anyway, whatever its size"
             )
         if "proxy_url" not in options and self.base is urllib3.ProxyManager:
             raise TypeError(
-                f"{who} needs proxy_url='http://…'; without a proxy use RetryPoolManager"
+                f"{class_name} needs proxy_url='http://…'; without a proxy use RetryPoolManager"
             )
         theirs = {name: value for name, value in options.items() if is_urllib3s(name, self.base)}
         ours = {name: value for name, value in options.items() if name not in theirs}
-        self.port = ManagerPort(Settings(who, policy, ours))
+        settings = Settings(class_name, policy, ours)
+        self.port = PoolPort(settings, CircuitOpenError, DeadlineExceeded)
+        warn_of_retries(theirs.get("retries"), "pool manager")
         if ours.get("origins") is not None:
-            self.port.manager = self  # a cycle: its pools may be all that is kept of it
+            self.port.manager = self  # a cycle, but callers may keep nothing of it but a pool
         named: Any = theirs
         self.base.__init__(self, num_pools=num_pools, headers=headers, **named)
         self.pool_classes_by_scheme = {"http": RetryingHTTPPool, "https": RetryingHTTPSPool}
@@ -229,7 +233,7 @@ class RetryPoolManager(urllib3.PoolManager):
         """Do the same as ``PoolManager.urlopen``."""
         body = kw.get("body")
         if type(body) not in PLAIN and kw.get("body_pos") is None:
-            kw["body_pos"] = position_of(body)  # the hops of a redirect begin there too
+            kw["body_pos"] = position_of(body)  # so that each hop of a redirect begins there
         return super().urlopen(method, url, redirect, **kw)
 
     def _new_pool(self, *arguments: Any, **named: Any) -> HTTPConnectionPool:
@@ -239,12 +243,12 @@ class RetryPoolManager(urllib3.PoolManager):
         return pool  # type: ignore[no-any-return]
 
     def clear(self) -> None:
-        """Close the pools and wake calls that wait; they end with what they have."""
-        self.port.sleeper.close()
+        """Close the pools and wake waiting calls; they end with their last outcome."""
+        self.port.settings.sleeper.close()
         super().clear()
 
     def __repr__(self) -> str:
-        return f"<forbear.urllib3.{type(self).__name__} {self.port.limits!r}>"
+        return f"<forbear.urllib3.{type(self).__name__} {self.port.settings.limits!r}>"
 
 
 class RetryProxyManager(RetryPoolManager, urllib3.ProxyManager):
@@ -265,3 +269,9 @@ def is_urllib3s(name: str, base: type[urllib3.PoolManager]) -> bool:
         or f"key_{name}" in PoolKey._fields
         or name in signature(base).parameters
     )
+
+
+if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
+
+    def __getattr__(name: str) -> Never:
+        raise wrong_name(__name__, name)

@@ -1,4 +1,4 @@
-"""forbear for WSGI: keep retries from multiplying from service to service. Floor: acts.
+"""forbear for WSGI: keep retries from multiplying from service to service.
 
 Pure WSGI (PEP 3333): works around any application, and needs no framework.
 """
@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.types import WSGIApplication
 
 from .core.headers.nesting import COUNTERS, TIMEOUTS
-from .sending.context import CURRENT, NOTHING, Answering
-from .sending.incoming import STOP, Middleware, with_mark
+from .engine.context import CURRENT, NOTHING, STOP, Answering, Middleware, in_force, with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from .sending.context import Scope
-    from .sending.incoming import Incoming
+    from .engine.context import CallContext, Incoming
 
 __all__ = ["RetryContextMiddleware"]
 
@@ -31,24 +29,24 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
 
     ``app.wsgi_app = RetryContextMiddleware(app.wsgi_app)`` (Flask), or
     ``RetryContextMiddleware(app)`` around any WSGI application. What it does is described at
-    ``forbear.asgi.RetryContextMiddleware``. It holds while the application runs, while its answer
-    is iterated, on whatever thread; what the request says ends with the last piece of the answer,
-    before ``close()``. A bare ThreadPoolExecutor does not inherit it.
+    ``forbear.asgi.RetryContextMiddleware``. It holds while the application runs and while its
+    response is iterated, on whatever thread. What the request says ends with the last chunk of the
+    response, before ``close()``. The threads of a pool need not inherit it.
 
     Args:
         app: The WSGI application.
         margin: Seconds taken off the incoming deadline; never more than half of it.
         announce_deadline: Send the time that is left with each attempt.
-        stop_outer_retries: Mark failed answers.
+        stop_outer_retries: Mark failed responses.
         clock: Where time comes from; a test passes forbear.testing.FakeClock().
     """
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request, as PEP 3333 says."""
+        """Serve one request, as PEP 3333 specifies."""
         incoming = self.incoming(lines_of(environ))
-        answer = Answer(self, incoming, start_response)
+        response = Response(self, incoming, start_response)
         try:
-            body = answer.step(self.app, environ, answer.start)
+            body = response.step(self.app, environ, response.start)
         except BaseException:
             incoming.end()  # nothing is left that could be closed
             raise
@@ -57,14 +55,15 @@ class RetryContextMiddleware(Middleware[WSGIApplication]):
         if type(body) in (list, tuple) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
             incoming.end()
             return body
-        answer.body = body
-        return answer
+        response.body = body
+        return response
 
 
-class Answer:
-    """One request's answer: runs each step of the application in the request's context.
+class Response:
+    """One request's response: runs each step of the application in the request's context.
 
-    Between two pieces the thread may do other work, and another thread may ask for the next one.
+    The context is set for each step only, because between two chunks the thread may do other work,
+    and another thread may fetch the next one.
     """
 
     body: Iterable[bytes] = ()
@@ -77,9 +76,11 @@ class Answer:
         self._incoming = incoming
         self._start_response = start_response
         # What the application's last step left: a generator may be in a block of its own.
-        self._left: Scope | None = Answering(incoming).inside(CURRENT.get() or NOTHING)
+        self._left: CallContext | None = Answering(incoming).inside(
+            in_force(CURRENT.get()) or NOTHING
+        )
 
-    def step(self, work: Callable[..., T], *arguments: Any) -> T:
+    def step(self, work: Callable[..., T], *arguments: object) -> T:
         around = CURRENT.get()
         CURRENT.set(self._left)
         try:
@@ -97,7 +98,7 @@ class Answer:
             headers = with_mark(headers, STOP, "false")
         return self._start_response(status, headers, *exc_info)
 
-    def __iter__(self) -> Answer:
+    def __iter__(self) -> Response:
         return self
 
     def __next__(self) -> bytes:
@@ -109,7 +110,7 @@ class Answer:
         return next(self._pieces)
 
     def close(self) -> None:
-        # PEP 3333: called in any case, when the last piece is sent or nobody wants it.
+        # PEP 3333: called in any case, after the last chunk or when the client has gone.
         self._incoming.end()
         close = getattr(self.body, "close", None)
         if close is not None:

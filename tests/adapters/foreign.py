@@ -1,7 +1,5 @@
 """Inner transports of the httpx family that are not the library's own, as users write them."""
 
-from __future__ import annotations
-
 import gc
 from contextlib import contextmanager
 
@@ -21,7 +19,7 @@ def collecting_by_hand():
 
 
 class Foreign:
-    """Of both colours; ``answer(request)`` makes each response. Keeps how many it was asked for."""
+    """Of both flavours; ``answer(request)`` makes each response. Keeps how many it was asked for."""
 
     def __init__(self, answer):
         self._answer = answer

@@ -4,14 +4,10 @@ FaultServer answers every request as its step says; here an answer depends on th
 asked for, and what matters is how it lies about it.
 """
 
-from __future__ import annotations
-
-import contextlib
 import re
-import socket
-import struct
-import threading
 import time
+
+from ..sockets import Listening, end_by_reset, head_from
 
 __all__ = ["Answer", "Origin"]
 
@@ -83,36 +79,18 @@ class Answer:
         return (head + "\r\n").encode(), body
 
 
-class Origin:
-    """Serves from daemon threads while it is a context; the last answer repeats.
+class Origin(Listening):
+    """Serves what is scripted; the last answer repeats.
 
     Attributes:
         requests: Heads as they arrived.
-        connections: How many were accepted; those still ``open`` are the ones that nobody has
-            closed.
     """
 
     def __init__(self, content, answers, *, coding=None):
         self.content, self.coding = content, coding
         self._answers = list(answers)
         self.requests = []
-        self.connections = self.open = 0
-        self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._sockets = []
-
-    def __enter__(self):
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for sock in self._sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        super().__init__()
 
     @property
     def ranges(self):
@@ -124,43 +102,12 @@ class Origin:
             found.append((lines.get("range"), lines.get("if-range")))
         return found
 
-    def wait_for_open(self, wanted):
-        """Wait until so many connections are open, as far as this side has noticed."""
-        until = time.monotonic() + 5
-        while self.open != wanted and time.monotonic() < until:
-            time.sleep(0.005)
-        return self.open == wanted
+    def serve(self, sock, number):
+        while (request := head_from(sock)) and self._exchange(sock, request):
+            pass
 
-    def _accept(self):
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self.connections += 1
-                self.open += 1
-                self._sockets.append(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-
-    def _serve(self, sock):
-        try:
-            with contextlib.suppress(OSError):
-                while self._exchange(sock):
-                    pass
-        finally:
-            sock.close()
-            with self._lock:
-                self.open -= 1
-
-    def _exchange(self, sock):
-        request = b""
-        while b"\r\n\r\n" not in request:
-            piece = sock.recv(65_536)
-            if not piece:
-                return False
-            request += piece
-        with self._lock:
+    def _exchange(self, sock, request):
+        with self.lock:
             self.requests.append(request)
             answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
         head, body = answer.made(request, self.content, self.coding)
@@ -184,5 +131,5 @@ class Origin:
     def _end(self, sock, answer):
         if answer.rst:
             time.sleep(0.01)  # a reset discards what is not delivered
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end_by_reset(sock)
         return False

@@ -5,8 +5,6 @@ completeness of each body), not what the client believes. httpx2 and trio are in
 test_conformance_safety.py.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import ctypes
@@ -743,22 +741,6 @@ async def test_a_buffered_file_that_cannot_seek_is_sent_again(adapter, server):
 def failing(error):
     yield b"begun"
     raise error
-
-
-@family
-async def test_an_error_of_the_callers_own_iterator_comes_back_as_it_is(adapter, server):
-    """Not retried and not translated, even if its class is one of the library's."""
-    library = adapter.library
-    server.script("/thing", 200)
-    for options in ({}, {"body_buffer": 1_000_000}):
-        for kind in (KeyError, OSError, library.ReadError, library.ConnectError):
-            error = kind("while the source was read")
-            content = one_shot(adapter, failing(error))
-            with pytest.raises(kind) as raised:
-                await put(adapter, server.url + "/thing", content=content, options=options)
-            assert raised.value is error
-            assert complete(server) == []
-            assert len(forbear.record_of(error).attempts) == 1
 
 
 @pytest.mark.adapters("urllib3-family")

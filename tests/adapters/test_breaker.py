@@ -18,9 +18,8 @@ from forbear import (
     RetryPolicy,
     record_of,
 )
-from forbear.sending.clock import SYSTEM_CLOCK
-from forbear.sending.context import Answering
-from forbear.sending.incoming import Incoming
+from forbear.engine.clock import SYSTEM_CLOCK
+from forbear.engine.context import Answering, Incoming
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +28,6 @@ one_lane = pytest.mark.adapters("httpx", "sync")
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
 ONCE = RetryPolicy(max_attempts=1)
-NOW = RetryPolicy(backoff=Fixed(0))
 
 
 def a_breaker(failures, **fields):
@@ -65,29 +63,6 @@ async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
     assert len(inner.requests) == 5
     assert quick["clock"].sleeps == []
     assert budget.quiet
-
-
-@one_lane
-async def test_retries_count_too_and_stop_when_it_opens(adapter, quick):
-    """Three failures open it: the third attempt's answer is handed over, and no fourth one made."""
-    inner = adapter.watched([503])
-    async with adapter.client(inner, policy=NOW, breaker=a_breaker(3), **quick) as client:
-        response = await adapter.call(client, "GET", URL)
-    assert response.status_code == 503
-    assert len(inner.requests) == 3
-    found = record_of(response)
-    assert (found.reason, found.refused_delay) == (Reason.CIRCUIT_OPEN, 30.0)
-
-
-@one_lane
-@pytest.mark.adapters("httpx-family")
-async def test_a_request_that_is_off_is_forwarded_untouched(adapter, quick):
-    async with adapter.client([503], policy=ONCE, breaker=a_breaker(1), **quick) as client:
-        await outcome(adapter, client)
-        assert await outcome(adapter, client, extensions={"forbear": False}) == 503
-        assert isinstance(
-            await outcome(adapter, client, extensions={"forbear": {}}), adapter.CircuitOpenError
-        )
 
 
 @pytest.mark.smoke
@@ -127,20 +102,6 @@ async def test_a_retry_takes_its_permit_after_the_wait(adapter, budget, total_ti
     assert len(inner.requests) == 1
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20  # bought, never sent
     assert events.names == ["circuit_transition", "attempt_failed", "retry_scheduled", "gave_up"]
-
-
-@one_lane
-async def test_a_probe_with_a_failing_hook_or_listener_gives_its_permit_back(adapter, quick):
-    def broken(*_):
-        raise ZeroDivisionError
-
-    breaker = a_breaker(1)
-    options = {"on_event": [broken], "before_attempt": broken, "retry_if": broken, **quick}
-    async with adapter.client([503, 200], policy=NOW, breaker=breaker, **options) as client:
-        await outcome(adapter, client)
-        quick["clock"].advance(30)
-        assert await outcome(adapter, client) == 200
-    assert breaker.quiet
 
 
 @one_lane
@@ -256,32 +217,11 @@ async def test_a_crowd_half_open(adapter, server, probes):
     assert all(times[i + probes] - times[i] >= 0.025 for i in range(len(times) - probes))
 
 
-@one_lane
-async def test_every_edge_is_told_once(adapter, quick):
-    """Refused calls are told to listeners too; the log is telemetry/test_log.py's."""
-    told = []
-    options = {"policy": ONCE, "breaker": a_breaker(2), "name": "orders", **quick}
-    async with adapter.client([503, 503, 200], on_event=[told.append], **options) as client:
-        for _ in range(5):
-            await outcome(adapter, client)
-        quick["clock"].advance(30)
-        await outcome(adapter, client)
-    edges = [event for event in told if event.name == "circuit_transition"]
-    assert [event[:7] for event in edges] == [
-        ("orders", ORIGIN, "closed", "open", 2, None, 30.0),
-        ("orders", ORIGIN, "open", "half_open", 0, None, None),
-        ("orders", ORIGIN, "half_open", "closed", 0, None, None),
-    ]
-    refused = [event for event in told if event.name == "gave_up" and event.attempts == 0]
-    found = [(event.reason, event.status, event.refused_delay) for event in refused]
-    assert found == [(Reason.CIRCUIT_OPEN, None, 30.0)] * 3
-
-
 @pytest.mark.smoke
 async def test_a_deadline_that_cuts_an_attempt_counts(adapter, server):
     server.script("/hang", "hang")
     async with adapter.client(
-        policy=ONCE.replace(total_timeout=0.05), breaker=a_breaker(2)
+        policy=ONCE.replace(total_timeout=0.3), breaker=a_breaker(2)
     ) as client:
         errors = [await outcome(adapter, client, url=server.url + "/hang") for _ in range(3)]
     assert [type(error) for error in errors] == [adapter.DeadlineExceeded] * 2 + [
@@ -301,7 +241,7 @@ async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_
         (0.5, {"attempt_timeout": 0.6}, False),
         (0.7, {"attempt_timeout": 0.6}, True),  # our own timeout ends it
     ):
-        clock, gate, breaker = FakeClock(), RetryGate(), a_breaker(2)
+        clock, gate, breaker = FakeClock(), RetryGate(), a_breaker(3)
 
         def hang(request, clock=clock):
             clock.advance(request.extensions["timeout"].get("read"))
@@ -309,11 +249,11 @@ async def test_an_attempt_that_the_callers_deadline_cuts_says_nothing_unless_it_
 
         options = {"policy": ONCE.replace(**limits), "breaker": breaker, "gate": gate}
         async with adapter.client([hang], clock=clock, **options) as client:
-            for _ in range(2):
+            for _ in range(3):
                 with Answering(Incoming(0, clock.monotonic() + seconds, clock, False)):
                     await outcome(adapter, client)
         assert (breaker.state(ORIGIN, clock.monotonic()) == "open") is counts, (seconds, limits)
-        assert gate.is_well(ORIGIN) is not counts
+        assert gate.is_healthy(ORIGIN) is not counts
 
 
 @pytest.mark.adapters("urllib3-family")
@@ -331,17 +271,3 @@ async def test_the_callers_deadline_opens_no_circuit_and_keeps_no_permit(adapter
                 error = await outcome(adapter, client, url=server.url + "/hang")
             assert type(error) is adapter.DeadlineExceeded
     assert breaker.state(origin, time.monotonic()) == ("half_open" if probes else "closed")
-
-
-@one_lane
-async def test_all_transports_of_a_wrapped_client_share_the_breaker(adapter, quick):
-    one, other = ScriptedTransport([503]), ScriptedTransport([200])
-    client = adapter.bare_client(transport=one, mounts={"http://other.example.com/": other})
-    breaker = a_breaker(2)
-    adapter.forbear.wrap(client, ONCE, breaker=breaker, **quick)
-    breaker.record("http://other.example.com:80", failed=True, sent_at=0, now=0)
-    assert await outcome(adapter, client, url="http://other.example.com/") == 200
-    assert breaker.quiet
-    assert [await outcome(adapter, client) for _ in range(2)] == [503, 503]
-    assert isinstance(await outcome(adapter, client), adapter.CircuitOpenError)
-    await adapter.close(client)

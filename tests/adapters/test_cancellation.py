@@ -51,7 +51,7 @@ async def cancel_when(event, adapter, client):
         else:
             ended.append("returned")
 
-    if adapter.colour == "asyncio":
+    if adapter.flavour == "asyncio":
         task = asyncio.get_running_loop().create_task(call())
         await event.wait()
         task.cancel()
@@ -74,7 +74,7 @@ async def test_cancelled_while_sending(adapter, budget, steps, clock):
     inner = Stuck(adapter, steps)
     options = {"policy": RetryPolicy(backoff=Fixed(0)), "budget": budget, "clock": clock}
     async with adapter.client(inner, **options) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert await cancel_when(inner.reached, adapter, client) == ["cancelled"]
     assert budget.tokens(ORIGIN, clock.monotonic()) == 20 - len(steps)
     if steps:
@@ -93,7 +93,7 @@ async def test_cancelled_while_sleeping(adapter, budget, steps):
             sleeping.set()
 
     async with adapter.client(inner, policy=LONG, budget=budget, on_event=[scheduled]) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert await cancel_when(sleeping, adapter, client) == ["cancelled"]
     assert len(inner.requests) == 1
     assert inner.closings == ([1] if steps[0] == 503 else [])
@@ -103,12 +103,12 @@ async def test_cancelled_while_sleeping(adapter, budget, steps):
 async def test_a_scope_around_the_call_is_not_taken_for_our_deadline(adapter):
     """A caller's own cancel scope ends the call as a cancellation; ours as DeadlineExceeded."""
     inner = Stuck(adapter, [])
-    async with adapter.client(inner, policy=RetryPolicy(total_timeout=5)) as client:
+    async with adapter.client(inner, policy=RetryPolicy(total_timeout=60)) as client:
         with anyio.move_on_after(0.03) as scope:
             await adapter.call(client, "GET", URL)
         assert scope.cancelled_caught
     async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.03)) as client:
-        with anyio.move_on_after(5) as scope, pytest.raises(adapter.DeadlineExceeded):
+        with anyio.move_on_after(60) as scope, pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", URL)
         assert not scope.cancelled_caught
 
@@ -139,7 +139,7 @@ async def test_a_slot_that_a_cut_has_lost_is_freed(adapter):
     inner._pool = SimpleNamespace(
         _optional_thread_lock=nullcontext(), _requests=[], _connections=[begun, lost]
     )
-    async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.01)) as client:
+    async with adapter.client(inner, policy=RetryPolicy(total_timeout=0.2)) as client:
         with pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", URL)
     assert lost._connect_failed

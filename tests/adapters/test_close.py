@@ -15,12 +15,12 @@ pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
-LONG = RetryPolicy(backoff=Fixed(30))  # of real time
+LONG = RetryPolicy(backoff=Fixed(60))  # of real time
 
 
-async def close_while_waiting(adapter, client, waiting, calls=1):
+async def close_while_waiting(adapter, client, waiting, calls=1, closing="shut"):
     """Begin calls, close the transport once all of them wait; return how each ended."""
-    ended = []
+    ended, close_it = [], getattr(adapter, closing)
 
     async def call(n):
         try:
@@ -29,18 +29,14 @@ async def close_while_waiting(adapter, client, waiting, calls=1):
             ended.append(error)
 
     async def close():
-        if adapter.is_async:
-            while len(waiting) < calls:
-                await anyio.sleep(0.001)
-            await adapter.shut(client)
-            return
-        for _ in range(5000):
-            if len(waiting) >= calls:
-                break
+        while len(waiting) < calls:
             await anyio.sleep(0.001)
-        await anyio.to_thread.run_sync(in_thread, adapter.shut(client))
+        if adapter.is_async:
+            await close_it(client)
+            return
+        await anyio.to_thread.run_sync(in_thread, close_it(client))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(close)
             group.start_soon(adapter.together, calls, call)
@@ -57,15 +53,16 @@ def note_waits(waiting):
 
 
 @pytest.mark.smoke
-async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapsed):
-    """The answer comes back with its status and story; its retry is given back."""
+@pytest.mark.parametrize("closing", ["shut", "close"])
+async def test_a_call_waiting_after_an_answer_returns_it(adapter, budget, elapsed, closing):
+    """Whether that or the library's client is closed. The answer comes back with its status and story; its retry is given back."""
     inner, waiting = adapter.watched([(503, {}, b"sorry"), 200]), []
     async with adapter.client(
         inner, policy=LONG, budget=budget, on_event=note_waits(waiting)
     ) as client:
         elapsed()
-        (response,) = await close_while_waiting(adapter, client, waiting)
-        assert elapsed() < 2
+        (response,) = await close_while_waiting(adapter, client, waiting, closing=closing)
+        assert elapsed() < 30
     assert response.status_code == 503
     assert record_of(response).reasons == ("503",)
     assert len(inner.requests) == 1
@@ -125,34 +122,6 @@ async def test_closing_the_client_closes_the_inner_transport_once(adapter):
         assert (inner.entered, inner.closed) == (in_block, 1)
 
 
-@pytest.mark.adapters("httpx-family")
-async def test_leaving_a_with_block_wakes_waiting_calls(adapter):
-    """The end of ``with client:`` is a close like any other."""
-    waiting, ended = [], []
-    transport = adapter.transport([503], policy=LONG, on_event=note_waits(waiting))
-
-    async def call(n):
-        ended.append(await adapter.send(transport, adapter.library.Request("GET", URL)))
-
-    async def waited():
-        while not waiting:
-            await anyio.sleep(0.001)
-
-    async def leave():
-        if adapter.is_async:
-            async with transport:
-                await waited()
-        else:
-            with transport:
-                await waited()
-
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as group:
-            group.start_soon(leave)
-            group.start_soon(adapter.together, 1, call)
-    assert [response.status_code for response in ended] == [503]
-
-
 async def test_a_call_that_waits_before_its_first_attempt_raises(adapter):
     """A strategy may ask for a wait first: closed meanwhile, the call has only an error."""
     taken, ended = [], []
@@ -200,7 +169,6 @@ async def test_a_transport_that_was_closed_before_the_wait_does_not_wait(adapter
 
     async with adapter.client([503, 200], policy=LONG, on_event=[closes]) as client:
         elapsed()
-        with anyio.fail_after(5):
-            response = await adapter.call(client, "GET", URL)
-        assert elapsed() < 2
+        response = await adapter.call(client, "GET", URL)
+        assert elapsed() < 30
     assert response.status_code == 503

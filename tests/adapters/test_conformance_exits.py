@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
 ORIGIN = "http://api.example.com:80"
-STEADY = RetryPolicy(backoff=Fixed(1))
+STEADY = RetryPolicy(max_attempts=4, backoff=Fixed(1))
 
 
 def left(budget, quick):
@@ -71,7 +71,7 @@ async def test_a_saved_call_leaves_nothing_to_the_garbage_collector(adapter, ser
             record = record_of(response)
         del client, response
         assert record.retries >= 1  # more, if the machine is so busy that an answer takes 0.3 s
-        with anyio.move_on_after(2):
+        with anyio.move_on_after(30):
             while server.open_connections:
                 await anyio.sleep(0.01)
         assert server.open_connections == 0
@@ -326,7 +326,7 @@ async def test_pools_are_idle_and_sockets_closed_afterwards(adapter, server, qui
                 await adapter.call(client, "GET", server.url + "/thing")
         assert adapter.is_idle(client)
         assert len(client._transport.inner._pool.connections) <= 1
-    until = time.monotonic() + 2
+    until = time.monotonic() + 30
     while server.open_connections and time.monotonic() < until:
         time.sleep(0.002)
     assert server.open_connections == 0

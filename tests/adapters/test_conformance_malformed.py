@@ -40,7 +40,7 @@ MAD = [
 async def test_a_server_that_is_out_of_its_mind(adapter, server, quick):
     """An answer, or an exception of the library, within a second; and the next call works."""
     server.script("/sane", 200)
-    policy, settings = NOW.replace(max_attempts=2), adapter.reading_for(0.2)
+    policy, settings = NOW.replace(max_attempts=2), adapter.reading_for(0.5)
     async with adapter.client(policy=policy, settings=settings, **quick) as client:
         for number, step in enumerate(MAD):
             server.script(f"/{number}", step)

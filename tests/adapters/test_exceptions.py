@@ -1,6 +1,9 @@
 """P7: what comes out is the library's own, with the story of the attempts attached."""
 
+import contextlib
+import logging
 import pickle
+from types import SimpleNamespace
 
 import httpx
 import httpx2
@@ -15,6 +18,8 @@ import forbear.requests
 import forbear.urllib3
 from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
 
+from ..lanes.aiohttp import AiohttpClient
+
 pytestmark = pytest.mark.anyio
 
 URL = "http://api.example.com/thing"
@@ -26,7 +31,7 @@ async def test_a_refused_connection(adapter, server, quick):
     """The library's ConnectError, of the last attempt, with a note and a record of all of them."""
     url = server.url
     server.stop()
-    async with adapter.client(**quick) as client:
+    async with adapter.client(policy=RetryPolicy(max_attempts=4), **quick) as client:
         with pytest.raises(adapter.connect_error) as caught:
             await adapter.call(client, "POST", url + "/secret?token=1", content=b"x")
     assert type(caught.value) is adapter.connect_error
@@ -183,14 +188,60 @@ def test_our_exceptions_are_of_both_families(ours, library, error, timeout):
 # record_of
 
 
-@pytest.mark.adapters("status-errors")  # a response of urllib3 does not know its request
-async def test_record_of_a_plain_success(adapter, server):
-    """One attempt, made on demand: nothing was noted on the fast path."""
-    server.script("/thing", 200)
-    async with adapter.client() as client:
-        response = await adapter.call(client, "GET", server.url + "/thing")
+UNLISTED = {"501": "GET", "409": "POST", "413": "PUT", "404": "GET"}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("status", UNLISTED)
+async def test_a_status_that_is_not_retried_says_so(adapter, server, caplog, status):
+    """At DEBUG and in the record, and nowhere else: nobody gave up."""
+    server.script("/thing", status)
+    caplog.set_level(logging.DEBUG, "forbear")
+    events = []
+    async with adapter.client(on_event=[events.append]) as client:
+        response = await adapter.call(client, UNLISTED[status], server.url + "/thing")
     record = record_of(response)
-    assert [(attempt.number, attempt.status, attempt.failure) for attempt in record.attempts] == [
-        (1, 200, None)
-    ]
-    assert (record.method, record.retries, record.waits, record.reason) == ("GET", 0, (), None)
+    assert [attempt.status for attempt in record.attempts] == [int(status)]
+    assert (record.reason, record.method) == ("status-not-retried", UNLISTED[status])
+    assert str(record).endswith("no failure; not retried: status-not-retried")
+    (line,) = caplog.records
+    assert (line.levelname, line.__dict__["forbear.event"]) == ("DEBUG", "status_not_retried")
+    assert line.getMessage() == f"{record.method} {server.url}: {status} is not retried"
+    assert events == []
+
+
+@contextlib.asynccontextmanager
+async def closing(adapter, client):
+    yield client
+    await adapter.close(client)
+
+
+def bare_urllib3(adapter):
+    return closing(adapter, SimpleNamespace(
+        request=lambda *a, **k: urllib3.PoolManager(retries=False).request(*a, **k), close=list
+    ))  # fmt: skip
+
+
+# The library's own clients, without us.
+BARE = {
+    **dict.fromkeys(("httpx", "httpx2"), lambda adapter: closing(adapter, adapter.bare_client())),
+    "requests": lambda adapter: closing(adapter, requests.Session()),
+    "urllib3": bare_urllib3,
+    "aiohttp": lambda adapter: closing(adapter, AiohttpClient(())),
+}
+
+
+@pytest.mark.parametrize("step", [204, 304, 404, 503, "close"])
+async def test_what_forbear_did_not_send_has_no_record(adapter, server, quick, step):
+    """Neither has what was sent by the client alone, nor what nobody sent."""
+    server.script("/thing", step)
+    sent_by = {}
+    for name, client in (("us", adapter.client(**quick)), ("them", BARE[adapter.name](adapter))):
+        async with client as opened:
+            try:
+                sent_by[name] = await adapter.call(opened, "GET", server.url + "/thing")
+            except adapter.transport_error as error:
+                sent_by[name] = error
+    assert record_of(sent_by["them"]) is None
+    assert record_of(sent_by["us"]).attempts != ()
+    assert record_of(ValueError("theirs")) is None

@@ -4,8 +4,6 @@ The cases of the corpus are in tests/core/test_decide.py; each class by itself, 
 test_private_attributes.py.
 """
 
-from __future__ import annotations
-
 import builtins
 import ssl
 from typing import Any
@@ -39,6 +37,11 @@ def certificate_error() -> BaseException:
     return ssl.SSLCertVerificationError(1, "certificate verify failed")
 
 
+# As PyPy names them.
+PYPY_GAIERROR = type("gaierror", (OSError,), {"__module__": "_socket"})
+PYPY_CERTIFICATE_ERROR = type(
+    "SSLCertVerificationError", (ssl.SSLError,), {"__module__": "_cffi_ssl._stdssl.error"}
+)
 KINDS: list[Any] = [
     (mapped("ConnectError", OSError(113, "No route")), "refused", "unsent"),
     (["httpx.ConnectError", OSError(111, "refused")], "refused", "unsent"),
@@ -54,6 +57,9 @@ KINDS: list[Any] = [
     (mapped("ConnectError", certificate_error()), "certificate", "unsent"),
     (mapped("ReadError", certificate_error()), "certificate", "unsent"),
     (mapped("ProxyError", certificate_error()), "certificate", "unsent"),
+    (mapped("ConnectError", PYPY_CERTIFICATE_ERROR(1, "failed")), "certificate", "unsent"),
+    (mapped("ConnectError", PYPY_GAIERROR(-2, "not known")), "dns", "unsent"),
+    (["httpx.ConnectError", PYPY_GAIERROR(-2, "not known")], "dns", "unsent"),
     # Maybe sent.
     (mapped("ReadTimeout", TimeoutError()), "read-timeout", "sent"),
     # Local.

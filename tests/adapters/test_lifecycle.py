@@ -2,6 +2,8 @@
 
 import contextlib
 import gc
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,7 @@ from forbear import Fixed, IdempotencyKeys, RetryBudget, RetryGate, RetryPolicy,
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.testing import FakeClock
 
+from ..lanes.aiohttp import answered
 from .foreign import Foreign, collecting_by_hand, stream_of
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +107,58 @@ async def test_one_transport_may_be_used_from_everywhere(adapter, server):
     assert budget.tokens("", 0.0) == 100 - 40
 
 
+@pytest.mark.adapters("async")
+async def test_a_call_goes_on_while_another_thread_imports_trio(adapter, monkeypatch):
+    """It waits, and is bounded, on the loop that it runs on; a module half imported has no names."""
+    monkeypatch.setitem(sys.modules, "trio", ModuleType("trio"))
+    policy = RetryPolicy(backoff=Fixed(0.001), total_timeout=5)
+    async with adapter.client([503, 200], policy=policy) as client:
+        response = await adapter.call(client, "GET", URL)
+    assert response.status_code == 200
+
+
+def patch(adapter, monkeypatch, answer):
+    """Replace the library's own sending, as mocks and instrumentation do."""
+    library = adapter.library
+
+    def sync_httpx(transport, request):
+        return library.Response(answer())
+
+    async def async_httpx(transport, request):
+        return library.Response(answer())
+
+    def requests(adapter, request, **named):
+        response = library.Response()
+        response.status_code, response._content = answer(), b""
+        return response
+
+    def urllib3(pool, method, url, *arguments, **named):
+        return library.HTTPResponse(b"", status=answer(), request_method=method)
+
+    async def connect(connector, request, traces, timeout):
+        protocol = SimpleNamespace(set_response_params=lambda **named: None)
+        return SimpleNamespace(protocol=protocol, close=lambda: None)
+
+    async def send(request, connection):
+        return answered(request, answer(), (), b"")
+
+    async def start(response, connection):
+        return response
+
+    if adapter.name == "aiohttp":
+        monkeypatch.setattr(library.TCPConnector, "connect", connect)
+        monkeypatch.setattr(library.ClientRequest, "send", send)
+        monkeypatch.setattr(library.ClientResponse, "start", start)
+    elif adapter.name == "requests":
+        monkeypatch.setattr(library.adapters.HTTPAdapter, "send", requests)
+    elif adapter.name == "urllib3":
+        monkeypatch.setattr(library.HTTPConnectionPool, "urlopen", urllib3)
+    elif adapter.is_async:
+        monkeypatch.setattr(adapter.inner_class, "handle_async_request", async_httpx)
+    else:
+        monkeypatch.setattr(adapter.inner_class, "handle_request", sync_httpx)
+
+
 @pytest.mark.smoke
 async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, monkeypatch):
     """respx, responses and OpenTelemetry replace a method of the class: every call looks it up."""
@@ -114,7 +169,7 @@ async def test_a_patch_made_after_the_client_was_built_is_seen(adapter, quick, m
         return 503 if len(seen) == 1 else 200
 
     async with adapter.client(**quick) as client:
-        adapter.patch(monkeypatch, answer)
+        patch(adapter, monkeypatch, answer)
         assert (await adapter.call(client, "GET", URL)).status_code == 200
     assert len(seen) == 2
 
@@ -135,7 +190,7 @@ async def test_what_retries_is_one_of_the_library_and_shows_its_state(adapter):
     assert isinstance(found, adapter.base_class)
     text = repr(found)
     assert text.startswith(f"<forbear.{adapter.name}.{type(found).__name__} ")
-    assert "<RetryGate well> <RetryBudget 7/7" in text
+    assert "<RetryGate healthy> <RetryBudget 7/7" in text
     assert ("Scripted" in text) is (adapter.name not in ("urllib3", "aiohttp"))
     assert "\n" not in text
 

@@ -2,6 +2,7 @@
 
 import re
 
+import aiohttp
 import anyio
 import httpx
 import httpx2
@@ -10,16 +11,7 @@ import requests
 import urllib3
 
 import forbear
-from forbear import (
-    AwsStandard,
-    CircuitBreaker,
-    IdempotencyKeys,
-    Origins,
-    RetryBudget,
-    RetryGate,
-    RetryPolicy,
-)
-from forbear.testing import FakeClock
+from forbear import RetryPolicy
 
 FAMILY = [(httpx, forbear.httpx), (httpx2, forbear.httpx2)]
 family = pytest.mark.parametrize(("library", "ours"), FAMILY, ids=["httpx", "httpx2"])
@@ -62,52 +54,7 @@ def test_a_policy_in_place_of_the_inner_transport_is_told_to_be_the_policy(libra
         assert told.endswith(f": write {cls.__name__}(policy=RetryPolicy(max_attempts=3))")
 
 
-def test_a_retry_in_place_of_the_policy_is_told_how_to_be_one():
-    retry = urllib3.Retry(3)
-    for take in (forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager):
-        assert refusal(take, retry).endswith(": write policy=RetryPolicy.from_urllib3(Retry(…))")
-    told = refusal(forbear.requests.RetryAdapter, max_retries=retry)
-    assert told.endswith("write policy=RetryPolicy.from_urllib3(Retry(…))")
-
-
-OBJECTS = {
-    "gate": (RetryGate, "RetryGate()"),
-    "budget": (RetryBudget, "RetryBudget()"),
-    "breaker": (CircuitBreaker, "CircuitBreaker()"),
-    "origins": (Origins, "Origins(…)"),
-    "strategy": (AwsStandard, "AwsStandard()"),
-    "idempotency": (IdempotencyKeys, "IdempotencyKeys()"),
-    "clock": (FakeClock, "FakeClock()"),
-}
-
-
-@pytest.mark.parametrize("option", OBJECTS)
-def test_a_class_in_place_of_an_object_is_told_to_be_called(option):
-    cls, code = OBJECTS[option]
-    told = refusal(forbear.httpx.RetryTransport, **{option: cls})
-    assert told == f"{option} was given the class {cls.__name__}: write {option}={code}"
-
-
-@pytest.mark.parametrize("option", sorted(OBJECTS.keys() - {"clock"}))
-def test_true_and_false_are_told_what_stands_for_on_and_off(option):
-    on = refusal(forbear.httpx.RetryTransport, **{option: True})
-    shown = {
-        "origins": 'Origins(["https://a", "https://b"])',
-        # Without origins it would give keys to servers that ignore them.
-        "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
-    }
-    code = shown.get(option, OBJECTS[option][1])
-    assert on.endswith(f": write {option}={code}")
-    off = refusal(forbear.httpx.RetryTransport, **{option: False})
-    assert off.endswith(f": write {option}=None")
-
-
-def test_idempotency_of_another_kind_is_told_what_to_write():
-    told = refusal(forbear.requests.RetryAdapter, idempotency="uuid4")
-    assert told == "idempotency must be IdempotencyKeys(), or None, got 'uuid4'"
-
-
-# --- transports of the other colour -----------------------------------------------------------
+# --- transports of the other flavour -----------------------------------------------------------
 
 
 @family
@@ -148,8 +95,69 @@ def test_whoever_asks_for_the_colour_of_a_transport_sees_it(library, ours):
     )
     assert not isinstance(one, library.AsyncBaseTransport)
     assert not isinstance(other, library.BaseTransport)
-    with pytest.raises(AttributeError, match=r"object has no attribute 'colour'$"):
-        _ = one.colour
+    with pytest.raises(AttributeError, match=r"object has no attribute 'flavour'$"):
+        _ = one.flavour
+
+
+# --- names that a module does not have ---------------------------------------------------------
+
+NEAR = [  # what a newcomer types, and the names that are right
+    ("forbear.wrap", "forbear.httpx.wrap(client)", "forbear.requests.mount(session)"),
+    ("forbear.mount", "forbear.requests.mount(session)", "forbear.aiohttp.wrap(session)"),
+    ("forbear.RetryTransport", "forbear.httpx.RetryTransport", "forbear.aiohttp.RetryMiddleware"),
+    ("forbear.RetryAdapter", "forbear.requests.RetryAdapter"),
+    ("forbear.classify", "forbear.urllib3.classify"),
+    ("forbear.Retry", "forbear.RetryPolicy", "forbear.urllib3.Retry"),
+    ("forbear.FakeClock", "forbear.testing.FakeClock"),
+    ("forbear.httpx.mount", "forbear.httpx.wrap(client)"),
+    ("forbear.httpx2.RetryMiddleware", "forbear.httpx2.RetryTransport"),
+    ("forbear.httpx.RetryPolicy", "forbear.RetryPolicy"),
+    ("forbear.httpx.Retry", "forbear.RetryPolicy"),
+    ("forbear.requests.wrap", "forbear.requests.mount(session)"),
+    ("forbear.requests.RetryTransport", "forbear.requests.RetryAdapter"),
+    ("forbear.aiohttp.mount", "forbear.aiohttp.wrap(session)"),
+    ("forbear.aiohttp.RetryTransport", "forbear.aiohttp.RetryMiddleware"),
+    (
+        "forbear.is_wrapped",
+        "forbear.httpx.is_wrapped(client)",
+        "forbear.requests.is_mounted(session)",
+    ),
+    ("forbear.requests.is_wrapped", "forbear.requests.is_mounted(session)"),
+    ("forbear.urllib3.mount", "forbear.urllib3.RetryPoolManager(policy)"),
+    ("forbear.urllib3.wrap", "forbear.urllib3.RetryPoolManager(policy)"),
+]
+
+
+@pytest.mark.parametrize(("typed", "right"), [(one[0], one[1:]) for one in NEAR], ids=str)
+def test_a_near_name_of_a_module_is_told_the_right_one(typed, right):
+    """As an attribute and in ``from … import``; and whoever asks whether it is there hears no."""
+    module, _, name = typed.rpartition(".")
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute") as missing:
+        eval(typed)
+    with pytest.raises(ImportError, match=f"cannot import name '{name}' from '{module}'") as caught:
+        exec(f"from {module} import {name}")
+    for told in (str(missing.value), str(caught.value)):
+        assert all(code in told for code in right), told
+        named = re.findall(r"\bforbear(?:\.\w+)*", told.partition(": ")[2])
+        assert named
+        assert [eval(one) for one in named]  # each of them is there
+    assert not hasattr(eval(module), name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'zzz'$"):
+        eval(f"{module}.zzz")
+
+
+def test_override_takes_fields_by_name():
+    """False and a policy, which a request takes, are told how to be fields."""
+    assert refusal(forbear.override, False).endswith("override(max_attempts=1) to send once")
+    assert refusal(forbear.override, THREE).endswith("write override(max_attempts=3)")
+
+
+def test_the_class_of_the_middleware_in_place_of_an_object_is_told_to_be_called():
+    async def call():
+        async with aiohttp.ClientSession(middlewares=[forbear.aiohttp.RetryMiddleware]) as session:
+            await session.get("http://a.example/")
+
+    assert refusal(anyio.run, call).endswith("write middlewares=(RetryMiddleware(),)")
 
 
 # --- clients that belong elsewhere ------------------------------------------------------------

@@ -1,12 +1,10 @@
 """Small bodies are read inside the loop: a broken one is a failure like any other."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 
 import forbear
-from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy
+from forbear import FailureKind, Fixed, Phase, RetryPolicy
 from forbear.testing import FaultServer
 from forbear.testing.steps import parse_step
 
@@ -70,40 +68,6 @@ async def test_a_failing_answer_keeps_its_hint_though_its_body_is_broken(adapter
     assert options["clock"].sleeps == [pytest.approx(7.875)]
 
 
-async def test_what_is_not_safe_to_repeat_is_not(adapter, server, options):
-    """A POST that was answered was executed: its broken body is the caller's, as without us."""
-    server.script("/thing", "cut:30001;body=60001", "200;body=60001")
-    async with adapter.client(**options) as client:
-        with pytest.raises(adapter.library.RemoteProtocolError) as caught:
-            await adapter.call(client, "POST", server.url + "/thing", content=b"x")
-        assert adapter.is_idle(client)
-        server.script("/thing", "cut:30001;body=60001", "200;body=60001")
-        response = await adapter.open(client, "POST", server.url + "/thing", content=b"x")
-        assert response.status_code == 200  # its head is as good as ever
-        with pytest.raises(adapter.library.RemoteProtocolError):
-            await adapter.read(response)
-        await adapter.close(response)
-    assert forbear.record_of(caught.value).reason is Reason.METHOD_NOT_REPLAYABLE
-    assert len(server.requests("/thing")) == 2
-    assert server.executed("/thing") == 2
-
-
-@pytest.mark.parametrize("on_exhausted", ["return", "raise"])
-async def test_given_up_the_error_is_the_librarys_own(adapter, server, options, on_exhausted):
-    """With "raise" it comes before the hand-over."""
-    server.script("/thing", "cut:30001;body=60001")
-    options["policy"] = POLICY.replace(on_exhausted=on_exhausted)
-    ask = adapter.call if on_exhausted == "return" else adapter.open
-    async with adapter.client(**options) as client:
-        with pytest.raises(
-            adapter.library.RemoteProtocolError, match="received 30001 bytes"
-        ) as caught:
-            await ask(client, "GET", server.url + "/thing")
-    assert forbear.record_of(caught.value).reason is Reason.ATTEMPTS_EXHAUSTED
-    assert len(server.requests("/thing")) == 3
-    assert sum("attempts-exhausted" in note for note in caught.value.__notes__) == 1
-
-
 CUT = "cut:30001;body=60001"
 FEEDS = ["application/x-ndjson", "application/jsonl", "application/json-seq"]
 FEEDS += ["application/stream+json", "multipart/mixed", "text/event-stream"]
@@ -165,50 +129,34 @@ async def test_of_a_feed_of_documents_each_is_wanted_when_it_comes(adapter, opti
 
 
 @pytest.mark.smoke
-async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, server, elapsed):
+async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, server, quickest):
     """16 pieces, one every 45 ms: the head comes after 0.25 s, and the body goes on live.
 
     The clock is looked at between reads: a body that stalls keeps the head for as long.
     """
     server.script("/thing", "200;body=1001;drip=45")
+    opened = []
     async with adapter.client(policy=POLICY) as client:
-        elapsed()
-        response = await adapter.open(client, "GET", server.url + "/thing")
-        assert 0.2 <= elapsed() < 0.65
-        assert await adapter.read(response) == parse_step("200;body=1001").content
-        await adapter.close(response)
+
+        async def run():
+            opened.append(await adapter.open(client, "GET", server.url + "/thing"))
+
+        assert 0.2 <= await quickest(run, bound=0.65) < 0.65
+        for response in opened:
+            assert await adapter.read(response) == parse_step("200;body=1001").content
+            await adapter.close(response)
         assert adapter.is_idle(client)
-    assert len(server.requests("/thing")) == 1
+    assert len(server.requests("/thing")) == len(opened)
 
 
 async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):
     """The client's own limit stays: a body that stalls for longer is asked for again."""
     server.script("/thing", "200;body=16;drip=700", "200;body=16")
-    async with adapter.client(settings=adapter.reading_for(0.1), **options) as client:
+    async with adapter.client(settings=adapter.reading_for(0.2), **options) as client:
         response = await adapter.call(client, "GET", server.url + "/thing")
     assert response.content == b"0123456789abcdef"
-    assert forbear.record_of(response).reasons == ("ReadTimeout",)
-
-
-@pytest.mark.parametrize("interval", [30, 1000], ids=["drips", "stalls"])
-async def test_the_deadline_holds_for_a_body_that_is_read_ahead(
-    adapter, server, quickest, interval
-):
-    """The head of a body that drips is handed over by then; one that stalls ends the call."""
-    policy = POLICY.replace(total_timeout=0.1)
-
-    async def run():
-        server.script("/thing", f"200;body=160;drip={interval}")
-        async with adapter.client(policy=policy) as client:
-            try:
-                response = await adapter.open(client, "GET", server.url + "/thing")
-            except adapter.DeadlineExceeded:
-                assert interval == 1000
-            else:
-                assert interval == 30
-                await adapter.close(response)
-
-    assert await quickest(run, bound=0.2) < 0.2
+    # More than one if the machine is so busy that a response takes 0.2 s.
+    assert set(forbear.record_of(response).reasons) == {"ReadTimeout"}
 
 
 async def test_a_body_that_was_partly_read_resumes_when_it_breaks(adapter, server):
@@ -306,12 +254,3 @@ async def test_mocked_answers_are_left_alone(adapter, options):
         request = client.build_request("GET", "http://a.example.com/thing")
         response = await adapter.send(client._transport, request)
     assert type(response.stream) is adapter.library.ByteStream
-
-
-async def test_prefetch_and_resume_say_what_they_take(adapter):
-    for value in (-1, 1.5, True, "64k", None):
-        with pytest.raises(ValueError, match="prefetch must be a number of bytes, 0 for none"):
-            adapter.transport([200], prefetch=value)
-    for value in (0, 1, "yes", None):
-        with pytest.raises(TypeError, match="resume must be True or False"):
-            adapter.transport([200], resume=value)

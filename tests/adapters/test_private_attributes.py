@@ -17,21 +17,23 @@ import aiohttp
 import pytest
 import requests
 import urllib3
+from aiohttp.client_proto import ResponseHandler
 
 from forbear import FailureKind, Phase, RetryPolicy
-from forbear.adapters import (
-    httpx_errors,
-    httpx_port,
-    httpx_request,
-    httpx_streams,
-    httpx_wrap,
-    urllib3_sockets,
-)
+from forbear.adapters.httpx import bodies as httpx_streams
+from forbear.adapters.httpx import connections as httpx_arriving
+from forbear.adapters.httpx import connections as httpx_pool
+from forbear.adapters.httpx import errors as httpx_errors
+from forbear.adapters.httpx import port as httpx_port
+from forbear.adapters.httpx import request as httpx_request
+from forbear.adapters.httpx import wrap as httpx_wrap
+from forbear.adapters.urllib3 import deadlines as urllib3_sockets
+from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.testing import FaultServer
 
 LIBRARIES = ("httpx", "httpx2")
 library = pytest.mark.parametrize("name", LIBRARIES)
-colour = pytest.mark.parametrize("colour", ["", "Async"], ids=["sync", "async"])
+flavour = pytest.mark.parametrize("flavour", ["", "Async"], ids=["sync", "async"])
 
 
 def module(name):
@@ -42,18 +44,18 @@ def ours(name):
     return importlib.import_module(f"forbear.{name}")
 
 
-# The httpx family, as httpx_port.py, httpx_request.py, httpx_streams.py and httpx_wrap.py list it.
+# The httpx family, as the modules of adapters/httpx list it.
 
 
 @library
-@colour
-def test_clients_keep_their_transports_in_transport_and_mounts(name, colour):
+@flavour
+def test_clients_keep_their_transports_in_transport_and_mounts(name, flavour):
     """Without them wrap() and unwrap() raise TypeError with the way around it."""
     lib = module(name)
-    client = getattr(lib, f"{colour}Client")(
+    client = getattr(lib, f"{flavour}Client")(
         verify=False, trust_env=False, mounts={"all://a.example.com": None}
     )
-    assert hasattr(client._transport, "handle_async_request" if colour else "handle_request")
+    assert hasattr(client._transport, "handle_async_request" if flavour else "handle_request")
     assert isinstance(client._mounts, dict)
     assert [type(pattern).__name__ for pattern in client._mounts] == ["URLPattern"]
     assert list(client._mounts.values()) == [None]
@@ -64,19 +66,19 @@ def test_clients_keep_their_transports_in_transport_and_mounts(name, colour):
 
 
 @library
-@colour
-def test_a_transport_keeps_its_connect_retries_in_pool_retries(name, colour):
+@flavour
+def test_a_transport_keeps_its_connect_retries_in_pool_retries(name, flavour):
     """Without it they are left as they are."""
-    transport = getattr(module(name), f"{colour}HTTPTransport")(verify=False, retries=3)
+    transport = getattr(module(name), f"{flavour}HTTPTransport")(verify=False, retries=3)
     assert transport._pool._retries == 3
     assert httpx_wrap.take_over_retries(object(), "RetryTransport") == 0
 
 
 @library
-@colour
-def test_a_pool_keeps_requests_and_connections_under_a_lock(name, colour):
+@flavour
+def test_a_pool_keeps_requests_and_connections_under_a_lock(name, flavour):
     """Without them slots that httpcore 1.0.9 has lost stay lost."""
-    transport = getattr(module(name), f"{colour}HTTPTransport")(verify=False)
+    transport = getattr(module(name), f"{flavour}HTTPTransport")(verify=False)
     pool = transport._pool
     with pool._optional_thread_lock:
         assert list(pool._requests) == []
@@ -93,6 +95,24 @@ def test_a_pool_keeps_requests_and_connections_under_a_lock(name, colour):
 
 
 @library
+@flavour
+def test_a_body_of_a_pool_keeps_its_request(name, flavour):
+    """Without it the request of a body whose closing was interrupted stays in the pool."""
+    core = module(name.replace("httpx", "httpcore"))
+    package = core._async if flavour else core._sync
+    pool = SimpleNamespace(_requests=["another", "this one"])
+    body = package.connection_pool.PoolByteStream([], "this one", pool)
+    assert (body._pool, body._pool_request) == (pool, "this one")
+    response = SimpleNamespace(stream=SimpleNamespace(_httpcore_stream=body))
+    assert not httpx_errors.free_lost_request(response)  # it was not closed
+    body._closed = True
+    assert httpx_errors.free_lost_request(response)
+    assert pool._requests == ["another"]
+    assert not httpx_errors.free_lost_request(response)
+    assert not httpx_errors.free_lost_request(object())
+
+
+@library
 def test_a_connection_of_http_2_knows_its_streams(name):
     """Without them a request that was cancelled keeps its stream open."""
     core = module(name.replace("httpx", "httpcore"))
@@ -102,15 +122,15 @@ def test_a_connection_of_http_2_knows_its_streams(name):
 
 
 @library
-@colour
+@flavour
 @pytest.mark.parametrize("kind", ["direct", "http-proxy", "https-through-proxy", "socks"])
-def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
+def test_a_connection_that_was_never_begun_is_freed(name, flavour, kind):
     """Whatever kind of connection the pool makes; one that a request waits for is left alone."""
     core = module(name.replace("httpx", "httpcore"))
     proxy = {"direct": None, "socks": "socks5://127.0.0.1:1"}.get(kind, "http://127.0.0.1:1")
     if kind == "socks" and importlib.util.find_spec("socksio") is None:
         return  # the library refuses the proxy, and there is no such connection
-    transport = getattr(module(name), f"{colour}HTTPTransport")(verify=False, proxy=proxy)
+    transport = getattr(module(name), f"{flavour}HTTPTransport")(verify=False, proxy=proxy)
     pool = transport._pool
     scheme, port = (b"https", 443) if kind == "https-through-proxy" else (b"http", 80)
     origin = core.Origin(scheme, b"api.example.com", port)
@@ -123,13 +143,58 @@ def test_a_connection_that_was_never_begun_is_freed(name, colour, kind):
 
 
 @library
+def test_a_body_over_http_1_shows_what_has_come_of_it(name):
+    """Without it the clock is looked at between reads, and the library's timeouts bound each.
+
+    ``_httpcore_stream`` and ``_h11_state``; over HTTP/2 ``_stream_id``, without which a body is not
+    kept, ``_request``, ``_read_lock`` and ``_receive_events()``.
+    """
+    core = module(name.replace("httpx", "httpcore"))
+    request = core.Request("GET", "http://a/")
+    below = core._sync.http2.HTTP2ConnectionByteStream(None, request, stream_id=1)
+    assert (below._stream_id, below._request) == (1, request)
+    origin = core.Origin(b"http", b"api.example.com", 80)
+    for kind in (core.HTTP2Connection, core.AsyncHTTP2Connection):
+        connection = kind(origin=origin, stream=None)
+        assert list(inspect.signature(connection._receive_events).parameters) == [
+            "request",
+            "stream_id",
+        ]
+        assert connection._read_lock
+    assert not core.HTTP2Connection(origin=origin, stream=None)._read_lock._lock.locked()
+    lib = module(name)
+    with FaultServer() as server, lib.HTTPTransport(verify=False) as transport:
+        server.script("/", "200;body=160")
+        response = transport.handle_request(lib.Request("GET", server.url + "/"))
+        assert httpx_arriving.arrived(response.stream) in (0, 160)
+        response.stream.close()
+    assert httpx_arriving.arrived(object()) == -1
+    assert httpx_arriving.has_ended(SimpleNamespace(stream=object())) is False
+
+
+@library
+@flavour
+@pytest.mark.parametrize("version", ["11", "2"])
+def test_a_connection_counts_its_requests(name, flavour, version):
+    """``_request_count``; without it no connection is known to be an old one, and none is closed."""
+    core = module(name.replace("httpx", "httpcore"))
+    origin = core.Origin(b"http", b"api.example.com", 80)
+    connection = getattr(core, f"{flavour}HTTP{version}Connection")(origin=origin, stream=None)
+    assert connection._request_count == 0
+    assert not httpx_pool.is_used(connection)
+    if version == "2":
+        streams = connection._h2_state
+        assert (streams.highest_outbound_stream_id, streams.open_outbound_streams) == (0, 0)
+
+
+@library
 def test_headers_keep_their_lines_in_list(name):
     """Without it they are asked for as ``raw``, which costs more."""
     lib = module(name)
     headers = lib.Headers([(b"Content-Length", b"5")])
     assert headers._list == [(b"Content-Length", b"content-length", b"5")]
     response = SimpleNamespace(headers=SimpleNamespace(raw=[(b"Content-Length", b"5")]))
-    assert httpx_streams.length_ahead(SimpleNamespace(length_line=0), response) == 5
+    assert httpx_streams.length_to_prefetch(SimpleNamespace(length_line=0), response) == 5
 
 
 @library
@@ -271,7 +336,7 @@ def test_a_subclass_of_a_known_exception_is_known(name):
     assert ours(name).classify(Mine("x")).kind is K.READ_TIMEOUT
 
 
-# urllib3 and http.client, as urllib3_resume.py and urllib3_sockets.py list them.
+# urllib3 and http.client, as resume.py and deadlines.py list them.
 
 
 @pytest.fixture
@@ -306,13 +371,17 @@ def test_another_kind_of_response_is_left_alone():
 
 
 def test_urllib3_and_requests_keep_what_is_looked_at():
-    """``_get_conn`` else a request waits for a full pool beyond its deadline; ``_validate_conn``
+    """``_new_conn`` and ``_HTTPConnection__response`` else no connection is known to be an old one,
+    and none is closed while its answer is read; ``_get_conn`` else a request waits for a full pool beyond its deadline; ``_validate_conn``
     else a name that is found too late is not noticed; ``_container`` else all lines are looked at;
     ``_proxy_requires_url_absolute_form``, which a failover needs of the other origin;
     ``_body_position`` of a prepared request.
     """
     pool = urllib3.HTTPConnectionPool
     assert "timeout" in inspect.signature(pool._get_conn).parameters
+    assert list(inspect.signature(pool._new_conn).parameters) == ["self"]
+    assert {"conn", "timeout_obj"} < set(pool._make_request.__code__.co_varnames)
+    assert urllib3.connection.HTTPConnection("a.example")._HTTPConnection__response is None
     assert list(inspect.signature(pool._validate_conn).parameters) == ["self", "conn"]
     assert set(urllib3.HTTPHeaderDict({"Retry-After": "1"})._container) == {"retry-after"}
     wants = urllib3.ProxyManager("http://proxy.example:3128")._proxy_requires_url_absolute_form
@@ -323,7 +392,7 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
     assert requests.Request("PUT", "http://a.example", data=file).prepare()._body_position == 1
 
 
-# aiohttp, as aiohttp_port.py, aiohttp_content.py and aiohttp_request.py use it.
+# aiohttp, as port.py, bodies.py and request.py use it.
 
 
 def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():
@@ -354,6 +423,22 @@ def test_aiohttps_requests_bodies_and_pool_are_as_they_are_read():
         assert [same for same, _ in seen] == [True]
 
     asyncio.run(look())
+
+
+def test_aiohttps_connections_are_found_again():
+    """``_conns`` and ``_protocol``; without them no connection is known to be an old one."""
+
+    async def look():
+        with FaultServer() as server:
+            async with aiohttp.ClientSession() as session, session.get(server.url) as response:
+                await response.read()
+                [[(protocol, since)]] = session.connector._conns.values()
+                assert response._protocol is protocol
+                assert type(protocol) is ResponseHandler
+                assert 0 <= SYSTEM_CLOCK.true_monotonic() - since < 60
+
+    asyncio.run(look())
+    assert "protocol" in aiohttp.ClientResponse.start.__code__.co_varnames
 
 
 def test_aiohttps_responses_have_what_is_set_on_one_without_a_connection():

@@ -5,14 +5,11 @@ again for any method, one that answers 4xx never (it will answer so again). A co
 in between proves nothing, so then only what is safe to repeat is sent again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib
 import select
 import socket
-import struct
 import threading
 import warnings
 from contextlib import contextmanager
@@ -28,12 +25,14 @@ from forbear.requests import mount
 from forbear.testing import FaultServer
 from forbear.urllib3 import RetryProxyManager
 
-NOW = RetryPolicy(backoff=Fixed(0))
+from ..sockets import Listening, end_by_reset
+
+NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 ESTABLISHED = "200 Connection established"
 LIBRARYS_OWN = (requests.ConnectionError, urllib3.exceptions.HTTPError)
 
 
-class Proxy:
+class Proxy(Listening):
     """A small proxy: tunnels CONNECT, and answers by itself what it is asked to forward.
 
     Attributes:
@@ -49,43 +48,11 @@ class Proxy:
         self.seen = []
         self.credentials = []
         self.hosts = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._port = self._listener.getsockname()[1]
-        self._open = []
-        self._threads = []
-        self._start(self._accept)
+        super().__init__()
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self._port}"
-
-    def stop(self):
-        for each in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join(2)
-
-    def _start(self, work, *arguments):
-        thread = threading.Thread(target=work, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                peer, _ = self._listener.accept()
-                self._open.append(peer)
-                self._start(self._serve, peer)
-
-    def _serve(self, peer):
-        with (
-            contextlib.suppress(OSError, ValueError),
-            peer,
-        ):  # ValueError: select, of what stop() has closed
-            while self._answer(peer):
-                pass
+    def serve(self, peer, number):
+        while self._answer(peer):
+            pass
 
     def _answer(self, peer):
         """Is there more to come on this connection?"""
@@ -106,7 +73,7 @@ class Proxy:
         self.hosts.append(fields.get("host"))
         step = self.steps.pop(0) if self.steps else None
         if step == "reset":
-            reset(peer)
+            end_by_reset(peer)
             return False
         if method != "CONNECT":
             peer.sendall(f"HTTP/1.1 {step or '200 OK'}\r\nContent-Length: 2\r\n\r\nok".encode())
@@ -115,7 +82,7 @@ class Proxy:
         peer.sendall(f"HTTP/1.1 {step if refusal else ESTABLISHED}\r\n\r\n".encode())
         if step == "reset-tunnel":
             peer.recv(1)  # the handshake has begun
-            reset(peer)
+            end_by_reset(peer)
         elif not refusal:
             self._tunnel(peer, target)
         return False
@@ -123,7 +90,7 @@ class Proxy:
     def _tunnel(self, peer, target):
         host, _, port = target.rpartition(":")
         with socket.create_connection((host, int(port))) as origin:
-            self._open.append(origin)
+            self.sockets.append(origin)
             other = {peer: origin, origin: peer}
             while True:
                 for source in select.select([peer, origin], [], [])[0]:
@@ -133,16 +100,10 @@ class Proxy:
                     other[source].sendall(read)
 
 
-def reset(peer):
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    peer.close()
-
-
 @pytest.fixture
 def proxy():
-    made = Proxy()
-    yield made
-    made.stop()
+    with Proxy() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -396,8 +357,3 @@ def test_a_socks_proxy_that_refuses_the_credentials_is_asked_once(library):
         warnings.simplefilter("ignore", ResourceWarning)
         del caught
         gc.collect()
-
-
-def test_a_proxy_manager_needs_a_proxy():
-    with pytest.raises(TypeError, match="proxy_url"):
-        RetryProxyManager(NOW)

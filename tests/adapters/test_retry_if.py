@@ -1,11 +1,9 @@
 """retry_if: the caller's own word about an answer, with a look into its body."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json
-import time
+from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
@@ -32,7 +30,7 @@ def logged(caplog):
 
 
 def state_is(adapter, word, seen=None):
-    """A retry_if of the lane's own colour: True if the body's state is ``word``."""
+    """A retry_if of the lane's own flavour: True if the body's state is ``word``."""
 
     def judge(response):
         found = response.json()["state"]
@@ -57,9 +55,9 @@ async def test_true_fails_false_ends_and_none_leaves_it(adapter, quick):
         (200, True, 3, Reason.ATTEMPTS_EXHAUSTED),
         (404, True, 3, Reason.ATTEMPTS_EXHAUSTED),
         (503, None, 3, Reason.ATTEMPTS_EXHAUSTED),
-        (404, None, 1, None),
+        (404, None, 1, Reason.STATUS_NOT_RETRIED),
         (503, False, 1, Reason.CALLER_SAID_NO),
-        (404, False, 1, None),
+        (404, False, 1, Reason.STATUS_NOT_RETRIED),
         (200, False, 1, None),
     ):
         inner = adapter.watched([status])
@@ -70,16 +68,6 @@ async def test_true_fails_false_ends_and_none_leaves_it(adapter, quick):
         assert record_of(response).reason is reason
 
 
-async def test_it_never_makes_an_unsafe_request_safe(adapter, quick):
-    """A POST without a key is sent once, whatever is said of its answer."""
-    inner = adapter.watched([200])
-    options = {"policy": NOW, "retry_if": lambda response: True, **quick}
-    async with adapter.client(inner, **options) as client:
-        response = await adapter.call(client, "POST", URL, content=b"x")
-    assert len(inner.requests) == 1
-    assert record_of(response).reason is Reason.METHOD_NOT_REPLAYABLE
-
-
 async def test_any_other_answer_is_none_and_a_mistake(adapter, quick, caplog):
     """A truthy one would else send every good request four times; it is logged once."""
     inner = adapter.watched([200])
@@ -88,7 +76,7 @@ async def test_any_other_answer_is_none_and_a_mistake(adapter, quick, caplog):
         for _ in range(2):
             await adapter.call(client, "GET", URL)
     assert len(inner.requests) == 2
-    says = "retry_if answered str; the call goes on without it (logged once)"
+    says = "retry_if returned str; the call goes on without it (logged once)"
     assert logged(caplog) == [says]
 
 
@@ -151,7 +139,7 @@ async def test_an_awaitable_given_to_a_synchronous_client_is_a_mistake(adapter, 
     options = {"policy": NOW, "retry_if": lambda response: is_pending(response), **quick}
     async with adapter.client([200], **options) as client:
         assert (await adapter.call(client, "GET", URL)).status_code == 200
-    assert [line.partition(";")[0] for line in logged(caplog)] == ["retry_if answered coroutine"]
+    assert [line.partition(";")[0] for line in logged(caplog)] == ["retry_if returned coroutine"]
 
 
 @pytest.mark.smoke
@@ -160,15 +148,13 @@ async def test_an_awaited_one_ends_at_the_deadline(adapter, quick):
     """And the answer that it looked at is closed."""
 
     async def forever(response):
-        await anyio.sleep(10)
+        await anyio.sleep_forever()
 
     inner = adapter.watched([200])
     policy = NOW.replace(total_timeout=0.1)
     async with adapter.client(inner, policy=policy, retry_if=forever) as client:
-        began = time.monotonic()
-        with pytest.raises(adapter.DeadlineExceeded):
+        with anyio.fail_after(30), pytest.raises(adapter.DeadlineExceeded):
             await adapter.call(client, "GET", URL)
-    assert time.monotonic() - began < 2
     assert all(inner.closings)
 
 
@@ -176,7 +162,7 @@ async def test_an_awaited_one_ends_at_the_deadline(adapter, quick):
 @pytest.mark.adapters("async")
 async def test_a_cancelled_one_closes_the_answer(adapter):
     async def forever(response):
-        await anyio.sleep(10)
+        await anyio.sleep_forever()
 
     inner = adapter.watched([200])
     async with adapter.client(inner, policy=NOW, retry_if=forever) as client:
@@ -223,7 +209,7 @@ async def test_it_reads_the_body_and_the_caller_gets_it_whole(adapter, quick):
 
 @pytest.mark.smoke
 async def test_a_streamed_body_it_has_read_is_still_streamed(adapter, quick):
-    """From its first octet on, as it came over the wire or decoded."""
+    """From its first byte on, as it came over the wire or decoded."""
     for shape in ("known", "chunked", "gzip, chunked"):
         options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
         with Origin(b"", SHAPES[shape]) as origin:
@@ -234,18 +220,6 @@ async def test_a_streamed_body_it_has_read_is_still_streamed(adapter, quick):
                 await adapter.close(response)
         raw = "httpx-family" in adapter.words and "gzip" in shape
         assert (gzip.decompress(got) if raw else got) == DONE, shape
-
-
-@pytest.mark.parametrize("read", ["iter_lines", "iter_bytes"])
-@pytest.mark.adapters("httpx", "sync")
-async def test_httpx_streams_it_decoded(adapter, quick, read):
-    options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
-    with Origin(b"", SHAPES["gzip, chunked"]) as origin:
-        async with adapter.client(**options) as client:
-            with client.stream("GET", origin.url) as response:
-                got = list(getattr(response, read)())
-                assert response.num_bytes_downloaded == len(gzip.compress(DONE))
-    assert (b"".join(got) if read == "iter_bytes" else "".join(got).encode()) == DONE
 
 
 @pytest.mark.adapters("urllib3-family")
@@ -327,19 +301,23 @@ async def test_a_body_that_may_not_end_is_neither_waited_for_nor_lost(
     """retry_if is told so by an exception; the first part is there when the answer is."""
     options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
     with Origin(b"7 bytes", [answer]) as origin:
-        async with adapter.client(**options) as client:
+        async with adapter.client(settings=adapter.reading_for(60), **options) as client:
             elapsed()
             response = await adapter.open(client, "GET", origin.url)
-            assert elapsed() < 1
+            assert elapsed() < 30
             got = bytearray()
-            with anyio.move_on_after(0.1):
-                if "httpx-family" in adapter.words and not adapter.is_async:
-                    got += next(response.iter_raw())
-                elif adapter.is_async:
-                    await adapter.collect(response, got)
-                else:
-                    raw = response.raw if adapter.name == "requests" else response
-                    got += raw.read1(7)
+            if "httpx-family" in adapter.words and not adapter.is_async:
+                got += next(response.iter_raw())
+            elif adapter.is_async:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(adapter.collect, response, got)
+                    with anyio.fail_after(30):
+                        while len(got) < 7:
+                            await anyio.sleep(0.005)
+                    group.cancel_scope.cancel()
+            else:
+                raw = response.raw if adapter.name == "requests" else response
+                got += raw.read1(7)
             assert got == b"7 bytes"
             await adapter.close(response)
     says = "retry_if raised BodyNotShown; the call goes on without it (logged once)"
@@ -347,18 +325,45 @@ async def test_a_body_that_may_not_end_is_neither_waited_for_nor_lost(
 
 
 # No smoke: the oldest urllib3 has no read1(), and reads on until such a body ends.
-async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog, elapsed):
+async def test_a_slow_body_of_unknown_length_is_put_back(adapter, quick, caplog, quickest):
     """After 0.25 s the caller gets the answer, with all that came and the rest to come."""
     del quick["clock"]
-    answer = Answer(lines=JSON, chunked=True, drip=0.02)  # 30 octets with the framing: 0.6 s
+    answer = Answer(lines=JSON, chunked=True, drip=0.02)  # 30 bytes with the framing: 0.6 s
     options = {"policy": NOW, "retry_if": state_is(adapter, "pending"), **quick}
+    opened = []
     with Origin(b'{"state": "pending"}', [answer]) as origin:
         async with adapter.client(**options) as client:
-            elapsed()
-            response = await adapter.open(client, "GET", origin.url)
-            assert elapsed() < 0.55
-            assert await adapter.read(response) == b'{"state": "pending"}'
+
+            async def run():
+                opened.append(await adapter.open(client, "GET", origin.url))
+
+            assert await quickest(run, bound=0.55) < 0.55
+            for response in opened:
+                assert await adapter.read(response) == b'{"state": "pending"}'
     assert "BodyNotShown" in logged(caplog)[0]
+
+
+# No smoke: as above.
+async def test_a_body_that_it_reads_again_after_an_error_is_put_back_whole(adapter, quick):
+    """What a second reading takes is the caller's too."""
+    del quick["clock"]
+
+    def look(response):
+        for _ in range(2):
+            with suppress(Exception):
+                response.json()
+
+    async def alook(response):
+        for _ in range(2):
+            with suppress(Exception):
+                await response.aread()
+
+    answer = Answer(lines=JSON, chunked=True, drip=0.02)
+    options = {"policy": NOW, "retry_if": alook if adapter.is_async else look, **quick}
+    with Origin(b'{"state": "pending"}', [answer]) as origin:
+        async with adapter.client(**options) as client:
+            response = await adapter.open(client, "GET", origin.url)
+            assert await adapter.read(response) == b'{"state": "pending"}'
 
 
 @pytest.mark.smoke

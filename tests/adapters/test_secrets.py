@@ -7,6 +7,8 @@ host, port, status and class names are all that is told.
 import logging
 
 import pytest
+import requests
+import urllib3
 
 import forbear
 from forbear import Fixed, IdempotencyKeys, RetryPolicy, record_of
@@ -70,9 +72,20 @@ async def test_nothing_secret_is_told(adapter, quick, told):
         await check_a_call(adapter, quick, told, last)
 
 
+def secret_error(adapter, text):
+    """An error of the wire with this text inside."""
+    if adapter.name == "aiohttp":
+        return adapter.library.ClientOSError(104, text)
+    if "httpx-family" in adapter.words:
+        return adapter.library.ReadError(text)
+    # The error that requests raises; the lane of urllib3 takes urllib3's out of it.
+    inside = urllib3.exceptions.ProtocolError(text, ConnectionResetError(104, text))
+    return requests.ConnectionError(inside)
+
+
 async def check_a_call(adapter, quick, told, last):
     def fail(request):
-        raise adapter.secret_error("SECRET-text of an error")
+        raise secret_error(adapter, "SECRET-text of an error")
 
     inner = adapter.watched([OUTCOMES["503"], fail, OUTCOMES[last] or fail])
     events, keys = record(), IdempotencyKeys()

@@ -63,7 +63,14 @@ async def test_an_alarm_while_an_answer_is_drained_ends_the_call(adapter, server
     """The failed answer's body is let go of, but not for the alarm's sake."""
     server.script("/thing", "503;body=160;drip=100", 200)
     async with adapter.client(policy=NOW) as client:
-        alarm(0.05, error("time is up"))
+        port = adapter.retrying(client).port
+        discard = port.discard
+
+        def discard_until_the_alarm(call, response):
+            alarm(0.05, error("time is up"))
+            return discard(call, response)
+
+        port.discard = discard_until_the_alarm
         with pytest.raises(error):
             await adapter.call(client, "GET", server.url + "/thing")
         assert len(server.requests("/thing")) == 1

@@ -59,7 +59,8 @@ class Counting:
             self.strategy = AwsStandard(max_attempts=4, bucket=self.bucket, backoff=Fixed(wait))
         else:
             self.budget = RetryBudget(ratio=0, floor_per_second=0, burst=1_000)
-            self.strategy = StandardStrategy(RetryPolicy(backoff=Fixed(wait)), budget=self.budget)
+            policy = RetryPolicy(max_attempts=4, backoff=Fixed(wait))
+            self.strategy = StandardStrategy(policy, budget=self.budget)
         self.kind, self.ends, self.begun = kind, Counter(), []  # an id is a token's while it lives
         self.refresh_token = self.strategy.refresh_token
 
@@ -101,7 +102,7 @@ WAYS_OUT = [
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["standard", "aws"])
 async def test_every_way_out_ends_the_token_once(adapter, quick, kind):
-    """An attempt that was sent is paid for; also where the origin was unwell before."""
+    """An attempt that was sent is paid for; also where the origin was unhealthy before."""
     for steps, spent in WAYS_OUT:
         strategy = Counting(kind)
         async with adapter.client([*steps, 503, 200, *steps], strategy=strategy, **quick) as client:
@@ -119,7 +120,7 @@ async def test_cancelled_while_sending(adapter, steps):
     """The retry that is under way stays paid for; the token ends once."""
     strategy, inner = Counting("aws"), Stuck(adapter, steps)
     async with adapter.client(inner, strategy=strategy) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as group:
                 group.start_soon(adapter.call, client, "GET", URL)
                 await inner.reached.wait()
@@ -131,9 +132,9 @@ async def test_cancelled_while_sending(adapter, steps):
 @pytest.mark.adapters("async")
 async def test_cancelled_while_sleeping(adapter):
     """A hundred waits cut at once: every token is back."""
-    strategy, events = Counting("aws", wait=30.0), []
+    strategy, events = Counting("aws", wait=60.0), []
     async with adapter.client([503], strategy=strategy, on_event=[events.append]) as client:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as group:
                 for _ in range(100):
                     group.start_soon(adapter.call, client, "GET", URL)
@@ -312,16 +313,6 @@ async def test_quiet_may_fail_too(adapter, quick, caplog):
 
 
 @one_lane
-async def test_without_quiet_it_is_no_strategy(adapter):
-    class Forgetful:
-        acquire_initial_token = refresh_token = record_success = release = print
-
-    with pytest.raises(TypeError, match="strategy has no attribute quiet"):
-        async with adapter.client([200], strategy=Forgetful()):
-            pass
-
-
-@one_lane
 async def test_fewer_attempts_by_context_and_by_request(adapter, quick):
     """The number of attempts is a strategy's; what a block or a request allows bounds it."""
     inner, strategy = adapter.watched([500]), AwsStandard(max_attempts=5, random=lambda: 0.0)
@@ -371,20 +362,6 @@ async def test_the_function_is_not_called_for_a_success_while_all_is_well(adapte
         for calls in (0, 0, 1, 2):
             await adapter.call(client, "GET", URL)
             assert len(called) == calls
-
-
-@one_lane
-async def test_a_function_that_fails_means_the_origin(adapter, quick, caplog):
-    """The call goes on, on its origin's bucket; logged once, by class name."""
-    for wrong in (WRONG["raises"], lambda request: b"SECRET", lambda: "SECRET"):
-        caplog.clear()
-        budget = RetryBudget(ratio=0, floor_per_second=0, burst=3, scope=wrong)
-        async with adapter.client([503], budget=budget, policy=AT_ONCE, **quick) as client:
-            found = [record_of(await adapter.call(client, "GET", URL)).reason for _ in range(2)]
-        assert found == [Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED]
-        assert budget.tokens(ORIGIN, 0.0) == 0
-        assert len(logged(caplog)) == 1
-        assert "SECRET" not in caplog.text
 
 
 @one_lane

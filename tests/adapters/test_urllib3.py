@@ -1,7 +1,5 @@
 """urllib3: what is its own. The promises that all libraries share are in the conformance suite."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io
@@ -22,7 +20,7 @@ from forbear.urllib3 import DeadlineExceeded, RetryPoolManager
 
 from .foreign import collecting_by_hand
 
-NOW = RetryPolicy(backoff=Fixed(0))
+NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
 
 @pytest.fixture
@@ -105,10 +103,10 @@ def test_errors_are_of_the_classes_urllib3_raises(server, method, step):
     """Also those of a body that is preloaded: MaxRetryError around the same, or the same bare."""
     server.script("/thing", step)
     seen = []
-    retries = Retry(0)
+    retries, timeout = Retry(0), 0.1 if step == "hang" else 30
     for manager in (
-        urllib3.PoolManager(retries=retries, timeout=0.1),
-        RetryPoolManager(NOW, timeout=0.1, gate=None),
+        urllib3.PoolManager(retries=retries, timeout=timeout),
+        RetryPoolManager(NOW, timeout=timeout, gate=None),
     ):
         with manager, pytest.raises(HTTPError) as caught:
             manager.request(method, server.url + "/thing")
@@ -188,19 +186,6 @@ def test_redirects_are_as_without_us(server, named, status, hops):
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: b"abcdef", lambda: [b"abc", b"def"], lambda: io.BytesIO(b"abcdef")]
-)
-def test_a_303_sends_no_body(server, manager, make):
-    """And is retried as a GET."""
-    server.script("/thing", 503, "303;header=Location:/other")
-    server.script("/other", 503, 200)
-    assert manager.request("PUT", server.url + "/thing", body=make()).status == 200
-    assert [(each.method, each.body_bytes) for each in server.requests()] == [("PUT", 6)] * 2 + [
-        ("GET", 0)
-    ] * 2
-
-
 def test_a_file_that_is_closed_is_not_sent_again(server):
     """An error of the library; never an empty body."""
     file = io.BytesIO(b"abcdef")
@@ -233,6 +218,11 @@ def test_a_retries_argument_is_told_once_what_it_counts(server):
             with pytest.warns(UserWarning, match=says):
                 manager.request("GET", server.url + "/b", retries=retries)
             manager.request("GET", server.url + "/b", retries=retries)  # would be an error here
+        with pytest.warns(UserWarning, match=says) as caught:
+            manager = RetryPoolManager(NOW, gate=None, retries=retries)
+        assert caught[0].filename == __file__
+        with manager:
+            assert manager.request("GET", server.url + "/b").status == 200  # and no second time
 
 
 @pytest.mark.parametrize(
@@ -266,12 +256,14 @@ def test_retries_that_are_off_are_off(server, step, never, of_manager):
     assert ends[0][1] == 1 or "Location" in step  # urllib3 before 2.5 forgets it at a redirect
 
 
-def test_a_deadline_holds_where_retries_are_off(server, manager):
+def test_a_deadline_holds_where_retries_are_off(server, manager, quickest):
     server.script("/thing", "hang")
-    began = time.monotonic()
-    with pytest.raises(DeadlineExceeded), forbear.deadline(0.1):
-        manager.request("GET", server.url + "/thing", retries=False)
-    assert time.monotonic() - began <= 0.2
+
+    def run():
+        with pytest.raises(DeadlineExceeded), forbear.deadline(0.1):
+            manager.request("GET", server.url + "/thing", retries=False)
+
+    assert quickest.sync(run, bound=0.2) <= 0.2
 
 
 # Time and pools.
@@ -325,7 +317,7 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
                 manager.request("GET", server.url + "/thing", pool_timeout=1, retries=False)
             del caught
             gc.collect()
-        until = time.monotonic() + 2
+        until = time.monotonic() + 30
         while server.open_connections > 0 and time.monotonic() < until:
             time.sleep(0.01)
         assert server.open_connections == 0

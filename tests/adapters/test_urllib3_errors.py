@@ -4,8 +4,6 @@ Exceptions of the tables are built as the libraries build them (requests 2.31 an
 and 2.8); the last part lets the libraries raise them, over loopback and through proxies.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client
@@ -15,6 +13,7 @@ import json
 import pkgutil
 import socket
 import ssl
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,13 +25,12 @@ import urllib3.exceptions as u3
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from forbear import CircuitOpenError, FailureKind, Phase, Reason, RetryPolicy
-from forbear.adapters.urllib3_errors import REQUESTS, URLLIB3, classify
+from forbear.adapters.urllib3.errors import REQUESTS, URLLIB3, classify
 from forbear.core.call import Call
 from forbear.core.decide import decide
-from forbear.core.outcome import RETRYABLE_KINDS
+from forbear.core.outcome import RETRYABLE_KINDS, GiveUp, SendAgain
 from forbear.core.request import Request
-from forbear.core.verdict import GiveUp, Retry
-from forbear.shared.limits import Limits
+from forbear.limits.limits import Limits
 
 K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
 HOST = "origin.example"
@@ -76,6 +74,14 @@ BUILDERS = {
     "builtins.ConnectionRefusedError": os_error(ConnectionRefusedError, 111, "refused"),
     "builtins.ConnectionResetError": os_error(ConnectionResetError, 104, "reset"),
     "ssl.SSLCertVerificationError": os_error(ssl.SSLCertVerificationError, 1, "certificate"),
+    # As PyPy names them.
+    "_socket.gaierror": os_error(type("gaierror", (OSError,), {"__module__": "_socket"}), -2, ""),
+    "_cffi_ssl.SSLCertVerificationError": os_error(
+        type(
+            "SSLCertVerificationError", (ssl.SSLError,), {"__module__": "_cffi_ssl._stdssl.error"}
+        ),
+        *(1, "certificate"),
+    ),
 }
 
 
@@ -144,12 +150,12 @@ def test_corpus():
             continue
         headers = [*map(tuple, case["headers"])]
         request = Request(case["method"], "http://origin.example:80", headers)
-        call = Call(RetryPolicy(), request, Limits(), 0.0)
+        call = Call(RetryPolicy(), request, Limits(), 0.0, 4)
         call.sending(0.0)
         call.guard = SimpleNamespace(ready=case["body"] != "one-shot" or not case["body_read"])
         verdict, label = decide(call, failure, 0.0), expect["reason"]
         if expect["may_retry"]:
-            assert isinstance(verdict, Retry), case["id"]
+            assert isinstance(verdict, SendAgain), case["id"]
             assert (failure.phase is UNSENT) is (label == "not-sent"), case["id"]
         else:
             assert verdict == GiveUp(Reason(REASONS.get(label, label))), case["id"]
@@ -247,6 +253,7 @@ CHAINS = [
     ("u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
     ("u3.ProtocolError ssl.SSLError", K.TLS, SENT),
     ("u3.ProtocolError socket.gaierror", K.DNS, SENT),
+    ("rq.ConnectionError u3.MaxRetryError u3.NewConnectionError _socket.gaierror", K.DNS, UNSENT),
     ("u3.ProtocolError builtins.ValueError", K.PROTOCOL, SENT),
     ("u3.MaxRetryError u3.ProtocolError http.client.IncompleteRead", K.PROTOCOL, ANSWERED),
     ("u3.MaxRetryError u3.InvalidHeader", K.PROTOCOL, ANSWERED),
@@ -270,6 +277,7 @@ CHAINS = [
     ("rq.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.MaxRetryError u3.ProxyError u3.SSLError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.ProtocolError ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
+    ("rq.SSLError u3.SSLError _cffi_ssl.SSLCertVerificationError", K.CERTIFICATE, UNSENT),
     ("u3.SSLError urllib3.util.ssl_match_hostname.CertificateError", K.CERTIFICATE, UNSENT),
     # a class that promises too much is not believed: what is inside came from elsewhere, or says
     # otherwise
@@ -324,6 +332,12 @@ def test_what_no_rule_names_is_not_retried():
     ):
         assert meaning(error) == expected, repr(error)
         assert expected[0] not in RETRYABLE_KINDS
+
+
+def test_an_error_is_judged_where_there_is_no_ssl(monkeypatch):
+    """A Python may be built without; then what it is asked about is another error."""
+    monkeypatch.setitem(sys.modules, "ssl", None)
+    assert meaning(u3.ProtocolError("", ConnectionResetError())) == (K.RESET, SENT)
 
 
 NAMELESS = (

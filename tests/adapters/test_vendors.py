@@ -1,7 +1,5 @@
 """Vendors whose word is in the body of a failed answer: it is read before the answer is judged."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

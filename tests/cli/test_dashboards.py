@@ -1,7 +1,7 @@
 """``forbear dashboards``: the files are written and named."""
 
+from forbear.cli import main
 from forbear.telemetry import assets
-from forbear.tools.cli import main
 
 
 def test_it_writes_the_files_and_names_them(tmp_path, capsys):

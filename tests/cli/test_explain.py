@@ -8,19 +8,13 @@ import pytest
 
 import forbear
 from forbear import Exponential, FailureKind, Fixed, RetryPolicy
-from forbear.tools.cli import main
-from forbear.tools.cli.settings import code_of
+from forbear.cli import main
+from forbear.cli.settings import code_of
 
 from ..processes import python
 
 SOURCE = Path(forbear.__file__).parent.parent
 FULL = ("--max-attempts", "5", "--base", "0.5", "--cap", "20", "--jitter", "full")
-
-
-@pytest.fixture(autouse=True)
-def few_calls(monkeypatch):
-    """Only a percentile needs the many calls that it is drawn from."""
-    monkeypatch.setattr("forbear.tools.simulation.waits.CALLS", 1_000)
 
 
 def explain(capsys, *arguments):
@@ -43,26 +37,48 @@ def warned(text):
     return re.findall(r"warning: (\w+)", text)
 
 
-def test_the_table_is_that_of_full_jitter(capsys, monkeypatch):
-    """Means are half of 0.5, 1, 2 and 4 s. The 95th percentile of one wait is 0.95 of its range;
-    of two, 1.5 - √(2 · 0.05 · 0.5 · 1) = 1.28."""
-    monkeypatch.undo()
+def test_the_waits_are_those_of_full_jitter(capsys):
     status, out, err = explain(capsys, *FULL)
     assert (status, err) == (0, "")
     assert out.startswith("RetryPolicy(max_attempts=5, backoff=Exponential(cap=20.0))\n")
-    found = rows(out)
-    assert found[:2] == [
-        ["1", "0 – 0.5 s", "0.25 s", "0.25 s", "0.475 s", "0.5 s"],
-        ["2", "0 – 1 s", "0.5 s", "0.75 s", "1.28 s", "1.5 s"],
-    ]
-    assert [row[1:4] + row[5:] for row in found[2:]] == [
-        ["0 – 2 s", "1 s", "1.75 s", "3.5 s"],
-        ["0 – 4 s", "2 s", "3.75 s", "7.5 s"],
-    ]
+    found = [row for row in rows(out) if len(row) == 2]
+    assert found == [["1", "0 – 0.5 s"], ["2", "0 – 1 s"], ["3", "0 – 2 s"], ["4", "0 – 4 s"]]
     assert "5 attempts and 17.5 s of waits, those held among them" in out
-    assert "its calls are held, each for at most 10 s" in out
     assert warned(out) == []
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_call_is_played_against_each_kind_of_outage(capsys):
+    """Its only retry comes after 6 s: into the outage that does not end, and after the other."""
+    schedule = ("--max-attempts", "2", "--base", "6", "--jitter", "none")
+    status, out, _ = explain(capsys, *schedule, "--attempt-timeout", "1.5")
+    assert status == 0
+    for_ever, hang, ends = out.partition("A lone call meets ")[2].split("A lone call meets ")
+    attempts = [
+        ["1", "0 s", "0 s", "100%", "first attempt"],
+        ["2", "6 s", "6 s", "100%", "after its backoff"],
+    ]
+    assert rows(for_ever) == rows(ends) == attempts
+    assert for_ever.startswith("a server that answers 503 for ever:")
+    assert "The call fails after 6 s, attempts-exhausted: max_attempts were sent." in for_ever
+    assert hang.startswith("a server that hangs, attempts time out after 1.5 s:")
+    assert "The call succeeds after 6 s." in ends
+
+
+def test_patience_is_a_field_like_the_others(capsys):
+    text = told(capsys, "--patience", "30")
+    assert "patience=30.0)" in text
+    assert "a failed call is held, for at most 30 s," in text
+    assert "a failed call ends at once" in told(capsys, "--patience", "0")
+
+
+def test_of_many_attempts_the_last_one_is_shown(capsys):
+    _, out, _ = explain(capsys, "batch", "--patience", "100000", "--max-attempts", "40")
+    for_ever = out.partition("A lone call meets ")[2].partition("A lone call meets ")[0]
+    numbers = [int(row[0]) for row in rows(for_ever)]
+    assert numbers[:9] == list(range(1, 10))
+    assert len(numbers) == 10
+    assert "\n…\n" in for_ever
 
 
 def test_what_is_retried_is_told(capsys):
@@ -75,7 +91,7 @@ def test_what_is_retried_is_told(capsys):
 
 def test_the_vendors_whose_body_is_read_are_told(capsys):
     text = told(capsys, "--vendors", "github,openai,google")
-    assert "The JSON body of an answer is read as well: google, openai." in text
+    assert "The JSON body of a response is read as well: google, openai." in text
 
 
 @pytest.mark.parametrize(
@@ -88,7 +104,7 @@ def test_the_vendors_whose_body_is_read_are_told(capsys):
         ),
         ("--max-attempts 1", "retried: nothing; every request is sent once worst case: 2 s, 1"),
         ("--hints ignore", "27.5 s, 5 attempts of 2 s with all waits at their longest warning"),
-        ("--total-timeout 9", "total_timeout: no call goes on after 9 s"),
+        ("--total-timeout 9", "total_timeout: no call continues after 9 s"),
         ("--slo 10", "warning: max_attempts: its 4 retries can take 15.5 s, more than a third"),
     ],
 )
@@ -158,7 +174,7 @@ def test_a_preset_or_module_and_attribute(capsys, project, place, attempts):
         ("talks:policy", "cannot get talks:policy: RuntimeError: one two"),
         ("leaves:policy", "cannot get leaves:policy: SystemExit: 7"),
         ("policies:settings.text", "is a str, not a RetryPolicy or Retry, nor a function of one"),
-        ("policies:odd", "answers -1.0 for attempt 1"),
+        ("policies:odd", "returns -1.0 for attempt 1"),
         ("defualt", "there is no preset 'defualt'; choose among latency_sensitive, "),
     ],
 )
@@ -203,9 +219,9 @@ def test_the_code_that_is_shown_makes_the_policy():
 
 
 def test_it_needs_nothing_that_is_installed():
-    """Neither a client library, nor rich, nor matplotlib."""
+    """No client library, and no matplotlib."""
     code = (
-        "from forbear.tools.cli import main; main(['explain']);"
-        "assert not {'httpx', 'requests', 'urllib3', 'rich', 'matplotlib'} & set(sys.modules)"
+        "from forbear.cli import main; main(['explain']);"
+        "assert not {'httpx', 'requests', 'urllib3', 'matplotlib'} & set(sys.modules)"
     )
     python(code, PYTHONIOENCODING="utf-8")

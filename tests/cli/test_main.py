@@ -1,7 +1,9 @@
 """The command line: help, version, mistakes; never a traceback for what a user typed."""
 
+import errno
 import importlib
 import importlib.metadata
+import io
 import os
 import re
 import subprocess
@@ -11,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.tools.cli import complain, main
+from forbear.cli import complain, main, tables
 
 SOURCE = Path(forbear.__file__).parent.parent
-COMMANDS = ("dashboards", "demo", "explain", "get", "parse", "simulate")
+COMMANDS = ("dashboards", "demo", "explain", "parse")
 
 
 def start(*arguments, how=("-m", "forbear"), **environment):
@@ -30,11 +32,11 @@ def start(*arguments, how=("-m", "forbear"), **environment):
 
 def test_help_names_the_commands_and_loads_none(capsys):
     with start("--help", how=("-X", "importtime", "-m", "forbear")) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0
     for command in COMMANDS:
         assert re.search(rf"^    {command}\s", out, re.MULTILINE)
-        assert f"tools.cli.{command}" not in err
+        assert f"cli.{command}" not in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -61,12 +63,27 @@ def test_no_command_shows_the_help_and_is_a_mistake(capsys):
     assert captured.err.startswith("usage: forbear ")
 
 
-@pytest.mark.parametrize("arguments", [["exlpain"], ["demo", "--no-such-option"]])
-def test_a_mistyped_command_is_answered_with_the_usage(arguments, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "usage", "says"),
+    [
+        (["exlpain"], "forbear [", "there is no command 'exlpain'; did you mean 'explain'?"),
+        (["xyz", "explain"], "forbear [", "there is no command 'xyz'; choose among demo, "),
+        (
+            ["demo", "--no-such-option"],
+            "forbear demo [",
+            "unrecognized arguments: --no-such-option",
+        ),
+        (["explain", "gateway", "batch"], "forbear explain [", "unrecognized arguments: batch"),
+        (["explain", "--cap", "x"], "forbear explain [", "argument --cap: invalid float value"),
+    ],
+)
+def test_a_mistake_is_answered_with_the_usage_of_its_command(arguments, usage, says, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: forbear ")
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: {usage}")
+    assert says in err
 
 
 def test_a_reader_that_leaves_is_no_traceback():
@@ -76,17 +93,17 @@ def test_a_reader_that_leaves_is_no_traceback():
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(timeout=30) == 1
+    assert process.wait(timeout=300) == 1
 
 
 def test_a_mistake_cannot_move_the_cursor(capsys):
-    assert complain("get", "gone \x1b[2J\n") == 2
-    assert capsys.readouterr().err == "forbear get: gone ?[2J?\n"
+    assert complain("parse", "gone \x1b[2J\n") == 2
+    assert capsys.readouterr().err == "forbear parse: gone \\x1b[2J\\n\n"
 
 
 def test_an_ascii_terminal_is_no_traceback():
     with start("explain", "gateway", PYTHONIOENCODING="ascii") as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     assert out.isascii()
 
@@ -105,7 +122,7 @@ def test_an_interrupted_command_ends_as_a_shell_expects(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forbear.tools.cli.parse.run", interrupt)
+    monkeypatch.setattr("forbear.cli.parse.run", interrupt)
     assert main(["parse", "Retry-After: 1"]) == 130
 
 
@@ -116,3 +133,21 @@ def test_a_checkout_that_was_not_installed_has_no_version(monkeypatch, capsys):
     monkeypatch.setattr("importlib.metadata.version", missing)
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == "forbear (not installed)\n"
+
+
+def test_a_reader_that_has_left_is_einval_on_windows(monkeypatch, tmp_path):
+    """``forbear explain | more``, and q: no traceback."""
+    with (tmp_path / "out").open("w") as file:
+
+        class Closed(io.StringIO):
+            def fileno(self):
+                return file.fileno()
+
+            def flush(self):
+                raise OSError(errno.EINVAL, "Invalid argument")
+
+        monkeypatch.setattr(sys, "stdout", Closed())
+        with pytest.raises(OSError, match="Invalid argument"):
+            main(["explain"])
+        monkeypatch.setattr(tables, "ON_WINDOWS", True, raising=False)
+        assert main(["explain"]) == 1

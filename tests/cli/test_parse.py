@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forbear import Exponential, RetryPolicy, read_hint
-from forbear.tools.cli import main
-from forbear.tools.cli.findings import findings
-from forbear.tools.cli.parse import EXAMPLES, decide, read
+from forbear.cli import main
+from forbear.cli.parse import EXAMPLES, decide, findings, read
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "server_hints.json"
 CASES = json.loads(CORPUS.read_text(encoding="utf-8"))["cases"]
@@ -87,7 +86,7 @@ def test_what_curl_prints(capsys, monkeypatch):
         (["503", "Retry-After: soon"], 2, "retries after 0 s to 0.5 s: by its own backoff"),
         (["404", "Server: nginx"], 1, "returns the response: 404 is not retried"),
         (["404", "x-should-retry: true"], 0, "retries after 0 s to 0.5 s: by its own backoff"),
-        (["503", "x-should-retry: false"], 0, "another attempt is no use (server-said-no)"),
+        (["503", "x-should-retry: false"], 0, "another attempt is useless (server-said-no)"),
         (["503", "Retry-After: 5", "--method=post"], 0, "no known key (method-not-replayable)"),
         (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 6.25 s"),
         (["503", "Retry-After: 5", "--max-attempts=1"], 0, "sends once (attempts-exhausted)"),
@@ -143,13 +142,13 @@ def test_how_a_value_is_read(line, says, delay):
         (503, ["x-ratelimit-reset: 9"], "ignored", "counts on 403, 429, 503"),
         (301, ["x-ratelimit-reset: 9"], "ignored", "of a redirect only Retry-After"),
         (429, ["x-ratelimit-reset: 9", "age: 3"], "ignored", "not from a cache"),
-        (429, ["x-ratelimit-remaining: 0"], "ignored", "no reset beside it"),
+        (429, ["x-ratelimit-remaining: 0"], "ignored", "no reset header says"),
         (403, ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 9"], "gate", "decides whether"),
         (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost", "retry-after asks outright"),
         (503, ["retry-after: 9", "x-ms-retry-after-ms: 9"], "lost", "is more exact"),
         (503, ["retry-after: 9", "x-should-retry: false"], "lost", "the server says no"),
         (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost", "any no wins"),
-        (503, ["x-should-retry: true"], "won", "the server wants it again"),
+        (503, ["x-should-retry: true"], "won", "the server asks for a retry"),
         (503, ["x-should-retry: false"], "won", "an explicit no is always obeyed"),
         (503, ["grpc-retry-pushback-ms: soon"], "won", "an explicit no"),
         (429, ["x-retry-after-hint: 9"], "ignored", "asks for nothing that is known"),
@@ -213,7 +212,7 @@ def test_any_headers_can_be_told(lines, status):
     ],
 )
 def test_a_pipe_is_read_as_http_is(monkeypatch, fed, found):
-    """Folded lines, several responses, octets that are Latin-1 and no whitespace of HTTP."""
+    """Folded lines, several responses, bytes that are Latin-1 and no whitespace of HTTP."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(fed.encode("latin-1"))))
     assert read(["-"]) == found
 

@@ -1,10 +1,11 @@
-"""What every command prints through: durations, sizes, widths, colour only for people."""
+"""What every command prints through: durations, widths, colour only for people."""
 
 import io
 
 import pytest
 
-from forbear.tools.cli.tables import RED, Page, amount, spoken, visible
+from forbear.cli import tables
+from forbear.cli.tables import RED, Page, spoken, visible
 
 HEADS = ("header", "asks for", "result")
 ROWS = [
@@ -47,14 +48,6 @@ def test_durations(seconds, text):
     assert spoken(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("octets", "text"),
-    [(999, "999 B"), (52_428_800, "52.4 MB"), (999_700, "1 MB"), (7e15, "7e+03 TB")],
-)
-def test_an_amount_has_three_digits(octets, text):
-    assert amount(octets) == text
-
-
 def test_what_a_server_sends_cannot_move_the_cursor():
     assert visible("\x1b[2J\x07é") == "\\x1b[2J\\x07é"
     assert len(visible("x" * 500)) == 60
@@ -89,3 +82,13 @@ def test_colour_is_for_terminals(terminal):
     out = io.StringIO()
     Page(out).text("warning: of something", RED)
     assert out.getvalue() == "warning: of something\n"
+
+
+def test_colour_on_windows_only_where_the_console_knows_escapes(terminal, monkeypatch):
+    """Old consoles print them as they are."""
+    monkeypatch.setattr(tables, "ON_WINDOWS", True, raising=False)
+    for name in ("TERM", "WT_SESSION", "ANSICON", "ConEmuANSI"):
+        monkeypatch.delenv(name, raising=False)
+    assert Page(terminal(80)).painted("no", RED) == "no"
+    monkeypatch.setenv("WT_SESSION", "5c0f")
+    assert Page(terminal(80)).painted("no", RED) == "\x1b[31mno\x1b[0m"

@@ -1,15 +1,11 @@
 """Backoff: the schedules as Brooker's article and plain arithmetic give them."""
 
-from __future__ import annotations
-
-import copy
 import os
-import pickle
 from collections.abc import Callable
 
 import pytest
 
-from forbear import Backoff, Exponential, Fixed
+from forbear import Exponential, Fixed
 
 from ..processes import python
 
@@ -25,63 +21,59 @@ def never() -> float:
 # --- formulas ---------------------------------------------------------------------------------
 
 
-def test_schedule_without_jitter() -> None:
+@pytest.mark.parametrize(("backoff", "expected"), [
+    # base × factor**(n - 1), cut at cap
+    (Exponential(base=0.5, jitter="none"), [0.5, 1, 2, 4, 8, 16, 30, 30]),
+    (Exponential(base=1, cap=4, jitter="none"), [1, 2, 4, 4]),
+    (Exponential(base=0.1, cap=60.0, factor=3.0, jitter="none"), [0.1, 0.3, 0.9, 2.7, 8.1]),
+    (Exponential(base=2.0, factor=1.0, jitter="none"), [2.0, 2.0, 2.0]),
+    (Exponential(base=5.0, cap=5.0, jitter="none"), [5.0, 5.0]),
+    (Exponential(base=0.0, cap=0.0, jitter="none"), [0.0, 0.0]), (Fixed(1.5), [1.5, 1.5, 1.5]),
+    (Fixed(0), [0, 0]),
+])  # fmt: skip
+def test_schedule_without_jitter(backoff, expected):
     """Each wait is the one before times the factor, until the cap."""
-    cases = [
-        # base × factor**(n - 1), cut at cap
-        (Exponential(base=0.5, jitter="none"), [0.5, 1, 2, 4, 8, 16, 30, 30]),
-        (Exponential(base=1, cap=4, jitter="none"), [1, 2, 4, 4]),
-        (Exponential(base=0.1, cap=60.0, factor=3.0, jitter="none"), [0.1, 0.3, 0.9, 2.7, 8.1]),
-        (Exponential(base=2.0, factor=1.0, jitter="none"), [2.0, 2.0, 2.0]),
-        (Exponential(base=5.0, cap=5.0, jitter="none"), [5.0, 5.0]),
-        (Exponential(base=0.0, cap=0.0, jitter="none"), [0.0, 0.0]), (Fixed(1.5), [1.5, 1.5, 1.5]),
-        (Fixed(0), [0, 0]),
-    ]  # fmt: skip
-    for backoff, expected in cases:
-        assert [backoff.delay(n, 0.0, never) for n in range(1, len(expected) + 1)] == pytest.approx(
-            expected
-        )
+    assert [backoff.delay(n, 0.0, never) for n in range(1, len(expected) + 1)] == pytest.approx(
+        expected
+    )
 
 
-def test_jitter() -> None:
+@pytest.mark.parametrize(("jitter", "drawn", "expected"), [
+    # attempt 3 of base 0.5 × 2: d = 2 s
+    ("full", 0.0, 0.0), ("full", 0.25, 0.5), ("full", 1.0, 2.0), ("equal", 0.0, 1.0),
+    ("equal", 0.5, 1.5), ("equal", 1.0, 2.0), ("none", 0.7, 2.0), (0.2, 0.0, 1.6),
+    (0.2, 0.5, 2.0), (0.2, 1.0, 2.4), (1.0, 0.0, 0.0), (0.0, 0.9, 2.0), (0, 0.9, 2.0),
+    (1, 1.0, 4.0),
+])  # fmt: skip
+def test_jitter(jitter, drawn, expected):
     """Brooker, "Exponential Backoff And Jitter": full = [0, d], equal = d/2 + [0, d/2]."""
-    cases = [
-        # attempt 3 of base 0.5 × 2: d = 2 s
-        ("full", 0.0, 0.0), ("full", 0.25, 0.5), ("full", 1.0, 2.0), ("equal", 0.0, 1.0),
-        ("equal", 0.5, 1.5), ("equal", 1.0, 2.0), ("none", 0.7, 2.0), (0.2, 0.0, 1.6),
-        (0.2, 0.5, 2.0), (0.2, 1.0, 2.4), (1.0, 0.0, 0.0), (0.0, 0.9, 2.0), (0, 0.9, 2.0),
-        (1, 1.0, 4.0),
-    ]  # fmt: skip
-    for jitter, drawn, expected in cases:
-        backoff = Exponential(base=0.5, cap=30.0, jitter=jitter)
-        assert backoff.delay(3, 0.0, always(drawn)) == pytest.approx(expected)
+    backoff = Exponential(base=0.5, cap=30.0, jitter=jitter)
+    assert backoff.delay(3, 0.0, always(drawn)) == pytest.approx(expected)
 
 
-def test_decorrelated_jitter() -> None:
+@pytest.mark.parametrize(("previous", "drawn", "expected"), [
+    # sleep = min(cap, random_between(base, sleep * 3)), the article's formula
+    (0.0, 0.0, 0.5), (0.0, 1.0, 1.5), (1.5, 0.0, 0.5), (1.5, 0.5, 2.5), (1.5, 1.0, 4.5),
+    (9.0, 1.0, 20.0),
+])  # fmt: skip
+def test_decorrelated_jitter(previous, drawn, expected):
     """min(cap, random between base and 3 × the previous wait)."""
-    cases = [
-        # sleep = min(cap, random_between(base, sleep * 3)), the article's formula
-        (0.0, 0.0, 0.5), (0.0, 1.0, 1.5), (1.5, 0.0, 0.5), (1.5, 0.5, 2.5), (1.5, 1.0, 4.5),
-        (9.0, 1.0, 20.0),
-    ]  # fmt: skip
-    for previous, drawn, expected in cases:
-        backoff = Exponential(base=0.5, cap=20.0, jitter="decorrelated")
-        assert backoff.delay(7, previous, always(drawn)) == pytest.approx(expected)
+    backoff = Exponential(base=0.5, cap=20.0, jitter="decorrelated")
+    assert backoff.delay(7, previous, always(drawn)) == pytest.approx(expected)
 
 
 # --- saturation -------------------------------------------------------------------------------
 
 
-def test_exponents_saturate() -> None:
+@pytest.mark.parametrize("backoff", [
+    Exponential(jitter="none"), Exponential(base=1, cap=30, factor=2, jitter="none"),
+    Exponential(base=0.5, cap=30.0, factor=3, jitter="none"),
+    Exponential(base=0.5, cap=30.0, factor=1e300, jitter="none"),
+])  # fmt: skip
+def test_exponents_saturate(backoff):
     """Attempt 10,000 waits the cap, it is no overflow (stamina#137, Polly#2163)."""
-    backoffs = [
-        Exponential(jitter="none"), Exponential(base=1, cap=30, factor=2, jitter="none"),
-        Exponential(base=0.5, cap=30.0, factor=3, jitter="none"),
-        Exponential(base=0.5, cap=30.0, factor=1e300, jitter="none"),
-    ]  # fmt: skip
-    for backoff in backoffs:
-        for attempt in [1_024, 1_025, 10_000, 10**6]:
-            assert backoff.delay(attempt, 0.0, never) == 30
+    for attempt in [1_024, 1_025, 10_000, 10**6]:
+        assert backoff.delay(attempt, 0.0, never) == 30
 
 
 def test_a_base_of_zero_means_no_wait_at_any_attempt() -> None:
@@ -95,22 +87,6 @@ def test_a_base_of_zero_means_no_wait_at_any_attempt() -> None:
 
 
 # --- state ------------------------------------------------------------------------------------
-
-
-def test_schedules_are_values() -> None:
-    """Equal, hashable, copied and pickled like the frozen things they are."""
-    one = Exponential(base=0.2, cap=20.0)
-    assert one == Exponential(0.2, 20.0)
-    assert one != Exponential(base=0.2, cap=21.0)
-    assert len({one, Exponential(0.2, 20.0), Fixed(1.0), Fixed(1.0)}) == 2
-    assert copy.deepcopy(one) == one
-    assert pickle.loads(pickle.dumps(one)) == one
-    assert pickle.loads(pickle.dumps(Fixed(2.0))) == Fixed(2.0)
-    assert repr(Fixed(2.0)) == "Fixed(seconds=2.0)"
-    with pytest.raises(AttributeError):
-        one.base = 1.0  # type: ignore[misc]
-    schedule: Backoff = one
-    assert schedule.delay(1, 0.0, always(1.0)) == 0.2
 
 
 # --- fork -------------------------------------------------------------------------------------
@@ -145,39 +121,3 @@ def test_children_of_a_fork_draw_different_jitter() -> None:
     lines = python(FORKING).splitlines()
     assert len(lines) == 4
     assert len(set(lines)) == 4
-
-
-# --- what is refused --------------------------------------------------------------------------
-
-
-def test_a_wrong_schedule_is_told_what_to_write() -> None:
-    cases = [
-        ({"base": -1}, ValueError, "base must be at least 0 and finite, got -1"),
-        ({"base": float("nan")}, ValueError, "base must be at least 0 and finite, got nan"),
-        ({"base": "1"}, TypeError, "base must be a number of seconds, got '1'"),
-        ({"base": True}, TypeError, "base must be a number of seconds, got True"),
-        ({"base": None}, TypeError, "base must be a number of seconds, got None"),
-        ({"cap": float("inf")}, ValueError, "cap must be at least 0 and finite, got inf"),
-        ({"base": 2.0, "cap": 1.0}, ValueError, "cap must be at least base (2.0), got 1.0"),
-        ({"factor": 0.5}, ValueError,
-            "factor must be at least 1, got 0.5; use 1 for waits that do not grow"),
-        ({"factor": float("inf")}, ValueError, "factor must be finite, got inf"),
-        ({"jitter": "half"}, ValueError,
-            "jitter must be one of full, equal, decorrelated, none or a float"),
-        ({"jitter": 1.5}, ValueError,
-            "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
-        ({"jitter": float("nan")}, ValueError, "jitter must be finite, got nan"),
-        ({"jitter": True}, TypeError, "jitter must be a number, got True"),
-        ({"fast_first": True}, TypeError, "fast_first must be a number of seconds, got True"),
-        ({"fast_first": -0.1}, ValueError, "fast_first must be at least 0 and finite, got -0.1"),
-    ]  # fmt: skip
-    for fields, error, message in cases:
-        with pytest.raises(error) as caught:
-            Exponential(**fields)
-        assert message in str(caught.value)
-
-
-def test_a_fixed_wait_is_a_finite_number_of_seconds() -> None:
-    for seconds in [-0.1, float("nan"), float("inf"), "1", None, True]:
-        with pytest.raises((ValueError, TypeError), match="seconds must be"):
-            Fixed(seconds)

@@ -1,14 +1,14 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
-from __future__ import annotations
-
 from typing import Any
+
+import pytest
 
 from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.core.call import Call, Resumption
+from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
-from forbear.core.verdict import GiveUp, Retry
-from forbear.shared.limits import Limits
+from forbear.limits.limits import Limits
 
 from ..failures import REFUSED, answer
 
@@ -26,9 +26,9 @@ def a_call(now: float = 0.0) -> Call:
 def test_the_story_of_a_call() -> None:
     """Attempts, waits, reasons and times, in the order they happened."""
     call = a_call(100.0)
-    call.note(REFUSED, Retry(1.0, "backoff"), 100.5)
+    call.note(REFUSED, SendAgain(1.0, "backoff"), 100.5)
     call.sending(101.5)
-    call.note(answer(429), Retry(2.0, "retry-after"), 101.75)
+    call.note(answer(429), SendAgain(2.0, "retry-after"), 101.75)
     call.sending(103.75)
     call.note(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
     story = call.story(104.0)
@@ -62,17 +62,17 @@ def test_an_answer_that_is_accepted_is_no_failure() -> None:
 
 def test_a_further_wait_is_added_to_the_one_that_was_decided() -> None:
     call = a_call()
-    call.note(answer(503), Retry(1.0, "backoff"), 0.0)
-    call.waits(2.0)
+    call.note(answer(503), SendAgain(1.0, "backoff"), 0.0)
+    call.add_wait(2.0)
     assert call.waited() == 3.0
 
 
 def test_an_attempt_is_under_way_until_it_is_judged() -> None:
     call = a_call()
     assert (call.is_under_way, call.attempts, call.last_failure) == (True, 1, None)
-    call.paid = 1.0
+    call.own_extras().tokens_spent = 1.0
     call.sending(2.0)
-    assert (call.attempts, call.sent_at, call.paid) == (2, 2.0, 0.0)
+    assert (call.attempts, call.sent_at, call.extras.tokens_spent) == (2, 2.0, 0.0)
     call.note(answer(503), GiveUp(Reason.SERVER_SAID_NO), 3.0)
     assert not call.is_under_way
 
@@ -81,7 +81,7 @@ def test_kinds_of_attempts() -> None:
     """First, retry, to another origin; and after a body broke all is resuming."""
     call = a_call()
     assert call.kind_of(0, HERE) == "first"
-    call.note(answer(503), Retry(0.0, "backoff"), 0.0)
+    call.note(answer(503), SendAgain(0.0, "backoff"), 0.0)
     assert call.kind_of(1, HERE) == "retry"
     assert call.kind_of(1, THERE) == "failover"
     call.origin = THERE
@@ -90,14 +90,16 @@ def test_kinds_of_attempts() -> None:
     assert call.history[1].origin == THERE
     call.begin_resuming(DOWNLOAD)
     assert isinstance(call.resumption, Resumption)
-    call.note(RESET, Retry(0.0, "backoff"), 2.0)  # takes the place of the answer that was accepted
+    call.note(
+        RESET, SendAgain(0.0, "backoff"), 2.0
+    )  # takes the place of the answer that was accepted
     assert [call.kind_of(place, THERE) for place in range(3)] == [None, None, "resume"]
 
 
 def test_a_later_hop_goes_on_counting() -> None:
     """The record of a redirected call numbers its attempts through."""
     call = Call(RetryPolicy(), Request("GET", HERE), Limits(), 0.0, 4)
-    call.attempts = call.sent_before = 2
+    call.attempts = call.own_extras().sent_before = 2
     call.sending(0.0)
     call.note(answer(503), GiveUp(Reason.ATTEMPTS_EXHAUSTED), 1.0)
     assert [each.number for each in call.story(1.0).record().attempts] == [3]
@@ -107,14 +109,23 @@ def test_a_story_is_final_if_more_must_not_be_added() -> None:
     """A loop above ours repeats nothing that was retried, or refused for a reason of its own."""
     for verdict, is_final in (
         (None, False),
-        (GiveUp(Reason.ATTEMPTS_EXHAUSTED), False),
+        (GiveUp(Reason.ATTEMPTS_EXHAUSTED), False),  # max_attempts=1 is no loop
         (GiveUp(Reason.SERVER_SAID_NO), True),
     ):
         call = a_call()
         call.note(answer(503), verdict, 0.0)
         assert call.story(0.0).is_final is is_final
     call = a_call()
-    call.note(answer(503), Retry(0.0, "backoff"), 0.0)
+    call.note(answer(503), SendAgain(0.0, "backoff"), 0.0)
     call.sending(0.0)
     call.accept(0.0)
     assert call.story(0.0).is_final
+
+
+def test_what_one_call_needs_is_not_set_for_all() -> None:
+    """Calls without extras share one object, which cannot be written."""
+    one, other = (Call(RetryPolicy(), Request("GET", HERE), Limits(), 0.0, 4) for _ in range(2))
+    with pytest.raises(AttributeError, match="own_extras"):
+        one.extras.held = 1.0
+    one.own_extras().held = 1.0
+    assert (one.extras.held, other.extras.held) == (1.0, 0.0)

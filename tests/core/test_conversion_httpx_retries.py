@@ -1,13 +1,10 @@
 """Conversion: a Retry of httpx-retries as a policy; the oracle is its own transport."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import time
 from http import HTTPMethod, HTTPStatus
 from itertools import cycle, islice
-from types import SimpleNamespace
 
 import httpx
 import httpx_retries
@@ -15,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forbear import Exponential, FailureKind, RetryPolicy
+from forbear import FailureKind, RetryPolicy
 from forbear.core.outcome import RETRYABLE_KINDS
 from forbear.httpx import RetryTransport, classify
 from forbear.testing import FakeClock, ScriptedTransport
@@ -32,7 +29,7 @@ DEFAULT_FAILURES = RETRYABLE_KINDS - {K.PROXY}  # httpx.ProxyError is none of th
 def test_the_default_retries_ten_times_without_a_wait():
     policy = converted(Retry())
     assert policy.max_attempts == 11
-    assert policy.backoff == Exponential(0.0, 120.0, jitter="full")
+    assert waits(policy) == ([0.0] * 3, [0.0] * 3)
     assert policy.statuses == {429, 502, 503, 504}
     assert policy.methods == {"HEAD", "GET", "PUT", "DELETE", "OPTIONS", "TRACE"}
     assert policy.failures == DEFAULT_FAILURES
@@ -41,21 +38,20 @@ def test_the_default_retries_ten_times_without_a_wait():
     assert policy.total_timeout is None
 
 
-def test_attempts_are_retries_and_the_first_sending():
-    cases = [
-        (Retry(0), 1), (Retry(3), 4), (Retry(3, attempts_made=1), 3),
-        (Retry(3, attempts_made=3), 1), (Retry(3, attempts_made=9), 1),
-        (Retry(3, total_timeout=2.0, elapsed_sleep=2.0), 1), (Retry(3, total_timeout=2.0), 4),
-        # 2 × 0.5, 1 and 2 s at the longest: the third sleep is cut to what is left of 3.5 s, and is
-        # the last.
-        (Retry(9, backoff_factor=0.25, total_timeout=3.5), 4),
-        (Retry(9, backoff_factor=0.25, total_timeout=3.6), 5),
-        # 1 s, then 2 s each: 1 + 2 + 2 + 2 + 1
-        (Retry(9, backoff_factor=0.5, max_backoff_wait=2.0, total_timeout=8.0), 6),
-        (Retry(2, backoff_factor=0.5, max_backoff_wait=2.0, total_timeout=8.0), 3),
-    ]  # fmt: skip
-    for retry, attempts in cases:
-        assert converted(retry).max_attempts == attempts
+@pytest.mark.parametrize(("retry", "attempts"), [
+    (Retry(0), 1), (Retry(3), 4), (Retry(3, attempts_made=1), 3),
+    (Retry(3, attempts_made=3), 1), (Retry(3, attempts_made=9), 1),
+    (Retry(3, total_timeout=2.0, elapsed_sleep=2.0), 1), (Retry(3, total_timeout=2.0), 4),
+    # 2 × 0.5, 1 and 2 s at the longest: the third sleep is cut to what is left of 3.5 s, and is
+    # the last.
+    (Retry(9, backoff_factor=0.25, total_timeout=3.5), 4),
+    (Retry(9, backoff_factor=0.25, total_timeout=3.6), 5),
+    # 1 s, then 2 s each: 1 + 2 + 2 + 2 + 1
+    (Retry(9, backoff_factor=0.5, max_backoff_wait=2.0, total_timeout=8.0), 6),
+    (Retry(2, backoff_factor=0.5, max_backoff_wait=2.0, total_timeout=8.0), 3),
+])  # fmt: skip
+def test_attempts_are_retries_and_the_first_sending(retry, attempts):
+    assert converted(retry).max_attempts == attempts
 
 
 def test_the_time_that_is_left_to_sleep_bounds_the_call():
@@ -65,20 +61,16 @@ def test_the_time_that_is_left_to_sleep_bounds_the_call():
     )  # it sends once
 
 
-def test_the_waits():
-    cases = [
-        # its first wait is 2 × factor: after one retry was counted
-        (Retry(3, backoff_factor=0.5), Exponential(1.0, 120.0, jitter="full")),
-        (Retry(3, backoff_factor=0.5, backoff_jitter=0.0), Exponential(1.0, 120.0, jitter="none")),
-        # from [d/2, d], which is 3/4 d ± a third of it
-        (Retry(3, backoff_factor=0.5, backoff_jitter=0.5), Exponential(0.75, 120.0, jitter=1 / 3)),
-        (Retry(3, backoff_factor=0.5, attempts_made=2), Exponential(4.0, 120.0, jitter="full")),
-        (Retry(3, backoff_factor=5.0, max_backoff_wait=4.0), Exponential(4.0, 4.0, jitter="full")),
-        (Retry(3, backoff_factor=5.0, attempts_made=10**6), Exponential(120.0, 120.0,
-            jitter="full")),
-    ]  # fmt: skip
-    for retry, backoff in cases:
-        assert converted(retry).backoff == backoff
+def waits(policy):
+    """Shortest and longest, before the first three retries."""
+    return tuple(
+        [policy.backoff.delay(n, 0.0, lambda d=drawn: d) for n in (1, 2, 3)] for drawn in (0.0, 1.0)
+    )
+
+
+def test_a_million_attempts_that_were_made_are_no_overflow():
+    retry = Retry(3, backoff_factor=5.0, attempts_made=10**6)
+    assert waits(converted(retry)) == ([0] * 3, [120] * 3)
 
 
 def test_lists_are_taken_over_and_what_is_no_error_is_left_out():
@@ -95,45 +87,27 @@ def test_lists_are_taken_over_and_what_is_no_error_is_left_out():
     assert all(type(one) is int for one in policy.statuses)
 
 
-def test_a_kind_stays_if_all_that_means_it_is_retried():
-    cases = [
-        ([httpx.HTTPError], RETRYABLE_KINDS), ([Exception], RETRYABLE_KINDS),
-        ([httpx.TransportError], RETRYABLE_KINDS), ([], set()),
-        ([httpx.ConnectError], {K.DNS, K.REFUSED, K.TLS}),
-        ([httpx.ConnectTimeout], {K.CONNECT_TIMEOUT}),
-        ([httpx.TimeoutException], {K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT}),
-        ([httpx.ProxyError], {K.PROXY}),
-        ([httpx.ReadError], set()),  # a reset may come as another of its classes
-        ([httpx.NetworkError], {K.DNS, K.REFUSED, K.TLS}),
-        ([httpx.NetworkError, httpx.ProtocolError], {K.DNS, K.REFUSED, K.TLS, K.RESET, K.PROTOCOL,
-            K.UNPROCESSED}),
-        ([ValueError], set()),
-    ]  # fmt: skip
-    for exceptions, kinds in cases:
-        assert converted(Retry(3, retry_on_exceptions=exceptions)).failures == kinds
+@pytest.mark.parametrize(("exceptions", "kinds"), [
+    ([httpx.HTTPError], RETRYABLE_KINDS), ([Exception], RETRYABLE_KINDS),
+    ([httpx.TransportError], RETRYABLE_KINDS), ([], set()),
+    ([httpx.ConnectError], {K.DNS, K.REFUSED, K.TLS}),
+    ([httpx.ConnectTimeout], {K.CONNECT_TIMEOUT}),
+    ([httpx.TimeoutException], {K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT}),
+    ([httpx.ProxyError], {K.PROXY}),
+    ([httpx.ReadError], set()),  # a reset may come as another of its classes
+    ([httpx.NetworkError], {K.DNS, K.REFUSED, K.TLS}),
+    ([httpx.NetworkError, httpx.ProtocolError], {K.DNS, K.REFUSED, K.TLS, K.RESET, K.PROTOCOL,
+        K.UNPROCESSED}),
+    ([ValueError], set()),
+])  # fmt: skip
+def test_a_kind_stays_if_all_that_means_it_is_retried(exceptions, kinds):
+    assert converted(Retry(3, retry_on_exceptions=exceptions)).failures == kinds
 
 
 def test_anything_else_is_refused_with_what_to_pass():
     for value in [None, 3, "Retry(3)", object(), Retry, RetryPolicy()]:
         with pytest.raises(TypeError, match=r"takes an httpx_retries\.Retry, got "):
             converted(value)
-
-
-def test_a_number_out_of_range_is_named():
-    """An httpx_retries.Retry refuses most of them itself; a subclass may not."""
-    cases = [
-        ({"total": -1}, "total of a Retry must be a whole number, at least 0, got -1"),
-        ({"total": 2.5}, "total of a Retry must be a whole number, at least 0, got 2.5"),
-        ({"total": True}, "total of a Retry must be a whole number, at least 0, got True"),
-        ({"backoff_jitter": 2}, r"backoff_jitter of a Retry must be in \[0, 1\], got 2"),
-        ({"max_backoff_wait": float("nan")}, "max_backoff_wait must be at least 0"),
-        ({"backoff_factor": -1}, "backoff_factor must be at least 0"),
-        ({"total_timeout": -1}, "total_timeout must be at least 0"),
-    ]  # fmt: skip
-    for change, says in cases:
-        given_ = SimpleNamespace(**{**vars(Retry(3)), **change})
-        with pytest.raises(ValueError, match=says):
-            converted(given_)
 
 
 # --- its own transport -------------------------------------------------------------------------
@@ -170,11 +144,11 @@ def scripted(names):
     return ScriptedTransport([*(OUTCOMES[name] for name in names), 200])
 
 
-def sent_by_theirs(retry, names, method, drawn):
+def sent_by_theirs(retry, names, method, drawn, sleeps=None):
     """How often httpx-retries sends; its sleeps take no time, its random numbers are given."""
     script = scripted(names)
     kept = time.sleep, random.uniform
-    time.sleep = lambda seconds: None
+    time.sleep = ([] if sleeps is None else sleeps).append
     random.uniform = lambda low, high: low + (high - low) * drawn
     try:
         send(httpx_retries.RetryTransport(Known(script), retry), method)
@@ -183,13 +157,15 @@ def sent_by_theirs(retry, names, method, drawn):
     return len(script.requests)
 
 
-def sent_by_ours(retry, names, method, drawn):
-    script = scripted(names)
+def sent_by_ours(retry, names, method, drawn, sleeps=None):
+    script, clock = scripted(names), FakeClock()
     policy = converted(retry).replace(hint_spread=0.0)
     send(
-        RetryTransport(script, policy=policy, gate=None, clock=FakeClock(), random=lambda: drawn),
+        RetryTransport(script, policy=policy, gate=None, clock=clock, random=lambda: drawn),
         method,
     )
+    if sleeps is not None:
+        sleeps += clock.sleeps
     return len(script.requests)
 
 
@@ -245,24 +221,22 @@ def test_with_its_defaults_it_sends_as_often():
             )
 
 
+@pytest.mark.parametrize("names", [["connect"] * 20, ["503"] * 3])
 @given(
-    st.sampled_from([0.1, 0.5, 3.0]), st.floats(0, 1), st.integers(0, 2), st.integers(1, 6), st.floats(0, 1),
+    st.sampled_from([0.0, 0.1, 0.5, 3.0]), st.floats(0, 1), st.sampled_from([0.3, 5.0, 120.0]),
+    st.integers(0, 2), st.floats(0, 1),
 )  # fmt: skip
-def test_the_waits_are_its_own_below_the_cap(factor, jitter, made, retry_number, drawn):
-    """Compared with its ``backoff_strategy``, before that many retries."""
+@settings(max_examples=25)
+def test_without_a_gate_its_counts_and_waits_are_kept(names, factor, jitter, longest, made, drawn):
+    """Against a dead server, and one that answers after three times 503."""
     retry = Retry(
-        20, backoff_factor=factor, backoff_jitter=jitter, attempts_made=made, max_backoff_wait=1e9
-    )
-    backoff = converted(retry).backoff
-    for _ in range(retry_number):
-        retry = retry.increment()
-    kept = random.uniform
-    random.uniform = lambda low, high: low + (high - low) * drawn
-    try:
-        theirs = retry.backoff_strategy()
-    finally:
-        random.uniform = kept
-    assert backoff.delay(retry_number, 0.0, lambda: drawn) == pytest.approx(theirs)
+        8, backoff_factor=factor, backoff_jitter=jitter, max_backoff_wait=longest,
+        attempts_made=made,
+    )  # fmt: skip
+    theirs, ours = [], []
+    sent = sent_by_theirs(retry, names, "GET", drawn, theirs)
+    assert sent_by_ours(retry, names, "GET", drawn, ours) == sent
+    assert [s for s in ours if s] == pytest.approx([s for s in theirs if s])
 
 
 def test_what_means_a_kind_is_what_classify_says():

@@ -5,8 +5,6 @@ Expected numbers are worked out from the rule or source that is named beside the
 2026-11-20T12:00:00Z, a Friday; 1795176000 in Unix seconds.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +13,11 @@ import pytest
 
 from forbear.core.headers.dates import parse_http_date
 from forbear.core.headers.hints import (
-    READ_OCTETS,
+    READ_BYTES,
     READ_TEXT,
     Hint,
-    read_answer,
     read_hint,
+    read_response,
     why_unused,
 )  # fmt: skip
 from forbear.core.outcome import NO_HINT
@@ -53,7 +51,7 @@ def close(seconds: float | None) -> object:
 
 
 def as_octets(case) -> list[tuple[bytes, bytes]]:
-    """Octets as they arrive: latin-1, unless a character has none there; then UTF-8 (rule H0)."""
+    """RawBytes as they arrive: latin-1, unless a character has none there; then UTF-8 (rule H0)."""
     values = "".join(value for _, value in case["headers"])
     encoding = "latin-1" if all(character <= "\xff" for character in values) else "utf-8"
     return [(name.encode("ascii"), value.encode(encoding)) for name, value in case["headers"]]
@@ -61,7 +59,7 @@ def as_octets(case) -> list[tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_corpus(case):
-    """As text and as octets."""
+    """As text and as bytes."""
     now, expected = datetime.fromisoformat(case["now"]).timestamp(), case["expect"]
     for lines in ([*map(tuple, case["headers"])], as_octets(case)):
         hint = read_hint(case["status"], lines, now=now)
@@ -135,17 +133,17 @@ def test_an_answer_tells_its_hint_and_whether_it_was_stored():
     """S6; the shape of name and value is no matter, and neither is the status."""
     for status in (200, 302, 409, 503):
         for name, value in (("Idempotent-Replayed", "true"), ("idempotent-replayed", " TRUE\t")):
-            assert read_answer(status, [(name, value)], now=NOW) == (NO_HINT, True)
-            octets = [(name.encode(), value.encode())]
-            assert read_answer(status, octets, now=NOW) == (NO_HINT, True)
+            assert read_response(status, [(name, value)], now=NOW) == (NO_HINT, True)
+            raw_bytes = [(name.encode(), value.encode())]
+            assert read_response(status, raw_bytes, now=NOW) == (NO_HINT, True)
     both = [("Retry-After", "3"), ("Idempotent-Replayed", "false"), ("idempotent-replayed", "true")]
-    assert read_answer(503, both, now=NOW) == (Hint(3.0, None, "retry-after"), True)
+    assert read_response(503, both, now=NOW) == (Hint(3.0, None, "retry-after"), True)
     for name, value in (("Idempotent-Replayed", "1"), ("Idempotent-Replayes", "true")):
-        assert read_answer(503, [(name, value)], now=NOW) == (NO_HINT, False)
+        assert read_response(503, [(name, value)], now=NOW) == (NO_HINT, False)
 
 
 def test_an_answer_without_a_name_that_is_read_need_not_be_read():
-    assert {name.decode() for name in READ_OCTETS} == READ_TEXT
+    assert {name.decode() for name in READ_BYTES} == READ_TEXT
     assert {name.lower() for name, _, _ in IN_ORDER} < READ_TEXT
     gates = {"x-should-retry", "stripe-should-retry", "idempotent-replayed", "ratelimit-remaining"}
     assert gates < READ_TEXT

@@ -1,7 +1,5 @@
 """Names: what other libraries call a field is answered with the code to write here."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

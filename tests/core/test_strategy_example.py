@@ -1,7 +1,5 @@
 """A strategy of one's own, complete: what the documentation shows, tested with a real client."""
 
-from __future__ import annotations
-
 import inspect
 import threading
 from pathlib import Path
@@ -9,16 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forbear import (
-    Failure,
-    Reason,
-    RetryBudget,
-    RetryGate,
-    RetryRefused,
-    RetryStrategy,
-    RetryToken,
-    record_of,
-)
+from forbear import Failure, Reason, RetryRefused, RetryStrategy, RetryToken, record_of
 from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, ScriptedTransport
 
@@ -116,9 +105,3 @@ def test_the_server_is_obeyed_although_the_strategy_does_not_know_it() -> None:
     response, sent = get(strategy, clock, (503, {"Retry-After": "7"}), 200)
     assert (response.status_code, sent) == (200, 2)
     assert clock.sleeps == [7.0]
-
-
-def test_a_strategy_replaces_budget_and_gate() -> None:
-    for option, given in (("budget", RetryBudget()), ("gate", RetryGate())):
-        with pytest.raises(ValueError, match=f"strategy= or {option}=, not both"):
-            RetryTransport(strategy=TwoRetriesPerMinute(), **{option: given})

@@ -3,8 +3,6 @@
 Bodies are those of the vendors' documentation and of public reports, named beside each.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -13,7 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from forbear.core.headers.vendors import LONGEST_BODY, SPEAKING, VENDORS, joined, vendor_hint
+from forbear.core.headers.hints import (
+    LONGEST_BODY,
+    VENDORS,
+    VENDORS_WITH_BODY_HINTS,
+    joined,
+    vendor_hint,
+)
 from forbear.core.outcome import NO_HINT, Hint
 
 JSON = "application/json"
@@ -23,8 +27,8 @@ QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
 
 
 def said(body: object, *vendors: str, status: int = 429, kind: str | None = JSON) -> Hint | None:
-    octets = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return vendor_hint(vendors or SPEAKING, status, kind, octets)
+    raw_bytes = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return vendor_hint(vendors or VENDORS_WITH_BODY_HINTS, status, kind, raw_bytes)
 
 
 def google(*details: object) -> dict[str, Any]:
@@ -177,8 +181,8 @@ def test_anthropic_ends_at_the_monthly_cap_and_at_nothing_else() -> None:
 
 def test_only_the_vendors_that_were_named_are_heard() -> None:
     bodies = {"anthropic": CLAUDE_CAP, "google": GEMINI_MINUTE, "openai": OPENAI_QUOTA}
-    assert tuple(bodies) == SPEAKING
-    for vendor in SPEAKING:
+    assert tuple(bodies) == VENDORS_WITH_BODY_HINTS
+    for vendor in VENDORS_WITH_BODY_HINTS:
         heard = [name for name, body in bodies.items() if said(body, vendor) is not None]
         assert heard == [vendor]
     assert said(OPENAI_QUOTA, "google", "openai") == NO
@@ -243,7 +247,7 @@ def test_numbers_of_any_size_stand_beside_the_word() -> None:
 
 def test_reading_takes_no_longer_than_the_body_is() -> None:
     """The worst bodies of 64 KiB take some milliseconds, not seconds."""
-    begun = time.perf_counter()
+    begun = time.thread_time()
     for body in (
         b"[" * LONGEST_BODY,
         b'{"error":' * 7000,
@@ -252,7 +256,7 @@ def test_reading_takes_no_longer_than_the_body_is() -> None:
     ):
         said(body)
     said(retry_info("9" * 60_000 + "s"))
-    assert time.perf_counter() - begun < 1.0
+    assert time.thread_time() - begun < 1.0
 
 
 WORDS = st.sampled_from(
@@ -308,9 +312,7 @@ def test_any_body_gives_a_sound_hint_or_none(body: bytes) -> None:
         (NO, after(5.0), Hint(5.0, False, "google.rpc.retryinfo")),
     ],
 )
-def test_headers_go_before_the_body_and_any_no_beats_a_yes(
-    headers: Hint, word: Hint | None, together: Hint
-) -> None:
+def test_headers_go_before_the_body_and_any_no_beats_a_yes(headers, word, together):
     assert joined(headers, word) == together
 
 

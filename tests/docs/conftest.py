@@ -4,8 +4,7 @@ Names are resolved to one server on this machine, which speaks TLS with a certif
 them. So the clients, their sockets and their TLS are real.
 """
 
-from __future__ import annotations
-
+import logging
 import re
 import socket
 import ssl
@@ -16,14 +15,26 @@ import pytest
 import redis
 import trustme
 
-from forbear.testing import FaultServer
+from forbear.testing import FaultServer, answer
 
 HOSTS = (
     "api.example.com", "standby.example.com", "api.stripe.com", "checkout-test.adyen.com",
     "api-m.paypal.com",
 )  # fmt: skip
 FIRST = "reset"  # what each path does first; then it answers JSON
-JSON = "200;header=Content-Type:application/json;body=1"
+JSON = answer(json={})
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """What a page sets up is gone afterwards: its handlers write to a stream that is closed."""
+    loggers = [logging.getLogger(), logging.getLogger("forbear")]
+    before = [(list(one.handlers), one.level, one.propagate) for one in loggers]
+    yield
+    for one, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        one.handlers[:] = handlers
+        one.setLevel(level)
+        one.propagate = propagate
 
 
 @pytest.fixture(scope="session")

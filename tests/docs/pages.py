@@ -1,7 +1,5 @@
 """Pages: README and documentation as tests read them."""
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

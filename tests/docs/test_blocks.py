@@ -4,8 +4,6 @@ The blocks of a page share their names, in order. A block with tests is a file o
 with all that stands above it on its page.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import io
@@ -45,8 +43,8 @@ TESTS = [
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", PROGRAMS)
-def test_the_blocks_of_a_page_run(page, internet, fails_once, forbear_clock, monkeypatch):
-    """They print what their comments say."""
+def test_the_blocks_of_a_page_run(page, internet, fails_once, forbear_clock, monkeypatch, caplog):
+    """They print what their comments say, and no function that they give to forbear fails."""
     monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
     fails_once(PAGES[page])
@@ -55,6 +53,8 @@ def test_the_blocks_of_a_page_run(page, internet, fails_once, forbear_clock, mon
     for block in of_a_program(page):
         with redirect_stdout(out):
             exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), names)
+    failed = [one for one in caplog.records if vars(one).get("forbear.event") == "hook_failed"]
+    assert [one.getMessage() for one in failed] == []
     names.clear()
     gc.collect()  # what the page left open is closed here, and not beside another test
     printed = out.getvalue().splitlines()

@@ -1,26 +1,28 @@
 """What the pages say is what the code does: tables, names, sessions of the command, links."""
 
-from __future__ import annotations
-
 import io
 import re
 import shlex
 import ssl
+from logging import NOTSET, getLevelName
 
 import httpx
 import pytest
 
 import forbear.httpx
-from forbear import Reason, RetryPolicy, pytest_plugin, telemetry
+import forbear.testing
+from benchmarks.simulation import LATENCIES
+from benchmarks.simulation import __main__ as simulation
+from forbear import Reason, RetryPolicy, pytest_plugin
+from forbear.cli import main as command
+from forbear.cli import parsed, parser_for
+from forbear.cli.callers import HttpxCaller
+from forbear.cli.demo import SCENES, run
 from forbear.core import events
-from forbear.sending.settings import FamilyOptions, Options
+from forbear.engine.events import LINES, TABLE
+from forbear.engine.settings import FamilyOptions, Options
 from forbear.telemetry import METRICS, assets
-from forbear.testing import FakeClock, ScriptedTransport
-from forbear.tools.cli import main as command
-from forbear.tools.cli import parser_for
-from forbear.tools.cli.callers import HttpxCaller
-from forbear.tools.cli.demo import run
-from forbear.tools.cli.scenes import SCENES
+from forbear.testing import FakeClock, ScriptedTransport, answer
 
 from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table
 
@@ -57,10 +59,32 @@ def test_the_fields_of_the_policy_are_in_its_order():
     assert [row[0].strip("`") for row in rows] == list(RetryPolicy.FIELDS)
 
 
+def words_of_the_language():
+    """All steps and modifiers, as the messages name them."""
+    with pytest.raises(ValueError, match="known are") as caught:
+        answer("?")
+    steps = str(caught.value).partition("a status, ")[2].split(", ")
+    words = {step.partition(":")[0] for step in steps}
+    for step in (200, "early:413:1", "drip"):
+        with pytest.raises(ValueError, match="takes NAME=VALUE") as caught:
+            answer(f"{step};?=1")
+        words |= {f"{name}=" for name in str(caught.value).partition("with: ")[2].split(", ")}
+    return words
+
+
+def test_the_script_language_is_explained_in_full():
+    """Every step and modifier stands in ``help(forbear.testing)`` and in the documentation."""
+    page = (DOCS / "guides" / "testing.md").read_text(encoding="utf-8")
+    words = words_of_the_language()
+    assert len(words) == 11 + 13
+    for text in (forbear.testing.__doc__, page):
+        assert {word for word in words if f"`{word}" not in text} == set()
+
+
 def test_each_exit_status_is_explained():
-    for name in ("demo", "explain", "parse", "get", "simulate", "dashboards"):
-        told = re.search(r"exit status: (.*)", parser_for([name, "--help"]).format_help(), re.S)
-        statuses = set(re.findall(r"\b(\d+) [a-zA-Z-]", told[1])) if told else set()
+    for name in ("demo", "explain", "parse", "dashboards"):
+        told = re.search(r"exit status: (.*)", parser_for(name)[1][name].format_help(), re.S)
+        statuses = set(re.findall(r"(?<!-)\b(\d+) [a-zA-Z-]", told[1])) if told else set()
         text = section("command.md", f"forbear {name}")
         explained = set(re.findall(r"\b(\d+) [a-z]", text.partition("Exit status")[2]))
         explained |= {row[2:].partition(" ")[0] for row in re.findall(r"^\| \d+ ", text, re.M)}
@@ -68,12 +92,11 @@ def test_each_exit_status_is_explained():
 
 
 def test_each_log_event_is_explained():
-    """All events of the telemetry's table."""
-    table_of_events = (telemetry.__doc__ or "").partition("| event |")[2].partition("\n\n")[0]
-    logged = set(re.findall(r"^\| (\w+) \|", table_of_events, re.MULTILINE))
+    """Everything that is logged, at the highest of the levels that the page names."""
     _, rows = table("troubleshooting.md", "`forbear.event`")
-    explained = {row[0].strip("`") for row in rows}
-    assert logged - {"attempt_failed"} == explained
+    explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows}
+    logged = {row.name: row.level for row in (*TABLE.values(), *LINES) if row.level != NOTSET}
+    assert explained == {name: getLevelName(level) for name, level in logged.items()}
 
 
 def test_each_sdk_has_a_page():
@@ -86,7 +109,7 @@ def test_each_sdk_has_a_page():
     assert pages - {"index"} == tested
 
 
-# What is sent again, and when.
+# What is retried, and when.
 
 
 def certificate_error(request):
@@ -100,11 +123,14 @@ def unsupported(request):
 
 
 def waits_of(policy, drawn):
-    """The waits of the policy's schedule, if its randomness answers ``drawn`` each time."""
-    waits = [0.0]
-    for n in range(1, policy.max_attempts):
-        waits.append(policy.backoff.delay(n, waits[-1], lambda: drawn))
-    return waits[1:]
+    """The waits while all is healthy, if the randomness answers ``drawn`` each time."""
+    fast = getattr(policy.backoff, "fast_first", None)
+    waits = [] if fast is None else [fast * drawn]
+    previous = 0.0
+    for n in range(1, policy.max_attempts - len(waits)):
+        previous = policy.backoff.delay(n, previous, lambda: drawn)
+        waits.append(previous)
+    return waits[: policy.max_attempts - 1]
 
 
 def seconds(cell):
@@ -126,11 +152,14 @@ def test_the_default_waits_are_as_the_table_says():
 
 def test_the_presets_are_as_the_table_says():
     _, rows = table("how/waits.md", "preset")
-    for name, attempts, mean, worst, patience, _ in rows:
+    for name, attempts, mean, at_worst, patience, worst_case, _ in rows:
         policy = eval(name.strip("`"), {"RetryPolicy": RetryPolicy})
         assert int(attempts) == policy.max_attempts
         assert seconds(mean) == pytest.approx(sum(waits_of(policy, 0.5)), rel=0.005), name
-        assert seconds(worst) == pytest.approx(sum(waits_of(policy, 1.0)), rel=0.005), name
+        for said, held in ((at_worst, 0.0), (worst_case, policy.patience)):
+            own = policy.replace(hints="ignore", patience=held)
+            longest = own.worst_case(attempt_timeout=0.0)
+            assert seconds(said) == pytest.approx(longest, rel=0.005), name
         if policy.max_attempts > 1:
             assert seconds(patience) == policy.patience
 
@@ -169,7 +198,7 @@ COLUMNS = [
 def attempts(step, **request):
     """Requests sent, and how the call ended, if ``step`` happens every time.
 
-    The table says what may be sent again. When that happens is the gate's matter, so there is none.
+    The table says what may be retried. When that happens is the gate's matter, so there is none.
     """
     script = ScriptedTransport([step])
     transport = forbear.httpx.RetryTransport(
@@ -185,7 +214,7 @@ def attempts(step, **request):
 
 @pytest.mark.parametrize("row", HAPPENED)
 def test_what_is_retried_is_what_the_table_says(row):
-    """ "sent again" is four requests in all; "returned" and "raised" are one, and what is got."""
+    """ "retried" is all attempts; "returned" and "raised" are one, and what is got."""
     head, rows = table("how/index.md", "what happened")
     assert set(head[1].split(", ")) == RetryPolicy().methods
     (cells,) = [cells for cells in rows if cells[0].startswith(row)]
@@ -193,8 +222,8 @@ def test_what_is_retried_is_what_the_table_says(row):
         said = cells[column].partition(":")[0]
         for step in HAPPENED[row]:
             sent, ended = attempts(step, **request)
-            if said == "sent again":
-                assert sent == 4, (step, request)
+            if said == "retried":
+                assert sent == RetryPolicy().max_attempts, (step, request)
             else:
                 assert (sent, ended) == (1, said), (step, request)
 
@@ -264,12 +293,24 @@ def test_a_session_prints_what_is_shown(line, monkeypatch, capsys):
 def test_the_options_shown_exist():
     """The command accepts every line that is shown with options."""
     shown = re.findall(r"`forbear\s+([^`]* --[^`]*)`", EVERYTHING)
-    shown += [line.partition("forbear ")[2] for _, line in COMMANDS if "forbear " in line]
-    assert len(shown) >= 6
+    shown += [given for _, line in COMMANDS for given in re.findall(r"[$|&] forbear (.+)", line)]
+    assert len(shown) >= 4
     for line in shown:
         given = shlex.split(line)
         if "--help" not in given:
-            assert parser_for(given).parse_args(given).command == given[0]
+            assert parsed(given).command == given[0]
+
+
+def test_each_simulation_shown_can_be_run():
+    """Scenario, policies and settings exist."""
+    command = "python -m benchmarks.simulation "
+    shown = re.findall(rf"`{command}([^`]+)`", " ".join(EVERYTHING.split()))
+    shown += [line.partition(command)[2] for _, line in COMMANDS if command in line]
+    assert len(shown) >= 6
+    for line in shown:
+        options = simulation.options_of(shlex.split(line))
+        is_latency = options.scenario in LATENCIES
+        assert (simulation.planned_latencies if is_latency else simulation.planned)(options)
 
 
 @pytest.mark.parametrize("end", ["&& forbear demo", "&& pytest "])

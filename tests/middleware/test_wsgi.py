@@ -6,7 +6,6 @@ import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from wsgiref.util import FileWrapper, setup_testing_defaults
-from wsgiref.validate import validator
 
 import flask
 import httpx
@@ -14,7 +13,7 @@ import pytest
 from werkzeug.serving import make_server
 
 import forbear
-from forbear.sending.context import CURRENT
+from forbear.engine.context import CURRENT
 from forbear.wsgi import RetryContextMiddleware
 
 
@@ -60,16 +59,6 @@ def answering(work, status="200 OK", headers=()):
 
 def mark_of(answer):
     return [value for name, value in answer[1] if name.lower() == "x-should-retry"]
-
-
-def test_calls_made_for_a_retry_are_sent_once(backend, counts):
-    """By each of the five headers, and PEP 3333 is kept on both sides."""
-    for headers, attempts in counts:
-        calls = backend([503])
-        app = validator(RetryContextMiddleware(validator(answering(calls.get))))
-        assert ask(app, headers)[2] == b"ok"
-        assert calls.sent == attempts, headers
-        assert CURRENT.get() is None
 
 
 def test_it_holds_over_the_body_until_its_close(backend):
@@ -200,32 +189,6 @@ def test_exc_info_and_write_are_handed_through():
     assert written == [b"early"]
 
 
-def test_an_application_that_raises_leaves_nothing_behind(backend):
-    """What outlives it, such as a thread with a copy of its context, is free of the request."""
-    calls, left = backend([503]), []
-
-    def app(environ, start_response):
-        left.append(contextvars.copy_context())
-        raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        said = {"grpc-timeout": "1S", "retry-attempt": "2"}
-        ask(RetryContextMiddleware(app, clock=calls.clock), said)
-    assert CURRENT.get() is None
-    calls.clock.sleep(2)
-    assert left[0].run(calls.get).status_code == 503
-    assert calls.sent == 4
-
-    def later(environ, start_response):
-        start_response("200 OK", [])
-        yield b"1"
-        raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        ask(RetryContextMiddleware(later), {"retry-attempt": "2"})
-    assert CURRENT.get() is None
-
-
 @pytest.mark.parametrize("kind", [list, iter])
 def test_work_that_outlives_the_request_is_free_of_it(backend, kind):
     """A thread that a request started with a copy of its context, after either way to answer."""
@@ -282,33 +245,6 @@ def test_the_incoming_deadline_bounds_the_calls(backend):
     ask(served, {"x-envoy-expected-rq-timeout-ms": "1000"})
     assert late == [True]
     assert calls.said("x-envoy-expected-rq-timeout-ms") == ["950", None]
-
-
-# The mark.
-
-
-@pytest.mark.parametrize(
-    ("status", "own", "mark"),
-    [
-        ("503 Busy", [], ["false"]),
-        ("200 OK", [], []),
-        ("503 Busy", [("X-Should-Retry", "true")], ["true"]),
-    ],
-)
-def test_a_failed_answer_is_marked(backend, status, own, mark):
-    calls = backend([503])
-    app = answering(calls.get, status, own)
-    assert mark_of(ask(RetryContextMiddleware(app))) == mark
-    assert mark_of(ask(RetryContextMiddleware(app, stop_outer_retries=False))) == [
-        value for _, value in own
-    ]
-
-
-def test_wrong_options_are_told():
-    with pytest.raises(ValueError, match="margin must be at least 0"):
-        RetryContextMiddleware(answering(None), margin=float("nan"))
-    with pytest.raises(TypeError, match="goes around an application, got 3"):
-        RetryContextMiddleware(3)
 
 
 # Flask.

@@ -1,7 +1,5 @@
 """Laws of the breaker: over any order of calls and ends, states move along the table only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
@@ -17,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from forbear import CircuitBreaker
-from forbear.shared.circuit import TRANSITIONS, CircuitState, Transition
+from forbear.limits.breaker import TRANSITIONS, CircuitState, Transition
 
 ORIGINS = st.sampled_from(["http://a:80", "http://b:80"])
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
@@ -175,7 +173,7 @@ class BreakerLaws(RuleBasedStateMachine):
     def quiet_means_that_every_origin_is_well(self) -> None:
         if hasattr(self, "breaker") and self.breaker.quiet:
             assert all(state is CLOSED for state in self.states.values())
-            assert all(circuit.is_well for circuit in self.breaker._circuits.values())
+            assert all(circuit.is_healthy for circuit in self.breaker._circuits.values())
 
 
 TestBreakerLaws = BreakerLaws.TestCase

@@ -1,7 +1,5 @@
 """Laws of decisions under the default limits, for any answers, schedules, hints and deadlines."""
 
-from __future__ import annotations
-
 from math import inf
 from random import Random
 from typing import Any
@@ -13,10 +11,10 @@ from hypothesis import strategies as st
 from forbear import Exponential, Failure, FailureKind, Fixed, Phase, RetryBudget, RetryPolicy
 from forbear.core.call import Call
 from forbear.core.decide import answered
+from forbear.core.outcome import SendAgain
 from forbear.core.request import Request
-from forbear.core.verdict import Retry
-from forbear.sending.loop import settle
-from forbear.shared.limits import Limits
+from forbear.engine.loop import settle
+from forbear.limits.limits import Limits
 from forbear.testing import FakeClock
 
 pytestmark = pytest.mark.slow
@@ -71,12 +69,15 @@ class Calls:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.judged: list[tuple[Any, float, Any]] = []
-        self.tell = self
+        self.events = self
 
     def retried(self, call: Call, failure: Failure, verdict: Any, now: float) -> None:
         self.judged.append((failure, now, verdict))
 
     gave_up = retried
+
+    def not_retried(self, call: Call, status: int) -> None:
+        """Nothing is given up: the response is accepted."""
 
     def play(self, call: Call, steps: list[tuple[Any, float]]) -> None:
         """Send until a verdict says not to, with these outcomes; then leave."""
@@ -109,13 +110,7 @@ def cap_of(backoff: Any) -> float:
 
 @settings(deadline=None)
 @given(policies, requests, deadlines, outcomes, st.integers())
-def test_the_laws_of_waits_and_of_safety(
-    policy: RetryPolicy,
-    request: tuple[str, Any],
-    deadline_at: float,
-    steps: list[tuple[Any, float]],
-    seed: int,
-) -> None:
+def test_the_laws_of_waits_and_of_safety(policy, request, deadline_at, steps, seed):
     """Waits: in [0, cap] without a hint, with one that time and its spread, never past the deadline,
     never more attempts than allowed. Safety: a retry follows only what was not sent, or a request that is safe
     to repeat, and never an explicit no.
@@ -130,7 +125,7 @@ def test_the_laws_of_waits_and_of_safety(
     calls.play(call, steps)
     longest = max(cap_of(policy.backoff), cap_of(policy.throttle_backoff or policy.backoff))
     for failure, now, verdict in calls.judged:
-        if type(verdict) is not Retry:
+        if type(verdict) is not SendAgain:
             continue
         delay, hint = verdict.delay, failure.hint.delay
         if hint:
@@ -146,14 +141,7 @@ def test_the_laws_of_waits_and_of_safety(
 
 @settings(deadline=None)
 @given(policies, requests, deadlines, outcomes, st.floats(0, 4), st.integers())
-def test_only_a_retry_is_paid_for(
-    policy: RetryPolicy,
-    request: tuple[str, Any],
-    deadline_at: float,
-    steps: list[tuple[Any, float]],
-    tokens: float,
-    seed: int,
-) -> None:
+def test_only_a_retry_is_paid_for(policy, request, deadline_at, steps, tokens, seed):
     """Nothing is spent on a verdict that is none, and what bought no sending comes back."""
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=5)
     calls = Calls()
@@ -167,7 +155,7 @@ def test_only_a_retry_is_paid_for(
     paid = [
         1.0 if failure.hint.delay is None else 0.25
         for failure, _, verdict in calls.judged
-        if type(verdict) is Retry
+        if type(verdict) is SendAgain
     ]
     sent = call.attempts - 1  # retries; the last one that was paid for may not have been sent
     assert len(paid) - sent in (0, 1)

@@ -91,7 +91,7 @@ async def play(steps, max_attempts):
             for race in alarms.alarms:
                 if race.at < inf:
                     race.at = transport.port.clock.monotonic()
-            alarms.look()
+            alarms.ring_due()
         elif kind == "cancel":
             cancelled = task.cancel() or cancelled
         elif n in inner.ends and not inner.ends[n].done():

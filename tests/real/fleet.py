@@ -17,7 +17,7 @@ import time
 import anyio
 import httpx
 
-from forbear import Fixed, RetryPolicy
+from forbear import Fixed, RetryBudget, RetryPolicy
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.redis import RedisBudget
 
@@ -73,6 +73,7 @@ def main(url, backend, processes, calls, ratio, burst, floor):
         ratio=float(ratio),
         burst=float(burst),
         floor_per_second=float(floor),
+        fallback=RetryBudget(burst=1),
         connect_timeout=PATIENCE,
         command_timeout=PATIENCE,
     )

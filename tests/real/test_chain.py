@@ -1,7 +1,5 @@
 """A → B → C: three real services, each with retries, and the last one down. 4 × 4 × 4 is 64."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from contextlib import ExitStack, contextmanager

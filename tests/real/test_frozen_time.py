@@ -5,8 +5,6 @@ well, and with it the timers of asyncio (unless ``real_asyncio=True``) and of tr
 asynchronous sleeps, until it thaws. What waits for nothing is not concerned.
 """
 
-from __future__ import annotations
-
 import time
 
 import anyio

@@ -1,7 +1,5 @@
 """The shipped rules under promtool, and each shipped expression against a live Prometheus."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The pytest plugin in the suites of others, each in an interpreter of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -77,7 +75,7 @@ def test_a_fast_test_leaves_nothing_to_the_next(suite):
         "-q",
         test_orders=PREAMBLE
         + """
-from forbear.sending import context
+from forbear.engine import context
 from forbear.testing import disabled, fast
 
 client = a_client(BRIEF)
@@ -157,7 +155,7 @@ async def test_a_fixture_of_ones_own(fast_by_hand, shared_client):
     assert len(found.attempts) == 2
 
 async def test_slow_again():
-    assert forbear.sending.context.everywhere is None
+    assert forbear.engine.context.everywhere is None
     began = time.monotonic()
     async with an_async_client(BRIEF) as client:
         await client.get("http://a.example/")

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+import weakref
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,15 +44,23 @@ TIMEOUTS = 0.1  # seconds: the two together
 
 
 def budget_on(server, **options):
+    """One whose round trips are made at once, by whoever asks for them."""
     named = {"floor_per_second": 0, "random": lambda: 0.5, "command_timeout": 2.0, **options}
-    return RedisBudget(server.url, **{"name": "orders", **named})
+    return inline(RedisBudget(server.url, **{"name": "orders", **named}))
+
+
+def inline(budget):
+    budget.renew_soon = lambda scope, now: budget.renew(scope)
+    return budget
 
 
 def take(budget, scope=A, *, now=0.0, cost=1.0):
-    """One retry as the loop buys it."""
-    if budget.needs_renewal(scope, now):
-        budget.renew(scope)
-    return budget.spend(scope, cost, now)
+    """One retry that Redis pays for: what it does not repay is not sent, and so given back."""
+    taken = budget.spend(scope, cost, now)
+    if owed(budget, scope):
+        budget.refund(scope, cost)
+        return False
+    return taken
 
 
 def take_all(budget, scope=A, *, now=0.0):
@@ -60,6 +70,16 @@ def take_all(budget, scope=A, *, now=0.0):
     return taken
 
 
+def owed(budget, scope=A):
+    lease = budget._leases.get(budget._key(scope))
+    return 0 if lease is None else lease.owed
+
+
+def idle(budget):
+    """Wait until the thread in the background has ended, which has nothing more to do then."""
+    until(lambda: budget._thread is None)
+
+
 def stored(server, scope=A, name="orders"):
     with server.ask as client:
         found = client.hgetall(f"forbear:{name}:{scope}")
@@ -67,9 +87,12 @@ def stored(server, scope=A, name="orders"):
 
 
 def quickest(bound, run):
-    """Seconds of the quickest of up to three runs, since the machine may be busy."""
-    least = 10.0
-    for _ in range(3):
+    """Seconds of the quickest of the runs until one is within the bound, for up to a minute.
+
+    A busy machine is quick now and then.
+    """
+    least, gives_up_at = 60.0, time.monotonic() + 60
+    while time.monotonic() < gives_up_at:
         began = time.monotonic()
         run()
         least = min(least, time.monotonic() - began)
@@ -95,7 +118,7 @@ def let_pass(server, seconds, scope=A):
 
 
 def test_a_lease_is_one_token_and_a_tenth_of_what_is_there(redis_server):
-    """100 tokens: 1 + 10, then of 89: 1 + 8. The first one of each is taken for spent at once."""
+    """100 tokens: 1 + 10, then of 89: 1 + 8. The first one of each repays a retry made already."""
     one, two = budget_on(redis_server), budget_on(redis_server)
     assert take(one)
     assert one.tokens(A, 0.0) == 10
@@ -176,17 +199,28 @@ def test_what_a_dead_process_had_borrowed_returns(redis_server):
 
 
 def test_what_a_silent_process_had_spent_is_owed(redis_server):
-    """It spends 1 + 10 and comes back after its lease: ten were lent twice, and are owed."""
+    """It spends 1 + 4 of 1 + 10 and comes back after its lease: four were lent twice, and are owed."""
     silent, other = (budget_on(redis_server, ratio=0) for _ in range(2))
-    assert take(silent)
-    for _ in range(10):
+    for _ in range(5):
         assert take(silent)
     let_pass(redis_server, 11.1)
-    assert take_all(other) == 99  # the slack: ten more than there should be
-    for _ in range(110):
-        other.deposit(A, 0.1)
+    assert take_all(other) == 99  # the slack: four more than there should be
     assert not take(silent, now=20.0)
-    assert stored(redis_server)["tokens"] == -10
+    assert stored(redis_server)["tokens"] == -4
+
+
+def test_a_process_gets_no_more_in_advance_than_its_fallback_holds(redis_server):
+    """burst 5 of the fallback: 10 + 5 each, however long the outage lasts. Then calls repay it."""
+    fleet = [budget_on(redis_server, ratio=0.1, burst=10) for _ in range(3)]
+    spent = sum(budget.spend(A, 1.0, float(now)) for now in range(60) for budget in fleet)
+    assert spent == 10 + 3 * 5
+    let_pass(redis_server, 60)
+    for now in range(60, 90):
+        for _ in range(10):
+            fleet[0].deposit(A, float(now))
+    assert owed(fleet[0]) == 0
+    assert stored(redis_server)["tokens"] > 0
+    assert fleet[0].spend(A, 1.0, 90.0)
 
 
 def test_what_is_left_of_a_lease_returns_with_the_next_one(redis_server):
@@ -234,29 +268,49 @@ CALLERS = [pytest.param(call_sync, id="sync"), pytest.param(call_async, id="asyn
 
 @pytest.mark.parametrize("call", CALLERS)
 def test_a_retry_is_one_round_trip_and_a_success_none(redis_server, call):
-    """And a refusal is remembered."""
-    budget = budget_on(redis_server, burst=1)
+    """The first retry is repaid, the second one is not: then a refusal is remembered."""
+    budget = RedisBudget(redis_server.url, name="orders", burst=1, floor_per_second=0)
     for _ in range(3):
         assert call([200], budget=budget).status_code == 200
     assert redis_server.evaluations() == 0
     found = []
     for _ in range(3):
         record = forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE))
+        idle(budget)
         found.append((record.retries, record.reason, redis_server.evaluations()))
-    assert found == [(1, None, 1), (0, "budget-exhausted", 2), (0, "budget-exhausted", 2)]
+    assert found == [(1, None, 1), (1, None, 2), (0, "budget-exhausted", 2)]
+
+
+@pytest.mark.parametrize("call", CALLERS)
+def test_no_call_waits_for_a_round_trip(call):
+    """It ends while Redis has not answered yet: retried, as long as the fallback has tokens."""
+    client = Blocked((9, 1_700_000_000_000))
+    budget = RedisBudget(client, name="orders", fallback=RetryBudget(burst=2))
+    found = []
+    for _ in range(3):
+        record = forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE))
+        found.append((record.retries, record.reason))
+    assert found == [(1, None), (1, None), (0, "budget-exhausted")]
+    client.go_on.set()
+    idle(budget)
+    record = forbear.record_of(call([503, 200], budget=budget, policy=AT_ONCE))
+    assert record.retries == 1
+    assert budget.tokens("http://a.example:80", 0.0) == 9 - 3
+    assert client.asked == 1
 
 
 def test_urllib3_too(redis_server, server):
     """The pool manager, and the Retry for libraries that take nothing else."""
-    budget = budget_on(redis_server, burst=2, random=lambda: 0.0)
-    for path in ("/a", "/b", "/c"):
+    budget = budget_on(redis_server, burst=2)
+    for path in ("/a", "/b", "/c", "/d"):
         server.script(path, 503, 200)
     retry = forbear.urllib3.Retry(AT_ONCE, budget=budget)
     with forbear.urllib3.RetryPoolManager(AT_ONCE, budget=budget, gate=None) as manager:
         assert manager.request("GET", f"{server.url}/a").status == 200
     with urllib3.PoolManager(retries=retry) as manager:
         assert manager.request("GET", f"{server.url}/b").status == 200
-        assert manager.request("GET", f"{server.url}/c").status == 503  # burst 2
+        assert manager.request("GET", f"{server.url}/c").status == 200  # burst 2, and in advance
+        assert manager.request("GET", f"{server.url}/d").status == 503
     assert redis_server.evaluations() == 3
 
 
@@ -266,7 +320,7 @@ def test_urllib3_too(redis_server, server):
 def fleet(server, *named):
     program = Path(__file__).with_name("fleet.py")
     command = [sys.executable, program, server.url, *map(str, named)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -279,40 +333,83 @@ def fleet(server, *named):
 def test_a_fleet_in_a_total_outage_retries_no_more_than_allowed(
     redis_server, backend, processes, calls
 ):
-    """Retries ≤ ratio × calls + floor × seconds + burst, without any slack: nobody died, and nobody
-    was on its way.
+    """Retries ≤ ratio × calls + floor × seconds + burst, and one in advance for each process.
 
-    Four tasks of one process may be on their way at once when the trouble begins: ratio × 4 more.
+    Nobody died. Four tasks of one process may be on their way at once when the trouble begins:
+    ratio × 4 more.
     """
     ratio, burst, floor = 0.1, 60, 2
     told = fleet(redis_server, backend, processes, calls, ratio, burst, floor)
     assert (told["calls"], told["lost"]) == (processes * calls, 0)
     retries = told["sent"] - told["calls"]
     on_their_way = 0 if backend == "sync" else 4 * processes
-    assert retries <= ratio * (told["calls"] + on_their_way) + floor * told["seconds"] + burst
+    allowed = ratio * (told["calls"] + on_their_way) + floor * told["seconds"] + burst
+    assert retries <= allowed + processes
     # And the bucket is used; how much of the deposits comes in time depends on the machine.
     assert retries >= burst
 
 
-def bought_by_64_threads(budget):
-    return sum(in_threads(64, lambda n: take(budget)))
+def test_threads_share_round_trips_of_which_there_is_one_at_a_time():
+    """64 threads fail at once for two origins, while Redis does not answer: nobody waits."""
+    client = Blocked((40, 1_700_000_000_000))
+    budget = RedisBudget(client, name="orders", fallback=RetryBudget(burst=20))
+    taken = in_threads(64, lambda n: budget.spend((A, B)[n % 2], 1.0, 0.0))
+    assert sum(taken) == 2 * 20
+    client.go_on.set()
+    idle(budget)
+    assert (client.asked, client.most_at_once) == (2, 1)
+    assert (budget.tokens(A, 0.0), budget.tokens(B, 0.0)) == (20, 20)
 
 
-def test_threads_share_round_trips_and_nobody_is_refused(redis_server):
-    """64 threads fail at once, and there is enough for all: one round trip, a token for each."""
-    budget = budget_on(redis_server, burst=10_000)
-    assert take(budget)
-    budget._begin()
-    with redis_server.ask as client:
-        client.config_resetstat()
-    assert bought_by_64_threads(budget) == 64
-    assert redis_server.evaluations() == 1
+def test_no_token_is_lost_or_made_between_threads(redis_server):
+    """64 threads and 20 tokens: what they spend was lent, or is owed, and no more than 5 are."""
+    # Its own client: 64 threads on a busy machine take longer than the timeout of ours.
+    patient = redis.Redis(port=redis_server.port, socket_timeout=30)
+    budget = RedisBudget(patient, name="orders", burst=20, floor_per_second=0)
+    taken = 0
+    for now in range(20):
+        taken += sum(in_threads(64, lambda n, now=now: budget.spend(A, 1.0, float(now))))
+        idle(budget)
+        lease = budget._leases[A]
+        assert taken + stored(redis_server)["tokens"] + lease.tokens == 20 + lease.owed
+        assert lease.owed <= 5
+    assert taken == 20 + 5
 
 
-def test_threads_are_served_when_little_is_left(redis_server):
-    """64 threads and 20 tokens: twenty retries, as if they had come one after the other."""
-    budget = budget_on(redis_server, burst=20, random=lambda: 0.99)
-    assert 15 <= bought_by_64_threads(budget) <= 20
+def test_the_thread_lasts_as_long_as_there_is_something_to_fetch(redis_server):
+    """None before the first retry, none after it, and nothing keeps a budget that nobody uses."""
+
+    def threads():
+        return [thread for thread in threading.enumerate() if thread.name == "forbear-lease"]
+
+    budget = RedisBudget(redis_server.url, name="orders")
+    budget.count_call()
+    assert threads() == []
+    assert budget.spend(A, 1.0, 0.0)
+    idle(budget)
+    until(lambda: threads() == [])
+    assert budget.tokens(A, 0.0) == 10
+    seen = weakref.ref(budget)
+    del budget
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_round_trip_that_never_ends_does_not_keep_the_interpreter():
+    program = """
+import time
+from forbear.redis import RedisBudget
+class Hanging:
+    def eval(self, *arguments):
+        print("asked", flush=True)
+        time.sleep(1000)
+budget = RedisBudget(Hanging(), name="orders")
+assert budget.spend("http://a:80", 1.0, 0.0)
+time.sleep(0.2)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "asked\n", "")
 
 
 # --- Redis in trouble -------------------------------------------------------------------------
@@ -333,6 +430,19 @@ def lines_of(caplog):
 LOST, BACK = "shared_budget_lost", "shared_budget_back"
 
 
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """A round trip that is still under way would be logged in the next test.
+
+    ``inline`` makes a ring of a budget and its connection, whose socket may be finalised first.
+    """
+    yield
+    until(lambda: all(thread.name != "forbear-lease" for thread in threading.enumerate()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @pytest.fixture
 def heard(caplog):
     caplog.set_level(logging.INFO, "forbear.redis")
@@ -340,7 +450,7 @@ def heard(caplog):
 
 
 def until(condition):
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.005)
@@ -352,22 +462,21 @@ def come_back(budget, scope=A, now=2_000.0):
     def look():
         nonlocal now
         now += 20  # more than the longest pause
-        if budget.needs_renewal(scope, now):
-            budget.renew(scope)
+        budget.spend(scope, 1.0, now)
         return not budget.is_lost
 
     until(look)
 
 
 @pytest.mark.parametrize("call", CALLERS)
-def test_pitfall_70_redis_that_stands_still_delays_a_call_once(make_redis, heard, call):
-    """SIGSTOP: connections are open, nothing answers. One wait, then none; no call is lost."""
+def test_pitfall_70_redis_that_stands_still_delays_nobody(make_redis, heard, call):
+    """SIGSTOP: connections are open, nothing answers. No call waits, and none is lost."""
     server = make_redis()
     slowest = []
-    for _ in range(3):  # the quickest of three runs, since the machine may be busy
+    for _ in range(20):  # the quickest of many runs, since the machine may be busy
         clock, times = FakeClock(), []
         fallback = RetryBudget(ratio=0, floor_per_second=0, burst=3, scope="transport")
-        budget = RedisBudget(server.url, name="orders", fallback=fallback)
+        budget = RedisBudget(server.url, name="orders", fallback=fallback, command_timeout=0.5)
         heard.clear()
         server.send(signal.SIGSTOP)
         try:
@@ -380,15 +489,14 @@ def test_pitfall_70_redis_that_stands_still_delays_a_call_once(make_redis, heard
             assert budget.is_lost
         finally:
             server.send(signal.SIGCONT)
-        slowest.append((max(times), min(times)))
+        slowest.append(max(times))
         come_back(budget)
         assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
-        assert take(budget, now=2_000.0)
-        if max(times) < 2 * TIMEOUTS:
+        idle(budget)  # nothing of it is logged in the next run
+        if max(times) < TIMEOUTS / 2:
             break
-    assert min(worst for worst, _ in slowest) < 2 * TIMEOUTS
     # Connections in 50 ms, commands in 50 ms.
-    assert min(least for _, least in slowest) < TIMEOUTS / 2
+    assert min(slowest) < TIMEOUTS / 2
 
 
 def test_redis_that_dies_and_comes_back(make_redis, heard):
@@ -409,7 +517,10 @@ def test_redis_that_dies_and_comes_back(make_redis, heard):
 def test_redis_killed_in_the_middle_of_calls(make_redis, heard):
     """Killed and started again while four threads call: every call ends with an answer."""
     server = make_redis()
-    budget = budget_on(server, burst=1_000)  # a lease is soon used up, so the kill is soon noticed
+    # A lease is soon used up, so the kill is soon noticed.
+    budget = RedisBudget(
+        server.url, name="orders", floor_per_second=0, burst=1_000, command_timeout=0.5
+    )
     stop = threading.Event()
     answers = []
 
@@ -480,35 +591,35 @@ def test_one_poisoned_key_concerns_its_own_origin_only(redis_server, heard, pois
         assert take_all(budget, A, now=20.0) == 1 + 1  # one in ten seconds; Redis was asked again
         assert len(lines_of(heard)) == 1
         client.delete(KEY)
-    assert take_all(budget, A, now=50.0) == 7
+    assert take_all(budget, A, now=50.0) == 1 + 7
     assert edges(heard, 2)[1:] == [("INFO", BACK, None)]
 
 
 def test_the_first_round_trip_may_take_longer(heard):
-    """It loads certificates and connects: the fallback serves meanwhile, and no alarm is given."""
+    """It loads certificates and connects: no alarm is given."""
     clients = Scripted((3, 1_700_000_000_000), seconds=0.5)
     budget = RedisBudget(clients, name="orders", scope="transport")
-    began = time.monotonic()
-    assert take(budget)
-    assert time.monotonic() - began < 0.5
-    until(lambda: not budget._trips)
+    assert budget.spend(A, 1.0, 0.0)
+    idle(budget)
     assert not budget.is_lost
-    assert budget.tokens(A, 0.0) == 3
+    assert budget.tokens(A, 0.0) == 3 - 1
     assert (lines_of(heard), budget.errors) == ([], 0)
 
 
 def test_a_first_round_trip_that_never_ends_is_told(heard, monkeypatch):
     """A client without timeouts, and nobody who answers: told once, by a later retry."""
     monkeypatch.setattr("forbear.redis.FIRST_SECONDS", 0.2)
-    clients = Scripted(seconds=1.0)
-    budget = RedisBudget(clients, name="orders")
-    assert take(budget)
+    client = Blocked()
+    budget = RedisBudget(client, name="orders")
+    assert budget.spend(A, 1.0, 0.0)
     assert lines_of(heard) == []
-    time.sleep(0.25)
-    assert take(budget, now=20.0)
+    until(lambda: budget.spend(A, 0.01, 20.0) and budget.is_lost)
     assert lines_of(heard) == [("ERROR", LOST, "TimeoutError")]
-    assert take(budget, now=40.0)
-    until(lambda: not budget._trips)
+    for now in range(40, 400, 20):  # and it is not looked for beside the one on its way
+        assert budget.spend(A, 0.1, float(now))
+    assert len(budget._waiting) <= 1
+    client.go_on.set()
+    idle(budget)
     assert len(lines_of(heard)) == 1
     assert budget.is_lost
 
@@ -523,7 +634,7 @@ def test_the_rights_that_the_docs_name_suffice(make_redis, heard):
         with server.ask as client:
             client.execute_command("ACL", "SETUSER", name, "on", ">pw", "~forbear:*", *rights)
         url = f"redis://{name}:pw@127.0.0.1:{server.port}"
-        budget = RedisBudget(url, name=name, command_timeout=2.0, random=lambda: 0.5)
+        budget = inline(RedisBudget(url, name=name, command_timeout=2.0, random=lambda: 0.5))
         key = f"forbear:{name}:{A}"
         assert take(budget)
         with server.ask as client:
@@ -554,8 +665,8 @@ def test_over_tls(make_redis, free_port, need_package, tmp_path, heard):
     url = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path}/ca.pem"
     for way in (url, f"unix://{tmp_path}/redis.sock?db=2"):  # and over a socket of this host
         budget = RedisBudget(way, name="orders", burst=10, command_timeout=2.0)
-        assert take(budget)
-        until(lambda budget=budget: not budget._trips)
+        assert budget.spend(A, 1.0, 0.0)
+        idle(budget)
         assert not budget.is_lost
     assert stored(server)["tokens"] == 8  # 1 + 1 of ten
     assert lines_of(heard) == []
@@ -568,14 +679,14 @@ def test_a_wrong_password_is_told_without_it(make_redis, heard):
     """And the right one is used, with the number of the database."""
     server = make_redis("--requirepass", "right")
     url = f"@127.0.0.1:{server.port}/3"
-    budget = RedisBudget(f"redis://app:{SECRET}{url}", name="orders", command_timeout=2.0)
+    budget = inline(RedisBudget(f"redis://app:{SECRET}{url}", name="orders", command_timeout=2.0))
     assert take(budget)  # of the fallback
     ((_, _, error),) = edges(heard, 1)
     assert error in ("AuthenticationError", "ResponseError")
     shown = [repr(budget), str(budget), heard.text, *(str(vars(line)) for line in heard.records)]
     assert SECRET not in "".join(shown)
     assert str(server.port) not in "".join(shown)
-    budget = RedisBudget(f"redis://:right{url}", name="orders", command_timeout=2.0)
+    budget = inline(RedisBudget(f"redis://:right{url}", name="orders", command_timeout=2.0))
     assert take(budget)
     assert not budget.is_lost
     with redis.Redis(port=server.port, password="right", db=3) as client:
@@ -621,7 +732,7 @@ class Rubbish:
     def __exit__(self, *_):
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which closing does not
         self._listener.close()
-        self._acceptor.join(5)
+        self._acceptor.join(60)
         for connection in self._taken:
             connection.close()
 
@@ -641,60 +752,51 @@ RUBBISH = {
 
 @pytest.mark.parametrize(("answer", "pause"), RUBBISH.values(), ids=RUBBISH)
 def test_a_server_that_is_no_redis_is_given_up(heard, answer, pause):
-    """Whatever it says: the call goes on with the fallback, after the timeouts at most."""
+    """Whatever it says: no call waits for it, and the fallback stands in."""
     with Rubbish(answer, pause) as server:
 
-        def give_up():
+        def retry():
             heard.clear()
-            budget = RedisBudget(server.url, name="orders", burst=100)
-            assert take(budget)
-            assert budget.is_lost
+            budgets.append(RedisBudget(server.url, name="orders", burst=100))
+            assert budgets[-1].spend(A, 1.0, 0.0)
 
-        assert quickest(2 * TIMEOUTS, give_up) < 2 * TIMEOUTS
-        ((level, event, _),) = edges(heard, 1)
+        budgets = []
+        assert quickest(TIMEOUTS / 2, retry) < TIMEOUTS / 2
+        (level, event, _), *_ = edges(heard, 1)
         assert (level, event) == ("ERROR", LOST)
+        for budget in budgets:
+            until(lambda budget=budget: budget.spend(A, 0.001, 0.0) and budget.is_lost)
 
 
-def test_a_client_without_timeouts_of_its_own_delays_no_longer(make_redis, heard):
+def test_a_client_without_timeouts_of_its_own_delays_nobody(make_redis, heard):
     """A user's client may wait for ever; a call does not, nor is it asked again meanwhile."""
     server = make_redis()
     budget = RedisBudget(redis.Redis(port=server.port, socket_timeout=None), name="orders")
-    assert take(budget)
+    assert budget.spend(A, 1.0, 0.0)
+    idle(budget)
     server.send(signal.SIGSTOP)
-
-    def give_up():
-        budget._begin()
-        budget.is_lost = False
-        assert take(budget)
-        assert budget.is_lost
-
     try:
-        assert quickest(2 * TIMEOUTS, give_up) < 2 * TIMEOUTS
-        assert budget.needs_renewal(A, 100.0)
         began = time.monotonic()
-        budget.renew(A)  # joins who is waiting already
-        assert time.monotonic() - began < TIMEOUTS
+        until(lambda: budget.spend(A, 0.01, 50.0) and budget.is_lost)  # that lease is over
+        assert time.monotonic() - began < 300 * TIMEOUTS
+        assert edges(heard, 1) == [("ERROR", LOST, "TimeoutError")]
+        for now in range(100, 400, 20):
+            assert budget.spend(A, 0.1, float(now))
+        assert len(budget._waiting) <= 1
     finally:
         server.send(signal.SIGCONT)
-    until(lambda: not budget._trips)
+    idle(budget)
     come_back(budget)
 
 
 def test_redis_that_is_too_slow_stays_lost(heard):
-    """It answers right, but later than a call may wait: it is back when it answers in time."""
+    """It answers right, but later than it should: it is back when it answers in time."""
     clients = Scripted(seconds=0.15)
     budget = RedisBudget(clients, name="orders")
-    assert take(budget)
-    until(lambda: not budget._trips)
-    assert not budget.is_lost  # the first one may connect
-    assert take(budget)  # what it has borrowed
-    assert take(budget)
-    until(lambda: not budget._trips)
-    assert budget.is_lost
-    assert budget.needs_renewal(A, 100.0)
-    budget.renew(A)
-    until(lambda: not budget._trips)
-    assert budget.is_lost
+    for now, is_lost in ((0.0, False), (50.0, True), (100.0, True)):  # the first one may connect
+        assert budget.spend(A, 1.0, now)
+        idle(budget)
+        assert budget.is_lost is is_lost
     assert [level for level, *_ in edges(heard, 1)] == ["ERROR"]
     clients.seconds = 0.0
     come_back(budget)
@@ -705,30 +807,47 @@ def test_a_reply_that_is_none_is_not_believed(heard):
     wrong = [None, b"OK", [], [1], [1, 2, 3], [-1, 2], [101, 2], [1, -2], ["1", 2], [1.5, 2]]
     for reply in wrong:
         heard.clear()
-        budget = RedisBudget(Scripted(reply), name="orders", command_timeout=2.0)
+        budget = inline(RedisBudget(Scripted(reply), name="orders", command_timeout=2.0))
         assert take(budget), reply
         assert edges(heard, 1) == [("ERROR", LOST, "InvalidResponse")], reply
 
 
-def test_looking_for_a_redis_that_does_not_answer_delays_nobody(heard):
-    """It is done in the background, and by one call at a time."""
-    with Rubbish(b"") as nobody:
-        budget = RedisBudget(nobody.url, name="orders")
-        assert take(budget)
-        until(lambda: not budget._trips)
-        least, now = 10.0, 0.0
-        for _ in range(3):
-            now += 20
-            assert budget.needs_renewal(A, now)
-            assert budget.needs_renewal(B, now)
-            began = time.monotonic()
-            budget.renew(A)
-            budget.renew(B)  # A's is on its way
-            least = min(least, time.monotonic() - began)
-            assert list(budget._trips) in ([A], [])
-            until(lambda: not budget._trips)
-    assert least < TIMEOUTS / 2
+def test_a_redis_that_does_not_answer_is_looked_for_once_at_a_time(heard):
+    client = Blocked(error=OSError)
+    client.go_on.set()
+    budget = RedisBudget(client, name="orders")
+    assert budget.spend(A, 1.0, 0.0)
+    idle(budget)
+    for now in (20.0, 40.0, 60.0):
+        client.go_on.clear()
+        client.arrived.clear()
+        assert budget.spend(A, 0.1, now)
+        assert client.arrived.wait(10)
+        assert budget.spend(B, 0.1, now)
+        assert not budget._waiting
+        client.go_on.set()
+        idle(budget)
+    assert (client.asked, client.most_at_once) == (1 + 3, 1)
     assert [level for level, *_ in edges(heard, 1)] == ["ERROR"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_client_that_ends_the_thread_does_not_end_renewals(heard):
+    """What is no Exception, as of gevent: the next request starts another thread."""
+
+    class Kill(Scripted):
+        def eval(self, *arguments):
+            if self.seconds == 0.0:
+                self.seconds = 0.001
+                raise SystemExit
+            return super().eval(*arguments)
+
+    budget = RedisBudget(Kill((9, 1_700_000_000_000)), name="orders")
+    assert budget.spend(A, 1.0, 0.0)
+    until(lambda: not budget._thread.is_alive())
+    assert budget.spend(A, 1.0, 2.0)
+    idle(budget)
+    assert budget.tokens(A, 2.0) == 9 - 2
 
 
 class Scripted:
@@ -743,16 +862,46 @@ class Scripted:
         return self.reply
 
 
-def test_no_thread_to_be_had_is_no_reason_to_fail(redis_server, heard, monkeypatch):
-    """As when the interpreter is about to end, or the system has no more of them."""
+class Blocked(Scripted):
+    """A client that does not answer until ``go_on`` is set.
 
-    def start(thread):
+    Attributes:
+        arrived: It was asked.
+        asked: How often.
+        most_at_once: Requests that were on their way at the same time.
+    """
+
+    def __init__(self, reply=(1, 1_700_000_000_000), error=None):
+        super().__init__(reply)
+        self.error = error
+        self.go_on, self.arrived = threading.Event(), threading.Event()
+        self.asked = self.at_once = self.most_at_once = 0
+
+    def eval(self, *arguments):
+        self.asked += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.arrived.set()
+        assert self.go_on.wait(30)
+        self.at_once -= 1
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+
+@pytest.mark.parametrize("refused", ["__init__", "start"])
+def test_no_thread_to_be_had_is_no_reason_to_fail(redis_server, heard, monkeypatch, refused):
+    """As when the interpreter is about to end, or the system has no more of them; a subinterpreter
+    refuses to make a daemon.
+    """
+
+    def refuse(thread, *arguments, **named):
         raise RuntimeError("can't start new thread")
 
-    budget = budget_on(redis_server)
+    budget = RedisBudget(redis_server.url, name="orders")
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", start)
-        assert take(budget)
+        patched.setattr(threading.Thread, refused, refuse)
+        assert budget.spend(A, 1.0, 0.0)
     assert edges(heard, 1) == [("ERROR", LOST, "RuntimeError")]
     come_back(budget)
 
@@ -780,7 +929,7 @@ def test_on_a_cluster(make_redis):
     cluster = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, socket_timeout=2)
     try:
         named = {"burst": 5, "floor_per_second": 0, "command_timeout": 2.0}
-        budget = RedisBudget(cluster, name="orders", **named)
+        budget = inline(RedisBudget(cluster, name="orders", **named))
         # All on two of three nodes: once in 60,000 times.
         origins = [f"http://{n}.example:80" for n in range(30)]
         assert [take_all(budget, origin) for origin in origins] == [5] * 30
@@ -792,33 +941,70 @@ def test_on_a_cluster(make_redis):
         cluster.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def in_child(run):
+    """Run in a forked child, and expect no error there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+@forks
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_opens_its_own_connection_and_borrows_for_itself(redis_server):
     """Forked after the parent has borrowed, at the worst moment: with every lock taken."""
-    budget = budget_on(redis_server, ratio=0, burst=50)
-    assert take(budget)
+    budget = RedisBudget(redis_server.url, name="orders", ratio=0, burst=50, floor_per_second=0)
+    assert budget.spend(A, 1.0, 0.0)  # 1 + 5
+    idle(budget)
+
+    def borrow():
+        assert budget.tokens(A, 0.0) == 0
+        assert budget.spend(A, 1.0, 0.0)
+        idle(budget)
+        assert not budget.is_lost
+        assert budget.tokens(A, 0.0) == 4  # 1 + 4 of 44
+
     pool = budget._client.connection_pool
-    with budget._trips_lock, budget._lock, pool._lock, pool._fork_lock:
-        child = os.fork()
-        if child == 0:
-            try:
-                assert budget.tokens(A, 0.0) == 0
-                taken = take_all(budget)
-                assert not budget.is_lost
-                os._exit(taken)
-            finally:
-                os._exit(255)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status == 50 - 6  # the parent has 1 + 5
-    assert take_all(budget) == 5
+    with budget._thread_lock, budget._lock, pool._lock, pool._fork_lock:
+        in_child(borrow)
+    assert budget.tokens(A, 0.0) == 5
+    assert stored(redis_server)["tokens"] == 39
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_does_not_wait_for_a_round_trip_of_its_parent():
+    """The thread that makes it is the parent's alone."""
+    client = Blocked((9, 1_700_000_000_000))
+    budget = RedisBudget(client, name="orders")
+    assert budget.spend(A, 1.0, 0.0)
+    assert client.arrived.wait(10)
+
+    def borrow():
+        client.go_on = threading.Event()
+        client.go_on.set()
+        assert budget.spend(A, 1.0, 0.0)
+        idle(budget)
+        assert budget.tokens(A, 0.0) == 9 - 1
+
+    in_child(borrow)
+    client.go_on.set()
+    idle(budget)
+    assert budget.tokens(A, 0.0) == 9 - 1
 
 
 def test_a_copy_for_another_process_has_the_same_settings(redis_server):
     """multiprocessing pickles what it spawns with."""
     options = {"ratio": 0.3, "burst": 7, "scope": "transport", "floor_per_second": 0.5}
     budget = RedisBudget(redis_server.url, name="n", command_timeout=2.0, **options)
-    twin = pickle.loads(pickle.dumps(budget))
+    twin = inline(pickle.loads(pickle.dumps(budget)))
     assert {name: getattr(twin, name) for name in options} == options
     assert twin.fallback.scope == "transport"
     assert take_all(twin) == 7

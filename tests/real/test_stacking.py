@@ -1,7 +1,5 @@
 """Above and below others: hishel's cache both ways, and one forbear over another."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import anyio
@@ -69,7 +67,7 @@ FAMILIES = [
 
 @pytest.fixture(params=FAMILIES)
 def gets(request, need_package):
-    """A function that asks for a URL some times, by one library in one colour."""
+    """A function that asks for a URL some times, by one library in one flavour."""
     function, library, ours, module = request.param
     return partial(function, (library, ours, need_package("hishel"), need_package(module)))
 
@@ -88,8 +86,8 @@ def test_a_cache_and_retries_do_both_their_work(gets, order, server):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_failure_is_not_cached_for_the_next_attempt(gets, order, server):
-    """A 503 that stays: the cache answers none of four attempts; the next call tries again."""
-    server.script("/page", 503, 503, 503, 503, CACHED)
+    """A 503 that stays: the cache answers none of five attempts; the next call tries again."""
+    server.script("/page", *[503] * 5, CACHED)
     first, second = gets(order, server.url + "/page", 2)
     assert (first.status_code, second.status_code) == (503, 200)
-    assert len(server.requests()) == 5
+    assert len(server.requests()) == 6

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+import forbear
 from forbear.testing import FakeClock, FaultServer
 
 # file -> the packages it imports
@@ -91,6 +92,12 @@ def ungated(quick):
     return {**quick, "gate": None}
 
 
+def attempts_of(outcome: Any) -> int | None:
+    """How many attempts forbear tells of; None where it sent nothing, or no trace of it is left."""
+    record = forbear.record_of(outcome)
+    return None if record is None else len(record.attempts)
+
+
 class Standing:
     """Stands for a module in the namespace of another one; its ``sleep`` takes no time and is
     noted.
@@ -132,7 +139,7 @@ def without_waiting(monkeypatch):
     return replace
 
 
-class Colour:
+class Flavour:
     """Synchronous, or asynchronous on one of two event loops."""
 
     def __init__(self, backend: str | None) -> None:
@@ -167,11 +174,11 @@ async def awaited(found: Any) -> Any:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that ask for a colour run without an event loop and on asyncio, those marked ``smoke``
+    """Tests that ask for a flavour run without an event loop and on asyncio, those marked ``smoke``
     on trio too.
     """
-    if "colour" in metafunc.fixturenames:
+    if "flavour" in metafunc.fixturenames:
         is_smoke = any(metafunc.definition.iter_markers("smoke"))
         names = ("sync", "asyncio", "trio")[: 3 if is_smoke else 2]
-        colours = [Colour(None if name == "sync" else name) for name in names]
-        metafunc.parametrize("colour", colours, ids=names)
+        flavours = [Flavour(None if name == "sync" else name) for name in names]
+        metafunc.parametrize("flavour", flavours, ids=names)

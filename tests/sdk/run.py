@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ["pytest>=9", "pytest-xdist>=3.6", "anyio[trio]>=4.4"]
+TESTS = ["pytest>=9", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "anyio[trio]>=4.4"]
 
 # Releases that cannot be in one environment with each other get environments of their own. The
 # newest ones get along. openai, anthropic and huggingface_hub moved from httpx to httpx2 with a

@@ -4,8 +4,6 @@ From version 1 on anthropic takes a client of httpx2 and no other, before of htt
 promises hold for both. Most of them are in stainless.py.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import anthropic
@@ -27,7 +25,7 @@ class Sdk(stainless.Sdk):
     message = {"model": "m", "max_tokens": 5, "messages": []}
 
     def classes(self):
-        if self.colour.is_async:
+        if self.flavour.is_async:
             return anthropic.AsyncAnthropic, anthropic.DefaultAsyncHttpxClient
         return anthropic.Anthropic, anthropic.DefaultHttpxClient
 
@@ -42,19 +40,19 @@ def waits(without_waiting):
 
 
 @pytest.fixture
-def sdk(colour, server, waits, ungated):
-    return Sdk(colour, server.url, ungated)
+def sdk(flavour, server, waits, ungated):
+    return Sdk(flavour, server.url, ungated)
 
 
 def test_overload_is_retried_if_asked(sdk, server):
-    """529 overloaded_error: final by default, 4 attempts with for_vendors("anthropic")."""
+    """529 overloaded_error: final by default, 5 attempts with for_vendors("anthropic")."""
     server.script(sdk.listing, 529)
     sdk.list(sdk.client(True, max_retries=0))
     assert len(server.requests()) == 1
     error = sdk.list(
         sdk.client(True, {"policy": RetryPolicy().for_vendors("anthropic")}, max_retries=0)
     )
-    assert len(server.requests()) == 1 + 4
+    assert len(server.requests()) == 1 + 5
     assert type(error).__name__ == "OverloadedError"
 
 

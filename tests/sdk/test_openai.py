@@ -4,8 +4,6 @@ From version 3 on openai builds on httpx2, before on httpx; the same promises ho
 of them are in stainless.py.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import httpx
@@ -29,7 +27,7 @@ class Sdk(stainless.Sdk):
 
     def classes(self):
         library = "Httpx2" if IS_HTTPX2 else "Httpx"
-        if self.colour.is_async:
+        if self.flavour.is_async:
             return openai.AsyncOpenAI, getattr(openai, f"DefaultAsync{library}Client")
         return openai.OpenAI, getattr(openai, f"Default{library}Client")
 
@@ -44,8 +42,8 @@ def waits(without_waiting):
 
 
 @pytest.fixture
-def sdk(colour, server, waits, ungated):
-    return Sdk(colour, server.url, ungated)
+def sdk(flavour, server, waits, ungated):
+    return Sdk(flavour, server.url, ungated)
 
 
 def test_a_client_of_httpx_proper(server, quick):

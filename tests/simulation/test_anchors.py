@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from forbear.tools.simulation import SCENARIOS, Scenario, contender, median_of, simulate
+from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
 
 pytestmark = pytest.mark.no_cover  # it would take seven times as long
 BLIP = SCENARIOS["blip"][0]
@@ -35,10 +35,12 @@ def test_a_synchronised_failure(name, ratio):
     assert median_of(runs).peak_ratio == pytest.approx(ratio, rel=0.1)
 
 
-def test_fast_first_retries_peak_at_twice_the_traffic():
-    """A thousand processes of which nobody sees two failures: 100 retries within 200 ms."""
+def test_fast_first_retries_peak_at_five_times_the_traffic():
+    """A thousand processes of which nobody sees two failures: 100 retries within 50 ms, in which
+    25 calls begin.
+    """
     world = replace(SCENARIOS["reload"][0], client_rate=0.5)
-    assert simulate(world, contender("forbear")).peak_ratio == pytest.approx(2.2, abs=0.3)
+    assert simulate(world, contender("forbear")).peak_ratio == pytest.approx(5.0, abs=0.8)
 
 
 @pytest.mark.parametrize(
@@ -58,26 +60,28 @@ def test_without_retries_as_many_succeed(world, expected):
     ("world", "name", "density", "gained"),
     [
         ("reload", "forbear", 50.0, 0.91),
-        ("down-2s", "forbear", 50.0, 5.95),
-        ("down-2s", "forbear-5", 50.0, 3.13),
+        ("down-2s", "forbear", 50.0, 4.55),
+        ("down-2s", "forbear-5", 50.0, 2.76),
         ("down-2s", "httpx-retries", 50.0, -79.19),
-        ("half-2s", "forbear", 50.0, 3.39),
-        ("half-5s", "forbear", 50.0, 5.12),
-        ("half-5s", "forbear-0", 50.0, -0.02),
+        ("half-2s", "forbear", 50.0, 1.31),
+        ("half-5s", "forbear", 50.0, 1.22),
+        ("half-5s", "forbear-0", 50.0, -0.27),
         ("half-5s-queue", "httpx-retries", 50.0, -81.42),
-        ("rolling-502", "forbear", 50.0, 2.00),
-        ("random-502-5%", "forbear-0", 50.0, 3.86),
-        ("quota-unhinted", "forbear-0", 50.0, 0.00),
-        ("half-5s", "forbear", 5.0, 4.63),
-        ("stale-pool", "forbear", 5.0, 4.98),
-        ("half-2s", "forbear", 0.5, 2.57),
+        ("rolling-502", "forbear", 50.0, 2.09),
+        ("random-502-5%", "forbear-0", 50.0, 4.98),
+        ("quota-unhinted", "forbear-0", 50.0, 0.10),
+        ("half-5s", "forbear", 5.0, 1.76),
+        ("stale-pool", "forbear", 5.0, 4.58),
+        ("half-2s", "forbear", 0.5, 0.94),
     ],
 )
 def test_what_a_policy_gains_or_loses(world, name, density, gained):
-    """Points of success over no retry; within a point, or a tenth of what it is."""
+    """Points of success over no retry, medians there; of one seed here, so within a point or so, or
+    a tenth of what it is.
+    """
     scenario = replace(SCENARIOS[world][0], client_rate=density)
     found = success(scenario, name) - success(scenario, "none")
-    assert found == pytest.approx(gained, rel=0.1, abs=1.0)
+    assert found == pytest.approx(gained, rel=0.1, abs=1.2)
 
 
 def test_without_a_limit_a_blip_is_for_ever():

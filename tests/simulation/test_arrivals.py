@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forbear.tools.simulation import Scenario
-from forbear.tools.simulation.arrivals import arrival_times
-from forbear.tools.simulation.scenario import ARRIVALS
+from benchmarks.simulation import Scenario
+from benchmarks.simulation.engine import arrival_times
+from benchmarks.simulation.scenario import ARRIVALS
 
 
 def times(scenario, seed=0):

@@ -4,12 +4,13 @@ of work.
 
 from dataclasses import replace
 from math import inf
+from random import Random
 
 import pytest
 
+from benchmarks.simulation import Scenario
+from benchmarks.simulation.backend import OVERLOADED, Backend, utc
 from forbear import FailureKind, Phase, read_hint
-from forbear.tools.simulation import Scenario
-from forbear.tools.simulation.backend import OVERLOADED, Backend, utc
 
 # Room for 50 ms of work: five attempts.
 LIMITED = Scenario(capacity=100.0, rate=1.0, trouble_at=5.0, trouble_for=1.0, service_time=0.01)
@@ -44,16 +45,6 @@ def test_debt_is_limited_to_once_more_the_room():
         backend = Backend(replace(LIMITED, rejection_cost=1.0))
         at_once(backend, 1.0, 1_000)
         assert at_once(backend, later, times) == served
-
-
-def test_debt_is_limited_to_a_burst_more_whatever_the_queue_holds():
-    """Room for 50 ms at once and 50 ms of queue; of a thousand rejections 50 ms more stay: at 100
-    ms it is still full, at 111 ms there is room for one.
-    """
-    for later, served in ((1.0599, 0), (1.0601, 1)):
-        backend = Backend(replace(LIMITED, rejection_cost=1.0, queue=0.05))
-        at_once(backend, 1.0, 1_000)
-        assert at_once(backend, later, 1) == served
 
 
 def test_what_queues_is_answered_in_its_turn():
@@ -108,14 +99,6 @@ def test_half_speed_drains_half_as_fast():
     assert backend.receive(6.6)[0] == pytest.approx(6.61)
 
 
-def test_a_queue_of_so_many_seconds_is_shorter_at_half_speed():
-    """50 ms of burst and 100 ms of queue: 15 attempts at full speed, 5 + 5 at half of it."""
-    backend = Backend(replace(LIMITED, queue=0.1, trouble="slow", speed=0.5))
-    assert at_once(backend, 4.0, 20) == 15
-    assert at_once(backend, 5.5, 20) == 10
-    assert at_once(backend, 6.5, 20) == 15
-
-
 def test_the_fuller_the_slower():
     """Five places. An attempt costs 1 and a share of what is there: 1 + 1.2 + 1.44 make 3.64, and
     one more 4.73 + 1 > 5: no room.
@@ -152,30 +135,43 @@ def test_a_quota_is_counted_in_windows():
     assert [silent.receive(0.0)[1] for _ in range(2)] == [None, (429, ())]
 
 
-def test_three_of_ten_backends_are_met_by_three_of_ten_attempts():
-    draws = iter([0.29, 0.3, 0.9, 0.0])
-    backend = Backend(Scenario(share=0.3), lambda: next(draws))
-    assert [backend.receive(2.1)[1] for _ in range(4)] == [OVERLOADED, None, None, OVERLOADED]
-
-
-def test_their_capacity_is_lost():
-    """A tenth of 100/s: in 100 ms 9 are drained instead of 10."""
-    backend = Backend(replace(LIMITED, share=0.1, queue=0.05), lambda: 0.5)
-    assert at_once(backend, 5.0, 20) == 10
-    assert at_once(backend, 5.1001, 20) == 9
-
-
-def test_a_sticky_process_stays_with_its_backend():
-    backend = Backend(Scenario(share=0.2, sticky=True))
-    hit = [client for client in range(20) if backend.receive(2.1, client)[1] is not None]
-    assert hit == [0, 1, 10, 11]
-
-
 def test_the_first_attempts_of_each_process_meet_stale_connections():
     backend = Backend(Scenario(trouble="reset", first=2))
     answers = [backend.receive(2.1, client)[1] is None for client in (0, 0, 1, 0, 1, 1)]
     assert answers == [False, False, False, True, False, True]
 
 
-def test_a_silent_backend_never_answers():
-    assert Backend(Scenario(trouble="silent", timeout=1.0)).receive(2.1)[0] == inf
+# --- partial failures ---------------------------------------------------------------------------
+
+PARTLY = Scenario(rate=100.0, duration=100.0, arrivals="poisson", timeout=1.0, trouble_for=0.0)
+
+
+def is_bad(backend, client=0):
+    return backend.receive(5.0, client)[1] is not None
+
+
+def test_a_flaky_server_fails_its_share_of_the_attempts():
+    """0.3 of 10,000: 3,000, within four standard deviations (184), as whatever it is to fail with."""
+    flaky = replace(PARTLY, flaky=0.3, partial_failure="reset")
+    backend = Backend(flaky, Random(1).random)
+    answers = [backend.receive(5.0)[1] for _ in range(10_000)]
+    assert 3_000 - 184 <= sum(answer is not None for answer in answers) <= 3_000 + 184
+    assert {answer.kind for answer in answers if answer is not None} == {FailureKind.RESET}
+
+
+def test_by_turns_exactly_every_third_attempt_of_a_process_meets_the_bad_one():
+    third = replace(PARTLY, replicas=3, bad_replicas=1, balancing="round-robin")
+    backend = Backend(third, Random(1).random)
+    for client in (0, 1, 2):
+        met = [is_bad(backend, client) for _ in range(12)]
+        assert met.count(True) == 4
+        assert met == met[:3] * 4
+
+
+def test_a_replica_that_hangs_costs_its_timeout_and_a_broken_route_answers():
+    hanging = replace(PARTLY, replicas=1, bad_replicas=1, partial_failure="hang")
+    at, failure = Backend(hanging).receive(5.0)
+    assert (at, failure.kind) == (inf, FailureKind.READ_TIMEOUT)
+    broken = Backend(replace(PARTLY, broken_share=0.5))
+    assert broken.receive(5.0) == (5.005, None)
+    assert broken.receive(5.0, is_broken=True) == (5.005, (500, ()))

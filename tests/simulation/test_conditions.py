@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
-from forbear.tools.simulation import Scenario, contender, simulate
-from forbear.tools.simulation.conditions import Condition
+from benchmarks.simulation import Scenario, contender, simulate
+from benchmarks.simulation.figures import Condition
 
 FIGURES = replace(
     simulate(Scenario(rate=50.0), contender("none")),

@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.simulation import CONTENDERS, contender
+from benchmarks.simulation.contenders import custom
 from forbear import AwsStandard, RetryBudget, RetryPolicy
-from forbear.shared.gate import RetryGate
-from forbear.tools.simulation import CONTENDERS, SCENARIOS, contender, simulate
-from forbear.tools.simulation.contenders import custom
+from forbear.limits.gate import RetryGate
 
 
 def budget_of(one):
@@ -29,7 +29,7 @@ def middle_waits(one):
         ("full", [0.05, 0.1, 0.2, 0.4, 0.8]),
         ("urllib3", [0] * 10),
         ("httpx-retries", [0.25, 0.5, 1.0]),
-        ("forbear", [0.75, 1.5, 3.0]),
+        ("forbear", [0.75, 1.5, 3.0, 6.0]),  # the last only for a call that has no fast retry
     ],
 )
 def test_the_schedules_are_those_that_they_are_named_after(name, waits):
@@ -43,7 +43,10 @@ def test_ours_are_the_defaults():
         one = contender(f"forbear-{patience:g}")
         assert one.policy == RetryPolicy(patience=patience)
         assert type(one.limits(float).gate) is RetryGate
-    assert contender("budget").limits(float).gate is None
+    for ungated in ("plain", "budget"):
+        assert contender(ungated).policy == RetryPolicy()
+        assert contender(ungated).limits(float).gate is None
+    assert budget_of(contender("plain")) is None
     assert budget_of(contender("budget")).burst == RetryBudget().burst
     aws = contender("aws-standard").limits(float).strategy
     assert type(aws) is AwsStandard
@@ -87,9 +90,3 @@ def test_a_mistake_in_it_is_told(text, says):
     with pytest.raises((ValueError, TypeError)) as told:
         custom(text)
     assert says in str(told.value)
-
-
-def test_an_open_circuit_refuses_the_rest_of_an_outage():
-    """20 failures of at least 20 calls open it, half a second later one probe is let through."""
-    figures = simulate(SCENARIOS["blip"][0], contender("none+breaker"))
-    assert figures.refusals["circuit-open"] > 0

@@ -4,8 +4,8 @@ from math import inf
 
 import pytest
 
-from forbear.tools.simulation import SCENARIOS, Scenario, contender, median_of, simulate
-from forbear.tools.simulation.tally import Tally
+from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
+from benchmarks.simulation.tally import Tally
 
 # Trouble from 2.0 to 2.2 s of 10: judged are the windows of a quarter second from 2.25 to 9.0 s.
 SCENARIO = Scenario()

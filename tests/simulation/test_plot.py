@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from forbear.tools.simulation import SCENARIOS, Scenario, contender, simulate
+from benchmarks.simulation import SCENARIOS, Scenario, contender, simulate
 
 matplotlib = pytest.importorskip("matplotlib")
 
-from forbear.tools.simulation.plot import draw  # noqa: E402 - after the check that it can be had
+from benchmarks.simulation.plot import draw  # noqa: E402 - after the check that it can be had
 
 BLIP = SCENARIOS["blip"][0]
 LIMITED = replace(SCENARIOS["down-2s"][0], rate=50.0, capacity=60.0)
@@ -29,16 +29,13 @@ def test_every_policy_and_all_four_pictures_are_in_it(tmp_path):
     text = path.read_text()
     for words in ("a storm", "none", "full+budget", "forbear", "capacity", "Trouble: answers 503"):
         assert words in text
-    for title in ("attempts per second", "good answers per second", "calls held, in all processes"):
+    for title in (
+        "attempts per second",
+        "good responses per second",
+        "calls held, in all processes",
+    ):
         assert title in text
-    assert "calls answered well within a time" in text
-
-
-def test_the_same_figures_give_the_same_file(tmp_path):
-    found = results(BLIP, "full")
-    for name in ("one.svg", "two.svg"):
-        draw(str(tmp_path / name), BLIP, found, title="blip")
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert "calls that succeeded within a time" in text
 
 
 @pytest.mark.parametrize(
@@ -58,8 +55,3 @@ def test_more_policies_than_eyes_can_tell_apart_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"11 policies cannot be told apart; choose up to 10"):
         draw(str(tmp_path / "all.png"), BLIP, eleven, title="blip")
     draw(str(tmp_path / "ten.png"), BLIP, eleven[1:], title="blip")
-
-
-def test_another_suffix_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"must end with one of \.png, \.svg, \.pdf"):
-        draw(str(tmp_path / "storm.gif"), BLIP, results(BLIP, "none"), title="blip")

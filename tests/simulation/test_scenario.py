@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forbear.tools.simulation import LONE, SCENARIOS, TROUBLES, Scenario
+from benchmarks.simulation import LONE, SCENARIOS, TROUBLES, Scenario
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,10 @@ from forbear.tools.simulation import LONE, SCENARIOS, TROUBLES, Scenario
         ({"trouble": "silent"}, "a silent backend needs clients with a timeout"),
         ({"status": 200}, "status must be from 400 to 599, got 200"),
         ({"retry_after": "soon"}, "retry_after must be a number of seconds, got 'soon'"),
+        ({"flaky": 1.5}, "flaky must be from 0 to 1, got 1.5"),
+        ({"bad_replicas": 1}, "bad_replicas must be at most replicas (0), got 1"),
+        ({"balancing": "least"}, "balancing must be one of 'random', 'round-robin', 'sticky'"),
+        ({"partial_failure": "hang"}, "responses that never come need clients with a timeout"),
         ({"speed": 1.5}, "speed must be from 0 to 1, got 1.5"),
     ],
 )
@@ -57,9 +61,12 @@ def test_the_troubles_are_those_of_the_study():
         ({"workers": 5, "pause": 1.0}, "and 5 in a loop with pauses of 1 s"),
         ({"client_rate": 5.0}, "from 100 client processes"),
         ({"share": 0.1, "sticky": True}, "Trouble: 0.1 of the backends (sticky): answers 503"),
+        ({"flaky": 0.3, "trouble_for": 0.0}, "Trouble: 0.3 of the attempts: answers 503."),
+        ({"replicas": 3, "bad_replicas": 1}, "1 of 3 replicas (random): answers 503, answers 503"),
+        ({"broken_share": 0.2}, "a route with 0.2 of the calls: answers 500, answers 503 from 2 s"),
         ({"first": 8, "trouble": "reset"}, "for the first 8 attempts of a process: resets"),
         ({"quota": 10, "thrash": 1.0, "cold_for": 3.0}, "2 times as much when full, a quota of 10"),
     ],
 )
 def test_a_scenario_tells_what_it_is(changes, says):
-    assert says in Scenario(**changes).told()
+    assert says in Scenario(**changes).described()

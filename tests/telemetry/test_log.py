@@ -1,18 +1,15 @@
 """The log: which events, at which level, with which fields, and the edges once only."""
 
-from __future__ import annotations
-
 import logging
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
+from pathlib import Path
 
 import httpx
 import pytest
 
 import forbear
-import forbear.telemetry
 import forbear.urllib3
 from forbear import (
     CircuitBreaker,
@@ -24,16 +21,19 @@ from forbear import (
     StandardStrategy,
 )
 from forbear.core.call import Call
-from forbear.core.outcome import Failure, FailureKind, Phase
+from forbear.core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from forbear.core.request import Request
-from forbear.core.verdict import GiveUp, Reason
+from forbear.engine.event_log import EventLog
+from forbear.engine.events import RESUME, TABLE
 from forbear.httpx import RetryTransport
-from forbear.sending.tell import Tell
-from forbear.shared.limits import Limits
+from forbear.limits.limits import Limits
+from forbear.limits.locks import renew
+from forbear.telemetry import METRICS, READ_LATE
 from forbear.testing import FakeClock, ScriptedTransport, record
 
 from ..processes import python
 
+ROOT = Path(__file__).parent.parent.parent
 POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.01), hint_spread=0.0)
 ONCE = POLICY.replace(max_attempts=1)
 TWICE = RetryPolicy(max_attempts=2, backoff=Fixed(0))
@@ -77,9 +77,9 @@ def chosen(fields, *names):
 
 
 @pytest.mark.smoke
-def test_a_call_that_succeeds_in_the_end(caller, server, lines):
+def test_a_call_that_succeeds_in_the_end(adapter, server, lines):
     server.script("/", 503, 200)
-    caller.calls(("GET", server.url), policy=POLICY, name="orders")
+    adapter.calls(("GET", server.url), policy=POLICY, name="orders")
     assert [found[:2] for found in lines()] == [
         ("DEBUG", "attempt_failed"),
         ("INFO", "retry_scheduled"),
@@ -97,10 +97,10 @@ def test_a_call_that_succeeds_in_the_end(caller, server, lines):
     assert len({fields["request_id"] for _, _, fields in lines()}) == 1
 
 
-def test_a_call_that_is_given_up(caller, nobody, lines):
+def test_a_call_that_is_given_up(adapter, nobody, lines):
     """With the reason and the class of the error; each call has a number of its own."""
     policy = POLICY.replace(total_timeout=60)
-    caller.calls(("GET", nobody), ("GET", nobody), policy=policy)
+    adapter.calls(("GET", nobody), ("GET", nobody), policy=policy)
     (level, _, fields), (_, _, others) = lines("gave_up")
     assert level == "WARNING"
     assert set(fields) >= OF_A_CALL | {"elapsed", "wanted_delay"}
@@ -124,31 +124,32 @@ def test_a_refusal_says_which_wait_was_wanted(lines):
     ("patience", "cause", "held_for", "last", "sentence"),
     [
         (10, "probe", 0.99, ("INFO", "succeeded_after_retry"), "it goes as a probe"),
-        (0.5, "patience-over", 0.49, ("WARNING", "gave_up"), "its patience is over"),
+        (0.5, "patience-over", 0.5, ("WARNING", "gave_up"), "its patience is over"),
     ],
 )
 def test_a_call_that_is_held(patience, cause, held_for, last, sentence, lines, caplog):
-    """Sent at 0 and 0.01 s, ready at 0.02 s. Failures so close together are one finding: the first
-    probe is due a second after the second sending.
+    """Sent at 0, 0.01 and 0.02 s, ready at 0.03 s. Failures so close together are one finding: the
+    first probe is due a second after the third sending. Patience begins when it is ready.
     """
-    options = {"policy": POLICY.replace(patience=patience), "random": lambda: 0.5}
-    scripted(503, 503, 200, gate=RetryGate(), **options).get("http://api.test/")
+    policy = POLICY.replace(patience=patience, max_attempts=4)
+    options = {"policy": policy, "random": lambda: 0.5}
+    scripted(503, 503, 503, 200, gate=RetryGate(), **options).get("http://api.test/")
     told = lines("retry_scheduled", "released", "succeeded_after_retry", "gave_up")
     assert [(level, name) for level, name, _ in told] == [
-        *[("INFO", "retry_scheduled")] * 2,
+        *[("INFO", "retry_scheduled")] * 3,
         ("INFO", "released"),
         last,
     ]
-    first, second, released, end = (fields for _, _, fields in told)
-    assert [first["held"], second["held"]] == [False, True]
+    first, second, third, released, end = (fields for _, _, fields in told)
+    assert [first["held"], second["held"], third["held"]] == [False, False, True]
     assert set(released) >= OF_A_CALL | {"elapsed"}
     assert "held" not in released  # of a retry that is a bool: no field has two types
-    assert chosen(released, "cause", "attempt", "held_for") == (cause, 2, pytest.approx(held_for))
-    assert end.get("reason", "origin-unwell") == "origin-unwell"
+    assert chosen(released, "cause", "attempt", "held_for") == (cause, 3, pytest.approx(held_for))
+    assert end.get("reason", "origin-unhealthy") == "origin-unhealthy"
     here = "GET http://api.test:80"
-    assert [line.getMessage() for line in caplog.records if line.levelname != "DEBUG"][1:3] == [
-        f"{here}: 503 on attempt 2 of 3, again in 0.01 s (backoff), held while the origin is unwell",
-        f"{here}: held for {held_for} s after attempt 2, {sentence}",
+    assert [line.getMessage() for line in caplog.records if line.levelname != "DEBUG"][2:4] == [
+        f"{here}: 503 on attempt 3 of 4, again in 0.01 s (backoff), held while the origin is unhealthy",
+        f"{here}: held for {held_for} s after attempt 3, {sentence}",
     ]
 
 
@@ -187,38 +188,16 @@ def test_a_shared_circuit_is_told_of_by_the_client_whose_call_caused_it(lines):
     assert [fields["client"] for _, _, fields in lines("circuit_transition")] == ["second"]
 
 
-def test_a_nested_loop_is_told_of_once_with_its_switch(lines):
-    client = scripted(503)
-    for _ in range(2):
-        client.get("http://api.test/", headers={"x-stainless-retry-count": "1"})
-    ((level, _, fields),) = lines("nested_retry")
-    assert level == "WARNING"
-    assert chosen(fields, "client", "header") == ("orders", "x-stainless-retry-count")
-    assert "max_retries=0" in fields["hint"]
-
-
 @pytest.mark.parametrize(("total", "result"), [(None, "resumed"), (100_000, "failed")])
 def test_a_resumed_download(total, result, lines):
     """INFO, with how far it had come."""
     heard = record()
-    call = SimpleNamespace(request=Request("GET", "https://cdn.test:443", []), number=0)
-    Tell("files", [heard]).resumed(call, 65536, total, result, ())
+    call = Call(POLICY, Request("GET", "https://cdn.test:443", []), Limits(), 0.0, 4)
+    EventLog("files", [heard]).emit(RESUME, (), call, 65536, total, result)
     ((level, _, fields),) = lines("resume")
     assert level == "INFO"
     assert chosen(fields, "offset", "total", "result") == (65536, total, result)
     assert heard.names == ["resume"]
-
-
-def test_urllib3s_retry_tells_the_same(server, lines):
-    import urllib3
-
-    from forbear.urllib3 import Retry
-
-    server.script("/", "503;retry-after=soon", 200)
-    with urllib3.PoolManager(retries=Retry(POLICY, name="github")) as manager:
-        assert manager.request("GET", server.url).status == 200
-    names = ["attempt_failed", "retry_scheduled", "retry_after_ignored", "succeeded_after_retry"]
-    assert [name for _, name, _ in lines()] == names
 
 
 @pytest.mark.parametrize(
@@ -261,26 +240,40 @@ INFO = (
 )  # fmt: skip
 WARNING = (
     "attempts-exhausted", "retry-after-too-long", "deadline", "key-expired", "strategy-failed",
-    "hook-failed", "circuit-open", "origin-unwell", "budget-exhausted",
+    "hook-failed", "circuit-open", "origin-unhealthy", "budget-exhausted",
 )  # fmt: skip
 LEVELS = {**dict.fromkeys(INFO, "INFO"), **dict.fromkeys(WARNING, "WARNING")}
 
 
 def test_every_reason_has_a_level(lines):
     """INFO: the call must not be repeated. WARNING: retries are given up. As the table says."""
-    assert set(LEVELS) == {reason.value for reason in Reason}
-    call = Call(POLICY, Request("GET", "https://a.test:443", []), Limits(), 0.0)
+    given_up = [reason for reason in Reason if reason is not Reason.STATUS_NOT_RETRIED]
+    assert set(LEVELS) == {reason.value for reason in given_up}
+    call = Call(POLICY, Request("GET", "https://a.test:443", []), Limits(), 0.0, 4)
     call.sending(0.0)
     failure = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
     call.note(failure, None, 0.0)
-    for reason in Reason:
+    for reason in given_up:
         call.stop = GiveUp(reason)
-        Tell("a", ()).gave_up(call, failure, call.stop, 0.0)
+        EventLog("a", ()).gave_up(call, failure, call.stop, 0.0)
     assert {fields["reason"]: level for level, _, fields in lines("gave_up")} == LEVELS
-    table = forbear.telemetry.__doc__.partition("| reason | level |")[2]
-    rows = re.findall(r"^\| ([a-z, -]+) \| (INFO|WARNING)", table, flags=re.M)
-    told = {reason: level for reasons, level in rows for reason in reasons.split(", ")}
+    page = (ROOT / "docs" / "guides" / "observing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z`, -]+`) \| (INFO|WARNING)", page, flags=re.M)
+    told = {one.strip("`"): level for reasons, level in rows for one in reasons.split(", ")}
     assert told == LEVELS
+
+
+def test_a_forked_child_begins_its_own_log(caplog):
+    """Another thread of the parent may be changing what was logged so far at that very moment."""
+    tell = EventLog("a", ())
+    changed = [vars(tell)[name] for name in ("_logged", "_again_at", "_left_out", "_refused")]
+    tell.hook_failed("retry_if", ValueError())
+    tell.hook_failed("retry_if", ValueError())
+    assert len(caplog.records) == 1
+    renew()
+    tell.hook_failed("retry_if", ValueError())
+    assert len(caplog.records) == 2
+    assert not any(one is old for one in vars(tell).values() for old in changed)
 
 
 def test_a_call_that_may_be_sent_once_gives_no_retries_up(lines):
@@ -316,19 +309,6 @@ def test_an_exhausted_budget_is_told_of_once(lines):
     assert len(events.named("budget_exhausted")) == 2
 
 
-def test_a_budget_on_the_edge_is_told_of_once_a_minute(lines):
-    """A token comes back each second, and is gone at once: that is one piece of news."""
-    clock, budget = FakeClock(), RetryBudget(ratio=0, floor_per_second=1, burst=1)
-    client = scripted(503, policy=TWICE, budget=budget, clock=clock)
-    told = []
-    for _ in range(61):
-        client.get("http://api.test/")
-        client.get("http://api.test/")
-        clock.advance(1)
-        told.append(len(lines("budget_exhausted")))
-    assert told == [1] * 60 + [2]
-
-
 def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
     """180 lines a second in an outage. Each origin has one token for a retry, and a minute brings
     no other; listeners hear of each call.
@@ -349,8 +329,8 @@ def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
     assert len(heard.named("gave_up")) == 1236 + 22 + 3
     said = [line.getMessage() for line in caplog.records if "meanwhile" in line.getMessage()]
     assert said == [
-        "GET http://a:80: 503 after 1 attempt, gave up: budget-exhausted (0 s wanted);"
-        " refused meanwhile, told at DEBUG: 1,234"
+        "GET http://a:80: 503 after 1 attempt, gave up: budget-exhausted;"
+        " refused meanwhile, logged at DEBUG: 1,234"
     ]
 
 
@@ -358,18 +338,19 @@ def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
     ("name", "left"), [("succeeded_after_retry", 3), ("circuit_transition", 2)]
 )
 def test_an_edge_says_how_many_were_refused(name, left, lines):
-    """Without patience. The first call's two answers of 503 make the origin unwell, and it is told
-    of; three more calls end after one. The fifth answer may open a circuit, which is the next line.
-    Else eight good answers bring both tokens back, and a retry succeeds.
+    """Without patience. The first call's three answers of 503 make the origin unhealthy, and it is
+    told of; three more calls end after one. The sixth answer may open a circuit, which is the next
+    line. Else five good answers bring the three tokens back, and a retry succeeds.
     """
-    breaker, steps = CircuitBreaker(5, failure_rate=None), [503] * 5
+    breaker, steps = CircuitBreaker(6, failure_rate=None), [503] * 6
     if name == "succeeded_after_retry":
-        breaker, steps = None, [*steps, *[200] * 8, 503]
-    options = {"policy": POLICY.replace(patience=0), "gate": RetryGate(), "breaker": breaker}
+        breaker, steps = None, [*steps, *[200] * 5, 503]
+    policy = POLICY.replace(patience=0, max_attempts=4)
+    options = {"policy": policy, "gate": RetryGate(), "breaker": breaker}
     client = scripted(*steps, 200, **options)
-    for _ in range(4 if breaker else 13):
+    for _ in range(4 if breaker else 10):
         client.get("http://api.test/")
-    refused = [level for level, _, f in lines("gave_up") if f["reason"] == "origin-unwell"]
+    refused = [level for level, _, f in lines("gave_up") if f["reason"] == "origin-unhealthy"]
     assert refused == ["WARNING", *["DEBUG"] * left]
     assert [fields.get("left_out") for _, _, fields in lines(name)] == [left]
 
@@ -405,12 +386,12 @@ def test_a_useless_retry_after_is_told_of_once_a_minute_and_origin(lines):
 
 def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
     """A crawler meets any number of them: beyond a thousand the edges are told anew."""
-    monkeypatch.setattr("forbear.sending.tell.MOST_ORIGINS", 3)
+    monkeypatch.setattr("forbear.engine.event_log.MOST_ORIGINS", 3)
     budget = RetryBudget(ratio=0, floor_per_second=0, burst=1)
     client = scripted((503, {"Retry-After": "x"}), policy=POLICY, budget=budget)
     for host in "abcde":
         client.get(f"http://{host}/")
-    tell = client._transport.port.settings.tell
+    tell = client._transport.port.settings.events
     for name in ("budget_exhausted", "retry_after_ignored"):
         assert {fields["host"] for _, _, fields in lines(name)} == set("abcde")
     assert len(tell._again_at) <= 3
@@ -420,14 +401,14 @@ def test_what_is_remembered_of_origins_is_bounded(monkeypatch, lines):
 # --- the table, and silence -------------------------------------------------------------------
 
 
-def test_the_table_of_events_names_what_is_told():
-    """Each event of core/events.py has a line in the table, and each line is an event."""
-    from forbear.core.events import Event
+def test_each_event_has_a_row_in_the_table():
+    """Its level, its line, its metrics and its part of a span, by the name of the event."""
+    from forbear.core.events import CallEnded, Event
 
-    rows = re.findall(r"^\| ([a-z_]+) \| [A-Z]{4}", forbear.telemetry.__doc__, flags=re.M)
-    events = {kind._field_defaults["name"] for kind in Event.__args__}
-    others = {"shared_budget_lost", "shared_budget_back", "nested_retry", "hook_failed"}
-    assert set(rows) == events | others
+    events = {kind._field_defaults["name"] for kind in (*Event.__args__, CallEnded)}
+    assert set(TABLE) == events
+    counted = {metric for row in TABLE.values() for metric in row.counts}
+    assert counted == set(METRICS) - set(READ_LATE)
 
 
 def test_nothing_is_built_for_a_log_that_is_off(lines, caplog):
@@ -436,6 +417,15 @@ def test_nothing_is_built_for_a_log_that_is_off(lines, caplog):
     client = scripted(503, (503, {"Retry-After": "x"}), 200)
     assert client.get("http://api.test/").status_code == 200
     assert lines() == []
+
+
+def test_only_what_is_logged_is_built(monkeypatch, lines, caplog):
+    """At WARNING the end of a call is logged, and the attempts before it cost nothing."""
+    for name in ("AttemptFailed", "RetryScheduled"):
+        monkeypatch.delattr(f"forbear.core.events.{name}")
+    caplog.set_level(logging.WARNING, "forbear")
+    assert scripted(503).get("http://api.test/").status_code == 503
+    assert [name for _, name, _ in lines()] == ["gave_up"]
 
 
 def test_a_failover_is_told_where_retries_are_not(lines, caplog):

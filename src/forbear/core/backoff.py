@@ -1,4 +1,4 @@
-"""Backoff: how long the client itself would wait before attempt n + 1. Floor: decides.
+"""Backoff: how long the client itself would wait before attempt n + 1.
 
 Pure arithmetic; knows nothing of hints, deadlines or budgets (see decide.py). Full, equal and
 decorrelated jitter follow Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .checks import a_duration, a_number, shown
+from .checks import check_duration, check_number, shown
 from .frozen import Frozen
 
 TYPE_CHECKING = False
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-__all__ = ["Backoff", "Exponential", "Fixed"]
-
-# A wait is drawn from [a·d, (a + b)·d]: a and b by jitter.
+# A delay is random in [a·d, (a + b)·d]: a and b by jitter.
 SHARES = {"full": (0.0, 1.0), "equal": (0.5, 0.5), "decorrelated": (0, 0), "none": (1.0, 0.0)}
 
 
@@ -31,7 +29,7 @@ class Backoff(Protocol):
 
         Args:
             attempt: The attempt that failed; 1 is the first one.
-            previous: Seconds that this call's schedule answered last; 0.0 before the first.
+            previous: Seconds that this call's schedule returned last; 0.0 before the first.
             random: Like ``random.random``; the only randomness a schedule may use.
         """
         ...
@@ -48,9 +46,9 @@ class Exponential(Frozen):
         factor: Growth from one wait to the next; at least 1.
         jitter: "full" draws from [0, d], "equal" from [d/2, d], "decorrelated" from [base, 3 ×
             previous], "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
-        fast_first: Longest wait, in seconds, of one fast retry that a call may have before the
-            schedule begins: after a connection that was refused, reset or not found, or a 502,
-            while the origin is well. 0: at once; None: no such retry.
+        fast_first: Longest delay, in seconds, of one fast first retry that a call may have before
+            the schedule begins: after any failure but a timeout and a response that names a time,
+            while the origin is healthy. 0: at once; None: no such retry.
 
     Raises:
         ValueError: A number is out of its range.
@@ -76,13 +74,13 @@ class Exponential(Frozen):
         jitter: Literal["full", "equal", "decorrelated", "none"] | float = "full",
         fast_first: float | None = None,
     ) -> None:
-        a_duration("base", base)
-        a_duration("cap", cap)
+        check_duration("base", base)
+        check_duration("cap", cap)
         if cap < base:
             raise ValueError(f"cap must be at least base ({shown(base)}), got {shown(cap)}")
-        a_number("factor", factor, 1, "; use 1 for waits that do not grow")
+        check_number("factor", factor, 1, "; use 1 for waits that do not grow")
         if not isinstance(jitter, str):
-            a_number("jitter", jitter)
+            check_number("jitter", jitter)
             if not 0 <= jitter <= 1:
                 raise ValueError(
                     f"jitter as a number must be in [0, 1], got {shown(jitter)}; 0.2 means ±20 %"
@@ -93,7 +91,7 @@ class Exponential(Frozen):
         else:
             names = ", ".join(SHARES)
             raise ValueError(f"jitter must be one of {names} or a float, got {jitter!r}")
-        a_duration("fast_first", fast_first, none="no fast first retry")
+        check_duration("fast_first", fast_first, none="no fast first retry")
         self._set(base=base, cap=cap, factor=factor, jitter=jitter, fast_first=fast_first)
         self._set(_least=least, _range=span)
 
@@ -114,7 +112,7 @@ class Fixed(Frozen):
     """The same wait every time. Immutable, so safe to share between threads.
 
     Args:
-        seconds: At least 0. Without jitter many callers come back in step: prefer ``Exponential``
+        seconds: At least 0. Without jitter many clients retry in step, so prefer ``Exponential``
             for anything that more than one process calls.
 
     Raises:
@@ -127,8 +125,14 @@ class Fixed(Frozen):
     __slots__ = FIELDS = tuple(__annotations__)
 
     def __init__(self, seconds: float) -> None:
-        a_duration("seconds", seconds)
+        check_duration("seconds", seconds)
         self._set(seconds=seconds)
 
     def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
         return self.seconds
+
+
+def with_spread(asked: float, share: float, latest: float) -> float:
+    """The delay that a server asked for, with a random share on top, cut to what is left."""
+    delay = asked + share * max(asked, 1.0)
+    return delay if delay <= latest or asked > latest else latest

@@ -1,39 +1,29 @@
-"""Call: the state of one call, from its first attempt to its end. Floor: decides.
+"""Call: the state of one call, from its first attempt to its end; and what it is asked about.
 
-What the state means for the next step is decide.py's; what outlives the call is in ``limits``.
-All instants are monotonic seconds.
+What the state means for the next step is decide.py's. What outlives the call is in ``limits``,
+behind the ``Limit`` protocol. All instants are monotonic seconds.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from .record import Story
-from .verdict import Retry
+from .outcome import SendAgain
+from .record import Attempt, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from enum import StrEnum
 
-    from .headers.ranges import Download
-    from .outcome import Failure, Hint
+    from .events import Event
+    from .headers.fields import Line
+    from .headers.ranges import Download, Repeat
+    from .outcome import Failure, GiveUp, Hint, Refusal, Verdict
     from .policy import RetryPolicy
     from .record import HedgeNotes
     from .request import Request
-    from .verdict import GiveUp, Verdict
-
-__all__ = ["Attempt", "Call", "Resumption"]
-
-
-class Attempt(NamedTuple):
-    """One finished attempt."""
-
-    status: int | None
-    failure: Failure | None  # None: the attempt was accepted
-    elapsed: float  # seconds from sending to the answer's head or the error
-    delay: float | None  # seconds to wait after the attempt; None after the last one
-    source: str | None  # who chose the delay
-    origin: str  # where the attempt went
+    from .strategy import Budget, RetryStrategy, RetryToken
 
 
 class Resumption:
@@ -41,119 +31,254 @@ class Resumption:
 
     __slots__ = ("broke_at", "download", "progressed", "received")
 
-    def __init__(self, download: Download, broke_at: int) -> None:
+    def __init__(self, download: Download | Repeat, broke_at: int) -> None:
         self.download = download
-        self.broke_at = broke_at  # the place in the history where the break is noted
-        self.received = 0  # raw octets that the caller has
+        self.broke_at = broke_at  # index in the history at which the break is noted
+        self.received = 0  # raw bytes that the caller has
         self.progressed = False  # some of them came since the last request for the rest
 
 
+Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
 new_attempt = tuple.__new__  # a fifth of the time of the class's own constructor
 
 
-class Call:
-    """The state of one call. Not shared between threads; lives as long as its request.
+class Quiet(Protocol):
+    """State that many calls share. While it is quiet, nothing needs to be noted of a success."""
+
+    @property
+    def quiet(self) -> bool: ...
+
+
+class Plan(NamedTuple):
+    """When a call is retried."""
+
+    delay: float  # seconds
+    source: str  # what set the delay
+    asked: float = 0.0  # how much of it the origin asked for itself
+    backoff: float = 0.0  # what the schedule says, whatever the origin asked for
+
+
+NO_PLAN = Plan(0.0, "backoff")
+
+
+class Limit(Protocol):
+    """Something that outlives calls and is asked about each of them, at these points.
+
+    One object belongs to one transport; what it keeps may be shared with others. Of a call's state
+    only ``Call`` is written. A limit that leaves a method as it is here is not asked, and costs
+    nothing there. Each is asked in the order that limits/limits.py lists; ``Limits`` asks them all.
 
     Attributes:
-        policy: The rules in force for this call.
-        request: What a decision may ask of the request.
-        limits: What all calls of the transport share.
-        outgoing: The request as it is sent, where forbear adds, bounds or replays something.
-        guard: The body, if it is no plain bytes: it knows whether it can be sent again (``ready``).
-        deadline_at: The call must not go on after this instant; infinite if there is none.
-        sent_at: When the last attempt was sent.
-        attempts: Sendings that count against ``most_attempts``; begins at the retries that
-            earlier hops of a redirected call have used.
-        most_attempts: Sendings allowed, infinite where only a user's strategy counts them.
-        origin: Where the next attempt goes.
-        sent_to: Where the last one went.
-        status: The last answer's.
-        opinion: The word of ``retry_if`` about the last answer; or the question that the fast path
-            has begun.
-        looks: Answers are looked at before they are judged.
-        word: Of a vendor, in the body of the last answer.
-        is_under_way: An attempt was sent and is not judged yet.
-        was_cut: The deadline has ended the last attempt.
-        says_nothing: So soon, and for the sake of whoever asked us, that it tells nothing of its
-            origin.
-        history: The attempts that are judged.
-        is_renewed: The strategy was renewed after the last failure.
-        stop: Why the call will not be sent again, once that is known.
-        scope: Whose allowance in the budget the call is on.
-        drawn: Seconds that the schedule answered last.
-        paid: Tokens that the next attempt has cost; 0 once it is sent.
-        planned: The delay that was decided before the budget was renewed.
-        permit: Of the breaker, until the attempt ends; 0: none was needed.
-        is_admitted: The next attempt may be sent: breaker and cooldown have been asked.
-        tried: Origins that failed before, where others can stand in.
-        credential: A hash of who calls, once the cooldown has asked for one.
-        cooled: Seconds for which cooldowns have held the call.
-        hedge: The second attempt beside the first one, if there was one.
-        place: Its place in the queue of the gate, while it is held.
-        held: Seconds for which the gate has held the call, beyond the waits that were decided.
-        patient_until: When its patience ends, once it was held.
-        kept: The last answer, read, while the call is held.
-        unwell: The verdict, if the call is not let go in time.
-        token: Of a user's strategy.
-        key_until: Until when the request's idempotency key is valid.
-        nested: Another loop, above or below, repeats the request already.
-        context: What the enclosing blocks say (sending/context.py).
-        listeners: Who is told of this call beside the transport's own listeners.
-        lines: Header lines of the last answer, if one of them may be a hint.
-        last_error: The error of the last attempt, if that is retried.
-        body_error: What broke the body of the last answer.
-        plugin_error: What a strategy or schedule of the user's raised, for the log.
-        number: For whoever tells of the call; 0 until somebody does.
+        shared: While its ``quiet`` is true, ``begin`` and ``admit`` of a first attempt, and
+            ``observe`` of its success, are skipped.
+        begins_late: If that attempt fails then, ``begin`` is asked after all, to note the call: it
+            ``is_under_way``, so it can neither wait nor be refused.
     """
 
-    # Most calls need few of these: as defaults of the class they cost nothing to set.
-    attempts = sent_before = number = permit = 0
-    drawn = paid = held = cooled = 0.0
-    credential = b""
-    tried: tuple[str, ...] = ()
-    is_admitted = is_under_way = nested = was_cut = used_fast_first = is_renewed = False
-    says_nothing = False
-    looks = False
-    opinion: Any = None
-    word: Hint | None = None
-    status: int | None = None
-    live: Any = None  # the answer in hand: an interruption lets go of it
-    outgoing: Any = None
-    guard: Any = None
-    context: Any = None
-    token: Any = None
-    ahead: Any = None
-    deadline_at = key_until = patient_until = inf
-    planned: tuple[float, str, float] | None = None
-    place: Any = None
-    kept: Any = None
-    unwell: GiveUp | None = None
-    stop: GiveUp | None = None
-    resumption: Resumption | None = None
-    hedge: HedgeNotes | None = None
-    last_error: Exception | None = None
-    body_error: Exception | None = None
-    plugin_error: Exception | None = None
-    listeners: tuple[Callable[[Any], object], ...] = ()
-    resumed: tuple[int, ...] = ()
-    lines: Any = ()
+    shared: Quiet
+    begins_late: bool = False
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        """A call begins; return the seconds that its first attempt has to wait.
+
+        ``wait`` is what an earlier limit returned. If it is not 0, ``admit`` is asked after it.
+
+        Raises:
+            RetryRefused: With ``send=False``: nothing may be sent.
+        """
+        return wait
+
+    def admit(self, call: Call, now: float) -> float | None:
+        """Take what only an attempt may take, right before it is sent.
+
+        Returns:
+            0: it is sent. Else seconds until the call asks again; what earlier limits have given is
+            returned with ``leave`` meanwhile. None: the call ends with what it has.
+
+        Raises:
+            RetryRefused: The attempt must not be sent.
+        """
+        return 0.0
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        """An attempt ended, whatever is decided about it; None: with a good response."""
+        return
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        """Change what earlier limits have planned: when, or where, the call is retried.
+
+        Takes nothing yet. ``latest`` is the longest delay that the deadline allows.
+
+        Raises:
+            RetryRefused: It is not retried.
+        """
+        return plan
+
+    def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
+        """Take what the planned retry costs, or say why there is none.
+
+        The retry is sent after ``delay``, but not after ``until``, when the deadline is over, or
+        the key.
+        """
+        return None
+
+    def refuse_hedge(self, call: Call, now: float) -> str | None:
+        """Say why no hedge may be sent to ``call.origin``; None: it may. Takes nothing."""
+        return None
+
+    def leave(self, call: Call, now: float) -> None:
+        """Give back what an attempt that is not sent after all has taken. Idempotent."""
+        return
+
+
+class Held(Protocol):
+    """A call's entry in the queue of the gate (limits/health.py)."""
+
+    @property
+    def ready_at(self) -> float: ...
+    @property
+    def held_at(self) -> float: ...
+    @property
+    def cause(self) -> StrEnum | None: ...  # why it was released; None while it is held
+
+
+class SharedLimits(Limit, Protocol):
+    """The limits that all calls of a transport share, as one (limits/limits.py)."""
+
+    random: Callable[[], float]
+    follows: bool
+    budget: Budget | None
+    strategy: RetryStrategy | None
+
+
+class Extras:
+    """State that few calls need. Made with the first of it (``Call.own_extras``)."""
+
+    number = 0  # identifies the call in events and logs; 0 until the first of them
+    plugin_error: Exception | None = None  # what the user's own schedule, budget … raised
+    nested = False  # another loop, above or below, already retries the request
+    sent_before = 0  # retries that earlier hops of a redirected call have used
+    inspection: Any = None  # what ``retry_if`` was given by the fast path; no result is known yet
+    body_hint: Hint | None = None  # a vendor's, in the body of the last response
+    resumed: tuple[int, ...] = ()  # at which bytes the rest of the body was requested
+    hedge: HedgeNotes | None = None  # of the first attempt
+    is_cut_by_deadline = False  # the deadline has ended the last attempt
+    # The deadline of the request that is being answered ended it so soon that this says nothing
+    # about its origin.
+    cut_by_incoming_deadline = False
+    is_reused = False  # it broke on a connection that had carried a request before
+    tokens_spent = 0.0  # of the budget, for the next attempt; 0 once it is sent
+    permit = 0  # of the breaker, until the attempt ends
+    credential = b""  # a hash of the request's, once the cooldown has needed one
+    cooled = 0.0  # seconds for which cooldowns have delayed the call
+    tried: tuple[str, ...] = ()  # origins that failed before, where others can stand in
+    token: RetryToken | None = None  # of a user's strategy
+    gate_scope: str | None = None  # what the gate keeps the health of, if that is not the origin
+    held = 0.0  # seconds for which the gate has held it, beyond the waits that were decided
+    # Decided delays that count as patience too, since a probe that uses up no attempt ended them.
+    patience_used = 0.0
+    kept: Any = None  # the last response, read, while the call is held
+    unhealthy_verdict: GiveUp | None = None  # if the call is not released in time
+
+
+class NoExtras(Extras):
+    """Those of all calls that have none of their own."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} would be set for all calls; use call.own_extras()")
+
+
+NO_EXTRAS = NoExtras()
+NONES = (None,) * 12
+DEFAULTS = (*NONES, (), (), False, False, False, 0, 0)  # of a call's attributes
+
+
+class Call:
+    """The state of one call. Not shared between threads; lives as long as its request."""
+
+    __slots__ = (
+        "attempts", "body_error", "context", "deadline_at", "decided_at", "extras", "guard",
+        "header_lines", "history", "hold", "inspects_responses", "is_under_way", "key_until",
+        "last_backoff", "last_error", "limits", "listeners", "live", "most_attempts",
+        "off_schedule", "origin", "outgoing", "policy", "prefetch_result", "random", "request",
+        "resumption", "retry_if_result", "scope", "sent_at", "sent_before_at", "sent_to",
+        "started_at", "status", "stop", "used_fast_first",
+    )  # fmt: skip
+
+    policy: RetryPolicy  # the rules in force for this call
+    request: Request  # what a decision may ask of the request
+    limits: SharedLimits  # what all calls of the transport share
+    random: Callable[[], float]
+    extras: Extras  # what few calls need; to set some of it, take ``own_extras()``
+
+    # The request as it is sent, where forbear adds, bounds or replays something.
+    outgoing: Any
+    guard: Any  # the body, if it is no plain bytes: it knows whether it can be replayed (``ready``)
+    resumption: Resumption | None  # the download whose rest is requested
+    context: Any  # what the enclosing blocks say (engine/context.py)
+    listeners: tuple[Callable[[Event], object], ...]  # in addition to the transport's own
+
+    started_at: float
+    decided_at: float  # when the wait that begins was decided: its seconds count from then
+    deadline_at: float  # the call must end by this instant; infinite if there is none
+    key_until: float  # until when the request's idempotency key is valid
+    origin: str  # where the next attempt goes
+    # Attempts that count against ``most_attempts``; begins at the retries that earlier hops of a
+    # redirected call have used.
+    attempts: int
+    most_attempts: float  # infinite where only a user's strategy counts them
+    last_backoff: float  # seconds that the schedule returned last
+    used_fast_first: bool  # the fast first retry is used
+    off_schedule: int  # attempts that do not advance the schedule: a fast first retry, some probes
+    scope: str  # of the budget whose tokens the retries spend
+    hold: Held | None  # the call's entry in the gate's queue, while it is held
+
+    # The last attempt.
+    sent_at: float
+    sent_before_at: float  # when the one before it was sent, if there was one
+    sent_to: str
+    is_under_way: bool  # it was sent and is not judged yet
+    live: Any  # the response in hand, or the error of a first attempt: an interruption closes it
+    status: int | None
+    header_lines: Iterable[Line]  # of the response, if one of them may be a hint
+    # ``retry_if`` or a vendor's body hint may decide, so responses are inspected before judged.
+    inspects_responses: bool
+    retry_if_result: bool | None  # what ``retry_if`` returned
+    prefetch_result: Prefetched | None  # how far the body was prefetched; None: not at all
+    body_error: Exception | None  # what broke the body
+    last_error: Exception | None  # of the attempt, if that is retried
+
+    history: list[Attempt]  # the attempts that are judged
+    stop: GiveUp | None  # why there will be no further attempt, once that is known
 
     def __init__(
-        self,
-        policy: RetryPolicy,
-        request: Request,
-        limits: Any,
-        now: float,
-        most: float | None = None,
+        self, policy: RetryPolicy, request: Request, limits: SharedLimits, now: float, most: float
     ) -> None:
         self.policy = policy
         self.request = request
         self.limits = limits
-        self.random: Callable[[], float] = limits.random
-        self.started_at = self.sent_at = now
-        self.most_attempts: float = policy.max_attempts if most is None else most
+        self.random = limits.random
+        self.extras = NO_EXTRAS
+        self.started_at = self.sent_at = self.sent_before_at = self.decided_at = now
+        self.deadline_at = self.key_until = inf
+        self.most_attempts = most
         self.origin = self.sent_to = self.scope = request.origin
-        self.history: list[Attempt] = []
+        self.history = []
+        self.last_backoff = 0.0
+        # At once, since one by one they would take half as long again.
+        (
+            self.status, self.live, self.retry_if_result, self.prefetch_result, self.body_error,
+            self.last_error, self.stop, self.hold, self.resumption, self.outgoing, self.guard,
+            self.context, self.listeners, self.header_lines, self.is_under_way,
+            self.inspects_responses, self.used_fast_first, self.attempts, self.off_schedule,
+        ) = DEFAULTS  # fmt: skip
+
+    def own_extras(self) -> Extras:
+        """Return the extras of this call, to set some of them."""
+        extras = self.extras
+        if extras is NO_EXTRAS:
+            extras = self.extras = Extras()
+        return extras
 
     @property
     def last_failure(self) -> Failure | None:
@@ -164,13 +289,15 @@ class Call:
         """Note that an attempt is being sent."""
         self.attempts += 1
         self.is_under_way = True
+        self.sent_before_at = self.sent_at
         self.sent_at = now
         self.sent_to = self.origin
-        self.ahead = self.body_error = None
-        self.paid = 0.0  # last: until then an interruption gives it back
+        self.prefetch_result = self.body_error = None
+        if self.extras is not NO_EXTRAS:
+            self.extras.tokens_spent = 0.0  # last: an interruption before refunds the tokens
 
     def accept(self, now: float) -> None:
-        """Add an attempt whose answer was accepted to the history."""
+        """Add an attempt whose response was accepted to the history."""
         self.stop = self.last_error = None
         self.is_under_way = False
         notes = self.status, None, now - self.sent_at, None, None, self.sent_to
@@ -180,17 +307,19 @@ class Call:
         """Add an attempt that failed to the history, and what follows."""
         delay: float | None
         source: str | None
-        if type(verdict) is Retry:
+        if type(verdict) is SendAgain:
             delay, source = verdict
         else:
             delay = source = None
             self.stop = verdict  # type: ignore[assignment]
+            # The caller gets this error. Its traceback leads to the call, so a reference back would
+            # be a cycle, and the frames would stay alive until the garbage collector finds it.
             self.last_error = None
         self.is_under_way = False
         notes = failure.status, failure, now - self.sent_at, delay, source, self.sent_to
         self.history.append(new_attempt(Attempt, notes))
 
-    def waits(self, seconds: float) -> None:
+    def add_wait(self, seconds: float) -> None:
         """Add a further wait to the one that was decided."""
         last = self.history[-1]
         self.history[-1] = last._replace(delay=(last.delay or 0.0) + seconds)
@@ -199,46 +328,48 @@ class Call:
         """Seconds waited so far, the wait that begins now included."""
         return sum(attempt.delay or 0.0 for attempt in self.history)
 
-    def kind_of(self, place: int, origin: str) -> str | None:
-        """Say what the attempt at this place of the history is, if it goes to ``origin``.
+    def kind_of(self, index: int, origin: str) -> str | None:
+        """Say what the attempt at this index of the history is, if it is sent to ``origin``.
 
-        "first", "hedge" (beside the first one, and decides), "retry", "failover" (to another origin
+        "first", "hedge" (of the first one, if it decides), "retry", "failover" (to another origin
         than the one before) or "resume". None for an attempt that was accepted before its body
         broke.
         """
         if self.resumption is not None:
-            return "resume" if place > self.resumption.broke_at else None
-        if place == 0:
-            return "first" if self.hedge is None or not self.hedge.decides else "hedge"
-        return "retry" if self.history[place - 1].origin == origin else "failover"
+            return "resume" if index > self.resumption.broke_at else None
+        if index == 0:
+            hedge = self.extras.hedge
+            return "first" if hedge is None or not hedge.decides else "hedge"
+        return "retry" if self.history[index - 1].origin == origin else "failover"
 
-    def begin_resuming(self, download: Download) -> None:
-        """The body of the answer that was accepted last is not whole: what follows is its rest."""
+    def begin_resuming(self, download: Download | Repeat) -> None:
+        """The body of the last accepted response is incomplete: what follows requests its rest."""
         if self.history:  # else the first attempt left no note
             self.history.pop()
         self.resumption = Resumption(download, len(self.history))
         self.stop = None
 
     def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:
-        """The body of the answer that was accepted last broke, and nothing follows."""
-        if self.stop is None:  # else the history ends with why it is not whole
+        """The body of the last accepted response broke, and no attempt follows."""
+        if self.stop is None:  # else the history already ends with why it is incomplete
             if self.history:
                 self.history.pop()
             self.attempts = self.attempts or 1  # the fast path counts none
             self.note(failure, stop, now)
 
     def story(self, now: float) -> Story:
-        """Tell the call so far, for the record."""
+        """Return the notes of the call so far, for its record."""
+        extras = self.extras
         return Story(
             self.request.method,
             self.request.origin,
             self.history,
-            self.sent_before,
+            extras.sent_before,
             now - self.started_at,
             self.stop,
-            self.resumed,
-            self.held,
-            self.hedge,
+            extras.resumed,
+            extras.held,
+            extras.hedge,
         )
 
     def __repr__(self) -> str:

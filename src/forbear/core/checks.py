@@ -1,4 +1,4 @@
-"""Checks: a clear error for bad input, with a word on the right one. Floor: decides."""
+"""Checks: a clear error for bad input, which says what to write instead."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ def shown(value: object) -> str:
 
 
 def to_install(extra: str) -> str:
-    """The command that installs an extra; the package is on no index yet."""
-    return f"pip install 'forbear[{extra}]', or pip install '.[{extra}]' in a checkout"
+    """The command that installs an extra.
+
+    forbear is on no index, so its name alone would install whatever anyone publishes under it.
+    """
+    return f"pip install '.[{extra}]' in a checkout of forbear"
 
 
-def a_number(name: str, value: object, least: float = -inf, advice: str = "") -> None:
+def check_number(name: str, value: object, least: float = -inf, advice: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     if not -inf < value < inf:
@@ -33,14 +36,14 @@ def a_number(name: str, value: object, least: float = -inf, advice: str = "") ->
         raise ValueError(f"{name} must be at least {least}, got {shown(value)}{advice}")
 
 
-def a_count(name: str, value: object, advice: str = "") -> None:
+def check_positive_int(name: str, value: object, advice: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}{advice}")
 
 
-def a_duration(name: str, value: object, *, none: str | None = None, zero: bool = True) -> None:
+def check_duration(name: str, value: object, *, none: str | None = None, zero: bool = True) -> None:
     """Seconds, at least 0; ``none`` says what None would mean where it is allowed."""
     if value is None and none is not None:
         return
@@ -53,7 +56,7 @@ def a_duration(name: str, value: object, *, none: str | None = None, zero: bool 
         raise ValueError(f"{name} must be more than 0 seconds, got {shown(value)}{hint}")
 
 
-def a_switch(name: str, value: object) -> None:
+def check_bool(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {shown(value)}")
 
@@ -61,12 +64,11 @@ def a_switch(name: str, value: object) -> None:
 def a_set(name: str, value: Any, example: str) -> frozenset[Any]:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         raise TypeError(f"{name} must be a set such as {example}, got {shown(value)}")
-    members: Iterable[Any] = value
-    return frozenset(members)
+    return frozenset(value)
 
 
 def texts(name: str, given: Iterable[str], example: str) -> tuple[str, ...]:
-    """Several str; others are named by their type only: the octets of a URL may hold a password."""
+    """Several str; others are named by their type only: the bytes of a URL may hold a password."""
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
         kind = type(given).__name__
         raise TypeError(f"{name} must be an iterable of str, got a single {kind}; write {example}")
@@ -77,7 +79,7 @@ def texts(name: str, given: Iterable[str], example: str) -> tuple[str, ...]:
     return strings
 
 
-def a_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         names = ", ".join(map(repr, choices))
         raise ValueError(f"{name} must be one of {names}, got {shown(value)}")

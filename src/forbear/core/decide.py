@@ -1,9 +1,20 @@
-"""Decide: may the call be sent again, when, and if not, why not. Floor: decides.
+"""Decide: is the call retried, after which delay, and if not, why not.
 
-The ten rules of DESIGN section 4 in their order. Rules 1 to 5 cannot be overridden; the numbers of
-6 to 10 come from ``call.limits`` (shared/limits.py), which may be a user's strategy. Each
-``Reason`` is given here and nowhere else, but for what a strategy raises itself. Sources: rules
-S0-S11 of tests/corpus/retry_safety.json.
+Ten rules, applied in this order; the first one that refuses gives its ``Reason``:
+
+     1. Is it a failure, by the policy, the server or ``retry_if``? If not, it is accepted.
+     2. A response: does it forbid a retry?    SERVER_SAID_NO, CALLER_SAID_NO, REPLAYED_RESPONSE
+     3. An error: can no retry succeed?        PERMANENT_ERROR, LOCAL_SATURATION, UNKNOWN_ERROR
+     4. Unsent, idempotent or with a key?      METHOD_NOT_REPLAYABLE, KEY_EXPIRED
+     5. Replayable body, no other retry loop?  BODY_CONSUMED, NESTED_CALL
+     6. Are attempts left?                     ATTEMPTS_EXHAUSTED
+     7. Is the server's delay acceptable?      RETRY_AFTER_TOO_LONG
+     8. Does the delay leave time to retry?    DEADLINE, KEY_EXPIRED
+     9. Does the circuit breaker allow it?     CIRCUIT_OPEN
+    10. Do the gate and the budget allow it?   ORIGIN_UNHEALTHY, BUDGET_EXHAUSTED
+
+Rules 1 to 5 cannot be overridden. 7 to 10 ask ``call.limits``, in the order of limits/limits.py, or
+a user's strategy: it may refuse for a reason of its own, and if it fails that is STRATEGY_FAILED.
 """
 
 from __future__ import annotations
@@ -11,20 +22,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import RetryRefused
-from .headers.hints import read_answer
-from .headers.vendors import joined
-from .outcome import Failure, FailureKind, Hint, Phase
-from .verdict import RENEW, GiveUp, Reason, Renewal, Retry
+from .call import NO_PLAN
+from .headers.hints import joined, read_response
+from .outcome import Failure, FailureKind, GiveUp, Hint, Phase, Reason, SendAgain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .call import Call
+    from .outcome import Verdict
     from .policy import RetryPolicy
     from .request import Request
-    from .verdict import Verdict
-
-__all__ = ["PLAIN", "answered", "decide", "is_failure", "plan_retry"]
 
 # An attempt must have some time left after the wait, else it could only time out: a LAN round trip.
 LEAST_ATTEMPT = 0.001  # seconds
@@ -38,7 +46,7 @@ NEVER = {
 
 
 class Plain(dict[int, Failure]):
-    """Failures of answers that say nothing but their status, made once."""
+    """Failures of responses that say nothing but their status, made once for each."""
 
     def __missing__(self, status: int) -> Failure:
         failure = self[status] = Failure(FailureKind.STATUS, Phase.ANSWERED, status)
@@ -51,7 +59,7 @@ PLAIN = Plain()
 def decide(call: Call, failure: Failure, now: float) -> Verdict:
     """Judge the failure of the attempt that was sent last. None: accept what came."""
     policy, request = call.policy, call.request
-    if call.was_cut:  # 8, as a fact: the deadline has ended the attempt
+    if call.extras.is_cut_by_deadline:  # rule 8, before all others: the deadline has already passed
         return GiveUp(Reason.DEADLINE)
     # 1. Is it a failure?
     if failure.status not in policy.statuses and not is_failure(policy, request, failure):
@@ -60,79 +68,74 @@ def decide(call: Call, failure: Failure, now: float) -> Verdict:
         # 2. Did the server or the caller say no?
         if failure.hint.should_retry is False:
             return GiveUp(Reason.SERVER_SAID_NO)
-        if call.opinion is False:
+        if call.retry_if_result is False:
             return GiveUp(Reason.CALLER_SAID_NO)
         if failure.replayed and failure.hint.should_retry is None and request.keyed:
             return GiveUp(Reason.REPLAYED_RESPONSE)
     elif failure.kind in NEVER:
         # 3. Can another attempt ever succeed?
         return GiveUp(NEVER[failure.kind])
-    # 4. May it be repeated: nothing was sent, or the method is idempotent, or a key is valid?
+    # 4. Is a retry safe: nothing was sent, or the method is idempotent, or a key is valid?
     relies_on_key = failure.phase is not Phase.UNSENT and request.method not in policy.methods
     if relies_on_key:
         if not request.keyed:
             return GiveUp(Reason.METHOD_NOT_REPLAYABLE)
         if now > call.key_until:
             return GiveUp(Reason.KEY_EXPIRED)
-    # 5. Can the body be produced again from its first byte? Is ours the only loop?
+    # 5. Can the body be replayed from its first byte? Is ours the only loop?
     if call.guard is not None and not call.guard.ready:
         return GiveUp(Reason.BODY_CONSUMED)
-    if call.nested and not failure.progress:  # nobody above repeats what came of a body
+    if call.extras.nested and not failure.progress:  # no other loop resumes a body that has begun
         return GiveUp(Reason.NESTED_CALL)
     return plan_retry(call, failure, now, relies_on_key)
 
 
 def plan_retry(
-    call: Call, failure: Failure, now: float, relies_on_key: bool = False, may_renew: bool = True
-) -> Retry | GiveUp | Renewal:
-    """Rules 6 to 10, for a failure that may be repeated."""
+    call: Call, failure: Failure, now: float, relies_on_key: bool = False
+) -> SendAgain | GiveUp:
+    """Apply rules 6 to 10 to a failure after which a retry is safe."""
     limits = call.limits
-    # 6. Attempts left? Every sending counts, to whichever origin.
-    if call.attempts >= call.most_attempts:
+    # 6. Attempts left? Each counts, to whichever origin, except one over a stale connection.
+    if call.attempts >= call.most_attempts and not has_spare(call, failure):
         return GiveUp(Reason.ATTEMPTS_EXHAUSTED)
     if call.stop is not None:  # refused before the first attempt: sent once, without retries
         return call.stop
     latest = call.deadline_at - now - LEAST_ATTEMPT
     try:
         # 7. The delay. A server that asks for more than the policy allows is not waited for.
-        plan = call.planned or limits.plan(call, failure, now, latest)
-        if plan is None:  # a strategy that has borrowed renews before it plans
-            return RENEW
-        delay, source, asked = plan
+        delay, source, asked, _ = limits.plan(call, failure, NO_PLAN, now, latest)
         if asked > call.policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER_TOO_LONG, asked)
         # 8. Does it leave time for another attempt before the deadline, and for the key?
         if delay > latest:
             return GiveUp(Reason.DEADLINE, delay)
-        if relies_on_key and now + delay > call.key_until:
-            return GiveUp(Reason.KEY_EXPIRED, delay)
-        # 9. Does the breaker allow the origin?
-        if limits.follows and (refused_for := limits.refused_for(call, now)) > delay:
-            return GiveUp(Reason.CIRCUIT_OPEN, refused_for)
-        # 10. Last, because only these take something: the gate and the budget.
-        if limits.borrows and may_renew:
-            planned, call.planned = call.planned, None
-            if planned is None and limits.is_dry(call, now):
-                call.planned = delay, source, asked
-                return RENEW
-        if limits.gate is not None and not limits.gate.is_well(call.origin):
-            call.unwell = GiveUp(Reason.ORIGIN_UNWELL, delay)
-            if relies_on_key:
-                latest = min(latest, call.key_until - now)
-            if not limits.holds(call, failure, delay, now, now + latest):
-                return call.unwell
-        if limits.budget is not None and not limits.spend(call, failure, now):
-            return GiveUp(Reason.BUDGET_EXHAUSTED, delay)
+        if relies_on_key:
+            if now + delay > call.key_until:
+                return GiveUp(Reason.KEY_EXPIRED, delay)
+            latest = min(latest, call.key_until - now)
+        # 9 and 10. Last, because these take something: a retry that another rule refuses afterwards
+        # would keep its tokens or its place in the queue.
+        refusal = limits.take(call, failure, delay, now, now + latest)
+        if refusal is not None:
+            return refusal
     except RetryRefused as refused:
         return GiveUp(refused.reason, refused.retry_after)
     except Exception as error:  # a schedule, a budget or a strategy of the user's
-        call.plugin_error = error
+        call.own_extras().plugin_error = error
         return GiveUp(Reason.STRATEGY_FAILED)
-    return Retry(delay, source)
+    return SendAgain(delay, source)
+
+
+def has_spare(call: Call, failure: Failure) -> bool:
+    """Has a stale connection used up one of the attempts? A single attempt is never repeated."""
+    return call.attempts == call.most_attempts > 1 and (
+        failure.stale_connection
+        or any(one.failure is not None and one.failure.stale_connection for one in call.history)
+    )
 
 
 def is_failure(policy: RetryPolicy, request: Request, failure: Failure) -> bool:
-    """Rule 1: does the policy, the server or ``retry_if`` call this a failure? (S4, S5)"""
+    """Rule 1: does the policy, the server or ``retry_if`` call this a failure?"""
     status = failure.status
     if status is None:
         return failure.kind in policy.failures or failure.kind in NEVER
@@ -149,26 +152,26 @@ def answered(
     lines: Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]],
     utc_now: Callable[[], float],
     flagged: bool = False,
-    word: Hint | None = None,
+    body_hint: Hint | None = None,
 ) -> Failure:
-    """Make the failure of an answer of 400 or above, or of one that ``retry_if`` flags.
+    """Make the failure of a response of 400 or above, or of one that ``retry_if`` flags.
 
     One that has no lines and is not flagged has ``PLAIN[status]``.
 
     Args:
-        policy: Its ``hints`` and ``hinted_statuses`` are looked at.
-        status: The answer's.
+        policy: Its ``hints`` and ``hinted_statuses`` are read.
+        status: The response's.
         lines: Its header lines in wire order.
-        utc_now: Answers Unix seconds, with which dates are compared.
-        flagged: ``retry_if`` calls the answer a failure.
-        word: Of a vendor, in its body.
+        utc_now: Returns Unix seconds, with which dates are compared.
+        flagged: ``retry_if`` calls the response a failure.
+        body_hint: A vendor's, in its body.
     """
-    # Below 400 most headers are for the application, but a failure's are for us: a 202's say when
-    # to ask again.
+    # Below 400 most headers are for the application, but those of a flagged response are for us:
+    # a 202's Retry-After says when to poll again.
     read_as = 503 if flagged and status < 400 else status
-    hint, replayed = read_answer(read_as, lines, now=utc_now())
-    if word is not None:
-        hint = joined(hint, word)
+    hint, replayed = read_response(read_as, lines, now=utc_now())
+    if body_hint is not None:
+        hint = joined(hint, body_hint)
     if status >= 400:
         flagged = flagged or bool(hint.should_retry)
         flagged = flagged or (hint.delay is not None and status in policy.hinted_statuses)

@@ -1,7 +1,7 @@
-"""Events: the records that listeners get. Floor: decides.
+"""Events: the records that are emitted to listeners.
 
 Events cannot be changed and hold no secrets: method, origin, status, class names, durations.
-``name`` is the stable word for logs. ``client`` is the transport's ``name=``. ``request_id`` is the
+``name`` is the stable name for logs. ``client`` is the transport's ``name=``. ``request_id`` is the
 number of the call in this process, the same in all events of the call. Durations are seconds.
 """
 
@@ -10,25 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from .outcome import FailureKind, Phase
-from .verdict import Reason
-
-__all__ = [
-    "AttemptFailed",
-    "BudgetExhausted",
-    "CallEnded",
-    "CallOutcome",
-    "CircuitTransition",
-    "Event",
-    "FailedOver",
-    "GaveUp",
-    "Hedged",
-    "Released",
-    "Resumption",
-    "RetryAfterIgnored",
-    "RetryScheduled",
-    "SucceededAfterRetry",
-]
+from .outcome import FailureKind, Phase, Reason
 
 
 class AttemptFailed(NamedTuple):
@@ -43,16 +25,16 @@ class AttemptFailed(NamedTuple):
     status: int | None
     error: str | None
     elapsed: float  # seconds of this attempt
-    # "first", "hedge" (beside the first one), "retry", "failover" (to another origin than the
-    # attempt before) or "resume" (asked for the rest of a body). None: the answer was accepted
-    # before its body broke.
+    # "first", "hedge" (of the first one), "retry", "failover" (to another origin than the attempt
+    # before) or "resume" (requested the rest of a body). None: the response was accepted before its
+    # body broke.
     kind: str | None
     request_id: int = 0
     name: str = "attempt_failed"
 
 
 class RetryScheduled(NamedTuple):
-    """The call will be sent again after ``delay`` seconds."""
+    """The call will be retried after ``delay`` seconds."""
 
     client: str
     method: str
@@ -68,20 +50,20 @@ class RetryScheduled(NamedTuple):
     waited: float  # seconds between attempts until now, without this delay
     elapsed: float  # seconds of the call until now
     deadline_left: float | None  # seconds, None without a deadline
-    held: bool = False  # its origin is unwell: the call is held from the end of the delay on
+    held: bool = False  # its origin is unhealthy: the call is held from the end of the delay on
     request_id: int = 0
     name: str = "retry_scheduled"
 
 
 class Released(NamedTuple):
-    """A held call is held no more."""
+    """A held call was released."""
 
     client: str
     method: str
     origin: str
     attempt: int  # that failed before it was held
-    # "well" (good first answers let it go), "good-retry", "probe", or "patience-over": the call
-    # ends with what it has, as the next event says.
+    # "healthy" (released by good first responses), "good-retry", "probe", or "patience-over": the
+    # call ends with what it has, as the next event says.
     cause: str
     held: float  # seconds, from the end of the delay that was decided
     elapsed: float  # seconds of the call until now
@@ -90,20 +72,20 @@ class Released(NamedTuple):
 
 
 class Hedged(NamedTuple):
-    """A second attempt was wanted beside a first one that took long (``Hedge``)."""
+    """A hedge was due, because the first attempt was slow (``Hedge``)."""
 
     client: str
     method: str
-    origin: str  # of the second attempt
-    # "won" (its answer is the call's), "failed", "cancelled" (the first attempt answered, or the
-    # call was cancelled) or "refused" (it was not sent).
+    origin: str  # of the hedge
+    # "won" (its response is the call's), "failed", "cancelled" (the first attempt won, or the call
+    # was cancelled) or "refused" (it was not sent).
     outcome: str
-    # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unwell",
-    # "origin-strained" (its answers spread too widely), "circuit-open", "cooldown",
+    # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unhealthy",
+    # "origin-strained" (its response times spread too widely), "circuit-open", "cooldown",
     # "local-saturation" (no connection is free), "budget-exhausted", "attempts-exhausted",
-    # "deadline" or "cancelled". The last one, if it was wanted again.
+    # "deadline" or "cancelled". Of several refusals the last.
     reason: str | None
-    after: float  # seconds from the first attempt to the second one, or to the end of the call
+    after: float  # seconds from the first attempt to the hedge, or to the end of the call
     # The attempt that did not decide: "first" or "hedge"; None if there was only one.
     kind: str | None
     status: int | None  # of that attempt; like the next three None if it was cancelled
@@ -129,7 +111,7 @@ class FailedOver(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """There will be no further attempt: the caller gets what came last, or a refusal."""
+    """There will be no further attempt: the caller gets the last outcome, or a refusal."""
 
     client: str
     method: str
@@ -146,7 +128,7 @@ class GaveUp(NamedTuple):
 
 
 class SucceededAfterRetry(NamedTuple):
-    """An answer was accepted that was not the first one."""
+    """A response was accepted that was not the first one."""
 
     client: str
     method: str
@@ -160,7 +142,7 @@ class SucceededAfterRetry(NamedTuple):
 
 
 class CircuitTransition(NamedTuple):
-    """A circuit changed its state; told by the client whose call caused that."""
+    """A circuit changed its state; emitted by the client whose call caused that."""
 
     client: str
     origin: str
@@ -173,18 +155,18 @@ class CircuitTransition(NamedTuple):
 
 
 class BudgetExhausted(NamedTuple):
-    """The budget refused a retry where it had allowed the one before; told once a minute."""
+    """The budget refused a retry after it had allowed one; emitted once a minute."""
 
     client: str
     origin: str
     budget: str  # its name; "default" if it has none
     scope: str  # "local": of this process; "shared": of a fleet
-    tokens: float | None  # that are left; None if the budget does not tell
+    tokens: float | None  # that are left; None if the budget does not say
     name: str = "budget_exhausted"
 
 
 class RetryAfterIgnored(NamedTuple):
-    """A failed answer's Retry-After did not set a delay. Told once a minute and origin."""
+    """A failed response's Retry-After set no delay. Emitted once a minute for each origin."""
 
     client: str
     origin: str
@@ -193,13 +175,13 @@ class RetryAfterIgnored(NamedTuple):
 
 
 class Resumption(NamedTuple):
-    """A body broke after it was handed over, and the rest of the body was asked for."""
+    """A body broke after it was handed over, and the rest of it was requested."""
 
     client: str
     method: str
     origin: str
-    offset: int  # position of the first octet that was missing
-    total: int | None  # octets of the whole body, None if the server has not said
+    offset: int  # position of the first byte that was missing
+    total: int | None  # bytes of the whole body, None if the server has not said
     result: str  # "resumed", or "failed": nothing came, or something other than the rest
     request_id: int = 0
     name: str = "resume"
@@ -214,7 +196,7 @@ Event = (
 class CallOutcome(StrEnum):
     """How a call ended, for its caller. The value is the stable string of metrics."""
 
-    SUCCESS = "success"  # an answer that is no failure, and below 500
+    SUCCESS = "success"  # a response that is no failure, and below 500
     SUCCESS_AFTER_RETRY = "success_after_retry"
     FAILED = "failed"
     FAILED_AFTER_RETRY = "failed_after_retry"
@@ -223,11 +205,11 @@ class CallOutcome(StrEnum):
 
 
 class CallEnded(NamedTuple):
-    """A call is over. Told to listeners that have ``hears_calls = True``.
+    """A call is over. Emitted to listeners that have ``wants_calls = True``.
 
-    Listeners that have ``needs_ends = True`` hear of calls that did not succeed at once. Told a
-    second time, with the same ``request_id`` and without an outcome, when the resuming of the
-    call's body is over.
+    Listeners that have ``needs_ends = True`` get it for calls that did not succeed at once. It is
+    emitted a second time, with the same ``request_id`` and without an outcome, when the resuming of
+    the call's body is over.
     """
 
     client: str
@@ -235,10 +217,10 @@ class CallEnded(NamedTuple):
     origin: str  # of the last attempt
     outcome: CallOutcome | None
     attempts: int
-    status: int | None  # of the last answer
+    status: int | None  # of the last response
     error: str | None
     elapsed: float  # seconds of the call
-    kind: str | None  # of the last attempt; None if an ``AttemptFailed`` has told of that
+    kind: str | None  # of the last attempt; None if an ``AttemptFailed`` has reported it
     failure: FailureKind | None  # of the last attempt
     phase: Phase | None
     request_id: int = 0

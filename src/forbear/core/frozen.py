@@ -1,21 +1,19 @@
-"""Frozen: the base of the objects that a user configures once. Floor: decides.
+"""Frozen: the base of the objects that a user configures once.
 
 Compared, hashed, shown and pickled by its fields. Written by hand because a frozen dataclass costs
-a millisecond at import, and importing a client is on everybody's start-up path.
+a millisecond at import, and importing a client is part of every program's start.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn, dataclass_transform
 else:
 
     def dataclass_transform(**_):
         return lambda cls: cls
-
-
-__all__ = ["Frozen", "rebuilt"]
 
 
 @dataclass_transform(frozen_default=True)  # so that type checkers refuse an assignment too
@@ -68,7 +66,7 @@ class Frozen:
         )
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # What pickle and copy do by default with slots goes through __setattr__.
         return rebuilt, (type(self), self._fields())
 
@@ -81,6 +79,6 @@ def _in_order(value: object) -> str:
     return f"{{{', '.join(members)}}}" if members else "set()"
 
 
-def rebuilt(cls: type[Any], fields: dict[str, Any]) -> Any:
+def rebuilt(cls: Callable[..., object], fields: dict[str, object]) -> object:
     """Make a copy; ``__reduce__`` alone cannot pass keywords, nor ``partial`` what is copied."""
     return cls(**fields)

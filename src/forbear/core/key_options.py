@@ -1,13 +1,13 @@
-"""Key options: where and how a transport invents idempotency keys. Floor: decides.
+"""Key options: where and how a transport generates idempotency keys.
 
-The form of a key and its place in a request are the business of headers/keys.py.
+The form of a key and its header in a request are defined in headers/keys.py.
 
 Source: draft-ietf-httpapi-idempotency-key-header (§1, §2.5).
 """
 
 from __future__ import annotations
 
-from .checks import a_choice, a_switch, shown, texts
+from .checks import check_bool, check_choice, shown, texts
 from .frozen import Frozen
 from .headers.keys import PROFILES, STYLES
 from .request import origin_from
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal
 
-__all__ = ["IdempotencyKeys"]
-
 # A token of RFC 9110 §5.6.2.
 _TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
 
 class IdempotencyKeys(Frozen):
-    """Say how a transport recognises idempotency keys and invents them.
+    """Say how a transport recognises and generates idempotency keys.
 
     Giving one to a transport turns generation on for POST and PATCH: each call gets one new key,
     sent with every attempt of that call to that origin. Do so only for servers that are known to
@@ -37,9 +35,9 @@ class IdempotencyKeys(Frozen):
         style: ``"raw"``: the bare value, as the vendors document it; ``"sf-string"``: in double
             quotes, as the draft has it (§2.1).
         profile: Whose form a generated key takes, one of ``forbear.core.headers.keys.PROFILES``.
-        generate: False: invent none, only recognise.
+        generate: False: generate none, only recognise.
         recognise: Names of further headers that hold a key on a single line; ``header`` is one
-            anyway, besides those known to every transport (``RECOGNISED``).
+            anyway, as are those known to every transport (``RECOGNISED``).
         lifetime: Seconds the server remembers a key, more than 0 and finite; no retry is sent later
             than that after the first attempt. Documented values lie between 300 (Azure
             Communication Services) and 2,678,400 (Adyen); the default is Stripe's 24 hours.
@@ -78,9 +76,9 @@ class IdempotencyKeys(Frozen):
         origins: Iterable[str] | None = None,
     ) -> None:
         _check_field_name("header", header)
-        a_choice("style", style, STYLES)
-        a_choice("profile", profile, PROFILES)
-        a_switch("generate", generate)
+        check_choice("style", style, STYLES)
+        check_choice("profile", profile, PROFILES)
+        check_bool("generate", generate)
         names = texts("recognise", recognise, '("X-Order-Key",)')
         for name in names:
             _check_field_name("recognise", name)
@@ -113,7 +111,7 @@ def _check_field_name(what: str, name: str) -> None:
         )
     if name and _TOKEN.issuperset(name):
         return
-    # Only what stands before the fault is shown: after a colon there may be a header's value.
+    # Only the text before the fault is shown, because a header's value may follow a colon.
     at = next((i for i, character in enumerate(name) if character not in _TOKEN), None)
     fault = "an empty one" if at is None else f"{name[at]!a} after {shown(name[:at])}"
     raise ValueError(

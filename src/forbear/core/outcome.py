@@ -1,7 +1,8 @@
-"""Outcome: the facts of one finished attempt. Floor: decides.
+"""Outcome: the facts of one finished attempt, and the verdict about what follows.
 
-Adapters state these facts; nothing here knows an HTTP library. A class a library raises becomes a
-``FailureKind`` and a ``Phase``; an answer becomes a status and a hint.
+Adapters state these facts; nothing here knows an HTTP library. An exception that a library raises
+becomes a ``FailureKind`` and a ``Phase``; a response becomes a status and a hint. The verdict is
+``SendAgain``, ``GiveUp``, or None, which accepts the outcome as it is.
 """
 
 from __future__ import annotations
@@ -9,16 +10,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["NO_HINT", "Failure", "FailureKind", "Fault", "Hint", "Phase", "RetrySafety"]
-
-# Safe to repeat by their meaning: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
+# Idempotent by definition: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
 
 
 class FailureKind(StrEnum):
     """Library-neutral class of a failure; ``RetryPolicy.failures`` chooses among those retried."""
 
-    STATUS = "status"  # an answer with a failing status; chosen by RetryPolicy.statuses
+    STATUS = "status"  # a response with a failing status; chosen by RetryPolicy.statuses
     DNS = "dns"
     REFUSED = "refused"  # no connection: refused, unreachable, aborted while connecting
     CONNECT_TIMEOUT = "connect-timeout"
@@ -27,9 +26,9 @@ class FailureKind(StrEnum):
     READ_TIMEOUT = "read-timeout"
     WRITE_TIMEOUT = "write-timeout"
     TIMEOUT = "timeout"  # of an unnamed phase
-    RESET = "reset"  # closed or reset after sending had begun, before an answer
+    RESET = "reset"  # closed or reset after sending had begun, before a response
     PROTOCOL = "protocol"  # what came back is not HTTP
-    UNPROCESSED = "unprocessed"  # HTTP/2: the peer says that it did not look at the request
+    UNPROCESSED = "unprocessed"  # HTTP/2: the peer says that it did not process the request
     # NEVER_RETRIED:
     POOL = "pool"
     CERTIFICATE = "certificate"
@@ -51,11 +50,11 @@ class Phase(StrEnum):
 
     UNSENT = "unsent"  # the origin saw nothing
     SENT = "sent"  # it may have seen all of the request
-    ANSWERED = "answered"  # its answer had begun
+    ANSWERED = "answered"  # the response had begun
 
 
 class Fault(StrEnum):
-    """The side at fault, as far as the failure tells."""
+    """The side at fault, as far as the failure shows."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -63,7 +62,7 @@ class Fault(StrEnum):
 
 
 class RetrySafety(StrEnum):
-    """Whether the failure by itself makes a repetition safe."""
+    """Whether the failure by itself makes a retry safe."""
 
     YES = "yes"  # nothing was sent
     NO = "no"  # another attempt cannot succeed
@@ -71,7 +70,7 @@ class RetrySafety(StrEnum):
 
 
 class Hint(NamedTuple):
-    """The server's advice about trying again."""
+    """The server's advice about retrying."""
 
     delay: float | None
     """Seconds from now to stay away for, 0 to 2147483648; None: the server gave no usable time."""
@@ -87,18 +86,21 @@ NO_HINT = Hint(None, None, None)
 
 
 class Failure(NamedTuple):
-    """Why one attempt did not succeed; what a ``RetryStrategy`` is shown.
+    """Why one attempt did not succeed; what a ``RetryStrategy`` is passed.
 
     Attributes:
         kind: Library-neutral class of the failure.
         phase: How far the attempt got.
-        status: The answer's status, None when there was no answer.
-        hint: What the answer's headers asked for.
-        error: Name of the exception's class, None for an answer. Never its text.
-        progress: A part of the answer's body has come and is kept: only the rest would be asked for
-            again.
-        flagged: ``retry_if``, the server or the policy's hinted statuses call the answer a failure.
-        replayed: The answer is a stored one, which the same idempotency key would bring again.
+        status: The response's status, None when there was no response.
+        hint: What the response's headers asked for.
+        error: Name of the exception's class, None for a response. Never its text.
+        progress: A part of the body was received and is kept, so that a retry requests only the
+            rest.
+        flagged: ``retry_if``, the server or the policy's hinted statuses call the response a
+            failure.
+        replayed: The response is a stored one, which the same idempotency key would return again.
+        stale_connection: A connection that had carried a request before was reset or closed before
+            anything of a response came. It says nothing of the server.
     """
 
     kind: FailureKind
@@ -109,12 +111,11 @@ class Failure(NamedTuple):
     progress: bool = False
     replayed: bool = False
     flagged: bool = False
+    stale_connection: bool = False
 
     @property
     def retry_safety(self) -> RetrySafety:
-        """Whether the failure makes a repetition safe: YES if nothing was sent, NO if none can
-        succeed.
-        """
+        """Whether the failure makes a retry safe: YES if nothing was sent, NO if none succeeds."""
         if self.kind in NEVER_RETRIED:
             return RetrySafety.NO
         return RetrySafety.YES if self.phase is Phase.UNSENT else RetrySafety.MAYBE
@@ -130,12 +131,12 @@ class Failure(NamedTuple):
 
     @property
     def is_timeout(self) -> bool:
-        """A timeout of the client ended the attempt; a 504 is an answer, and not meant."""
+        """A timeout of the client ended the attempt; a 504 is a response, so it is none."""
         return self.kind in TIMEOUT_KINDS
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the server wants to be asked again; None when it did not say."""
+        """Seconds after which the server allows a retry; None when it did not say."""
         return self.hint.delay
 
     @property
@@ -148,3 +149,52 @@ class Failure(NamedTuple):
     def __repr__(self) -> str:
         what = self.error if self.status is None else self.status
         return f"<Failure {self.kind.value} {what}, {self.phase.value}>"
+
+
+class Reason(StrEnum):
+    """Why there was no further attempt. The value is the stable string of logs and metrics."""
+
+    SERVER_SAID_NO = "server-said-no"
+    CALLER_SAID_NO = "caller-said-no"
+    REPLAYED_RESPONSE = "replayed-response"
+    PERMANENT_ERROR = "permanent-error"
+    LOCAL_SATURATION = "local-saturation"
+    UNKNOWN_ERROR = "unknown-error"
+    METHOD_NOT_REPLAYABLE = "method-not-replayable"
+    KEY_EXPIRED = "key-expired"
+    BODY_CONSUMED = "body-consumed"
+    RESPONSE_DELIVERED = "response-delivered"
+    NESTED_CALL = "nested-call"
+    ATTEMPTS_EXHAUSTED = "attempts-exhausted"
+    RETRY_AFTER_TOO_LONG = "retry-after-too-long"
+    DEADLINE = "deadline"
+    CIRCUIT_OPEN = "circuit-open"
+    ORIGIN_UNHEALTHY = "origin-unhealthy"
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    STRATEGY_FAILED = "strategy-failed"
+    HOOK_FAILED = "hook-failed"
+    STATUS_NOT_RETRIED = "status-not-retried"
+
+
+class SendAgain(NamedTuple):
+    """Retry ``delay`` seconds from now.
+
+    ``source`` says what set the delay: "backoff", the name of a header, "cooldown" or "failover".
+    """
+
+    delay: float
+    source: str
+
+
+class GiveUp(NamedTuple):
+    """Hand over the last response or error, because of ``reason``.
+
+    ``delay`` is the uncut wait in seconds that was refused, None if no wait was.
+    """
+
+    reason: Reason
+    delay: float | None = None
+
+
+Refusal = GiveUp | None
+Verdict = SendAgain | Refusal

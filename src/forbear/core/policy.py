@@ -1,29 +1,41 @@
-"""Policy: the frozen rules a user writes. Floor: decides.
+"""Policy: the frozen rules a user writes.
 
 One attribute per decision, checked at construction; no state, no counting. The order in which the
-rules apply stands in decide.py.
+rules apply is in decide.py.
+
+Policy fields: the keyword arguments of ``RetryPolicy``, for type checkers.
 """
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from .backoff import Backoff, Exponential
-from .checks import a_choice, a_count, a_duration, a_number, a_set, a_switch, shown, texts
+from .checks import (
+    a_set,
+    check_bool,
+    check_choice,
+    check_duration,
+    check_number,
+    check_positive_int,
+    shown,
+    texts,
+)
 from .frozen import Frozen
-from .headers.vendors import SPEAKING, VENDORS
+from .headers.hints import VENDORS, VENDORS_WITH_BODY_HINTS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Literal, Self, Unpack
-
-    from .policy_fields import PolicyFields
-
-__all__ = ["RetryPolicy"]
+    from types import ModuleType
+    from typing import Literal, Self, Unpack
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-# 0.5 to 1 s, 1 to 2 s, 2 to 4 s. A broken connection or a 502 is mostly over at once.
-DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.2)
+# 0 to 0.05 s, then 0.5 to 1 s, 1 to 2 s, 2 to 4 s. The first is short, because most failures are
+# of one replica or one connection, and over at once.
+DEFAULT_BACKOFF = Exponential(base=0.75, jitter=1 / 3, fast_first=0.05)
+DEFAULT_PATIENCE = 10.0  # seconds: a restart; a person waits no longer
 
 
 class RetryPolicy(Frozen):
@@ -40,22 +52,26 @@ class RetryPolicy(Frozen):
         max_attempts: Attempts of a call, the first one included; at least 1, which never retries.
         backoff: The schedule of the waits: ``Exponential``, ``Fixed`` or any object with a
             ``delay(attempt, previous, random)`` method.
-        patience: How long a failed call is held at most while its origin is unwell, all holds
-            together; see ``RetryGate``. 0: a call is never held, and ends at once.
+        patience: How long an outage may last for failed calls to be held, and how long a call is
+            held at most beyond the delays that were decided, all holds together; see
+            ``RetryGate``. Longer than the default, it bounds a call in an outage in place of
+            ``max_attempts``: a held call that is sent as a probe uses up no attempt. 0: a call is
+            never held; while its origin is unhealthy it ends at once. None: neither; the call is
+            retried as if there were no gate, for polling and for a schedule that must hold.
         throttle_backoff: A slower schedule after throttling (429, an exhausted quota) that names no
             time. None: ``backoff``.
         statuses: Statuses that are retried, 400 to 599. An empty set means none. A 401 is retried
             once in a call and without a wait, for a ``before_attempt`` that refreshes a token.
-        hinted_statuses: Statuses that are retried only if the answer says when to come back, such
+        hinted_statuses: Statuses that are retried only if the response says when to retry, such
             as GitHub's 403; see ``for_vendors``.
-        vendors: Vendors whose word in the JSON body of a failed answer is obeyed: "anthropic",
+        vendors: Vendors whose hint in the JSON body of a failed response is obeyed: "anthropic",
             "google", "openai"; see ``for_vendors``, which also adds their statuses. A body of more
             than 64 KiB is not read.
         conflict_with_key: Whether 409 is retried if the request carries an idempotency key. The
             server still works on the first request with this key then
             (draft-ietf-httpapi-idempotency-key-header section 2.7).
-        failures: Kinds of failure (``FailureKind``) that are retried, beside statuses.
-        methods: Methods that are safe to repeat, in capitals. Any other method needs an idempotency
+        failures: Kinds of failure (``FailureKind``) that are retried, in addition to statuses.
+        methods: Methods that are safe to retry, in capitals. Any other method needs an idempotency
             key, or proof that nothing was sent.
         attempt_timeout: Longest time for each phase of an attempt (pool, connect, write, read),
             more than 0, and never more than the client's own timeout. None: the client's own.
@@ -65,7 +81,7 @@ class RetryPolicy(Frozen):
             is returned at once.
         hints: "obey", or "ignore" for the times that servers name. An explicit no is always obeyed.
         hint_spread: Random share that is added to a time that the server named, so that not all
-            clients come back at once; at least 0, and 0.25 adds up to a quarter.
+            clients retry at once; at least 0, and 0.25 adds up to a quarter.
         on_exhausted: What the last failed response becomes. "return": it is returned. "raise": the
             library's own error for its status is raised. Exceptions are raised either way.
 
@@ -76,7 +92,7 @@ class RetryPolicy(Frozen):
 
     max_attempts: int
     backoff: Backoff
-    patience: float
+    patience: float | None
     throttle_backoff: Backoff | None
     statuses: frozenset[int]
     hinted_statuses: frozenset[int]
@@ -96,9 +112,9 @@ class RetryPolicy(Frozen):
     def __init__(
         self,
         *,
-        max_attempts: int = 4,
+        max_attempts: int = 5,
         backoff: Backoff = DEFAULT_BACKOFF,
-        patience: float = 10.0,  # a restart; a person waits no longer
+        patience: float | None = DEFAULT_PATIENCE,
         throttle_backoff: Backoff | None = None,
         statuses: Iterable[int] = DEFAULT_STATUSES,
         hinted_statuses: Iterable[int] = frozenset(),
@@ -113,18 +129,22 @@ class RetryPolicy(Frozen):
         hint_spread: float = 0.25,
         on_exhausted: Literal["return", "raise"] = "return",
     ) -> None:
-        a_count("max_attempts", max_attempts, "; use max_attempts=1 to send once and never retry")
-        a_backoff("backoff", backoff)
-        a_duration("patience", patience)
+        check_positive_int(
+            "max_attempts", max_attempts, "; use max_attempts=1 to send once and never retry"
+        )
+        check_backoff("backoff", backoff)
+        check_duration("patience", patience, none="no gate for these calls")
         if throttle_backoff is not None:
-            a_backoff("throttle_backoff", throttle_backoff)
-        a_switch("conflict_with_key", conflict_with_key)
-        a_duration("attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False)
-        a_duration("total_timeout", total_timeout, none="no limit")
-        a_duration("max_retry_after", max_retry_after)
-        a_choice("hints", hints, ("obey", "ignore"))
-        a_number("hint_spread", hint_spread, 0, "; 0.1 adds up to 10 %")
-        a_choice("on_exhausted", on_exhausted, ("return", "raise"))
+            check_backoff("throttle_backoff", throttle_backoff)
+        check_bool("conflict_with_key", conflict_with_key)
+        check_duration(
+            "attempt_timeout", attempt_timeout, none="the client's own timeouts", zero=False
+        )
+        check_duration("total_timeout", total_timeout, none="no limit")
+        check_duration("max_retry_after", max_retry_after)
+        check_choice("hints", hints, ("obey", "ignore"))
+        check_number("hint_spread", hint_spread, 0, "; 0.1 adds up to 10 %")
+        check_choice("on_exhausted", on_exhausted, ("return", "raise"))
         self._set(
             max_attempts=max_attempts,
             backoff=backoff,
@@ -132,7 +152,7 @@ class RetryPolicy(Frozen):
             throttle_backoff=throttle_backoff,
             statuses=status_set("statuses", statuses),
             hinted_statuses=status_set("hinted_statuses", hinted_statuses),
-            vendors=names_of(texts("vendors", vendors, "['google']"), SPEAKING),
+            vendors=names_of(texts("vendors", vendors, "['google']"), VENDORS_WITH_BODY_HINTS),
             conflict_with_key=conflict_with_key,
             failures=kind_set(failures),
             methods=method_set(methods),
@@ -146,7 +166,7 @@ class RetryPolicy(Frozen):
 
     if not TYPE_CHECKING:
 
-        def __new__(cls, *args: Any, **fields: Any) -> Self:
+        def __new__(cls, *args: object, **fields: object) -> Self:
             if not fields.keys() <= KNOWN:
                 raise TypeError(tool("names").unknown("RetryPolicy", fields, cls.FIELDS))
             return object.__new__(cls)
@@ -162,7 +182,7 @@ class RetryPolicy(Frozen):
         return RetryPolicy(**{**self._fields(), **changes})
 
     def for_vendors(self, *vendors: str) -> RetryPolicy:
-        """Return a copy that also obeys what these vendors use for "try again" and "do not".
+        """Return a copy that also obeys what these vendors use for "retry" and "do not retry".
 
         Args:
             vendors: "anthropic" retries 529 (overloaded) and ends at the monthly spend cap,
@@ -183,11 +203,11 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:
-        """For a caller that someone waits for: 3 attempts, 10 ms, ×2, cap 100 ms, no patience.
+        """For a call that a person waits for: 3 attempts, 10 ms, ×2, cap 100 ms, no patience.
 
-        Two retries cost at most 30 ms of waiting, less than one more round trip across a continent;
-        they catch a lost connection or a restarting replica. After two failures in a row of the
-        same origin a call ends at once: an outage is the caller's to handle.
+        Two quick retries, after a timeout too, cost at most 30 ms of waiting, less than one more
+        round trip across a continent; they catch a lost connection or one bad replica. While the
+        origin is unhealthy a call ends at once: an outage is the caller's to handle.
         """
         return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1), patience=0.0)
 
@@ -196,19 +216,20 @@ class RetryPolicy(Frozen):
         """For calls between services that should survive a deployment: 6 attempts, 100 ms, ×2, cap
         30 s, patience 20 s.
 
-        The first two retries, at 100 and 200 ms on average less half, bridge the gap between a
-        replica that closes and the load balancer that notices. A lone call survives 5 s of refused
-        connections: its probes come some 4 and 12 s after the first failures.
+        The first retries, within 0.1, 0.2 and 0.4 s of each other, bridge the gap between a replica
+        that closes and the load balancer that notices. A call survives an outage of 5 s, with
+        refused connections or a 503, because it is held then and its probes use up no attempt.
         """
         backoff = Exponential(base=0.1, cap=30.0)
         return RetryPolicy(max_attempts=6, backoff=backoff, patience=20.0)
 
     @staticmethod
     def batch() -> RetryPolicy:
-        """For jobs that nobody waits for: 11 attempts, 100 ms, ×2, cap 60 s, patience an hour.
+        """For jobs that no person waits for: 11 attempts, 100 ms, ×2, cap 60 s, patience an hour.
 
-        A job waits until its deadline, or an hour: through an outage only a probe in eight seconds
-        is sent, so that the attempts of a thousand calls outlast a failover of a database.
+        A job waits until its deadline, or an hour: in an outage one probe in eight seconds is sent
+        for all held calls together, and uses up no attempt, so that a single call too outlasts the
+        failover of a database.
         """
         return RetryPolicy(
             max_attempts=11, backoff=Exponential(base=0.1, cap=60.0), patience=3600.0
@@ -219,8 +240,8 @@ class RetryPolicy(Frozen):
         """For proxies and model gateways: 6 attempts, 50 ms, ×1.5, cap 30 s, ±20 %, patience 2 s.
 
         Five retries at 50, 75, 112, 168 and 253 ms before jitter: 0.66 s in all, and no two far
-        apart, so that a request moves to a healthy worker before its own client gives up. A
-        request is held for two seconds at most: its client waits too.
+        apart, so that a request reaches a healthy worker before its own client gives up. In an
+        outage a request is held for two seconds at most beyond these: its client waits too.
         """
         backoff = Exponential(base=0.05, cap=30.0, factor=1.5, jitter=0.2)
         return RetryPolicy(max_attempts=6, backoff=backoff, patience=2.0)
@@ -237,8 +258,9 @@ class RetryPolicy(Frozen):
 
         It never sends more often than urllib3 would. ``max_attempts`` is 1 + the smallest of total,
         connect, read, status and other; one of these that is 0 takes its kind of failure out of
-        ``failures`` or ``statuses`` instead. Fields that urllib3 has no word for keep their
-        defaults. ``forbear.policy_tools.conversion`` tells the differences. A
+        ``failures`` or ``statuses`` instead. ``patience`` is None, so that its counts and waits
+        hold on a dead server too; fields that urllib3 has no setting for keep their defaults.
+        ``forbear.policy_tools.conversion`` lists the differences. A
         ``forbear.urllib3.Retry`` gives its own policy.
 
         Raises:
@@ -253,8 +275,9 @@ class RetryPolicy(Frozen):
     def from_httpx_retries(retry: object) -> RetryPolicy:
         """Return the nearest policy to an ``httpx_retries.Retry``.
 
-        It never sends more often than httpx-retries would. Fields that httpx-retries has no word
-        for keep their defaults. ``forbear.policy_tools.conversion`` tells the differences.
+        It never sends more often than httpx-retries would. ``patience`` is None, so that its counts
+        and waits hold on a dead server too; fields that httpx-retries has no setting for keep
+        their defaults. ``forbear.policy_tools.conversion`` lists the differences.
 
         Raises:
             TypeError: It is no ``httpx_retries.Retry``.
@@ -268,33 +291,33 @@ class RetryPolicy(Frozen):
 
         The longest wait is the schedule's own, after throttling too, or the longest that a server
         may ask for, ``max_retry_after`` with ``hint_spread`` on top; without hints:
-        ``policy.replace(hints="ignore")``. A schedule of your own is asked with the ends of its
-        randomness only. Not counted are waits for what others were told (``cooldown``), and a body
-        that is streamed after the call.
+        ``policy.replace(hints="ignore")``. A schedule of your own is called with the ends of its
+        randomness only. Not counted are waits that the responses to other calls asked for
+        (``cooldown``), and a body that is streamed after the call.
 
         Args:
             attempt_timeout: Seconds that one attempt takes at most, from asking for a connection to
-                the end of the answer. None: four times the policy's ``attempt_timeout``, which
+                the end of the response. None: four times the policy's ``attempt_timeout``, which
                 bounds each of pool, connect, write and read; without one only a ``total_timeout``
-                makes the answer finite.
+                makes the result finite.
 
         Raises:
-            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule answers no time.
+            ValueError: ``attempt_timeout`` is negative or infinite, or a schedule returns no time.
         """
-        seconds: float = tool("worst_case").worst_case(self, attempt_timeout)
+        seconds: float = tool("check").worst_case(self, attempt_timeout)
         return seconds
 
     def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
         """Return texts about what is likely to hurt, each beginning with the field to change.
 
         They are about waits without jitter, no waits, methods that may take effect twice, hints
-        that are ignored or obeyed by all in step; and with an SLO, whether all retries together, at
-        their longest, stay within a third of it, the call within the whole, and what a server may
-        ask for within the third. An empty list is no proof: the load that the retries of all calls
-        make is a matter of the budget.
+        that are ignored, or obeyed by all clients in step; and with an SLO, whether all retries
+        together, at their longest, stay within a third of it, the call within the whole, and what a
+        server may ask for within the third. An empty list is no proof: the load that the retries of
+        all calls make is a matter of the budget.
 
         Args:
-            slo: Seconds within which a call has to be answered; None: none.
+            slo: Seconds within which a call has to end; None: no objective.
             attempt_timeout: As for ``worst_case``; where neither of the two is known, attempts are
                 not counted.
 
@@ -308,14 +331,14 @@ class RetryPolicy(Frozen):
 KNOWN = frozenset(RetryPolicy.FIELDS)
 
 
-def tool(name: str) -> Any:
-    """A module of policy_tools, which stands above this one and is loaded when asked for."""
+def tool(name: str) -> ModuleType:
+    """Import a module of policy_tools when it is needed: at the top it would be circular."""
     from importlib import import_module
 
     return import_module(f"forbear.policy_tools.{name}")
 
 
-def a_backoff(name: str, value: object) -> None:
+def check_backoff(name: str, value: object) -> None:
     if not callable(getattr(value, "delay", None)):
         raise TypeError(
             f"{name} must be Exponential(…), Fixed(…) or an object with"
@@ -363,3 +386,29 @@ def method_set(value: object) -> frozenset[str]:
                 f"methods must hold upper-case names such as 'GET', got {shown(method)}"
             )
     return methods
+
+
+class PolicyFields(TypedDict, total=False):
+    """Fields of a ``RetryPolicy`` in a dictionary, for settings that a type checker shall check.
+
+    ``fields: PolicyFields = {"max_attempts": 2}`` goes into ``RetryPolicy(**fields)``,
+    ``policy.replace(**fields)``, ``override(**fields)`` and ``extensions={"forbear": fields}``.
+    ``help(RetryPolicy)`` explains each.
+    """
+
+    max_attempts: int
+    backoff: Backoff
+    patience: float | None
+    throttle_backoff: Backoff | None
+    statuses: Iterable[int]
+    hinted_statuses: Iterable[int]
+    vendors: Iterable[str]
+    conflict_with_key: bool
+    failures: Iterable[FailureKind]
+    methods: Iterable[str]
+    attempt_timeout: float | None
+    total_timeout: float | None
+    max_retry_after: float
+    hints: Literal["obey", "ignore"]
+    hint_spread: float
+    on_exhausted: Literal["return", "raise"]

@@ -1,4 +1,4 @@
-"""Record: the story of one call, for its caller. Floor: decides.
+"""Record: the story of one call, for its caller.
 
 Holds method, origin, status, class names and durations: never a path, query, header value, body or
 exception text.
@@ -8,33 +8,31 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .outcome import FailureKind, Phase
-from .verdict import Reason
-
-__all__ = ["AttemptRecord", "CallRecord", "Story", "record_of"]
+from .outcome import Failure, FailureKind, GiveUp, Phase, Reason
 
 RECORD = "_forbear_record"  # attribute of exceptions, and of responses without extensions
+SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
 SETTING = "forbear"  # key in a response's extensions
-CHAIN = 16  # exceptions that are looked through: causes can be set to anything, also to a circle
+CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
 
 
 class AttemptRecord(NamedTuple):
-    """One sending.
+    """One attempt.
 
     Attributes:
         number: 1 for the first attempt of the call.
-        origin: ``scheme://host:port`` that it went to; with ``Origins`` not always the call's.
-        status: The answer's status, None when there was no answer.
+        origin: ``scheme://host:port`` that it was sent to; with ``Origins`` not always the call's.
+        status: The response's status, None when there was no response.
         failure: Why it did not succeed; None when it was accepted.
         phase: How far a failed attempt got.
-        error: Name of the exception's class; None for an answer.
-        elapsed: Seconds from sending to the answer's header section or the error.
+        error: Name of the exception's class; None for a response.
+        elapsed: Seconds from sending to the response's header section or the error.
         delay: Seconds waited after it, None after the last one.
-        delay_source: "backoff", the header that asked for the delay, "cooldown" (another call was
-            told to wait), or "failover" (the next origin was free at once, or after this delay).
-        hedged_after: Of a second attempt beside the first one (``Hedge``): seconds after the first
-            one was sent; None for every other attempt. The attempt that the other one cancelled has
-            neither status nor failure.
+        delay_source: "backoff", the header that asked for the delay, "cooldown" (the response to
+            another call asked for it), or "failover" (the next origin was free at once, or after
+            this delay).
+        hedged_after: Of a hedge (``Hedge``): seconds after the first attempt was sent; None for
+            every other attempt. The loser, which was cancelled, has neither status nor failure.
     """
 
     number: int
@@ -57,13 +55,13 @@ class CallRecord(NamedTuple):
         origin: ``scheme://host:port``; empty for a plain success, of which no notes are taken.
         attempts: In the order sent. A plain success shows one.
         elapsed: Seconds from the call to its end, None for a plain success.
-        reason: Why it gave up; None when what came was accepted.
+        reason: Why there was no further attempt; None after an accepted response below 400.
         refused_delay: The uncut wait in seconds that was refused (a Retry-After that is too long, a
             deadline), None when none was.
         resumed: Where the body broke and was resumed: each time the position of the first missing
-            octet in the representation as it is sent, a Content-Encoding included.
-        held: Seconds for which the call was held because its origin was unwell; also a part of the
-            waits.
+            byte in the representation as it is sent, a Content-Encoding included.
+        held: Seconds for which the call was held because its origin was unhealthy; a part of the
+            waits too.
     """
 
     method: str
@@ -96,49 +94,60 @@ class CallRecord(NamedTuple):
 
     def __str__(self) -> str:
         story = ", ".join(self.reasons) or "no failure"
-        times = f" in {self.elapsed:.3g} s" if self.elapsed is not None else ""
+        times = f" in {in_seconds(self.elapsed)}" if self.elapsed is not None else ""
         plural = "" if len(self.attempts) == 1 else "s"
         hedges = [one.hedged_after for one in self.attempts if one.hedged_after is not None]
         if hedges:
-            story += f"; hedged after {hedges[0]:.3g} s"
+            story += f"; hedged after {in_seconds(hedges[0])}"
         if self.held >= 0.001:
-            story += f"; held for {self.held:.3g} s"
+            story += f"; held for {in_seconds(self.held)}"
         if self.resumed:
             story += f"; resumed at {', '.join(map(str, self.resumed))}"
-        ending = f"; gave up: {self.reason.value}" if self.reason is not None else ""
-        if self.refused_delay is not None:
-            ending += f" ({self.refused_delay:.3g} s)"
+        verb = "not retried" if self.reason is Reason.STATUS_NOT_RETRIED else "gave up"
+        if self.reason is not None:
+            story += f"; {verb}: {ending(self.reason, self.refused_delay)}"
         subject = f", {self.method} {self.origin}".rstrip(", ")  # a plain success may know neither
-        return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}{ending}"
+        return f"{len(self.attempts)} attempt{plural}{times}{subject}: {story}"
+
+
+class Attempt(NamedTuple):
+    """The notes of one finished attempt."""
+
+    status: int | None
+    failure: Failure | None  # None: the attempt was accepted
+    elapsed: float  # seconds from sending to the response's header section or the error
+    delay: float | None  # seconds to wait after the attempt; None after the last one
+    source: str | None  # what set the delay
+    origin: str  # where the attempt was sent
 
 
 class HedgeNotes(NamedTuple):
-    """The second attempt beside the first one of a call."""
+    """The hedge of a call: the second attempt that was sent while the first one was slow."""
 
-    after: float  # seconds from the sending of the first attempt to that of the second
-    decides: bool  # the second attempt's outcome is the call's
-    loser: Any  # of call.py's Attempt: the one that does not decide
+    after: float  # seconds from the first attempt to the hedge
+    decides: bool  # the hedge's outcome is the call's
+    loser: Attempt  # the one that does not decide
 
 
 class Story(NamedTuple):
-    """The notes of one call, from which its record is made when someone asks.
+    """The notes of one call, from which ``record_of`` makes its record.
 
-    Taking notes costs a tenth of making the record, and hardly anyone asks.
+    Taking notes costs a tenth of making the record, and few callers ask for one.
     """
 
     method: str
     origin: str
-    history: list[Any]  # of call.py's Attempt
+    history: list[Attempt]
     sent_before: int  # retries that earlier hops of a redirected call used
     elapsed: float
-    stop: Any  # a GiveUp, or None
+    stop: GiveUp | None
     resumed: tuple[int, ...]
     held: float = 0.0
     hedge: HedgeNotes | None = None
 
     @property
     def is_final(self) -> bool:
-        """No other loop may add attempts: this call was retried, or nobody should retry it."""
+        """No other loop may add attempts: this call was retried, or must not be."""
         if len(self.history) > 1:
             return True
         return self.stop is not None and self.stop.reason is not Reason.ATTEMPTS_EXHAUSTED
@@ -150,37 +159,39 @@ class Story(NamedTuple):
         if hedge is not None and history:  # in the order in which they were sent
             first_two = [hedge.loser, history[0]] if hedge.decides else [history[0], hedge.loser]
             history = first_two + history[1:]
-        for number, attempt in enumerate(history, self.sent_before + 1):
-            failure, why = attempt.failure, (None, None, None)
-            if failure is not None:
-                why = failure.kind, failure.phase, failure.error
-            after = attempt.elapsed, attempt.delay, attempt.source
-            attempts.append(AttemptRecord(number, attempt.origin, attempt.status, *why, *after))
+        for number, one in enumerate(history, self.sent_before + 1):
+            why = one.failure
+            made = AttemptRecord(
+                number, one.origin, one.status, why and why.kind, why and why.phase,
+                why and why.error, one.elapsed, one.delay, one.source,
+            )  # fmt: skip
+            attempts.append(made)
         if hedge is not None and history:
             attempts[1] = attempts[1]._replace(hedged_after=hedge.after)
         reason, refused = (None, None) if self.stop is None else self.stop
+        if reason is None and history and history[-1].failure is None:
+            # The last response was accepted but is no success: its status is not retried.
+            reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None
         return CallRecord(
-            self.method,
-            self.origin,
-            tuple(attempts),
-            self.elapsed,
-            reason,
-            refused,
-            self.resumed,
+            self.method, self.origin, tuple(attempts), self.elapsed, reason, refused, self.resumed,
             self.held,
-        )
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Story {self.record()}>"
 
 
-def record_of(outcome: Any) -> CallRecord:
+def record_of(outcome: object) -> CallRecord | None:
     """Return the story of a call: its attempts, the waits between them, why it ended.
 
     Args:
         outcome: A response, or an exception: the library's own, or one that an SDK raised from it
-            or that has it as ``.response``. A plain success shows its one attempt; an exception
-            that never went through a transport of forbear shows none.
+            or that has it as ``.response``. A plain success shows its one attempt.
+
+    Returns:
+        None if forbear did not send it. In ``forbear.httpx`` and ``forbear.httpx2`` also where
+        nothing is written or read: for other responses than a success to a call that was off, and
+        for a success at once with ``prefetch=0, resume=False``.
 
     Raises:
         TypeError: It is neither.
@@ -196,10 +207,10 @@ def record_of(outcome: Any) -> CallRecord:
             return plain_record(found)
         response = getattr(found, "response", None)
         found = response if response is not None else (found.__cause__ or found.__context__)
-    return CallRecord("", "", (), None, None, None)
+    return None
 
 
-def story_on(thing: Any) -> Story | None:
+def story_on(thing: object) -> Story | None:
     """Find the story attached to a response or an exception."""
     extensions = getattr(thing, "extensions", None)
     attached = extensions.get(SETTING) if isinstance(extensions, dict) else None
@@ -211,8 +222,8 @@ def story_on(thing: Any) -> Story | None:
     return None
 
 
-def plain_record(response: Any) -> CallRecord:
-    """Make the record of a first answer that was accepted at once: no notes are taken of it."""
+def plain_record(response: object) -> CallRecord | None:
+    """Make the record of a response that was accepted at once: no notes are taken of it."""
     status = getattr(response, "status_code", None)
     if status is None:
         status = getattr(response, "status", None)  # urllib3
@@ -220,16 +231,66 @@ def plain_record(response: Any) -> CallRecord:
         raise TypeError(
             f"record_of takes a response or an exception, got {type(response).__name__}"
         )
+    if not was_sent_by_us(response, status):
+        return None
     method = getattr(known(response, "request"), "method", None) or ""
     elapsed = known(response, "elapsed")
     seconds = 0.0 if elapsed is None else elapsed.total_seconds()
     attempt = AttemptRecord(1, "", status, None, None, None, seconds, None, None)
-    return CallRecord(method, "", (attempt,), None, None, None)
+    reason = Reason.STATUS_NOT_RETRIED if status >= 400 else None
+    return CallRecord(method, "", (attempt,), None, reason, None)
 
 
-def known(response: Any, name: str) -> Any:
+def was_sent_by_us(response: object, status: int) -> bool:
+    """Does a response on which no story is noted lead to an object of forbear's?
+
+    The fast path writes nothing on a response. It leads to the adapter of requests, the Retry of
+    urllib3, or the body of httpx, which are marked. A response that was made with its body, as
+    mocks make it, may have passed a transport; it counts if it has a request.
+    """
+    raw, stream = getattr(response, "raw", response), getattr(response, "stream", None)
+    for found in (response, getattr(response, "connection", None), getattr(raw, "retries", None)):
+        if getattr(found, SENDS, False) is True or hasattr(type(found), RECORD):
+            return True
+    if status >= 300:  # a transport would have noted its story
+        return False
+    for _ in range(CHAIN):  # a client of httpx wraps it
+        if getattr(stream, SENDS, False) is True:
+            return True
+        if hasattr(stream, "__iter__") and hasattr(stream, "__aiter__"):
+            return known(response, "request") is not None
+        stream = getattr(stream, "_stream", None)
+    return False
+
+
+def known(response: object, name: str) -> Any:
     """Return an attribute, None if it is not set yet: properties of httpx raise RuntimeError."""
     try:
         return getattr(response, name, None)
     except RuntimeError:
         return None
+
+
+# What a refused wait means. Its length says nothing about an unhealthy origin or a budget.
+REFUSED_WAITS = {
+    Reason.RETRY_AFTER_TOO_LONG: " (asked to wait {}, more than max_retry_after)",
+    Reason.DEADLINE: " (the next attempt would come in {}, after the deadline)",
+    Reason.KEY_EXPIRED: " (the next attempt would come in {}, when the key has expired)",
+    Reason.CIRCUIT_OPEN: " (nothing is sent for another {})",
+    Reason.ORIGIN_UNHEALTHY: " (the origin is unhealthy)",
+    Reason.BUDGET_EXHAUSTED: "",
+}
+
+
+def ending(reason: Reason, refused_delay: float | None) -> str:
+    """Return the reason for which a call ended, and what was refused."""
+    if refused_delay is None:
+        return reason.value
+    # A strategy of the user's gives any reason with any time.
+    words = REFUSED_WAITS.get(reason, " (not before {})")
+    return reason.value + words.format(in_seconds(refused_delay))
+
+
+def in_seconds(seconds: float) -> str:
+    """Return a duration for a sentence: three digits at least, and never an exponent."""
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"

@@ -1,4 +1,4 @@
-"""Request: the facts about a request that a decision reads, and its origin. Floor: decides.
+"""Request: the facts about a request that a decision reads, and its origin.
 
 Adapters state these facts; nothing here knows an HTTP library. The form of an origin is that of
 RFC 6454 §4, with the port always there.
@@ -12,10 +12,11 @@ from .checks import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal
 
-__all__ = ["DEFAULT_PORTS", "Request", "known_origin", "origin_from", "origin_of"]
+    # Which share of a limit a call uses.
+    Scope = Literal["origin", "transport"] | Callable[["Request"], str]
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _HOST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -25,7 +26,7 @@ class Request:
     """The facts about a request that a decision reads, the same for every library.
 
     Made only for a call that does not succeed at once. URL and header values are secret: a scope or
-    a strategy compares them, nothing tells them, and the repr shows neither.
+    a strategy compares them, but nothing logs them, and the repr shows neither.
 
     An adapter whose library keeps headers or URLs in another form overrides ``header_lines`` and
     ``path_and_query``.
@@ -81,7 +82,7 @@ class Request:
 
     @property
     def keyed(self) -> bool:
-        """The request carries exactly one usable idempotency key (rule S1)."""
+        """The request carries exactly one usable idempotency key ."""
         keyed = self._keyed
         if keyed is None:
             from .headers.keys import carries_key  # loaded with the first failure
@@ -161,3 +162,20 @@ def _is_ipv6(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def check_scope(scope: object) -> None:
+    """ValueError: it is neither "origin" nor "transport", nor a function of the request."""
+    if not callable(scope) and scope not in ("origin", "transport"):
+        allowed = "'origin', 'transport' or a function of the request"
+        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
+
+
+def scope_of(scope: Scope, request: Request) -> str:
+    """Say which share of a limit a request uses. TypeError: the function returns no text."""
+    if not callable(scope):
+        return request.origin if scope == "origin" else ""
+    found = scope(request)
+    if not isinstance(found, str):
+        raise TypeError(f"scope must return text, got {type(found).__name__}")
+    return str.__str__(found)  # a subclass's own __eq__ would run while a lock is held

@@ -1,4 +1,4 @@
-"""Strategy: the interfaces of what users may plug in for retries. Floor: decides.
+"""Strategy: the interfaces of what users may plug in for retries.
 
 ``RetryStrategy`` is the interface that Smithy's reference guide describes: a call acquires a token,
 refreshes it after each failure, and ends it with exactly one of ``record_success`` and ``release``.
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .outcome import Failure
 
-__all__ = ["Budget", "Renewable", "RetryStrategy", "RetryToken"]
-
 
 class RetryToken:
     """One call's state inside a strategy: never in two calls, never in two threads at once.
@@ -22,7 +20,7 @@ class RetryToken:
     Attributes:
         delay: Seconds before the next attempt, from 0. A strategy sets it, also on initial tokens.
         attempts: Attempts sent so far, with those of earlier redirects. The call sets it.
-        source: Who chose the delay, for the log: "backoff" or the name of the header that did.
+        source: What set the delay, for the log: "backoff" or the name of the header that did.
         state: Whatever the strategy needs.
     """
 
@@ -39,28 +37,28 @@ class RetryToken:
 
 
 class RetryStrategy(Protocol):
-    """When to try again, or why not: what ``strategy=`` of every transport and adapter takes.
+    """When to retry, or why not: what ``strategy=`` of every transport and adapter takes.
 
     One object serves all calls, at once and from any thread: what it shares between calls is under
     a lock of its own. Its methods return at once: no I/O, no sleeping, no clock. ``now`` is
     monotonic seconds.
 
     A call asks ``acquire_initial_token`` first (while the strategy is ``quiet``: not before the
-    first failure), ``refresh_token`` after each failure that may be repeated, and at the end
+    first failure), ``refresh_token`` after each failure that may be retried, and at the end
     exactly one of ``record_success`` and ``release``, also when it is cancelled.
 
-    A strategy cannot make a POST unsafe: what is no failure, what must not be repeated and whose
-    body is gone is decided before it is asked. Its delay is lifted to the time that the server
-    named and held to the deadline afterwards. ``policy=`` gives statuses, methods, hints and time
-    limits. The number of attempts is the strategy's, unless the request or ``forbear.override``
-    allows fewer.
+    A strategy cannot make a POST unsafe: whether it is a failure, whether a retry is safe and
+    whether the body can be replayed is decided before it is called. Its delay is raised to the time
+    that the server named and checked against the deadline afterwards. ``policy=`` gives statuses,
+    methods, hints and time limits. The number of attempts is the strategy's, unless the request or
+    ``forbear.override`` allows fewer.
 
-    A strategy that fails loses nothing. If it raises anything but ``RetryRefused``, answers
+    A strategy that fails loses nothing. If it raises anything but ``RetryRefused``, returns
     something that is no token, or a delay that is negative, not finite or no number, the call ends
     with what it has (``strategy-failed``). Such a fault is logged once, by class name.
 
     A strategy may also have ``scope_of(request) -> str``, which is given a
-    ``forbear.core.request.Request``. Its answer is passed as ``scope``; where it fails, the origin
+    ``forbear.core.request.Request``. Its result is passed as ``scope``; if it fails, the origin
     is.
     """
 
@@ -68,9 +66,8 @@ class RetryStrategy(Protocol):
     def quiet(self) -> bool:
         """True: acquiring and recording success may be skipped now; a plain attribute will do.
 
-        A first attempt asks only this, and a call that succeeds at once nothing else. A strategy
-        that remembers nothing of successes is always quiet; one that holds up first attempts never
-        is.
+        A first attempt reads only this, and a call that succeeds at once nothing else. A strategy
+        that ignores successes is always quiet; one that delays first attempts never is.
         """
         ...
 
@@ -90,7 +87,7 @@ class RetryStrategy(Protocol):
         Args:
             token: The one that ``acquire_initial_token`` or the last refresh returned.
             failure: What happened. ``failure.retry_after`` is the time that the server named, in
-                seconds; ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` tell more.
+                seconds; ``is_throttle``, ``is_timeout``, ``retry_safety`` and ``fault`` say more.
             now: Monotonic seconds.
             latest: The longest delay the deadline allows, infinite if there is none.
 
@@ -101,7 +98,7 @@ class RetryStrategy(Protocol):
         ...
 
     def record_success(self, token: RetryToken, now: float) -> None:
-        """End the call: its last answer was accepted. Idempotent."""
+        """End the call: its last response was accepted. Idempotent."""
         ...
 
     def release(self, token: RetryToken, now: float) -> None:
@@ -112,31 +109,13 @@ class RetryStrategy(Protocol):
         ...
 
 
-class Renewable(Protocol):
-    """The further methods of a strategy or budget that decides from something borrowed.
-
-    A decision never waits for I/O. The loop renews instead: only after a failure, at most once per
-    failure, and only when everything else allows the retry.
-    """
-
-    def needs_renewal(self, scope: str, now: float) -> bool:
-        """Has what was borrowed for ``scope`` run out? Returns at once."""
-        ...
-
-    def renew(self, scope: str) -> None:
-        """Borrow more. May block for a tenth of a second, in whatever thread.
-
-        An exception is logged once.
-        """
-        ...
-
-
 class Budget(Protocol):
     """The protocol that ``budget=`` takes: ``RetryBudget`` or ``forbear.redis.RedisBudget``.
 
     Thread-safe and never blocking. ``scope`` is ``scheme://host:port``, ``now`` monotonic seconds.
-    A budget may be ``Renewable`` too. With ``counts_calls = True`` it has a method ``count_call()``
-    that is called for each call whose deposit is skipped.
+    No decision waits for I/O: a budget that needs the network works from what it has, and fetches
+    more in the background. With ``counts_calls = True`` it has a method ``count_call()`` that is
+    called for each call whose deposit is skipped.
     """
 
     hinted_cost: float  # tokens for a retry that the server scheduled; any other costs 1

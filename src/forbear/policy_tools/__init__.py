@@ -1,1 +1,1 @@
-"""Policy tools: the cost and the sources of a policy, loaded when asked for. Floor: decides."""
+"""Policy tools: the cost and the sources of a policy, loaded when asked for."""

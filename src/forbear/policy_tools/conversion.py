@@ -1,16 +1,17 @@
-"""Conversion: the nearest policy to another library's retry settings. Floor: decides.
+"""Conversion: the nearest policy to another library's retry settings.
 
 Reads attributes and imports nothing: their meaning was read in urllib3 2.0.7 and 2.8.0,
 ``util/retry.py``, and in httpx-retries 0.6.0, ``retry.py`` and ``transport.py``. The nearest policy
-never sends more often than theirs would, for any kind of failure.
+never sends more often than theirs would, for any kind of failure, and waits as long as theirs.
+
+Both libraries retry a dead server as often and as quickly as any other. ``patience`` is None, so
+that a converted policy does too: a transport's ``RetryGate`` neither holds nor refuses its retries.
 
 ``RetryPolicy.from_urllib3`` differs from urllib3 so:
 
-- The first wait is ``backoff_factor``, where urllib3 has none, except once after a lost connection.
-  From the second on it is urllib3's; without a ``backoff_factor`` there is no wait.
 - A ``Retry-After`` above ``retry_after_max`` ends the call, where urllib3 waits less than asked.
-- A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent;
-  urllib3 repeats it after TLS and proxy errors too.
+- A method outside ``allowed_methods`` is retried with an idempotency key, or if nothing was sent;
+  urllib3 retries it after TLS and proxy errors too.
 - ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may take
   effect twice, ``policy.replace(methods={..., "POST"})``.
 - No limit at all becomes 11 attempts, urllib3's own default. Redirects are left to the client.
@@ -21,9 +22,8 @@ never sends more often than theirs would, for any kind of failure.
 
 - ``total_timeout`` bounds waits and attempts, where theirs adds up waits only, and ``max_attempts``
   is what fits into it with waits at their longest.
-- A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs comes back too soon.
-- Waits that reach ``max_backoff_wait`` are drawn from below it; theirs are cut to it.
-- A method outside ``allowed_methods`` is repeated with an idempotency key, or if nothing was sent.
+- A ``Retry-After`` above ``max_backoff_wait`` ends the call, where theirs retries too soon.
+- A method outside ``allowed_methods`` is retried with an idempotency key, or if nothing was sent.
 - The server's own ``x-should-retry`` is obeyed.
 - A kind of failure stays in ``failures`` if ``retry_on_exceptions`` has all its exceptions.
 - Left out are statuses below 400, ``validate_response`` (see ``retry_if``), and overridden methods.
@@ -33,21 +33,21 @@ from __future__ import annotations
 
 from math import ceil, floor, inf
 
-from ..core.backoff import Exponential
-from ..core.checks import a_duration, a_number, shown
+from ..core.checks import check_duration, check_number, shown
+from ..core.frozen import Frozen
 from ..core.outcome import RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
-__all__ = ["fields_of", "fields_of_httpx_retries"]
+    Fields = dict[str, Any]  # of a policy, or of a Retry, whose types nobody has checked
 
 K = FailureKind
 
-# The settings of ``Retry(n)`` beside its total; the last four are absent from older versions.
-DEFAULTS: dict[str, Any] = {
+# The settings of ``Retry(n)`` other than its total; the last four are absent from older versions.
+DEFAULTS: Fields = {
     **dict.fromkeys(("connect", "read", "redirect", "status", "other")),
     "allowed_methods": frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT", "TRACE"}),
     "status_forcelist": frozenset(),
@@ -67,11 +67,50 @@ COUNTED = {
     "read": {K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.RESET, K.PROTOCOL},
     "other": {K.TLS, K.PROXY},
 }
-WITHOUT_END = 11  # attempts where urllib3 would go on for ever: its own default of 10 retries
+WITHOUT_END = 11  # attempts where urllib3 would never end: its own default of 10 retries
 LONGEST = 2.0**31  # seconds; an unlimited wait as a number, where hints saturate too
 
 
-def fields_of(retry: Any) -> dict[str, Any]:
+class Doubling(Frozen):
+    """``base × 2**(n - 1)`` seconds before retry n, as urllib3 and httpx-retries jitter and cut it.
+
+    ``Exponential`` cuts a wait before its jitter, and has no wait that is left out.
+
+    Args:
+        base: Seconds before the first retry, before jitter.
+        cap: No wait is longer, in seconds.
+        share: The wait is multiplied by a random number from [1 - share, 1].
+        seconds: A random number from [0, seconds] is added to the wait.
+        first_at_once: There is no wait before the first retry.
+    """
+
+    base: float
+    cap: float
+    share: float
+    seconds: float
+    first_at_once: bool
+
+    __slots__ = FIELDS = tuple(__annotations__)
+
+    def __init__(
+        self, base: float, cap: float, share: float, seconds: float, first_at_once: bool
+    ) -> None:
+        self._set(base=base, cap=cap, share=share, seconds=seconds, first_at_once=first_at_once)
+
+    @property
+    def jitter(self) -> float:
+        """0: the waits have none."""
+        return self.share or self.seconds
+
+    def delay(self, attempt: int, previous: float, random: Callable[[], float]) -> float:
+        if attempt <= 1 and self.first_at_once:
+            return 0.0
+        jitter = random()
+        full = self.base * 2.0 ** min(attempt - 1, 900)  # so that a product never is infinite
+        return min(full * (1 - self.share + self.share * jitter) + self.seconds * jitter, self.cap)
+
+
+def fields_of(retry: Any) -> Fields:
     """Return the fields of the policy nearest to a ``urllib3.Retry`` or a number of retries."""
     if isinstance(retry, int):  # bool too: urllib3 counts True as 1 and False as no retries
         settings = {**DEFAULTS, "total": retry}
@@ -84,11 +123,12 @@ def fields_of(retry: Any) -> dict[str, Any]:
     attempts, failures, by_status = counts_of(settings)
     statuses = errors(settings["status_forcelist"] or ()) if by_status else frozenset()
     obeys = bool(settings["respect_retry_after_header"])
-    # With total=None urllib3 does not look at Retry-After to choose statuses.
+    # With total=None urllib3 does not use Retry-After to choose statuses.
     is_hinted = obeys and by_status and settings["total"]
     fields = {
         "max_attempts": attempts,
         "backoff": backoff_of(settings),
+        "patience": None,
         "statuses": statuses,
         "hinted_statuses": errors(settings["RETRY_AFTER_STATUS_CODES"] if is_hinted else ()),
         "failures": failures,
@@ -104,7 +144,7 @@ def fields_of(retry: Any) -> dict[str, Any]:
     return fields
 
 
-def counts_of(settings: dict[str, Any]) -> tuple[int, frozenset[FailureKind], bool]:
+def counts_of(settings: Fields) -> tuple[int, frozenset[FailureKind], bool]:
     """Attempts in all, the kinds of failure that may use them, and whether statuses may."""
     names = ("total", "connect", "read", "status", "other", "redirect")
     counts = {name: count(name, settings[name]) for name in names}
@@ -121,7 +161,7 @@ def counts_of(settings: dict[str, Any]) -> tuple[int, frozenset[FailureKind], bo
     return min(limits, default=WITHOUT_END - 1) + 1, failures, by_status
 
 
-def count(name: str, value: Any) -> int | None:
+def count(name: str, value: object) -> int | None:
     """Retries of one kind; None: not limited."""
     if value is None or value == inf:
         return None
@@ -130,31 +170,22 @@ def count(name: str, value: Any) -> int | None:
     return floor(value) if value > -inf else -1
 
 
-def errors(statuses: Iterable[Any]) -> frozenset[int]:
+def errors(statuses: Iterable[object]) -> frozenset[int]:
     return frozenset(int(s) for s in statuses if isinstance(s, int) and 400 <= s <= 599)
 
 
-def backoff_of(settings: dict[str, Any]) -> Exponential:
-    """The schedule whose second wait is urllib3's: 0, then 2f, 4f … plus 0 to j seconds.
-
-    Exponential's random part is a share of the wait, urllib3's a number of seconds j: with these
-    numbers the second wait is drawn from [2f, 2f + j] in both, and none is shorter than f × 2**(n -
-    1), but for the cap.
-    """
+def backoff_of(settings: Fields) -> Doubling:
+    """urllib3's own: 0, then 2f, 4f … plus 0 to j seconds, at most the cap."""
     names = ("backoff_factor", "backoff_jitter", "backoff_max")
     f, j, cap = (seconds(settings[name]) for name in names)
-    if not j:
-        return Exponential(min(f, cap), cap, jitter="none", fast_first=0.0)
-    if not f:
-        return Exponential(min(j, cap), cap, factor=1.0, jitter="full", fast_first=0.0)
-    return Exponential(min(f + j / 4, cap), cap, jitter=j / (4 * f + j), fast_first=0.0)
+    return Doubling(f, cap, 0.0, j, first_at_once=True)
 
 
 def seconds(value: float) -> float:
     return min(max(0.0, value), LONGEST)
 
 
-# httpx's exceptions that mean a kind of failure (adapters/httpx_errors.py).
+# httpx's exceptions that mean a kind of failure (adapters/httpx/errors.py).
 RAISED: dict[FailureKind, tuple[str, ...]] = {
     **dict.fromkeys((K.DNS, K.REFUSED, K.TLS), ("ConnectError",)),
     K.CONNECT_TIMEOUT: ("ConnectTimeout",),
@@ -178,7 +209,7 @@ HTTPX_RETRIES = (
 )  # fmt: skip
 
 
-def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
+def fields_of_httpx_retries(retry: Any) -> Fields:
     """Return the fields of the policy nearest to an ``httpx_retries.Retry``."""
     if not all(hasattr(retry, name) for name in HTTPX_RETRIES):
         raise TypeError(f"from_httpx_retries takes an httpx_retries.Retry, got {shown(retry)}")
@@ -187,14 +218,14 @@ def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             fault = f"must be a whole number, at least 0, got {shown(value)}"
             raise ValueError(f"{name} of a Retry {fault}")
-    a_duration("max_backoff_wait", retry.max_backoff_wait)
+    check_duration("max_backoff_wait", retry.max_backoff_wait)
     left = getattr(retry, "total_timeout", None)
-    a_duration("total_timeout", left, none="no limit")
+    check_duration("total_timeout", left, none="no limit")
     backoff = backoff_of_httpx_retries(retry)
     attempts = max(1, retry.total - retry.attempts_made + 1)
     if left is not None:
         left -= getattr(retry, "elapsed_sleep", 0.0)
-        if left <= 0:  # it has slept all it may: it sends once, and that may take any time
+        if left <= 0:  # its waits are used up: it sends once, and that may take any time
             attempts, left = 1, None
         else:
             attempts = min(attempts, 1 + slept_out(retry, left))
@@ -202,6 +233,7 @@ def fields_of_httpx_retries(retry: Any) -> dict[str, Any]:
     return {
         "max_attempts": attempts,
         "backoff": backoff,
+        "patience": None,
         "statuses": errors(retry.status_forcelist),
         "conflict_with_key": False,
         "failures": {kind for kind, raised in RAISED.items() if all_named(raised, named)},
@@ -232,21 +264,15 @@ def slept_out(retry: Any, limit: float) -> float:
 
 
 def longest_of_httpx_retries(retry: Any) -> float:
-    """Its first wait, if drawn at the longest, before the cap."""
+    """Its first wait with the longest jitter, before the cap."""
     return retry.backoff_factor * 2.0 ** min(retry.attempts_made + 1, 1000)  # type: ignore[no-any-return]
 
 
-def backoff_of_httpx_retries(retry: Any) -> Exponential:
-    """Its waits: before retry n, f × 2**n times a draw from [1 - j, 1], at most the cap.
-
-    From [1 - j, 1] of a wait is ± j / (2 - j) around 1 - j / 2 of it.
-    """
-    a_duration("backoff_factor", retry.backoff_factor)
-    a_number("backoff_jitter", retry.backoff_jitter)
+def backoff_of_httpx_retries(retry: Any) -> Doubling:
+    """Its own: before retry n, f × 2**n times a number from [1 - j, 1], at most the cap."""
+    check_duration("backoff_factor", retry.backoff_factor)
+    check_number("backoff_jitter", retry.backoff_jitter)
     j, cap = retry.backoff_jitter, seconds(retry.max_backoff_wait)
     if not 0 <= j <= 1:
         raise ValueError(f"backoff_jitter of a Retry must be in [0, 1], got {shown(j)}")
-    longest = longest_of_httpx_retries(retry)
-    if j in (0, 1):
-        return Exponential(min(longest, cap), cap, jitter="full" if j else "none")
-    return Exponential(min(longest * (1 - j / 2), cap), cap, jitter=j / (2 - j))
+    return Doubling(seconds(longest_of_httpx_retries(retry)), cap, j, 0.0, first_at_once=False)

@@ -1,4 +1,4 @@
-"""Names: the code to write where a name is of another library, or misspelt. Floor: decides.
+"""Names: the code to write where a name is of another library, or misspelt.
 
 Loaded when a name or a value is refused. The names are those of urllib3 2.8.0 (``Retry``), requests
 2.34, httpx-retries 0.6.0, tenacity 9.2.1, stamina 26.1.0, backoff 2.2.1 and aiohttp-retry 2.9.1,
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-__all__ = ["code_of_class", "policy_of", "unknown"]
-
 # Names of others, the field (or part of ``backoff``, or option) in their place, and the rule.
 ROWS = (
     ("total retries max_retries num_retries", "max_attempts",
@@ -30,7 +28,7 @@ ROWS = (
     ("status_forcelist status_codes", "statuses", ""),
     ("allowed_methods method_whitelist", "methods", ""),
     ("retry_on retry_on_exceptions retryable_exceptions exceptions exception on retry", "failures",
-        "failures holds members of FailureKind; for statuses write statuses={{503}}, for answers"
+        "failures holds members of FailureKind; for statuses write statuses={{503}}, for responses"
         " the option retry_if=…"),
     ("connect read other", "failures", "failures without a kind never retries it"),
     ("status", "statuses", "an empty set retries none"),
@@ -49,7 +47,7 @@ ROWS = (
     ("on_backoff on_giveup on_success before_sleep after logger", "on_event",
         "on_event takes a list of functions"),
     ("giveup validate_response evaluate_response_callback", "retry_if",
-        "retry_if takes a function of the response that returns True to send again"),
+        "retry_if takes a function of the response that returns True to retry"),
     ("before", "before_attempt", "before_attempt is called before each retry"),
     ("transport", "inner", ""),
     ("retry_options", "policy", ""),
@@ -65,10 +63,10 @@ NOT_AS_GIVEN = {
 }  # fmt: skip
 
 
-def unknown(who: str, given: Mapping[str, Any], known: Iterable[str]) -> str:
-    """Return what is wrong with the names that ``who`` does not know, and the code to write."""
+def unknown(owner: str, given: Mapping[str, object], known: Iterable[str]) -> str:
+    """Return what is wrong with the names that ``owner`` does not know, and the code to write."""
     known = list(known)
-    takes_fields = who == "RetryPolicy"
+    takes_fields = owner == "RetryPolicy"
     kind = "field" if takes_fields else "option"
     lost = [name for name in given if name not in known]
     policy = Parts()
@@ -97,7 +95,7 @@ def unknown(who: str, given: Mapping[str, Any], known: Iterable[str]) -> str:
     fields = policy.code()
     if fields:
         options.insert(0, fields if takes_fields else f"policy=RetryPolicy({fields})")
-    text = f"{who} has no {kind} {', '.join(map(repr, lost))}"
+    text = f"{owner} has no {kind} {', '.join(map(repr, lost))}"
     if options:
         text += f": write {', '.join(options)}"
     if rules:
@@ -145,7 +143,7 @@ def written(name: str, place: str, value: Any) -> str:
     return shown(value) if is_plain or name not in PEERS else "…"
 
 
-def translated(value: Any) -> str:
+def translated(value: object) -> str:
     """The call that makes a policy of another library's Retry; empty if it is none."""
     if isinstance(value, type) or not callable(getattr(value, "increment", None)):
         return ""
@@ -153,7 +151,7 @@ def translated(value: Any) -> str:
     return f"RetryPolicy.from_{library}({type(value).__name__}(…))"
 
 
-def policy_of(value: Any) -> str:
+def policy_of(value: object) -> str:
     """The policy to write in place of what was given for one."""
     if isinstance(value, type) and issubclass(value, RetryPolicy):
         return "RetryPolicy()"

@@ -1,93 +1,68 @@
-"""Telemetry: the metrics, events and levels, in two tables. Floor: acts.
+"""Telemetry: the metrics, and a listener that counts.
 
-All that counts or logs follows the table here and ``METRICS`` below.
+All code that counts follows ``METRICS``. Which events add to which metric, and what is logged and
+traced of them, is in the table of engine/events.py.
 
-| event | level | told when |
-| --- | --- | --- |
-| attempt_failed | DEBUG | an attempt failed, whatever follows |
-| retry_scheduled | INFO | it will be sent again; or is held first, its origin being unwell |
-| released | INFO | a call that was held goes now, or ends since its patience is over; and why |
-| hedged | DEBUG | a second attempt was wanted beside the first one, and how that ended |
-| succeeded_after_retry | INFO | an answer was accepted that was not the first one |
-| gave_up | WARNING, INFO | there is no further attempt although something failed, and why (4) |
-| gave_up | DEBUG | the first attempt was refused: nothing was sent |
-| failover | WARNING | the next attempt goes to another origin |
-| resume | INFO | the rest of a body that broke was asked for: `resumed` or `failed` |
-| retry_after_ignored | WARNING | a failed answer's Retry-After set no delay; per origin (1) |
-| circuit_transition | WARNING, INFO | a circuit opened; half-opened, closed (2) |
-| budget_exhausted | WARNING | the budget refused a retry where it had allowed the one before (1) |
-| shared_budget_lost | ERROR | the Redis of a fleet budget went |
-| shared_budget_back | INFO | it came back |
-| nested_retry | WARNING | a request that was given up is itself a retry of an SDK (3) |
-| hook_failed | ERROR | a listener, ``retry_if`` or a strategy raised (3) |
-
-(1) At most once a minute. (2) Once, by the client whose call caused it. (3) Once per client and
-header, or hook. (4) By its reason:
-
-| reason | level | because |
-| --- | --- | --- |
-| server-said-no, replayed-response | INFO | the server wants no other attempt |
-| caller-said-no | INFO | ``retry_if`` wants none |
-| permanent-error, local-saturation, unknown-error | INFO | another attempt would not help |
-| method-not-replayable, body-consumed, response-delivered | INFO | it must not be repeated |
-| nested-call | INFO | another loop repeats it |
-| attempts-exhausted, retry-after-too-long, deadline, key-expired | WARNING | a limit was reached |
-| strategy-failed, hook-failed | WARNING | a function of the user's raised |
-| circuit-open, origin-unwell, budget-exhausted | WARNING, DEBUG | the origin is in trouble |
-
-With ``max_attempts=1`` there are no retries to give up: WARNING is then INFO, but for the last row.
-That is logged once a minute for each origin and reason, the others of that minute at DEBUG.
-The next ``gave_up``, ``succeeded_after_retry`` or ``circuit_transition`` of the origin says how
-many those were (``forbear.left_out``). Listeners are told of each.
-
-Attempts are what went over the wire: the calls that were sent, and the retries. Asking for the rest
-of a body counts as a retry for ``body`` and as an attempt of the kind ``resume``; how that ended is
-in ``forbear.resumes``.
-
-The logger is ``forbear``, that of fleet budgets ``forbear.redis``. A log record has its fields as
-``forbear.<field>``: ``event``, ``client``, ``host``, ``method``, ``origin``,
-``request_id`` (the same in all lines of a call), and the fields of the event in core/events.py;
-the seconds of ``released`` are ``held_for``.
+Attempts are what went over the wire: first attempts and retries. A request for the rest of a body
+counts as a retry for ``body`` and as an attempt of the kind ``resume``; how that ended is in
+``forbear.resumes``.
 
 ``on_event`` takes callables that get the events of core/events.py, such as the listeners of
 forbear.telemetry.prometheus and .otel. A listener may also have
 
-- ``hears_calls = True``: it gets a ``CallEnded`` for every call, also for one that succeeds at
+- ``wants_calls = True``: it gets a ``CallEnded`` for every call, also for one that succeeds at
   once; such a call then costs about 2 µs more;
-- ``call_succeeded(client, method, origin, status, elapsed)``, beside ``hears_calls``: called for a
-  call that succeeds at once in place of the event, which is then not built;
-- ``needs_ends = True``: it gets a ``CallEnded`` for every call of which it may have heard, which
-  costs the others nothing. Such a listener is left out where the end of a call is not known, in
-  forbear.urllib3's ``Retry``;
-- ``watch(gauges)``: called with the ``Gauges`` (sending/gauges.py) of each transport that the
-  listener is given to, to be held weakly.
+- ``call_succeeded(client, method, origin, status, elapsed)``, in addition to ``wants_calls``:
+  called for a call that succeeds at once in place of the event, which is then not built;
+- ``needs_ends = True``: it gets a ``CallEnded`` for every call that may have emitted an event,
+  which costs other calls nothing. Such a listener gets no events where the end of a call is not
+  known, in forbear.urllib3's ``Retry``;
+- ``watch(gauges)``: called with the ``Gauges`` (engine/event_log.py) of each transport that the
+  listener is given to; it must keep a weak reference only.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, starmap
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
-from ..core.events import CallOutcome
-from ..core.verdict import Reason
-from ..sending.lines import RETRIED_STATUSES
-from ..shared.circuit import CircuitState
-from ..shared.health import Cause
+from ..core.checks import check_bool
+from ..core.events import CallOutcome, CircuitTransition
+from ..core.outcome import Reason
+from ..engine.event_log import budget_of
+from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
+from ..limits.aws import TokenBucket
+from ..limits.breaker import CircuitState
+from ..limits.budget import RetryBudget
+from ..limits.health import Cause
+from ..limits.locks import Locked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Literal
+
+    from ..core.events import CallEnded, Event
+    from ..engine.event_log import Gauges
+    from ..limits.gate import RetryGate
+
+    Series = Callable[[float], object]
+    Count = tuple[Series, str]  # what counts, and the field of the event that it adds; "": 1
 
 __all__ = ["METHODS", "METRICS", "MOST_HOSTS", "OTHER", "RETRY_REASONS", "STATES", "Metric"]
 
-OTHER = "_OTHER"  # the value of a label that stands for all values that have no place of their own
+Reading = tuple[str, tuple[str, ...], float]  # name of the metric, values of its labels, value
+OTHER = "_OTHER"  # the value of a label for all values that have none of their own
 MOST_HOSTS = 100  # values of a label that names servers; all further ones are OTHER
+MOST_TRIPPED = 1024  # circuits that are shown, as many as a breaker keeps
+MOST_SUCCESSES = 4096  # kinds of calls whose series are cached; then the cache is cleared
+# The fields of events with the origin for a label that names a server.
+HOSTS = {"host": "origin", "from_endpoint": "origin", "to_endpoint": "to_origin"}
 
 # RFC 9110 section 9.3, and PATCH (RFC 5789).
 METHODS = ("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", OTHER)
-RETRY_REASONS = (
-    *RETRIED_STATUSES, "status_other", "connect", "connect_timeout", "reset", "read_timeout",
-    "write_timeout", "pool_timeout", "protocol", "body", "user",
-)  # fmt: skip
+OTHER_REASONS = ("status_other", "protocol", "body", "user")
+RETRY_REASONS = (*RETRIED_STATUSES, *dict.fromkeys(REASONS.values()), *OTHER_REASONS)
 STATES = tuple(state.value for state in CircuitState)
 # Upper bounds of buckets, in seconds.
 WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
@@ -101,11 +76,15 @@ class Metric(NamedTuple):
 
     name: str  # of the OpenTelemetry instrument
     kind: Literal["counter", "gauge", "histogram"]
-    # In order, with the closed set of values; None where the user or the servers name them.
+    # In order, with the closed set of values; None where the user or the servers choose them.
     labels: Mapping[str, Collection[str] | None]
     unit: str  # "s" for seconds, else what is counted, in braces
     text: str
     buckets: tuple[float, ...] = ()  # upper bounds of a histogram, in its unit
+    field: str = ""  # of an event, with what a histogram notes; a counter adds 1
+    # Not counted from events, but read from transports; how the readings of several are combined.
+    # If they share a budget, it has the same value for all; a shared gate is read once a client.
+    combine: Callable[[list[float]], float] | None = None
 
     @property
     def prometheus_name(self) -> str:
@@ -117,19 +96,20 @@ class Metric(NamedTuple):
 CLIENT: dict[str, Collection[str] | None] = {"client": None}
 WHOSE = {**CLIENT, "host": None}
 OUTCOME = {"outcome": tuple(outcome.value for outcome in CallOutcome)}
-REASON = {"reason": tuple(reason.value for reason in Reason)}
+# No call gives up because of a status that is not retried: only records and the log have that.
+REASON = {"reason": tuple(one.value for one in Reason if one is not Reason.STATUS_NOT_RETRIED)}
 CAUSE = {"cause": tuple(cause.value for cause in Cause)}
 KINDS = ("first", "hedge", "retry", "failover", "resume")
 HEDGED = ("won", "failed", "cancelled")
 NOT_HEDGED = (
-    "hedge-budget", "origin-unwell", "origin-strained", "circuit-open", "cooldown",
+    "hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown",
     "local-saturation", "budget-exhausted", "attempts-exhausted", "deadline", "cancelled",
 )  # fmt: skip
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 
 # ``client`` is the transport's name, ``host`` the server's address. Never a label: URL, path,
 # message, attempt, key.
-TABLE = (
+ROWS = (
     Metric("forbear.requests", "counter", {**WHOSE, "method": METHODS, **OUTCOME}, "{request}",
         "Calls that ended, one per hop of a redirect."),
     Metric("forbear.attempts", "counter", {**WHOSE, "kind": KINDS, "result": RESULTS}, "{attempt}",
@@ -139,32 +119,33 @@ TABLE = (
     Metric("forbear.retries.refused", "counter", {**WHOSE, **REASON}, "{retry}",
         "Failed attempts that were not followed by another one, and why."),
     Metric("forbear.hedges", "counter", {**WHOSE, "result": HEDGED}, "{attempt}",
-        "Second attempts started beside a first one, by how they ended."),
+        "Hedged requests sent, by how they ended."),
     Metric("forbear.hedges.refused", "counter", {**WHOSE, "reason": NOT_HEDGED}, "{attempt}",
-        "Second attempts that were wanted and not sent, and why."),
+        "Hedged requests that were wanted and not sent, and why."),
     Metric("forbear.backoff.duration", "histogram",
         {**CLIENT, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
-        "Wait before a retry, by who chose it.", WAITS),
+        "Wait before a retry, by the source of the delay.", WAITS, "delay"),
     Metric("forbear.request.duration", "histogram", {**WHOSE, **OUTCOME}, "s",
-        "From the call to its answer, waits included.", DURATIONS),
+        "From the call to its response, waits included.", DURATIONS, "elapsed"),
     Metric("forbear.waiting_requests", "gauge", CLIENT, "{request}",
-        "Calls asleep before an attempt."),
+        "Calls waiting before an attempt.", combine=sum),
     Metric("forbear.held_calls", "gauge", CLIENT, "{call}",
-        "Calls that wait for their origin to be well; clients that share a gate all show its"
-        " calls."),
-    Metric("forbear.origin_well", "gauge", CLIENT, "{client}",
-        "1 if every origin is well by its last answers, 0 if retries to one are held."),
+        "Calls that wait for their origin to be healthy; clients that share a gate all show its"
+        " calls.", combine=sum),
+    Metric("forbear.origin_healthy", "gauge", CLIENT, "{client}",
+        "1 if every origin is healthy by its last responses, 0 if retries to one are held.",
+        combine=min),
     Metric("forbear.releases", "counter", {**CLIENT, **CAUSE}, "{call}",
-        "Held calls that were let go, or whose patience ended, and why."),
+        "Held calls that were released, or whose patience ended, and why."),
     Metric("forbear.budget.available_tokens", "gauge",
         {**CLIENT, "budget": None, "scope": ("local", "shared")}, "{token}",
         "Tokens of the scope with the fewest; of a shared budget those that this process has"
-        " borrowed."),
+        " borrowed.", combine=min),
     Metric("forbear.budget.backend.errors", "counter", {**CLIENT, "backend": ("redis",)}, "{error}",
-        "Round trips to a shared budget's store that failed."),
+        "Round trips to a shared budget's store that failed.", combine=max),
     Metric("forbear.circuit.state", "gauge", {**WHOSE, "state": STATES}, "{circuit}",
         "1 for the state that the circuit is in, 0 for the others; only of circuits that have"
-        " opened once."),
+        " opened once.", combine=max),
     Metric("forbear.circuit.transitions", "counter",
         {**WHOSE, "from_state": STATES, "to_state": STATES}, "{transition}",
         "Changes of state of circuits."),
@@ -173,6 +154,163 @@ TABLE = (
         "Retries sent to another origin of Origins."),
     Metric("forbear.resumes", "counter",
         {**WHOSE, "result": ("resumed", "restarted", "failed")}, "{resume}",
-        "Broken downloads asked for again from their first missing byte."),
+        "Broken downloads requested again from their first missing byte."),
 )  # fmt: skip
-METRICS = {metric.name: metric for metric in TABLE}
+METRICS = {metric.name: metric for metric in ROWS}
+READ_LATE = {metric.name: metric.combine for metric in ROWS if metric.combine is not None}
+
+
+class Counting(Locked):
+    """A listener that counts. Thread-safe, for any number of transports."""
+
+    wants_calls = True  # calls that succeed at once are counted too
+
+    def __init__(self, *, metrics_host: bool = True) -> None:
+        check_bool("metrics_host", metrics_host)
+        self._has_host = metrics_host
+        super().__init__()
+        self._hosts: dict[str, str] = {}  # origin: its label
+        self._names: set[str] = set()  # the labels that servers have
+        self._watched: WeakSet[Gauges] = WeakSet()
+        self._tripped: set[tuple[str, str]] = set()  # client and origin of circuits once open
+        self._series: dict[tuple[str, tuple[str, ...]], Series] = {}
+        # By client, method, origin and status of a call that succeeds at once.
+        self._successes: dict[tuple[str, str, str, int], list[Count]] = {}
+        # The labels of each metric, in the order in which the values are given.
+        self.labels = {
+            name: tuple(label for label in metric.labels if metrics_host or label != "host")
+            for name, metric in METRICS.items()
+        }
+
+    def series_of(self, name: str, values: tuple[str, ...]) -> Series:
+        """Return what adds to a counter, or notes a value in a histogram, with these labels."""
+        raise NotImplementedError
+
+    def watch(self, gauges: Gauges) -> None:
+        """Read the gauges of one more transport, for as long as it exists."""
+        with self._lock:
+            self._watched.add(gauges)
+
+    # Events.
+
+    def call_succeeded(
+        self, client: str, method: str, origin: str, status: int, elapsed: float
+    ) -> None:
+        """Count a call that succeeded at once."""
+        try:
+            counts = self._successes[client, method, origin, status]
+        except KeyError:
+            event = success(client, method, origin, status, elapsed)
+            if len(self._successes) >= MOST_SUCCESSES:
+                self._successes = {}
+            counts = self._successes[client, method, origin, status] = self._counts(event)
+        for add, field in counts:
+            add(elapsed if field else 1)
+
+    def __call__(self, event: Event | CallEnded) -> None:
+        """Count an event."""
+        for add, field in self._counts(event):
+            add(getattr(event, field) if field else 1)
+        if isinstance(event, CircuitTransition):
+            self._trip(event.client, event.origin)
+
+    def _counts(self, event: Event | CallEnded) -> list[Count]:
+        """Return the counters of an event, by its row in the table of engine/events.py."""
+        found = []
+        for name, readers in TABLE[event.name].counts.items():
+            values = [self._label(event, label, readers) for label in self.labels[name]]
+            known = tuple(value for value in values if value is not None)
+            if len(known) == len(values):
+                found.append((self._of(name, known), METRICS[name].field))
+        return found
+
+    def _label(
+        self, event: object, label: str, readers: Mapping[str, Callable[[Any], str | None]]
+    ) -> str | None:
+        if label in HOSTS:
+            return self._host(getattr(event, HOSTS[label]))
+        value = readers[label](event) if label in readers else getattr(event, label)
+        if label == "method" and value not in METHODS:
+            return OTHER
+        return None if value is None else str(value)
+
+    def _of(self, name: str, values: tuple[str, ...]) -> Series:
+        """Return one series, cached: the exporters would check each label under a lock."""
+        series = self._series.get((name, values))
+        if series is None:
+            series = self._series[name, values] = self.series_of(name, values)
+        return series
+
+    # Gauges, read when metrics are collected.
+
+    def readings(self) -> Iterator[Reading]:
+        """Read all gauges now, and the counter that no event carries."""
+        with self._lock:
+            watched = list(self._watched)
+        found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+        circuits: dict[tuple[str, str], str] = {}
+        gates = {(gauges.client, gauges.limits.gate) for gauges in watched}
+        readings = [*map(readings_of, watched), *starmap(readings_of_gate, gates)]
+        for name, values, value in chain.from_iterable(readings):
+            found.setdefault((name, values), []).append(value)
+        for gauges in watched:
+            limit = gauges.limits.breaker
+            states = {} if limit is None else limit.breaker.states(gauges.clock.monotonic())
+            for origin, state in states.items():
+                whose = gauges.client, origin
+                circuits[whose] = max(state, circuits.get(whose, state))  # open above half_open
+                self._trip(*whose)
+        for (name, values), numbers in found.items():
+            yield name, values, READ_LATE[name](numbers)
+        yield from self._states(circuits)
+
+    def _states(self, circuits: dict[tuple[str, str], str]) -> Iterator[Reading]:
+        with self._lock:
+            tripped = list(self._tripped)
+        worst: dict[tuple[str, ...], str] = {}
+        for client, origin in tripped:
+            whose = client, *([self._host(origin)] if self._has_host else [])
+            state = circuits.get((client, origin), "closed")
+            worst[whose] = max(state, worst.get(whose, state))  # several may share the label OTHER
+        for whose, found in worst.items():
+            for state in STATES:
+                yield "forbear.circuit.state", (*whose, state), float(state == found)
+
+    def _trip(self, client: str, origin: str) -> None:
+        with self._lock:
+            if len(self._tripped) < MOST_TRIPPED:
+                self._tripped.add((client, origin))
+
+    def _host(self, origin: str) -> str:
+        """The label of a server, OTHER once there are too many."""
+        host = self._hosts.get(origin)
+        if host is None:
+            with self._lock:
+                host = host_of(origin)
+                if host not in self._names and len(self._names) >= MOST_HOSTS:
+                    return OTHER
+                self._names.add(host)
+                self._hosts[origin] = host
+        return host
+
+
+def readings_of(gauges: Gauges) -> Iterator[Reading]:
+    """Read one transport: its waiting calls, and its budget if that is our own."""
+    client, budget = gauges.client, budget_of(gauges.limits)
+    yield "forbear.waiting_requests", (client,), gauges.waiting()
+    if budget is None:
+        return
+    now, tokens = gauges.clock.monotonic(), "forbear.budget.available_tokens"
+    if isinstance(budget, (RetryBudget, TokenBucket)):
+        yield tokens, (client, "default", "local"), budget.lowest(now)
+        return
+    yield tokens, (client, budget.name, "shared"), budget.lowest(now)
+    yield tokens, (client, budget.name, "local"), budget.fallback.lowest(now)
+    yield "forbear.budget.backend.errors", (client, budget.backend), budget.errors
+
+
+def readings_of_gate(client: str, gate: RetryGate | None) -> Iterator[Reading]:
+    """Read a gate of a client: whether its origins are healthy, and how many calls it holds."""
+    if gate is not None:
+        yield "forbear.held_calls", (client,), gate.held()
+        yield "forbear.origin_healthy", (client,), float(gate.unhealthy() == 0)

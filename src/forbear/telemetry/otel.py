@@ -1,16 +1,16 @@
-"""OpenTelemetry: the metrics of the table, and a span around each repeated call. Floor: acts.
+"""OpenTelemetry: the metrics of the table, and a span around each retried call.
 
-Needs the API only; whoever runs the application chooses the SDK. Source of names and kinds:
-OpenTelemetry semantic conventions, HTTP spans. Each attempt has a CLIENT span, made by whoever
-instruments the client. The span around the attempts is INTERNAL, since a second CLIENT span would
-count every call twice.
+Needs the API only; the application chooses the SDK. Source of names and kinds: OpenTelemetry
+semantic conventions, HTTP spans. Each attempt has a CLIENT span, made by the instrumentation of the
+client. The span around the attempts is INTERNAL, because a second CLIENT span would count every
+call twice.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     from opentelemetry import context, metrics, trace
@@ -21,20 +21,21 @@ except ImportError:
         f"forbear.telemetry.otel needs opentelemetry-api: {to_install('otel')}"
     ) from None
 
+from ..core.events import CallEnded, Hedged, RetryScheduled
 from ..core.record import record_of
-from ..sending.clock import SYSTEM_CLOCK
-from ..sending.lines import host_of
-from . import METRICS
-from .counting import READ_LATE, Counting
+from ..engine.clock import SYSTEM_CLOCK
+from ..engine.events import TABLE, host_of
+from . import METRICS, READ_LATE, Counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextvars import Token
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
-    from ..core.events import CallEnded, Event
+    from ..core.events import Event
 
 __all__ = ["Metrics", "Spans", "async_request_hook", "request_hook", "response_hook"]
 
@@ -57,7 +58,7 @@ class Metrics(Counting):
     ``forbear.telemetry.prometheus`` has, so the same dashboard and rules serve both.
 
     Gauges and the errors of a shared budget are observed when they are exported.
-    ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients count no
+    ``forbear.urllib3.Retry`` does not see calls that succeed at once, so its clients count no
     requests and no durations.
 
     Args:
@@ -75,21 +76,20 @@ class Metrics(Counting):
     ) -> None:
         super().__init__(metrics_host=metrics_host)
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
-        self._instruments: dict[str, Any] = {}
+        self._adds: dict[str, Callable[..., None]] = {}
         for name, metric in METRICS.items():
-            named: dict[str, Any] = {"unit": metric.unit, "description": metric.text}
-            if name in READ_LATE:
-                named["callbacks"] = [partial(self._observe, name)]
+            about, observe = (metric.unit, metric.text), [partial(self._observe, name)]
             if metric.kind == "histogram":
-                self._instruments[name] = meter.create_histogram(
-                    name, **named, explicit_bucket_boundaries_advisory=metric.buckets
-                )
+                buckets = metric.buckets
+                self._adds[name] = meter.create_histogram(
+                    name, *about, explicit_bucket_boundaries_advisory=buckets
+                ).record
             elif metric.kind == "gauge":
-                meter.create_observable_gauge(name, **named)
+                meter.create_observable_gauge(name, observe, *about)
             elif name in READ_LATE:
-                meter.create_observable_counter(name, **named)
+                meter.create_observable_counter(name, observe, *about)
             else:
-                self._instruments[name] = meter.create_counter(name, **named)
+                self._adds[name] = meter.create_counter(name, *about).add
 
     def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
         return [
@@ -99,12 +99,10 @@ class Metrics(Counting):
         ]
 
     def _attributes(self, name: str, values: tuple[str, ...]) -> dict[str, str]:
-        return dict(zip(self.labels_of(name), values, strict=True))
+        return dict(zip(self.labels[name], values, strict=True))
 
     def series_of(self, name: str, values: tuple[str, ...]) -> Callable[[float], object]:
-        instrument = self._instruments[name]
-        add = instrument.record if METRICS[name].kind == "histogram" else instrument.add
-        return partial(add, attributes=self._attributes(name, values))
+        return partial(self._adds[name], attributes=self._attributes(name, values))
 
 
 class Spans:
@@ -112,19 +110,19 @@ class Spans:
     second attempt.
 
     ``RetryTransport(on_event=[Spans()])``. It begins when the call did, and all attempts after the
-    first one are made inside it; the span of the first one, sent when nobody knew that there would
-    be more, is its neighbour. Where no span is around the call, the first one is its parent, which
-    ``request_hook`` tells: all attempts are one trace. Calls that succeed at once pay nothing.
-    Each wait, each release after it was held (with the seconds and the cause) and a refusal are
-    events of it; a refusal after the only attempt is one of the caller's span. How a second attempt
-    beside the first one ended is an attribute of the caller's span: ``forbear.hedge``, and
+    first one are made inside it; the span of the first one, sent before it was known that there
+    would be more, is its sibling. Where no span is around the call, the first one is its parent,
+    known from ``request_hook``, so all attempts are one trace. Calls that succeed at once cost
+    nothing. Each wait, each release after a hold (with the seconds and the cause) and a refusal are
+    events of the span; a refusal after the only attempt is one of the caller's span. How a hedged
+    request ended is an attribute of the caller's span: ``forbear.hedge``, and
     ``forbear.hedged_after`` (seconds) if it was sent. Other attributes:
     ``http.request.method``, ``server.address``, ``server.port``, ``forbear.client``,
     ``forbear.attempts``, ``forbear.outcome``, and ``error.type`` if the call failed.
 
     ``request_hook`` and ``async_request_hook`` also put ``http.request.resend_count`` on the spans
-    of the attempts, if this listener is there. Not for ``forbear.urllib3.Retry``, which is not told
-    when a call ends: it is left out there. Thread-safe; calls may run on asyncio, trio and in
+    of the attempts, if this listener is in use. ``forbear.urllib3.Retry`` does not know when a call
+    ends, so this listener gets no events there. Thread-safe; calls may run on asyncio, trio and in
     threads.
 
     Args:
@@ -135,67 +133,48 @@ class Spans:
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
-        self._open: dict[int, tuple[Span, Any]] = {}  # by request_id: the span, and how to leave it
+        self._open: dict[
+            int, tuple[Span, Token[Context]]
+        ] = {}  # by request_id: the span, and how to leave it
 
     def __call__(self, event: Event | CallEnded) -> None:
         """Begin, continue or end the span of a call."""
-        follow = getattr(self, f"_{event.name}", None)
-        if follow is not None:
-            follow(event)
+        if isinstance(event, CallEnded):
+            self._end(event)
+        elif isinstance(event, RetryScheduled):
+            self._continue(event)
+        elif isinstance(event, Hedged):
+            span = self._span_of(event.request_id)
+            span.set_attribute("forbear.hedge", event.outcome)
+            if event.reason is None:
+                span.set_attribute("forbear.hedged_after", event.after)
+        else:
+            add_event(self._span_of(getattr(event, "request_id", 0)), event)
 
-    # One method for each event, by its name.
+    def _span_of(self, request_id: int) -> Span:
+        """The span of the call, or the caller's while there is none."""
+        found = self._open.get(request_id)
+        return trace.get_current_span() if found is None else found[0]
 
-    def _retry_scheduled(self, event: Any) -> None:
+    def _continue(self, event: RetryScheduled) -> None:
         if event.request_id in self._open:
             span, token = self._open[event.request_id]
             context.detach(token)
         else:
-            span = self._begin(event)
-        span.add_event(
-            "forbear.wait",
-            {
-                "forbear.delay": event.delay,
-                "forbear.delay_source": event.delay_source,
-                "forbear.attempt": event.attempt,
-                "error.type": str(event.status or event.error),
-            },
-        )
-        # In the context of the call's own task or thread, which tells of its end too.
+            whose = {"forbear.client": event.client, "http.request.method": event.method}
+            span = self._tracer.start_span(
+                "forbear.request",
+                context=around(event.elapsed),
+                kind=trace.SpanKind.INTERNAL,
+                attributes={**whose, **server_of(event.origin)},
+                start_time=int((SYSTEM_CLOCK.time() - event.elapsed) * 1e9),
+            )
+        add_event(span, event)
+        # In the context of the call's own task or thread, which emits its end too.
         inside = context.set_value(RESENT, event.attempt, trace.set_span_in_context(span))
         self._open[event.request_id] = span, context.attach(inside)
 
-    def _hedged(self, event: Any) -> None:
-        found = self._open.get(event.request_id)
-        span = trace.get_current_span() if found is None else found[0]
-        span.set_attribute("forbear.hedge", event.outcome)
-        if event.reason is None:
-            span.set_attribute("forbear.hedged_after", event.after)
-
-    def _released(self, event: Any) -> None:
-        found = self._open.get(event.request_id)
-        if found is not None:
-            told = {"forbear.cause": event.cause, "forbear.held_for": event.held}
-            found[0].add_event("forbear.released", told)
-
-    def _begin(self, event: Any) -> Span:
-        whose = {"forbear.client": event.client, "http.request.method": event.method}
-        return self._tracer.start_span(
-            "forbear.request",
-            context=around(event.elapsed),
-            kind=trace.SpanKind.INTERNAL,
-            attributes={**whose, **server_of(event.origin)},
-            start_time=int((SYSTEM_CLOCK.time() - event.elapsed) * 1e9),
-        )
-
-    def _gave_up(self, event: Any) -> None:
-        found = self._open.get(event.request_id)
-        span = trace.get_current_span() if found is None else found[0]
-        refused = {"forbear.reason": event.reason.value, "forbear.attempt": event.attempts}
-        if event.refused_delay is not None:
-            refused["forbear.wanted_delay"] = event.refused_delay
-        span.add_event("forbear.refused", refused)
-
-    def _call_ended(self, event: Any) -> None:
+    def _end(self, event: CallEnded) -> None:
         found = self._open.pop(event.request_id, None)
         if found is None:
             return
@@ -206,12 +185,21 @@ class Spans:
             span.set_attribute("forbear.outcome", event.outcome.value)
             failed = event.outcome.value.startswith("failed")
         else:
-            # The rest of a body did not come.
+            # The rest of a body was not received.
             failed = event.failure is not None or (event.status or 0) >= 400
         if failed:
             span.set_attribute("error.type", str(event.status or event.error or "_OTHER"))
             span.set_status(trace.StatusCode.ERROR)
         span.end()
+
+
+def add_event(span: Span, event: Event) -> None:
+    """Add to the span what the event's row in the table of engine/events.py says, if anything."""
+    added = TABLE[event.name].span
+    if added is not None:
+        name, read = added
+        values = {key: value for key, value in read(event).items() if value is not None}
+        span.add_event(name, values)
 
 
 def around(elapsed: float) -> Context | None:
@@ -227,7 +215,7 @@ def around(elapsed: float) -> Context | None:
 
 
 def server_of(origin: str) -> dict[str, str | int]:
-    """The attributes of a server, without the port where it is the scheme's own."""
+    """Return the attributes of a server, without the port if it is the scheme's default."""
     host = host_of(origin)
     address, colon, port = host.rpartition(":")
     if not colon or not port.isdigit():
@@ -235,8 +223,7 @@ def server_of(origin: str) -> dict[str, str | int]:
     return {"server.address": address.strip("[]"), "server.port": int(port)}
 
 
-# For instrumentations of clients, which call them with the span of an attempt and what else they
-# know of it.
+# For instrumentations of clients, which call them with the span and other facts of an attempt.
 
 
 def request_hook(span: Span, *_: object) -> None:
@@ -259,12 +246,12 @@ async def async_request_hook(span: Span, *_: object) -> None:
     request_hook(span)
 
 
-def response_hook(span: Span, _: object, response: Any) -> None:
-    """Note on the one span of a whole call how often it was sent again; nothing if it was not.
+def response_hook(span: Span, _: object, response: object) -> None:
+    """Note on the one span of a whole call how often it was retried; nothing if it was not.
 
     ``RequestsInstrumentor().instrument(response_hook=response_hook)``: that one makes its span
     around the session, outside all attempts.
     """
-    retries = record_of(response).retries
-    if retries:
-        span.set_attribute(RESEND_COUNT, retries)
+    record = record_of(response)
+    if record is not None and record.retries:
+        span.set_attribute(RESEND_COUNT, record.retries)

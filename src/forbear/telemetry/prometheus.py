@@ -1,9 +1,8 @@
-"""Prometheus: the metrics of the table in a registry of prometheus_client. Floor: acts."""
+"""Prometheus: the metrics of the table in a registry of prometheus_client."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     import prometheus_client
@@ -14,15 +13,16 @@ except ImportError:
         f"forbear.telemetry.prometheus needs prometheus_client: {to_install('prometheus')}"
     ) from None
 
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from . import METRICS
-from .counting import READ_LATE, Counting
+from . import METRICS, READ_LATE, Counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
 __all__ = ["Metrics"]
 
@@ -35,10 +35,10 @@ class Metrics(Counting):
     and buckets are in the table of ``forbear.telemetry``; rules, alerts and a dashboard for them
     are written by ``forbear dashboards``.
 
-    The gauges (waiting calls, held calls, whether all origins are well, circuit state, tokens of a
-    budget if there is one) and the errors of a shared budget are read when the registry is
+    The gauges (waiting calls, held calls, whether all origins are healthy, circuit state, tokens of
+    a budget if there is one) and the errors of a shared budget are read when the registry is
     collected; prometheus_client's multiprocess mode collects counters and histograms only.
-    ``forbear.urllib3.Retry`` is not told of calls that succeed at once, so its clients have no
+    ``forbear.urllib3.Retry`` does not see calls that succeed at once, so its clients have no
     ``forbear_requests_total`` and no durations, and of attempts only those that failed. It does not
     pickle: an adapter that has one cannot be sent to another process.
     ``prometheus_client.disable_created_metrics()`` saves a series for each counter and histogram.
@@ -60,16 +60,15 @@ class Metrics(Counting):
         super().__init__(metrics_host=metrics_host)
         if registry is None:
             registry = prometheus_client.REGISTRY
-        self._families: dict[str, Any] = {}
+        self._families: dict[str, Counter | Histogram] = {}
         try:
             for name, metric in METRICS.items():
-                if name in READ_LATE:
-                    continue
-                made: Any = prometheus_client.Counter
+                named = metric.prometheus_name, metric.text, self.labels[name]
                 if metric.kind == "histogram":
-                    made = partial(prometheus_client.Histogram, buckets=metric.buckets)
-                named = metric.prometheus_name, metric.text, self.labels_of(name)
-                self._families[name] = made(*named, registry=registry)
+                    buckets = metric.buckets
+                    self._families[name] = Histogram(*named, registry=registry, buckets=buckets)
+                elif name not in READ_LATE:
+                    self._families[name] = Counter(*named, registry=registry)
             registry.register(self)
         except ValueError as error:
             for family in self._families.values():
@@ -79,25 +78,22 @@ class Metrics(Counting):
                 " every client"
             ) from error
 
-    def describe(self) -> list[Any]:
+    def describe(self) -> list[Metric]:
         """Return the metrics of ``collect`` without values; for the registry."""
         return [self._empty(name) for name in READ_LATE]
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[Metric]:
         """Return the metrics with their values; for the registry."""
         families = {name: self._empty(name) for name in READ_LATE}
         for name, values, value in self.readings():
             families[name].add_metric(values, value)
         yield from families.values()
 
-    def _empty(self, name: str) -> Any:
+    def _empty(self, name: str) -> CounterMetricFamily | GaugeMetricFamily:
         metric = METRICS[name]
-        made: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        return made(metric.prometheus_name, metric.text, labels=self.labels_of(name))
+        made = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        return made(metric.prometheus_name, metric.text, labels=self.labels[name])
 
     def series_of(self, name: str, values: tuple[str, ...]) -> Callable[[float], object]:
         child = self._families[name].labels(*values)
-        add: Callable[[float], object] = (
-            child.observe if METRICS[name].kind == "histogram" else child.inc
-        )
-        return add
+        return child.observe if isinstance(child, Histogram) else child.inc

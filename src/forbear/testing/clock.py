@@ -1,30 +1,30 @@
-"""Clocks of tests: one that passes only when someone sleeps, one that skips sleeps. Floor: acts."""
+"""Clocks of tests: one that advances only when a call sleeps, one that skips sleeps."""
 
 from __future__ import annotations
 
+import threading
 import time
 from contextvars import ContextVar
 
-from ..sending.clock import SYSTEM_CLOCK
-
-__all__ = ["SKIPPING", "FakeClock", "SkippingClock"]
+from ..engine.clock import SYSTEM_CLOCK
 
 
 async def checkpoint() -> None:
-    """Let others run and a cancellation arrive, as in a real sleep."""
+    """Let other tasks run and a cancellation arrive, as in a real sleep."""
     import anyio.lowlevel
 
     await anyio.lowlevel.checkpoint()
 
 
 class FakeClock:
-    """A clock for ``clock=``: its sleeps return at once, advance it, and are kept.
+    """A clock for ``clock=``: its sleeps return at once, advance it, and are recorded.
 
     Tasks that sleep at the same time wake in the order in which they would, and leave the clock at
-    the latest of their ends; the sleeps of threads add up.
+    the latest of their ends; the sleeps of threads add up. Thread-safe.
 
     Attributes:
-        sleeps: Seconds of each sleep, sync and async, in order.
+        sleeps: Seconds of each wait, sync and async, in order, as in ``CallRecord.waits``. A wait
+            that is slept in parts, because its call is held, is one.
 
     Args:
         now: Unix seconds at the start; the default is 2026-01-01 00:00:00 UTC.
@@ -37,27 +37,43 @@ class FakeClock:
         self._elapsed = 0.0
         self.sleeps: list[float] = []
         self._ends: list[float] = []  # of the tasks that sleep, in elapsed seconds
+        self._lock = threading.RLock()  # reentrant: the sleep of a subclass may do anything
 
     def monotonic(self) -> float:
-        return self._began_at + self._elapsed
+        with self._lock:
+            return self._began_at + self._elapsed
 
     def time(self) -> float:
-        return self._utc_offset + self._elapsed
+        with self._lock:
+            return self._utc_offset + self._elapsed
 
     def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
+        clock, index = PART_OF.get()
+        PART_OF.set((None, 0))
+        if clock is not self or index >= len(self.sleeps):
+            LAST.set((self, len(self.sleeps), self.monotonic()))
+            self.sleeps.append(seconds)
+        else:  # to the nanosecond: the parts are differences of instants
+            self.sleeps[index] = round(self.sleeps[index] + seconds, 9)
         self.advance(seconds)
 
+    def goes_on(self, since: float) -> None:
+        """Count the next sleep of this thread or task to its last one, if that began ``since``."""
+        clock, index, began_at = LAST.get()
+        PART_OF.set((self if clock is self and began_at >= since else None, index))
+
     async def asleep(self, seconds: float) -> None:
-        began_at = self._elapsed
-        self.sleep(seconds)  # which a subclass may have made its own
-        ends_at, self._elapsed = self._elapsed, began_at
-        self._ends.append(ends_at)
+        with self._lock:  # else another thread would read, or advance, a clock that is ahead
+            began_at = self._elapsed
+            self.sleep(seconds)  # a subclass may override it
+            ends_at, self._elapsed = self._elapsed, began_at
+            self._ends.append(ends_at)
         try:
             await checkpoint()
             while min(self._ends) < ends_at:
                 await checkpoint()
-            self._elapsed = max(self._elapsed, ends_at)
+            with self._lock:
+                self._elapsed = max(self._elapsed, ends_at)
         finally:
             self._ends.remove(ends_at)
 
@@ -69,35 +85,43 @@ class FakeClock:
         """
         if seconds < 0:
             raise ValueError(f"time does not go back, got {seconds}; step_utc steps the wall clock")
-        self._elapsed += seconds
+        with self._lock:
+            self._elapsed += seconds
 
     def step_utc(self, seconds: float) -> None:
         """Step the wall clock only, as an operator or NTP does; monotonic time is not changed."""
-        self._utc_offset += seconds
+        with self._lock:
+            self._utc_offset += seconds
 
     def __repr__(self) -> str:
         return f"<FakeClock +{self._elapsed:.6g} s, {len(self.sleeps)} sleeps>"
 
 
+# Of this thread or task: the last sleep (clock, index in ``sleeps``, instant), and the index of the
+# one that the next sleep is a part of.
+LAST: ContextVar[tuple[FakeClock | None, int, float]] = ContextVar("last", default=(None, 0, 0.0))
+PART_OF: ContextVar[tuple[FakeClock | None, int]] = ContextVar("part_of", default=(None, 0))
+
+
 def pause_of(seconds: float) -> float:
-    """Seconds that a skip of so many really takes: 10 s in the steps of a held call some 50 ms."""
+    """Return what a skip really takes, in seconds: for 10 s in the steps of a held call 50 ms."""
     return min(seconds / 150, 0.002)
 
 
 class SkippingClock:
-    """The system's clock, plus the waits that were skipped: they take no time, and yet are over.
+    """The system's clock plus the waits that were skipped, which count although they take no time.
 
-    Each task and thread skips by itself, as each would have waited by itself: ten calls at once
-    that wait a second each leave all of them one second later. A skip really takes up to 2 ms: a
-    held call that skips its patience in no time would end before the retry that lets it go is
-    answered.
+    Each task and thread skips by itself, as each would have waited by itself: after ten concurrent
+    calls that wait a second each, all of them are one second later. A skip really takes up to 2 ms,
+    because a held call that skips its patience in no time would end before the response to the
+    retry that releases it.
     """
 
     def monotonic(self) -> float:
         return SYSTEM_CLOCK.true_monotonic() + SKIPPED.get()
 
     def time(self) -> float:
-        """Return the real time: dates of servers, which skip nothing, are compared with it."""
+        """Return the real time: it is compared with dates of servers, which skip nothing."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
@@ -108,7 +132,7 @@ class SkippingClock:
         SKIPPED.set(SKIPPED.get() + seconds)
         ends_at = SYSTEM_CLOCK.true_monotonic() + pause_of(seconds)
         await checkpoint()
-        # Not on a timer of the loop, which may be frozen; of tasks that skip at once one pauses.
+        # Not with a timer of the loop, which may be frozen; of concurrent tasks only one pauses.
         left = ends_at - SYSTEM_CLOCK.true_monotonic()
         if left > 0:
             time.sleep(left)

@@ -1,9 +1,9 @@
-"""Connection: reads requests of one peer of the faulting server, takes their steps. Floor: acts.
+"""Connection: reads requests of one peer of the faulting server, performs their steps.
 
 The order within a request makes its faults exact: look up the key, take a step, read the body, have
-the side effect, wait for the delay, settle the key, bring the ledger up to date; only then does the
-first byte (or the reset) go out. Whoever has seen the end of an attempt can read the ledger, or
-repeat the request, without racing the server.
+the side effect, wait for the delay, settle the key, bring the ledger up to date; only then is the
+first byte (or the reset) sent. So a test that has seen the end of an attempt can read the ledger,
+or retry the request, without racing the server.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from .ledger import Arrival, Kept, Ledger
 from .steps import Scripts, Step, ranged, refusal
 from .wire import Malformed, RequestHead, body_pieces, read_head
 
-__all__ = ["Connection"]
-
 GARBAGE = b"\x16\x03 this is not a status line\r\n\r\n"
 BODY_PIECES = 16  # of a dripping or chunked body
-LINGER = 1.0  # seconds; longest reading after an answer that did not wait for the whole request
+LINGER = 1.0  # seconds; longest reading after a response that came before the whole request
 BEFORE_RESET = 0.01  # seconds; a reset discards what is not delivered; half of it does for 500 kB
 _RESET_ON_CLOSE = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
@@ -50,7 +48,7 @@ class Connection:
         self.peer = self.sock.makefile("rb")
 
     def serve(self) -> None:
-        """Answer requests until the peer leaves, a step closes or the server stops."""
+        """Serve requests until the peer leaves, a step closes or the server stops."""
         try:
             if self.turned_away:
                 # The first byte shows that the peer's connect() is over; a reset at once would fail
@@ -65,18 +63,18 @@ class Connection:
                 pass
         except Malformed as error:
             with contextlib.suppress(OSError):
-                answer = _encode(refusal(*error.args), method="GET", keep=False)
-                self.sock.sendall(b"".join(block for _, block in answer))
+                response = _encode(refusal(*error.args), method="GET", keep=False)
+                self.sock.sendall(b"".join(block for _, block in response))
                 self._linger()
         except (OSError, EOFError):
-            pass  # the peer's doing, or ours in interrupt()
+            pass  # closed by the peer, or by interrupt()
         finally:
             self.close()
 
     def interrupt(self) -> None:
         """Wake the thread out of any read or write."""
         with contextlib.suppress(OSError):
-            # Not SSLSocket.shutdown, which takes the TLS state from under the thread that reads.
+            # Not SSLSocket.shutdown, which removes the TLS state that the reading thread needs.
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -91,7 +89,7 @@ class Connection:
         self.close()
 
     def _exchange(self) -> bool:
-        """Answer one request and say whether the connection stays."""
+        """Respond to one request; return whether the connection stays open."""
         if not self.peer.peek(1):
             return False
         started_at = time.monotonic()
@@ -130,13 +128,13 @@ class Connection:
         if claim == "in flight":
             step = refusal(409, "the first request with this key is still in flight")
         elif claim.sha256 not in (None, arrival.sha256):
-            step = refusal(422, "this Idempotency-Key came with another body before")
+            step = refusal(422, "this Idempotency-Key was used with another body before")
         else:
-            step = claim.answer
+            step = claim.response
         return self._perform(step, head, arrival)
 
     def _work(self, step: Step, head: RequestHead, arrival: Arrival) -> None:
-        """Do what comes before the answer: read, execute, take time."""
+        """Do what comes before the response: read, execute, take time."""
         if step.name not in ("reset-before", "reset-head"):
             self._read_body(head, arrival, most=step.at if step.name == "early" else None)
         arrival.executed = step.executes
@@ -174,7 +172,7 @@ class Connection:
         elif step.name == "garbage":
             self.sock.sendall(GARBAGE)
         elif step.name != "close":
-            return self._answer(step, head, arrival)
+            return self._respond(step, head, arrival)
         return False
 
     def _drip(self, interval: float) -> NoReturn:
@@ -185,7 +183,7 @@ class Connection:
             self.sock.sendall(b".")
             self._pause(interval)
 
-    def _answer(self, step: Step, head: RequestHead, arrival: Arrival) -> bool:
+    def _respond(self, step: Step, head: RequestHead, arrival: Arrival) -> bool:
         if step.etag and head.method in ("GET", "HEAD"):
             step = ranged(step, head)
         keep = head.keeps_alive and not step.close and step.name != "early"
@@ -206,7 +204,7 @@ class Connection:
         return keep and step.name not in ("cut", "reset-body")
 
     def _linger(self) -> None:
-        """Close our side and read on: to close on unread bytes would reset and lose the answer."""
+        """Close our side and read on: closing on unread bytes would reset and lose the response."""
         socket.socket.shutdown(self.sock, socket.SHUT_WR)
         until = time.monotonic() + LINGER
         while (left := until - time.monotonic()) > 0:
@@ -220,7 +218,7 @@ class Connection:
 
 
 def _encode(step: Step, *, method: str, keep: bool) -> list[tuple[float, bytes]]:
-    """Return the answer as blocks, each with the pause before it."""
+    """Return the response as blocks, each with the pause before it."""
     has_body = method != "HEAD" and step.status not in (204, 304)
     given = {name.lower() for name, _ in step.headers}
     headers = list(step.headers)

@@ -1,8 +1,8 @@
-"""Ledger: what arrived at the faulting server and was executed, and its keys. Floor: acts.
+"""Ledger: what arrived at the faulting server and was executed, and its keys.
 
 Knows nothing of sockets. The store follows draft-ietf-httpapi-idempotency-key-header-07 §2.6: a
-repeat of a completed request gets the first answer again, of one still in flight 409, and a key
-that comes back with another body 422.
+retry of a completed request gets the first response again, of one still in flight 409, and a key
+that is used again with another body 422.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from .steps import Step, script_name
-
-__all__ = ["Arrival", "Kept", "Ledger"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class Arrival:
         connection: Number of the connection, from 1 in the order of acceptance.
         nth: Number of the request on its connection, from 1; above 1 the connection was reused.
         started_at: When its first byte was there.
-        ended_at: When the last byte of the answer, or the fault, was about to go out; else None.
+        ended_at: When the last byte of the response, or the fault, was about to be sent; else None.
         body_bytes: Bytes of the body as far as it was read, without chunked framing.
         sha256: Hex digest of the same.
         body_complete: The body was read to its end.
@@ -52,10 +50,10 @@ class Arrival:
 
 
 class Kept(NamedTuple):
-    """The answer for a key whose request was executed."""
+    """The response for a key whose request was executed."""
 
     sha256: str | None  # of the body; None if its end was not read before (``early:2xx``)
-    answer: Step
+    response: Step
 
 
 class Ledger:
@@ -78,7 +76,7 @@ class Ledger:
         return [replace(each) for each in entered if name is None or script_name(each.path) == name]
 
     def claim(self, path: str, key: str | None) -> Kept | Literal["claimed", "in flight"]:
-        """Claim the key for the caller, who must ``settle`` it, unless it is taken."""
+        """Claim the key unless it is taken; the caller must ``settle`` it then."""
         where = script_name(path), key
         if key is None:
             return "claimed"

@@ -1,4 +1,4 @@
-"""assert_schedule(): the waits of a policy are those that were meant. Floor: acts."""
+"""assert_schedule(): the waits of a policy are as expected."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
-from ..policy_tools.worst_case import extremes
+from ..policy_tools.check import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.backoff import Backoff
 
-__all__ = ["assert_schedule"]
-
 SLACK = 1e-9  # relative; of sums of binary fractions
 
 
 def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -> None:
-    """Fail unless each wait of the policy's ``backoff``, whatever is drawn, lies within its bounds.
+    """Fail unless each wait of the policy's ``backoff``, with any jitter, is within its bounds.
 
     ``assert_schedule(policy, [(0, 0.5), (0, 1)])``: two retries, at most half a second and a second
-    after the attempt before. A decorrelated wait depends on the one before, so that every length of
-    that is tried. For the schedule after throttling pass
-    ``policy.replace(backoff=policy.throttle_backoff)``; hints of servers and deadlines are no part
-    of it.
+    after the attempt before. A decorrelated wait depends on the one before, so every length of that
+    is tried. For the schedule after throttling pass
+    ``policy.replace(backoff=policy.throttle_backoff)``; server hints and deadlines are not part of
+    it.
 
     Args:
         policy: Whose schedule it is.
@@ -34,7 +32,7 @@ def assert_schedule(policy: RetryPolicy, waits: Sequence[tuple[float, float]]) -
     Raises:
         AssertionError: A wait can be shorter or longer, or there are more or fewer retries; the
             message shows all.
-        TypeError: ``policy`` is no RetryPolicy, or ``waits`` are no pairs of numbers.
+        TypeError: ``policy`` is not a RetryPolicy, or ``waits`` are not pairs of numbers.
         ValueError: Of a pair the first is more than the second.
     """
     if not isinstance(policy, RetryPolicy):

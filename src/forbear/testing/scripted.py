@@ -1,4 +1,4 @@
-"""ScriptedTransport, ScriptedAdapter: they answer by a list in a library's place. Floor: acts.
+"""ScriptedTransport, ScriptedAdapter: they respond from a list, in place of a library.
 
 They build responses and exceptions of the library that the request belongs to, so that one script
 serves httpx and httpx2, sync and async. No socket, no sleep.
@@ -7,6 +7,7 @@ serves httpx and httpx2, sync and async. No socket, no sleep.
 from __future__ import annotations
 
 import sys
+import threading
 from io import BytesIO
 from typing import Any
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 else:
     AnyTransport = object
 
-__all__ = ["ScriptedAdapter", "ScriptedTransport"]
-
-# What a step may be called, and the exception it raises.
+# Names of steps that raise, and the exception of each.
 ERRORS = {
     "connect_error": "ConnectError",
     "connect_timeout": "ConnectTimeout",
@@ -36,7 +35,7 @@ ERRORS = {
 
 
 class Script:
-    """Steps, one for each request; the last one repeats."""
+    """Steps, one for each request; the last one repeats. Thread-safe."""
 
     def __init__(self, steps: Iterable[Any]) -> None:
         self._steps = list(steps)
@@ -48,12 +47,14 @@ class Script:
         self.requests: list[Any] = []
         self.bodies: list[bytes] = []
         self.closed = False
+        self._lock = threading.Lock()
 
     def _next(self, request: Any, body: bytes) -> tuple[int, Any, bytes] | str:
-        """Return status, headers and content of the next answer, or the name of an error."""
-        step = self._steps[min(len(self.requests), len(self._steps) - 1)]
-        self.requests.append(request)
-        self.bodies.append(body)
+        """Return status, headers and content of the next response, or the name of an error."""
+        with self._lock:
+            step = self._steps[min(len(self.requests), len(self._steps) - 1)]
+            self.requests.append(request)
+            self.bodies.append(body)
         if callable(step) and not isinstance(step, type):
             step = step(request)
         if isinstance(step, BaseException):
@@ -72,7 +73,7 @@ class Script:
 
 
 class ScriptedTransport(Script, AnyTransport):  # type: ignore[misc]
-    """Answers each request with the next step; the last step repeats.
+    """Responds to each request with the next step; the last step repeats.
 
     A step is a status; ``(status, headers)`` or ``(status, headers, body)``; the name of an error
     (connect_error, connect_timeout, read_timeout, read_error, write_timeout, write_error,
@@ -80,7 +81,7 @@ class ScriptedTransport(Script, AnyTransport):  # type: ignore[misc]
     returns a step.
 
     Args:
-        steps: The answers, in order.
+        steps: The responses, in order.
 
     Attributes:
         requests: The requests as they arrived, in order.
@@ -91,12 +92,12 @@ class ScriptedTransport(Script, AnyTransport):  # type: ignore[misc]
     """
 
     def handle_request(self, request: Any) -> Any:
-        return self._answer(request, request.read())
+        return self._respond(request, request.read())
 
     async def handle_async_request(self, request: Any) -> Any:
-        return self._answer(request, await request.aread())
+        return self._respond(request, await request.aread())
 
-    def _answer(self, request: Any, body: bytes) -> Any:
+    def _respond(self, request: Any, body: bytes) -> Any:
         step = self._next(request, body)
         library = sys.modules[type(request).__module__.partition(".")[0]]
         if isinstance(step, str):
@@ -127,7 +128,7 @@ class ScriptedAdapter(Script):
     with urllib3's inside.
 
     Args:
-        steps: The answers, in order.
+        steps: The responses, in order.
     """
 
     def send(
@@ -139,7 +140,7 @@ class ScriptedAdapter(Script):
         cert: Any = None,
         proxies: Any = None,
     ) -> Any:
-        """Answer with the next step; arguments as of HTTPAdapter."""
+        """Respond with the next step; arguments as of HTTPAdapter."""
         from requests.adapters import HTTPAdapter
         from urllib3 import HTTPHeaderDict, HTTPResponse
 
@@ -156,7 +157,7 @@ class ScriptedAdapter(Script):
 
 
 def as_read(part: str | bytes) -> str:
-    """Return a part of a header as http.client reads it: octets are Latin-1."""
+    """Return a part of a header as http.client reads it: bytes are Latin-1."""
     return part.decode("latin-1") if isinstance(part, bytes) else part
 
 
@@ -176,23 +177,23 @@ def requests_error(step: str, request: Any) -> Exception:
     from urllib3 import exceptions
 
     pool: Any = None
-    said = f"scripted {step}"
+    message = f"scripted {step}"
 
     def unsent(error: type[Any], inner: Exception) -> Exception:
         made: Exception = error(exceptions.MaxRetryError(pool, "", inner), request=request)
         return made
 
     if step == "connect_timeout":
-        return unsent(requests.ConnectTimeout, exceptions.ConnectTimeoutError(pool, said))
+        return unsent(requests.ConnectTimeout, exceptions.ConnectTimeoutError(pool, message))
     if step == "connect_error":
-        return unsent(requests.ConnectionError, exceptions.NewConnectionError(pool, said))
+        return unsent(requests.ConnectionError, exceptions.NewConnectionError(pool, message))
     if step == "proxy_error":
-        inner = exceptions.ProxyError(said, exceptions.NewConnectionError(pool, said))
+        inner = exceptions.ProxyError(message, exceptions.NewConnectionError(pool, message))
         return unsent(requests.exceptions.ProxyError, inner)
     if step == "pool_timeout":
-        return exceptions.EmptyPoolError(pool, said)
+        return exceptions.EmptyPoolError(pool, message)
     if step == "read_timeout":
-        return requests.ReadTimeout(exceptions.ReadTimeoutError(pool, "", said), request=request)
-    cause = TimeoutError(said) if step == "write_timeout" else ConnectionResetError(104, said)
+        return requests.ReadTimeout(exceptions.ReadTimeoutError(pool, "", message), request=request)
+    cause = TimeoutError(message) if step == "write_timeout" else ConnectionResetError(104, message)
     broken = exceptions.ProtocolError("Connection aborted.", cause)
     return requests.ConnectionError(broken, request=request)

@@ -1,4 +1,4 @@
-"""FaultServer: HTTP/1.1 on loopback that fails by script, with a ledger of arrivals. Floor: acts.
+"""FaultServer: HTTP/1.1 on loopback that fails by script, with a ledger of arrivals.
 
 The script language is explained in ``help("forbear.testing")``.
 """
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from .steps import Step
 
-__all__ = ["Arrival", "FaultServer"]
-
-BACKLOG = 1024  # connections; a storm must reach the script, not the kernel's queue
-STOP_WITHIN = 1.0  # seconds; threads that take longer are left to end by themselves
+BACKLOG = 1024  # connections; a retry storm must reach the script, not the kernel's queue
+STOP_WITHIN = 1.0  # seconds; threads that take longer end by themselves later
 
 
 class FaultServer:
@@ -75,13 +73,13 @@ class FaultServer:
         return len(self._open)
 
     def script(self, path: str, *steps: int | str | Step) -> None:
-        """Set the steps of a path, in place of those it had. The ledger keeps what it has.
+        """Replace the steps of a path. The ledger keeps its entries.
 
         A step is a status, a text of the script language (``help("forbear.testing")``), or what
         ``answer`` made of one.
 
         Raises:
-            ValueError: A step, a modifier or the path is not one; the message says which are.
+            ValueError: A step, a modifier or the path is invalid; the message says what is valid.
         """
         self._scripts.set(path, steps)
 
@@ -113,7 +111,7 @@ class FaultServer:
             return
         self._stopping.set()
         with contextlib.suppress(OSError):
-            # Everywhere a connection wakes a blocked accept(); closing its socket does not.
+            # A connection wakes a blocked accept() on every platform; closing its socket does not.
             socket.create_connection(("127.0.0.1", self._port), timeout=STOP_WITHIN).close()
         self._acceptor.join(STOP_WITHIN)
         self._listener.close()

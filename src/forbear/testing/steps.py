@@ -1,8 +1,8 @@
-"""Steps: what the faulting server does with one request, parsed from text. Floor: acts.
+"""Steps: what the faulting server does with one request, parsed from text.
 
 ``name[:arg][;modifier=value]…``, as testing/__init__.py explains. Nothing is guessed: an unknown
-word, a modifier without an effect on its step and a value out of range are ValueErrors, because a
-mistyped fault that passes for a healthy answer makes its test worthless. Durations are milliseconds
+name, a modifier without an effect on its step and a value out of range are ValueErrors, because a
+mistyped fault that passes for a good response makes its test worthless. Durations are milliseconds
 in the text and seconds in a ``Step``.
 """
 
@@ -18,23 +18,19 @@ from urllib.parse import unquote
 
 from .wire import RequestHead
 
-__all__ = [
-    "URL_PREFIX", "Scripts", "Step", "answer", "parse_step", "ranged", "refusal", "script_name",
-]  # fmt: skip
-
 URL_PREFIX = "/s/"
 DEFAULT_BODY_BYTES = 32
 DEFAULT_DRIP_INTERVAL = 0.05  # seconds; 20 bytes a second keep any read timeout from firing
 
 # The modifiers that each step accepts.
 _SILENT = frozenset({"delay", "executes"})
-_ANSWER = _SILENT.union(
+_RESPONSE = _SILENT.union(
     ("retry-after", "header", "body", "from", "etag", "head-delay", "drip", "chunked", "close")
 )
 _MODIFIERS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("reset", "close", "hang", "garbage"), _SILENT),
-    **dict.fromkeys(("status", "cut", "reset-body", "stale"), _ANSWER),
-    "early": _ANSWER | {"linger"},
+    **dict.fromkeys(("status", "cut", "reset-body", "stale"), _RESPONSE),
+    "early": _RESPONSE | {"linger"},
     "drip": _SILENT | {"interval"},
     "reset-head": frozenset({"delay"}),  # the body is not read, so there is nothing to execute
     "reset-before": frozenset(),
@@ -53,16 +49,16 @@ def _content(size: int, start: int = 0) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The server's part in one request. Made by ``answer``, and of each step of a script.
+    """The part of the server in one request: made by ``answer``, or from a step of a script.
 
     Attributes:
-        name: The word of the script language; "status" for a status.
-        status: The answer's.
-        at: Bytes of the body before a cut or reset, or of the upload before an early answer.
-        headers: Lines of the answer's head.
-        content: The answer's body.
-        delay: Seconds before the answer; ``head_delay`` inside its head, ``drip`` between pieces of
-            its body, ``interval`` between bytes of the step "drip".
+        name: The name in the script language; "status" for a status.
+        status: The response's.
+        at: Bytes of the body before a cut or reset, or of the upload before an early response.
+        headers: Header lines of the response.
+        content: The body of the response.
+        delay: Seconds before the response; ``head_delay`` inside its head, ``drip`` between pieces
+            of its body, ``interval`` between bytes of the step "drip".
         chunked: Whether the body has no length; ``close`` and ``linger`` as in the language.
         etag: With one, ranges of the content are served.
         executes: The request has its side effect.
@@ -84,13 +80,13 @@ class Step:
     executes: bool = False
 
     def replayed(self) -> Step:
-        """Return the answer to a repeat of an executed request: whole, and at once."""
+        """Return the response to a retry of an executed request: whole, and at once."""
         headers = (*self.headers, ("Idempotent-Replayed", "true"))
         return Step(status=self.status, headers=headers, content=self.content)
 
 
 def refusal(status: int, message: str) -> Step:
-    """Return the server's own answer to a request that consumes no step."""
+    """Return the server's own response to a request that consumes no step."""
     return Step(status=status, content=message.encode("utf-8", "replace") + b"\n")
 
 
@@ -102,25 +98,25 @@ def answer(
     body: bytes | None = None,
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
 ) -> Step:
-    """Return a step that answers a body of the test's own: ``answer(json={"id": 7})``.
+    """Return a step that responds with the test's own body: ``answer(json={"id": 7})``.
 
     Args:
-        step: A step that answers: ``429``, ``"200;delay=50"``, ``"cut:10"``, ``"reset-body:10"``.
-        json: What the body says as JSON. None is ``null``.
+        step: A step that responds: ``429``, ``"200;delay=50"``, ``"cut:10"``, ``"reset-body:10"``.
+        json: The body, to be sent as JSON. None is ``null``.
         text: The body, sent as UTF-8.
         body: The body, as it is.
-        headers: Lines of the answer's head. A Content-Type stands in place of the usual one.
+        headers: Header lines of the response. A Content-Type replaces the usual one.
 
     Raises:
-        ValueError: The step does not answer, has a body of its own or would send all of this one;
+        ValueError: The step does not respond, has a body of its own or would send all of this one;
             there are two bodies; or a header cannot be sent.
         TypeError: ``json`` is not serializable.
     """
-    parsed, said = parse_step(step), str(step)
+    parsed, shown = parse_step(step), str(step)
     if "header" not in _MODIFIERS[parsed.name]:
-        _refuse(said, "it gives no answer that could have a body or headers")
+        _refuse(shown, "it sends no response that could have a body or headers")
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
-    lines = [_header(said, name, value) for name, value in pairs]
+    lines = [_header(shown, name, value) for name, value in pairs]
     contents = {
         "application/json": None if json is ... else dumps(json).encode(),
         "text/plain; charset=utf-8": None if text is None else text.encode(),
@@ -128,12 +124,12 @@ def answer(
     }
     found = [(kind, content) for kind, content in contents.items() if content is not None]
     if len(found) > 1:
-        _refuse(said, "give one of json=, text= and body=")
+        _refuse(shown, "give one of json=, text= and body=")
     for kind, content in found:
-        if re.search(";(body|from)=", said):
-            _refuse(said, "it has a body of its own; leave body= and from= out of the step")
+        if re.search(";(body|from)=", shown):
+            _refuse(shown, "it has a body of its own; leave body= and from= out of the step")
         if parsed.name in ("cut", "reset-body") and len(content) <= parsed.at:
-            _refuse(said, f"a body of {len(content)} bytes ends before byte {parsed.at}")
+            _refuse(shown, f"a body of {len(content)} bytes ends before byte {parsed.at}")
         if "content-type" not in {name.lower() for name, _ in (*parsed.headers, *lines)}:
             lines.append(("Content-Type", kind))
         parsed = replace(parsed, content=content)
@@ -238,16 +234,16 @@ def _refuse(text: str, why: str) -> NoReturn:
 
 
 def script_name(path: str) -> str:
-    """Return what positions, keys and the ledger go by: the path; of ``/s/ID/STEPS`` ``/s/ID``."""
+    """Return the name of a script in the ledger: the path; ``/s/ID`` of ``/s/ID/STEPS``."""
     if path.startswith(URL_PREFIX):
         return URL_PREFIX + path.removeprefix(URL_PREFIX).partition("/")[0]
     return path
 
 
 def ranged(step: Step, head: RequestHead) -> Step:
-    """Return the step that answers with the part that a request asks for, or with the whole.
+    """Return the step that responds with the part that a request asks for, or with the whole.
 
-    One range of bytes (RFC 9110 sections 13.1.5 and 14); any other is answered with the whole.
+    One range of bytes (RFC 9110 sections 13.1.5 and 14); any other gets the whole.
     """
     size = len(step.content)
     step = replace(step, headers=(*step.headers, ("ETag", step.etag), ("Accept-Ranges", "bytes")))
@@ -292,7 +288,7 @@ class Scripts:
     def take_reset(self) -> bool:
         """Consume the ``reset-before`` that a scripted path has for the next connection, if any.
 
-        Steps in a URL do not wait for a connection, which may be anybody's.
+        Steps in a URL do not apply to connections: the next one may be for another path.
         """
         with self._lock:
             for name, (step, *_) in self._rest.items():

@@ -1,4 +1,4 @@
-"""Wire: reads HTTP/1.1 requests, heads and bodies, from a raw socket. Floor: acts.
+"""Wire: reads HTTP/1.1 requests, heads and bodies, from a raw socket.
 
 Lenient where a client library may differ, strict about framing (RFC 9112 §6): a body
 whose end is in doubt would make the ledger's digest worthless.
@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from io import BufferedReader
 from typing import NamedTuple
-
-__all__ = ["Malformed", "RequestHead", "body_pieces", "read_head"]
 
 MAX_HEAD_BYTES = 65_536  # twice what the strictest client library will send
 MAX_LINE_BYTES = 4_096  # a chunk's size with its extensions, or one trailer

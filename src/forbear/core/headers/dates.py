@@ -1,4 +1,4 @@
-"""Dates: HTTP-dates, RFC 3339 timestamps and the server's clock. Floor: decides.
+"""Dates: HTTP-dates, RFC 3339 timestamps and the server's clock.
 
 Stricter than ``email.utils``, which guesses at zones and layouts and pivots two-digit years at
 1969, and wider than ``datetime``, which rejects second 60; that one only counts days.
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .fields import Line
 
-__all__ = ["FOREVER", "Clock", "parse_http_date", "parse_timestamp"]
-
 FOREVER = 2147483648.0  # seconds; what a duration too long to represent becomes (RFC 9111 §1.2.2)
 
 _CLOCK_FIELDS = Names(("date", "age"))
@@ -39,10 +37,10 @@ _BAD = -1  # a malformed part: outside every range that the part is then checked
 
 
 class Clock:
-    """The server's time when its answer arrived, worked out when first asked for.
+    """The server's time when its response arrived, worked out on first use.
 
-    It is the server's own Date plus the Age that the answer spent in caches, so that a wrong clock
-    on either side does not stretch or void a wait; the client's ``now``, in Unix seconds or as a
+    It is the server's own Date plus the Age that the response spent in caches, so a wrong clock on
+    either side does not stretch or void a wait; the client's ``now``, in Unix seconds or as a
     function that returns them, where there is no single good Date.
     """
 
@@ -58,7 +56,7 @@ class Clock:
         return (self._times or self._read())[0]
 
     def age(self) -> float:
-        """Seconds the answer has been in caches; 0 if it does not say, or not validly."""
+        """Seconds the response has been in caches; 0 if it does not say, or not validly."""
         return (self._times or self._read())[1]
 
     def _read(self) -> tuple[float, float]:

@@ -1,17 +1,25 @@
-"""Hints: when the server said to come back, and whether. Floor: decides.
+"""Server hints: when to retry, and whether, as headers and the bodies of vendors say.
 
-Extraction only. Whether the request may be sent again and how long the client is willing to wait
-are decided elsewhere: a delay here is the one that the server asked for, uncut. Whatever the header
-lines hold, reading them raises nothing and takes time in proportion to their length.
+Extraction only. Whether the request may be retried and how long the client is willing to wait
+are decided elsewhere: a delay here is the one that the server asked for, uncut. Whatever header
+lines and bodies hold, reading them raises nothing and takes time in proportion to their length.
+
+``VENDORS`` has one row a vendor: statuses that only this vendor uses for "retry", and the
+reader of the hint in the JSON body of an error. A body is read only where the headers do not say
+the same. For that reason Azure (retry-after-ms), Discord, GitHub, Slack, Stripe and Telegram
+(Retry-After) have no reader. Text for people is not read, because its wording may change.
 
 Sources: RFC 9110 §10.2.3 (Retry-After) and §15.3.3 (a 202's is for the application); openai's and
 anthropic's Python clients (retry-after-ms, x-should-retry); azure-core (x-ms-retry-after-ms);
 botocore, retries/standard.py (x-amz-retry-after); stripe-python (stripe-should-retry, and
-idempotent-replayed); gRPC proposal A6 (pushback). Quota headers, which only count when nothing here
-does, are quota.py's.
+idempotent-replayed); gRPC proposal A6 (pushback); RFC 8259 (JSON), RFC 6839 §3.1 (+json); those of
+a vendor are named at its row or reader. Quota headers, which count only when nothing here does, are
+read in quota.py.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from ..outcome import NO_HINT, Hint
 from .dates import FOREVER, Clock, parse_http_date
@@ -24,31 +32,206 @@ if TYPE_CHECKING:
 
     from .fields import Found, Line
 
-__all__ = ["READ_OCTETS", "READ_TEXT", "Hint", "read_answer", "read_hint", "why_unused"]
+LONGEST_BODY = 65_536  # bytes; a longer body is none of the errors described here
+
+NO = Hint(None, False, None)
+
+
+def vendor_hint(
+    vendors: Iterable[str], status: int, content_type: str | None, body: bytes
+) -> Hint | None:
+    """Return what the body of a response says about when, and whether, to retry.
+
+    None if the body is not JSON, is longer than ``LONGEST_BODY``, is malformed, or says nothing
+    that one of these vendors has documented.
+
+    Args:
+        vendors: Names in ``VENDORS_WITH_BODY_HINTS``, as ``RetryPolicy.vendors`` holds them. The
+            first that understands the body is obeyed.
+        status: The status code; below 400 no body is read.
+        content_type: The Content-Type of the response.
+        body: The whole body, without content coding.
+    """
+    if status < 400 or len(body) > LONGEST_BODY or not is_json(content_type):
+        return None
+    error = error_in(body)
+    if error is not None:
+        for vendor in vendors:
+            read = VENDORS[vendor].read
+            if read is not None and (hint := read(error)) is not None:
+                return hint
+    return None
+
+
+def joined(hint: Hint, body_hint: Hint | None) -> Hint:
+    """Return the hint of the headers with that of the body added.
+
+    A delay in the headers goes before one in the body; any no beats any yes.
+    """
+    if body_hint is None:
+        return hint
+    timed = body_hint if hint.delay is None else hint
+    should_retry = False if body_hint.should_retry is False else hint.should_retry
+    return Hint(timed.delay, should_retry, timed.source)
+
+
+def is_json(content_type: str | None) -> bool:
+    kind = (content_type or "").partition(";")[0].strip(OWS).lower()
+    return kind == "application/json" or ("/" in kind and kind.endswith("+json"))
+
+
+def error_in(body: bytes) -> dict[str, object] | None:
+    """The value of "error" in a JSON object, or in the first object of an array, as the streaming
+    methods of Gemini return it. Numbers are their text.
+    """
+    from json import loads  # only the failures of a policy with vendors need it
+
+    try:
+        # Text has no size that int() refuses, and no exponent that costs memory.
+        value = loads(body.decode(), parse_int=str, parse_float=str, parse_constant=refuse)
+    except (ValueError, RecursionError):  # no UTF-8, no JSON, or brackets without end
+        return None
+    if isinstance(value, list) and value:
+        value = value[0]
+    error = value.get("error") if isinstance(value, dict) else None
+    return error if isinstance(error, dict) else None
+
+
+def refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def google(error: dict[str, object]) -> Hint | None:
+    """A quota of a day ends the call, else the longest RetryInfo is the delay.
+
+    google/rpc/error_details.proto: "Clients should wait until retry_delay amount of time has passed
+    since receiving the error response before retrying." Google's own gemini-cli
+    (googleQuotaErrors.ts) takes a QuotaFailure whose quotaId holds "PerDay" or "Daily" as terminal,
+    and ignores the RetryInfo next to it: that one has been seen to name 8 to 22 s, which bring
+    no quota of a day back (ai.google.dev, "Rate limits": it resets at midnight Pacific time).
+    """
+    longest: float | None = None
+    for detail in objects(error.get("details")):
+        kind = text(detail.get("@type")).rpartition("/")[2]
+        if kind == "google.rpc.QuotaFailure":
+            quotas = [text(one.get("quotaId")) for one in objects(detail.get("violations"))]
+            if any("PerDay" in quota or "Daily" in quota for quota in quotas):
+                return NO
+        elif kind == "google.rpc.RetryInfo":
+            delay = duration(detail.get("retryDelay"))
+            if delay is not None and (longest is None or delay > longest):
+                longest = delay
+    return None if longest is None else Hint(longest, None, "google.rpc.retryinfo")
+
+
+def duration(value: object) -> float | None:
+    """The seconds of a google.protobuf.Duration: ``"3.000000001s"`` (protobuf.dev, "ProtoJSON
+    Format"), or its fields. A negative one is malformed here.
+    """
+    if isinstance(value, dict):
+        nanos = text(value.get("nanos", "0"))
+        if len(nanos) > 9:
+            return None
+        value = f"{text(value.get('seconds', '0'))}.{nanos.zfill(9)}s"
+    seconds = number(value[:-1]) if isinstance(value, str) and value.endswith("s") else None
+    return None if seconds is None else min(seconds, FOREVER)
+
+
+def openai(error: dict[str, object]) -> Hint | None:
+    """Money that is used up ends the call.
+
+    help.openai.com 5955604, "Troubleshooting API rate limits and 429 errors": "Retrying a billing,
+    spending, or quota error does not restore access." Its four codes come first; they may come
+    with the type insufficient_quota, which used to be the code too.
+    """
+    return NO if error.get("code") in SPENT or error.get("type") in SPENT else None
+
+
+SPENT = (  # a tuple, because a code may be any JSON, which no set takes
+    "credit_balance_exhausted",
+    "organization_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "insufficient_quota",
+    "billing_hard_limit_reached",  # images, with 400
+    "billing_not_active",  # 429; reported in the community forum and in BerriAI/litellm#2743
+)
+
+
+def anthropic(error: dict[str, object]) -> Hint | None:
+    """The monthly cap of a tier ends the call. Its status is 429, like a rate limit's.
+
+    platform.claude.com, "Rate limits": "Retrying, including the SDKs' automatic retries, fails".
+    """
+    details = error.get("details")
+    code = details.get("error_code") if isinstance(details, dict) else None
+    return NO if code == "enforced_spend_limit_reached" else None
+
+
+def objects(value: object) -> list[dict[str, object]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class Vendor(NamedTuple):
+    """The signs that one vendor uses for "retry" in addition to the statuses and headers of all.
+
+    Attributes:
+        statuses: Retried.
+        hinted_statuses: Retried only if the response says when to retry.
+        read: Returns the hint in the "error" of a JSON body; None: the body has none.
+    """
+
+    statuses: frozenset[int] = frozenset()
+    hinted_statuses: frozenset[int] = frozenset()
+    read: Callable[[dict[str, object]], Hint | None] | None = None
+
+
+VENDORS: dict[str, Vendor] = {
+    # platform.claude.com, "Errors": 529 is overloaded_error.
+    "anthropic": Vendor(statuses=frozenset({529}), read=anthropic),
+    # learn.microsoft.com, "Set usage quota by key" of API Management: 403 and Retry-After once a
+    # quota is used up. Its 429 says all it has to say in headers.
+    "azure": Vendor(hinted_statuses=frozenset({403})),
+    # developers.cloudflare.com, "Cloudflare 5xx errors". The origin may have acted before a 524.
+    "cloudflare": Vendor(statuses=frozenset({520, 521, 522, 523, 524})),
+    # docs.github.com, "Rate limits for the REST API": with retry-after or an exhausted quota.
+    "github": Vendor(hinted_statuses=frozenset({403})),
+    "google": Vendor(read=google),
+    "openai": Vendor(read=openai),
+}
+
+# Vendors whose hint is in the body.
+VENDORS_WITH_BODY_HINTS = tuple(
+    sorted(name for name, vendor in VENDORS.items() if vendor.read is not None)
+)
 
 
 def read_hint(status: int, headers: Iterable[Line], *, now: float | Callable[[], float]) -> Hint:
-    """Return what the header lines of a final response say about when, and whether, to send again.
+    """Return what the header lines of a final response say about when, and whether, to retry.
 
     A status outside 100-599 is read like a 5xx (RFC 9110 §15), unless it is below 100.
 
     Args:
         status: The status code. Below 300 nothing is a hint; of a redirect only Retry-After is
             read.
-        headers: Names and values in wire order, as text or as octets.
+        headers: Names and values in wire order, as text or as bytes.
         now: Unix seconds when the header section arrived, or a function that returns them; dates
             are compared with it where the server states no Date of its own.
     """
-    return read_answer(status, headers, now=now)[0]
+    return read_response(status, headers, now=now)[0]
 
 
-def read_answer(
+def read_response(
     status: int, headers: Iterable[Line], *, now: float | Callable[[], float]
 ) -> tuple[Hint, bool]:
-    """Return the hint of ``read_hint``, and whether the answer is a stored one, which the same key
-    would bring again (rule S6).
+    """Return the hint of ``read_hint``, and whether the response is a stored one, which the same
+    key would return again.
 
-    An answer without any of the names in ``READ_TEXT`` gives ``(NO_HINT, False)``.
+    A response without any of the names in ``READ_TEXT`` gives ``(NO_HINT, False)``.
     """
     lines = headers if isinstance(headers, (list, tuple)) else list(headers)  # Clock reads again
     names = _FIELDS if status >= 400 else _REDIRECT_FIELDS if status >= 300 else _SUCCESS_FIELDS
@@ -68,10 +251,10 @@ def read_answer(
 
 
 def why_unused(lines: Iterable[Line], hint: Hint) -> str | None:
-    """Return why the Retry-After of an answer with this hint sets no delay.
+    """Return why the Retry-After of a response with this hint sets no delay.
 
     "unparsable", or "past" for a time that is over; None if the hint has a delay, if there is no
-    Retry-After, or if it is 0, the server's "at once".
+    Retry-After, or if it is 0, which means "at once".
     """
     values = None if hint.delay else collect(lines, _RETRY_AFTER).get("retry-after")
     if not values or (hint.delay is not None and values[0] == "0"):
@@ -107,7 +290,7 @@ def _pushback(text: str, _: Clock) -> float | None:
 
 
 def _retry_after(text: str, clock: Clock) -> float | None:
-    """The longest of the members, so that none of the server's requests is broken."""
+    """The longest of the members, so that each of the server's requests to wait is kept."""
     longest = number(text)
     if longest is not None:  # nearly always there is one number and no more
         return longest
@@ -133,16 +316,16 @@ def _advice(fields: Found, clock: Clock) -> bool | None:
     pushback = fields.get(_PUSHBACK)
     if pushback is not None and _pushback(", ".join(pushback), clock) is None:
         return False
-    said = [fields[name] for name in _ADVICE if name in fields]
-    words = {word for lines in said for line in lines for word in members(line.lower())}
-    return False if "false" in words else True if "true" in words else None
+    given = [fields[name] for name in _ADVICE if name in fields]
+    values = {value for lines in given for line in lines for value in members(line.lower())}
+    return False if "false" in values else True if "true" in values else None
 
 
 _PUSHBACK = "grpc-retry-pushback-ms"
 
 # The first header with a valid value gives the delay: the more exact unit before the general
-# header, as in the clients named at the top. x-ms-retry-after (without -ms) is not among them:
-# nobody defines its unit, and samples disagree.
+# header, as in the clients named at the top. x-ms-retry-after (without -ms) is not among them,
+# because no document defines its unit, and samples disagree.
 _SOURCES: tuple[tuple[str, Callable[[str, Clock], float | None]], ...] = (
     ("retry-after-ms", _milliseconds),
     ("x-ms-retry-after-ms", _milliseconds),
@@ -156,7 +339,7 @@ _REPLAYED = "idempotent-replayed"
 
 # The lower-case names of all headers that a decision reads.
 READ_TEXT = frozenset({name for name, _ in _SOURCES}.union(_ADVICE, QUOTA_FIELDS, (_REPLAYED,)))
-READ_OCTETS = frozenset(name.encode() for name in READ_TEXT)
+READ_BYTES = frozenset(name.encode() for name in READ_TEXT)
 
 _FIELDS = Names(READ_TEXT)
 _REDIRECT_FIELDS = Names(("retry-after", _REPLAYED))

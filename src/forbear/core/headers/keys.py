@@ -1,22 +1,21 @@
-"""Idempotency keys: acceptable ones, their form, their place in a request. Floor: decides.
+"""Idempotency keys: acceptable ones, their form, their place in a request.
 
-Knows nothing of methods, bodies or answers and invents no key: that takes randomness (see
+Knows nothing of methods, bodies or responses and generates no key: that takes randomness (see
 forbear/idempotency.py). A key is never trimmed, cut, re-encoded or case-folded; one that cannot be
-sent as it is raises ValueError before anything is sent. Messages tell a key's length and the
+sent as it is raises ValueError before anything is sent. Messages contain a key's length and the
 character at fault, never the key.
 
 Sources: draft-ietf-httpapi-idempotency-key-header (§2.1 syntax, §2.2 uniqueness), RFC 9651 §3.3.3
 and §4 (Strings and Items), RFC 9110 §5.5, OASIS Repeatable Requests 1.0, and the vendors'
-documentation named beside each profile.
+documentation named next to each profile.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from ..checks import a_choice
-from .fields import Names, collect
-from .structured import bare_item, parameters, skip_spaces
+from ..checks import check_choice
+from .fields import Names, bare_item, collect, parameters, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +23,7 @@ if TYPE_CHECKING:
 
     from .fields import Found, Line
 
-__all__ = [
-    "GENERATED_FOR", "PROFILES", "RECOGNISED", "STYLES", "carries_key", "check_profile",
-    "names_a_key", "parse", "parse_item", "serialize",
-]  # fmt: skip
-
-# The methods a key is invented for, those that the draft names (§1). Most others are idempotent.
+# The methods a key is generated for, those that the draft names (§1). Most others are idempotent.
 GENERATED_FOR = frozenset({"POST", "PATCH"})
 
 # "raw" is what every deployed vendor documents, "sf-string" what the draft asks for (§2.1).
@@ -68,8 +62,8 @@ def serialize(key: str, *, style: str = "raw", profile: str = "generic") -> str:
         ValueError: The key cannot be sent as it is, or the style or profile is unknown.
         TypeError: The key is not a str.
     """
-    a_choice("style", style, STYLES)
-    a_choice("profile", profile, PROFILES)
+    check_choice("style", style, STYLES)
+    check_choice("profile", profile, PROFILES)
     _check_characters(key, spaces=style == "sf-string")
     if profile != "generic":
         check_profile(key, profile)
@@ -107,7 +101,7 @@ def check_profile(key: str, profile: str) -> None:
 
     Every profile asks for visible ASCII. UUIDs may be of any version and case.
     """
-    a_choice("profile", profile, PROFILES)
+    check_choice("profile", profile, PROFILES)
     _check_characters(key, spaces=False)
     advice = f"use forbear.idempotency.generate(profile={profile!r})"
     if len(key) > (most := _MAX_LENGTHS[profile]):
@@ -170,10 +164,10 @@ def _string_item(field_value: str) -> str:
 
 _DRAFT = "idempotency-key"
 _REPEATABILITY = "repeatability-request-id"
-_FIRST_SENT = "repeatability-first-sent"  # belongs to a key, is none
+_FIRST_SENT = "repeatability-first-sent"  # accompanies a key, is none itself
 
 # Header names, in lower case, whose value is a key. Trace ids (X-Request-Id, traceparent) are
-# none: nobody promises to answer the second request that bears one as the first was answered.
+# none: no server promises that a second request with the same id is not executed again.
 RECOGNISED = frozenset({_DRAFT, _REPEATABILITY, "x-idempotency-key", "paypal-request-id"})
 KEY_LINES = RECOGNISED | {_FIRST_SENT}
 
@@ -184,8 +178,8 @@ def carries_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) ->
     One line of ``Idempotency-Key``, of ``X-Idempotency-Key``, of ``PayPal-Request-Id`` or of a name
     in ``extra``, or one line each of ``Repeatability-Request-ID`` and ``Repeatability-First-Sent``
     (OASIS asks for both), and not empty. Two lines of one name do not count: which of them the
-    server takes is anyone's guess (RFC 9651 §4.2 lets an Item have one line), and an answer of True
-    here lets a POST be sent twice.
+    server takes is unknown (RFC 9651 §4.2 lets an Item have one line), and True here lets a POST be
+    sent twice.
 
     Args:
         headers: The request's header lines in any order.
@@ -205,7 +199,7 @@ def names_a_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) ->
     """Return whether any header is meant as a key, so that none may be generated.
 
     Wider than ``carries_key``: two lines, or half of an OASIS pair, are no key to rely on, but they
-    are the caller's, and a third key beside them would help nobody. Empty lines count as absent.
+    are the caller's, and a further key would only add an ambiguity. Empty lines count as absent.
     """
     lines = _key_lines(headers, extra)
     return bool(lines) and any(

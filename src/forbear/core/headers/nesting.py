@@ -1,7 +1,7 @@
-"""Nesting: what a request says about the loops and deadlines above us. Floor: decides.
+"""Nesting: what a request says about the loops and deadlines above us.
 
-Whoever retries above us may count its sendings in a header of the request. Then attempts multiply:
-3 of theirs times 4 of ours are 12 at the server. Each of them counts in its own way:
+A loop that retries above us may count its attempts in a header of the request. Then attempts
+multiply: 3 of theirs times 4 of ours are 12 at the server. Each loop counts in its own way:
 
 | header                     | first  | first retry | source                                     |
 | -------------------------- | ------ | ----------- | ------------------------------------------ |
@@ -11,11 +11,11 @@ Whoever retries above us may count its sendings in a header of the request. Then
 | grpc-previous-rpc-attempts | absent | 1           | gRPC A6, "Exposed Retry Metadata"          |
 | retry-attempt              | absent | 2           | forbear's announce_attempts                |
 
-Two headers tell how long the sender waits for the answer, counted from the sending, so that the way
-here has taken its share already. Envoy's ``x-envoy-expected-rq-timeout-ms`` is "the time in
-milliseconds the router expects the request to be completed" (router filter), 0 its word for no
-timeout; ``grpc-timeout`` is "a positive integer as ASCII string of at most 8 digits" and one letter
-for the unit (PROTOCOL-HTTP2).
+Two headers say how long the sender waits for the response, counted from when it sent the request,
+so that the way here has taken its share already. Envoy's ``x-envoy-expected-rq-timeout-ms`` is "the
+time in milliseconds the router expects the request to be completed" (router filter), where 0 means
+no timeout; ``grpc-timeout`` is "a positive integer as ASCII string of at most 8 digits" and one
+letter for the unit (PROTOCOL-HTTP2).
 
 A value that cannot be read is as if it were absent.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ..verdict import Reason
+from ..outcome import Reason
 from .fields import OWS, Names, collect, is_digits
 
 TYPE_CHECKING = False
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .fields import Line
-
-__all__ = [
-    "COUNTERS", "EXPECTED", "TIMEOUTS", "ends_outer_loops", "outer_loop", "retries_above",
-    "seconds_for", "shrunk",
-]  # fmt: skip
 
 EXPECTED = "x-envoy-expected-rq-timeout-ms"
 
@@ -55,10 +50,10 @@ def outer_loop(lines: Iterable[Line]) -> tuple[str, str] | None:
 
 
 def ends_outer_loops(attempts: int, reason: Reason) -> bool:
-    """Return whether those who asked for this work should not ask again after a call ended so.
+    """Return whether the loops above us should not retry after a call has ended so.
 
-    Yes if we have tried again ourselves, or may not for the sake of the server. Not after a single
-    attempt that only we may not repeat: a caller's key can make their request safe.
+    Yes if we have retried ourselves, or must not for the sake of the server. Not after a single
+    attempt that only we may not retry: a key of the caller's can make their request safe.
     """
     return attempts > 1 or reason in FOR_THE_SERVER
 
@@ -102,7 +97,7 @@ def _positive(digits: str, most: int, unit: float) -> float:
     return int(digits) * unit or inf if len(digits) <= most and is_digits(digits) else inf
 
 
-# header -> how many retries a value of it tells of
+# header -> how many retries a value of it counts
 COUNTERS = {
     "x-envoy-attempt-count": _count_from_one,
     "amz-sdk-request": _count_of_aws,

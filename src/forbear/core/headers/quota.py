@@ -1,8 +1,8 @@
-"""Quotas: when an exhausted allowance is filled again. Floor: decides.
+"""Quotas: when an exhausted allowance is filled again.
 
-Servers send quota headers on good answers too, and for limits other than the one that was hit, so a
-reset counts only on a status that means throttling, only when its own remaining value is 0, and not
-on an answer from a cache. hints.py asks only after every header that is a request to wait.
+Servers send quota headers on good responses too, and for limits other than the one that was hit, so
+a reset counts only on a status that means throttling, only when its own remaining value is 0, and
+not on a response from a cache. hints.py reads it only after every header that is a request to wait.
 
 Sources: draft-ietf-httpapi-ratelimit-headers-10 (List), -07 (Dictionary) and -03 to -06 (a header
 for each number); RFC 9651 §4.2.1 and §4.2.2; the documentation of GitHub, Okta and GitLab (epoch),
@@ -14,23 +14,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .dates import Clock, parse_timestamp
-from .fields import OWS, number
-from .structured import bare_item, key, parameters, run, skip_spaces
+from .fields import OWS, bare_item, key, number, parameters, run, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .fields import Found
-    from .structured import Kind, Value
-
-__all__ = ["QUOTA_FIELDS", "is_rate_limit", "read_quota", "remaining_of"]
+    from .fields import Found, Kind, Value
 
 _STATUSES = frozenset({403, 429, 503})
 
 
 def read_quota(status: int, fields: Found, clock: Clock) -> tuple[float, str] | None:
-    """Return the seconds until an exhausted quota is filled again, and the header that told."""
+    """Return the seconds until an exhausted quota is filled again, and the header that says so."""
     if status not in _STATUSES or fields.keys().isdisjoint(_RESETS) or clock.age() > 0:
         return None
     if _RATE_LIMIT in fields:
@@ -126,7 +122,7 @@ _OWS = frozenset(OWS)
 _NUMERAL = frozenset("0123456789.")
 _UNIT = frozenset("hmsunµÂ")
 _GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_GO_UNITS["Âµs"] = 1e-6  # the two octets of µ in UTF-8, which is what Go writes, as latin-1
+_GO_UNITS["Âµs"] = 1e-6  # the two bytes of µ in UTF-8, which is what Go writes, as latin-1
 
 
 def _rate_limit(text: str, status: int) -> tuple[bool, float | None]:

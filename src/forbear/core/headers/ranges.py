@@ -1,12 +1,12 @@
-"""Resume: go on with a broken download from its first missing byte. Floor: decides.
+"""Resume: continue a broken download from its first missing byte.
 
-Two questions. Can the body of an answer to a GET be asked for in parts, and by which validator? Is
-the answer to such a request the rest of the very same octets? Knows header lines and counts octets
+Two questions. Can the body of a response to a GET be requested in parts, and by which validator? Is
+the response to such a request the rest of the very same bytes? Knows header lines and counts bytes
 as they came over the wire, before any Content-Encoding is undone; reads no body, and sends nothing.
 
-Stricter than a cache has to be, because octets that have been handed over cannot be taken back: an
-answer that does not say in full that it fits is another representation. Not even a 200 that repeats
-the validator is gone on with.
+Stricter than a cache has to be, because bytes that have been handed over cannot be taken back: a
+response that does not prove in full that it fits counts as another representation. Not even a 200
+that repeats the validator is continued with.
 
 Sources: RFC 9110 section 14 (ranges), 13.1.5 (If-Range), 8.8 (validators), 15.3.7.3 (combining
 parts: "only if they all share the same strong validator"), 15.5.17 (416).
@@ -25,37 +25,35 @@ if TYPE_CHECKING:
 
     from .fields import Found, Line
 
-__all__ = ["Download", "Part", "Repeat", "download_of"]
-
-_ASKED = Names(("range",))
+_REQUEST_FIELDS = Names(("range",))
 _ABOUT_RANGES = ("accept-ranges", "content-range", "date", "etag", "last-modified")
 _ABOUT_BODY = ("content-encoding", "content-length", "content-type")
-_ANSWERED = Names((*_ABOUT_RANGES, *_ABOUT_BODY, "transfer-encoding"))
-# What a head says of its body (RFC 9110 section 8), and which part or page of a thing that is.
+_RESPONSE_FIELDS = Names((*_ABOUT_RANGES, *_ABOUT_BODY, "transfer-encoding"))
+# What a header section says of its body (RFC 9110 section 8), and of which part or page it is.
 _PAGE = ("content-language", "content-location", "content-range", "link")
 _DESCRIBED = Names((*_ABOUT_BODY, *_PAGE, "etag", "last-modified"))
-_MOST_DIGITS = 18  # of a position; 10**18 octets are beyond every file system
+_MOST_DIGITS = 18  # of a position; 10**18 bytes are beyond every file system
 _IMF_FIXDATE = 29  # characters of the form that "a sender MUST generate" (section 5.6.7)
 
 
 class Part(Enum):
-    """How the answer to a request for the rest goes together with the download."""
+    """How the response to a request for the rest fits the download."""
 
-    CONTINUES = "continues"  # its body goes on where the download broke off
-    COMPLETE = "complete"  # nothing was missing but the end: the body is to be read no further
+    CONTINUES = "continues"  # its body continues where the download broke off
+    COMPLETE = "complete"  # only the end was missing, so the body is read no further
     OTHER = "other"  # anything else: the error that broke the download stands
 
 
 class Download:
-    """One representation, or the part of it that was asked for, on its way to the caller.
+    """One representation, or the requested part of it, on its way to the caller.
 
-    One per call, not shared between threads. ``received`` is everywhere the number of raw octets of
+    One per call, not shared between threads. ``received`` is everywhere the number of raw bytes of
     the body that the caller was given so far.
 
     Attributes:
-        first: Position of the body's first octet in the representation.
-        last: Position of its last octet; None as long as the server has not told.
-        complete: Length of the whole representation; None as long as the server has not told.
+        first: Position of the body's first byte in the representation.
+        last: Position of its last byte; None as long as the server has not said.
+        complete: Length of the whole representation; None as long as the server has not said.
         validator: The strong entity tag, or the date it was modified at, exactly as it came.
         coding: The content codings, as one list.
     """
@@ -72,25 +70,25 @@ class Download:
         self.coding = coding
 
     def missing(self, received: int) -> int | None:
-        """Return how many octets are still to come, below 0: there were too many; None: unknown."""
+        """Return how many bytes are still to come, below 0: there were too many; None: unknown."""
         return None if self.last is None else self.last + 1 - self.first - received
 
     def fields(self, received: int) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Return the lines that ask for the missing rest; they replace any of the same names."""
+        """Return the lines that request the missing rest; they replace any of the same names."""
         last = self.last
         ends_itself = last is None or (self.complete is not None and last == self.complete - 1)
         asked = f"bytes={self.first + received}-{'' if ends_itself else last}"
         return ("Range", asked), ("If-Range", self.validator)
 
-    def judge(self, received: int, status: int, lines: Iterable[Line]) -> Part:
-        """Judge the answer to these fields; learn from it what the server had not told before.
+    def check_part(self, received: int, status: int, lines: Iterable[Line]) -> Part:
+        """Judge the response to these fields; learn from it what the server had not said before.
 
         Args:
-            received: Raw octets that the caller had been given when the rest was asked for.
-            status: Of the answer; one that is worth another attempt does not come here.
-            lines: Its field lines, as text or octets.
+            received: Raw bytes that the caller had been given when the rest was requested.
+            status: Of the response; one that is retried is not judged here.
+            lines: Its field lines, as text or bytes.
         """
-        found = collect(lines, _ANSWERED) if status in (206, 416) else {}
+        found = collect(lines, _RESPONSE_FIELDS) if status in (206, 416) else {}
         if status == 416:
             return self._judge_unsatisfied(received, found)
         part = _part_of(found)
@@ -98,7 +96,7 @@ class Download:
             return Part.OTHER
         first, last, complete = part
         if self.last is None and complete != last + 1:
-            return Part.OTHER  # the rest was asked for to its end, and this may not be all of it
+            return Part.OTHER  # the rest was requested to its end, and this may not be all of it
         is_next = first == self.first + received and self.last in (None, last)
         is_same = self._is_same(found) and _coding(found) == self.coding
         if not is_next or not is_same or self.complete not in (None, complete):
@@ -107,10 +105,10 @@ class Download:
         return Part.CONTINUES
 
     def _judge_unsatisfied(self, received: int, found: Found) -> Part:
-        """Judge a 416: nothing follows, so were the octets that the caller has the whole of it?
+        """Judge a 416: nothing follows, so were the bytes that the caller has the whole of it?
 
-        Few send a 416 with a validator: without one the length is the server's word. The length
-        alone is too little where nothing came.
+        Few servers send a 416 with a validator, so without one the length decides. The length
+        alone proves too little where no byte was received.
         """
         total = self.first + received
         is_whole = total > 0 and _content_range(found) == (None, None, total)
@@ -128,10 +126,10 @@ class Download:
 
 
 class Repeat:
-    """A small body without a validator: the whole of it is asked for again, by the same request.
+    """A small body without a validator: the same request asks for the whole of it again.
 
-    Whoever reads it checks that it begins with the octets that the caller has. Attributes as of
-    ``Download``.
+    Its reader checks that it begins with the bytes that the caller has, because nothing else shows
+    that it is the same body. Attributes as of ``Download``.
     """
 
     __slots__ = ("_described", "_status")
@@ -149,8 +147,8 @@ class Repeat:
         """Nothing is added to the request."""
         return ()
 
-    def judge(self, received: int, status: int, lines: Iterable[Line]) -> Part:
-        """Does the second head say of its body what the first one says?"""
+    def check_part(self, received: int, status: int, lines: Iterable[Line]) -> Part:
+        """Does the second response describe its body as the first one did?"""
         is_same = status == self._status and collect(lines, _DESCRIBED) == self._described
         return Part.CONTINUES if is_same else Part.OTHER
 
@@ -158,17 +156,17 @@ class Repeat:
 def download_of(
     method: str, asked: Iterable[Line], status: int, lines: Iterable[Line]
 ) -> Download | None:
-    """Return the part of an answer that can be resumed; None: nothing.
+    """Return the part of a response that can be resumed; None: nothing.
 
     Args:
         method: As sent. "This specification only defines GET" for ranges (RFC 9110 section 14.2).
-        asked: The field lines of the request, as text or octets.
-        status: Of the answer.
-        lines: The field lines of the answer.
+        asked: The field lines of the request, as text or bytes.
+        status: Of the response.
+        lines: The field lines of the response.
     """
     if method != "GET" or status not in (200, 206):
         return None
-    found = collect(lines, _ANSWERED)
+    found = collect(lines, _RESPONSE_FIELDS)
     validator = _strong_validator(found)
     if validator is None or _is_multipart(found):
         return None
@@ -181,13 +179,13 @@ def download_of(
         last = None if length is None else length - 1
         return Download(0, last, length, validator, _coding(found))
     part = _part_of(found)
-    if part is None or not _is_asked_for(*part, collect(asked, _ASKED)):
+    if part is None or not _is_asked_for(*part, collect(asked, _REQUEST_FIELDS)):
         return None
     return Download(*part, validator, _coding(found))
 
 
 def _part_of(found: Found) -> tuple[int, int, int | None] | None:
-    """First and last position and complete length of the one part that an answer brings."""
+    """First and last position and complete length of the one part that a response contains."""
     first, last, complete = _content_range(found) or (None, None, None)
     if first is None or last is None or _is_multipart(found):
         return None
@@ -198,7 +196,7 @@ def _strong_validator(found: Found) -> str | None:
     """The value for If-Range, None if none may be used for it (RFC 9110 section 13.1.5).
 
     A date counts only where there is no entity tag, not even a weak one. It is strong when the
-    answer was made at least a second later (8.8.2.2): within its second a thing may change again.
+    response was made at least a second later (8.8.2.2): a body may change twice in one second.
     """
     if "etag" in found:
         tag = _single(found, "etag")
@@ -225,7 +223,7 @@ def _is_asked_for(first: int, last: int, complete: int | None, asked: Found) -> 
     if unit.lower() != "bytes" or not equals or not dash:
         return False
     is_to_the_end = complete is not None and last == complete - 1
-    if begin == "":  # the last so many octets, or all if there are fewer
+    if begin == "":  # the last so many bytes, or all if there are fewer
         count = _position(end)
         return count is not None and is_to_the_end and first == max(0, last + 1 - count)
     if _position(begin) != first:

@@ -1,7 +1,6 @@
-"""Assets: what ships for those who look at the metrics: a Grafana dashboard, recording rules,
-alerts. Floor: acts.
+"""Assets: a Grafana dashboard, recording rules and alerts for the metrics.
 
-The files lie in this package, and name the metrics of the table in ``forbear.telemetry`` only.
+The files are in this package, and name the metrics of the table in ``forbear.telemetry`` only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""Errors of aiohttp: what each of its exceptions means.
+
+Classified by class and cause, never by the text. What is raised where was read in aiohttp 3.12.14
+to 3.14.5. Rules S7-S10 of tests/corpus/retry_safety.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+
+from ...core.outcome import Failure, FailureKind, Phase
+from ...engine.errors import locals_of
+from ...errors import ForbearError
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+
+# Looked up along the MRO, so a base stands for subclasses that are not named.
+MEANING: dict[type, tuple[FailureKind, Phase]] = {
+    # Of the connector: there was no connection to send anything on.
+    aiohttp.ClientConnectorCertificateError: (K.CERTIFICATE, UNSENT),
+    aiohttp.ServerFingerprintMismatch: (K.CERTIFICATE, UNSENT),
+    aiohttp.ClientConnectorSSLError: (K.TLS, UNSENT),
+    aiohttp.ClientSSLError: (K.TLS, UNSENT),
+    aiohttp.ClientConnectorDNSError: (K.DNS, UNSENT),
+    aiohttp.ClientProxyConnectionError: (K.PROXY, UNSENT),
+    aiohttp.ClientConnectorError: (K.REFUSED, UNSENT),
+    aiohttp.ConnectionTimeoutError: (K.CONNECT_TIMEOUT, UNSENT),
+    # On a connection: anything may have been read.
+    aiohttp.SocketTimeoutError: (K.READ_TIMEOUT, SENT),
+    aiohttp.ServerTimeoutError: (K.TIMEOUT, SENT),
+    aiohttp.ServerDisconnectedError: (K.RESET, SENT),
+    aiohttp.ClientConnectionResetError: (K.RESET, SENT),
+    aiohttp.ClientOSError: (K.RESET, SENT),
+    aiohttp.ClientConnectionError: (K.RESET, SENT),
+    aiohttp.ClientPayloadError: (K.PROTOCOL, ANSWERED),
+    asyncio.TimeoutError: (K.TIMEOUT, SENT),  # ClientTimeout.total
+    OSError: (K.RESET, SENT),
+    # What came is not HTTP. The error for a status has the same class, and no cause.
+    aiohttp.ClientResponseError: (K.PROTOCOL, SENT),
+    # Never.
+    aiohttp.WSServerHandshakeError: (K.PERMANENT, ANSWERED),
+    aiohttp.ContentTypeError: (K.PERMANENT, ANSWERED),
+    aiohttp.TooManyRedirects: (K.PERMANENT, ANSWERED),
+    aiohttp.InvalidURL: (K.PERMANENT, UNSENT),
+    aiohttp.NonHttpUrlClientError: (K.PERMANENT, UNSENT),
+    aiohttp.RedirectClientError: (K.PERMANENT, ANSWERED),
+    ForbearError: (K.PERMANENT, UNSENT),  # our own refusals
+    UnicodeError: (K.PERMANENT, UNSENT),  # a host name that IDNA refuses
+    aiohttp.ClientError: (K.PROTOCOL, SENT),
+}
+# After these, for a method of its own list, a session of aiohttp retries once by itself.
+ENDS_IN_REPEAT = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
+NO_REPEAT = (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError)
+REPEATED_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+MOST_CAUSES = 16
+
+
+def classify(error: BaseException) -> Failure:
+    """Say what an exception means: its kind, and how far the request got."""
+    cls: type = type(error)
+    kind, phase = meaning_of_class(cls)
+    if is_lost(error):
+        kind = K.RESET
+    if isinstance(error, aiohttp.ClientHttpProxyError):  # the response to CONNECT
+        refused = 400 <= error.status < 500
+        kind, phase = (K.PERMANENT if refused else K.PROXY), UNSENT
+    elif kind is K.PROTOCOL and isinstance(error, aiohttp.ClientResponseError):
+        if error.__cause__ is None:  # of raise_for_status
+            kind, phase = K.PERMANENT, ANSWERED
+    elif isinstance(error, aiohttp.ClientPayloadError) and is_decoding(error):
+        kind = K.DECODING
+    return Failure(kind, phase, error=type(error).__name__)
+
+
+@lru_cache(maxsize=256)
+def meaning_of_class(cls: type) -> tuple[FailureKind, Phase]:
+    for base in cls.__mro__:
+        if base in MEANING:
+            return MEANING[base]
+    return K.UNKNOWN, SENT
+
+
+def is_decoding(error: BaseException) -> bool:
+    from aiohttp.http_exceptions import ContentEncodingError
+
+    return isinstance(error.__cause__, ContentEncodingError)
+
+
+def repeats(error: BaseException, method: str) -> bool:
+    """Would the session retry by itself, if it got this error?"""
+    return (
+        isinstance(error, ENDS_IN_REPEAT)
+        and not isinstance(error, NO_REPEAT)
+        and method in REPEATED_METHODS
+    )
+
+
+def is_inside(error: BaseException | None, wanted: BaseException) -> bool:
+    """Is the wanted error this one, or a cause of it?"""
+    for _ in range(MOST_CAUSES):
+        if error is None or error is wanted:
+            break
+        error = error.__cause__
+    return error is wanted
+
+
+def is_lost(error: BaseException) -> bool:
+    """Was the connection lost while the body was written?
+
+    aiohttp 3.14 then tries to read the response from no protocol, if the body was written at once.
+    """
+    return isinstance(error, AttributeError) and error.obj is None and error.name == "read"
+
+
+def is_full(request: aiohttp.ClientRequest) -> bool:
+    """Did the request wait for a connection of the session's own pool?"""
+    connector: Any = request.session.connector
+    try:
+        return connector._available_connections(request.connection_key) <= 0  # type: ignore[no-any-return]
+    except AttributeError:
+        return False
+
+
+def protocol_of(error: BaseException) -> ResponseHandler | None:
+    """The protocol of the connection that an attempt broke on; None if no frame shows it."""
+    for names in locals_of(error, "aiohttp"):
+        protocol = names.get("protocol")
+        if isinstance(protocol, ResponseHandler):
+            return protocol
+    return None
+
+
+def idle_since(request: aiohttp.ClientRequest, error: BaseException, instant: float) -> list[Any]:
+    """The connections to where a request went that have been idle since before an instant.
+
+    Args:
+        request: As it was sent.
+        error: What ended it; without a connection of aiohttp in its frames that proves nothing.
+        instant: On the system's monotonic clock.
+    """
+    if not any(isinstance(one.get("conn"), Connection) for one in locals_of(error, "aiohttp")):
+        return []
+    try:
+        connector: Any = request.session.connector
+        waiting = connector._conns.get(request.connection_key, ())
+        return [one for one, since in waiting if since < instant and one.is_connected()]
+    except (AttributeError, TypeError, ValueError):
+        return []

@@ -1,0 +1,534 @@
+"""Port for aiohttp: how a middleware prepares, sends once, classifies, and hands over."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from math import inf
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+
+from ...core.headers.hints import READ_BYTES
+from ...core.headers.ranges import Part
+from ...core.outcome import Failure, FailureKind, Phase
+from ...core.record import RECORD, SENDS
+from ...engine import outgoing as outgoings
+from ...engine import resume as resumption
+from ...engine.calls import (
+    acall_before_attempt,
+    conclude,
+    expired,
+    note_success,
+    too_late,
+    wants_status_error,
+    with_story,
+)
+from ...engine.classify import classify_status
+from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
+from ...engine.deadlines import BACKSTOP, Backstop
+from ...engine.errors import DeadlineCut, Interrupted, let_signals_through
+from ...engine.inspection import (
+    DRAIN_BYTES,
+    DRAIN_SECONDS,
+    ENDLESS,
+    LATE,
+    WHOLE,
+    ainspect,
+    note_prefetch,
+)
+from ...engine.outgoing import (
+    ConsumedBody,
+    Outgoing,
+    call_of,
+    next_request,
+    outgoing_for,
+    sent_request,
+    stop_outer,
+)
+from ...engine.settings import OFF
+from ...limits.gate import MOST_TASKS
+from .bodies import Bounded, Inspection, Resuming, Watched, resumable
+from .errors import classify, idle_since, is_full, is_inside, is_lost, protocol_of, repeats
+from .request import LAST_HOP, PLAIN, AiohttpRequest, Guard, Hop, Timeouts, origin_of_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
+
+    from ...core.call import Call, Prefetched
+    from ...core.policy import RetryPolicy
+    from ...core.record import Story
+    from ...engine.context import CallContext
+    from ...engine.inspection import PrefetchResult
+    from ...engine.settings import Settings
+    from ...errors import CircuitOpenError, DeadlineExceeded
+
+    Lines = Sequence[tuple[str, str]]
+    Source = tuple[ClientRequest, ClientHandlerType]
+
+WATCH_INTERVAL = 0.05  # seconds; the longest until a waiting call sees that its session closed
+
+
+class SessionWatch:
+    """An alarm that ends a sleep once its session is closed; aiohttp has no event for that."""
+
+    __slots__ = ("_session", "_sleep", "at")
+
+    def __init__(self, session: ClientSession, sleep: Any) -> None:
+        self._session, self._sleep = session, sleep
+        self.at = next_check()
+
+    def ring(self) -> None:
+        if self._session.closed:
+            self.at = inf
+            wake(self._sleep, False)
+        else:
+            self.at = next_check()
+
+
+def next_check() -> float:
+    """The same instant for all watches, so that a thousand calls need one timer."""
+    return (SystemClock.true_monotonic() // WATCH_INTERVAL + 1) * WATCH_INTERVAL
+
+
+class AiohttpPort:
+    """The port of one middleware."""
+
+    body_name = "_body"
+
+    def __init__(
+        self,
+        settings: Settings,
+        circuit_open_error: type[CircuitOpenError],
+        deadline_exceeded: type[DeadlineExceeded],
+    ) -> None:
+        self.settings = settings
+        self.clock = settings.clock
+        self.circuit_open_error = circuit_open_error
+        self.deadline_exceeded = deadline_exceeded
+        self.prefetch = settings.prefetch
+        self.watches_bodies = settings.prefetch > 0 or settings.resume
+        self.backstop = Backstop()
+        self.used: WeakSet[ResponseHandler] = WeakSet()  # connections that have carried a retry
+        settings.limits.hold_at_most(MOST_TASKS)
+
+    # A call begins.
+
+    def prepare(
+        self, source: Source, started_at: float, context: CallContext | None, setting: object
+    ) -> Outgoing:
+        """Return what is sent in place of a request: a copy, if anything in it is changed.
+
+        Raises:
+            The library's DeadlineExceeded: nothing is sent.
+            The error that ended this very call, which the session retries once by itself.
+        """
+        request, hop = source[0], LAST_HOP.get()
+        if hop is not None:
+            LAST_HOP.set(None)
+            if hop.timer is not request._timer or hop.port is not self:
+                hop = None
+            elif hop.error is not None:
+                raise hop.error
+        body = None if type(request.body) in PLAIN else request.body
+        outgoing = outgoing_for(self, source, request, body, started_at, context, setting, hop)
+        if outgoing.deadline_at <= started_at:
+            raise too_late(self, call_of(self, source, outgoing, started_at, context))
+        return outgoing
+
+    def guard_of(self, request: ClientRequest, body: aiohttp.Payload, hop: Hop | None) -> Guard:
+        if isinstance(body, Guard):  # of a forbear above us
+            return body
+        guard: Guard | None = None if hop is None else hop.guard
+        if guard is not None and guard.payload is body:
+            return guard
+        return Guard(body, self.settings.body_buffer)
+
+    def bound(self, outgoing: Outgoing) -> None:
+        each = outgoing.policy.attempt_timeout
+        outgoing.timeouts = Timeouts(self.clock, outgoing.deadline_at, each)
+
+    def view_of(self, source: Source) -> AiohttpRequest:
+        (request, handler), names = source, self.settings.key_names
+        url = request.url
+        origin = origin_of_url(url)
+        view = AiohttpRequest(request.method, origin, request.headers, names, url, request)
+        view.handler = handler
+        return view
+
+    def copied(
+        self, request: ClientRequest, lines: Lines | None = None, url: object = None
+    ) -> ClientRequest:
+        copy = object.__new__(type(request))  # the constructor would make the body anew
+        fields = copy.__dict__ = vars(request).copy()
+        fields["headers"] = headers = request.headers.copy()
+        for name, value in lines or ():
+            headers[name] = value
+        if url is not None:
+            fields["url"] = fields["original_url"] = url
+        return copy
+
+    def kind_of(self, error: Exception) -> FailureKind:
+        return classify(error).kind
+
+    def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
+        return url.with_scheme(scheme).with_host(host).with_port(port)
+
+    def host_of(self, url: Any) -> str:
+        return url.host_port_subcomponent  # type: ignore[no-any-return]
+
+    # Each attempt.
+
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        session, sleeper = call.request.original.session, self.settings.sleeper
+        if session.closed:
+            return False
+        sleep = sleeper.begin_sleep(seconds, since=call.started_at, after=call.decided_at)
+        watch = SessionWatch(session, sleep)
+        if isinstance(sleep, Future):  # else a test's clock, on which a sleep takes no time
+            self.backstop.add(watch, sleep.get_loop())
+        try:
+            return await sleep and not session.closed
+        finally:
+            sleeper.end_sleep(sleep)
+            self.backstop.alarms.pop(watch, None)
+
+    async def send(self, call: Call) -> ClientResponse:
+        sent = sent_request(call)
+        request = next_request(self, call)
+        if call.history:
+            # Wait for the task that wrote the last attempt's body, which was cancelled: else two
+            # tasks could read one body.
+            await sent.close()
+            request.update_expect_continue()  # its future serves one response only
+            if self.settings.before_attempt is not None:
+                await acall_before_attempt(self, call, request)
+            if request.session.closed:  # it has lost its connector
+                raise with_story(self, call, call.last_error or self.closed_error())
+        now = self.clock.monotonic()  # after the hook, which may have taken long
+        if now >= call.deadline_at:
+            raise expired(self, call)
+        call.sending(now)
+        handler, policy = call.request.handler, call.policy  # type: ignore[attr-defined]
+        if call.resumption is not None:
+            policy = OFF  # the rest of a download is not prefetched
+        call.live, prefetch = await self.attempt(request, handler, call.outgoing, policy, now)
+        response: ClientResponse = call.live
+        note_prefetch(call, prefetch)
+        protocol = getattr(response, "_protocol", None)
+        if isinstance(protocol, ResponseHandler):
+            self.used.add(protocol)
+        return response
+
+    async def attempt(
+        self,
+        request: ClientRequest,
+        handler: ClientHandlerType,
+        outgoing: Outgoing | None,
+        policy: RetryPolicy,
+        now: float,
+    ) -> tuple[ClientResponse, PrefetchResult]:
+        """Send one attempt; return the response, and how the prefetch of its body ended.
+
+        Raises:
+            DeadlineCut: The deadline is over, and the library has not noticed.
+        """
+        response = None
+        try:
+            if outgoing is None or outgoing.timeouts is None:
+                response = await handler(request)
+                return response, await self.prefetch_body(response, policy)
+            if outgoing.deadline_at == inf:
+                response = await self._send_in_time(request, handler, outgoing.timeouts)
+                return response, await self.prefetch_body(response, policy)
+            with self.backstop.after(outgoing.deadline_at - now + BACKSTOP):
+                response = await self._send_in_time(request, handler, outgoing.timeouts)
+                return response, await self.prefetch_body(response, policy)
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(error.__cause__, ConsumedBody):
+                message = f"The request cannot be sent again: {error.__cause__}."
+                raise aiohttp.ClientConnectionError(message) from None
+            if not isinstance(error.__cause__, DeadlineCut):
+                raise
+        except BaseException:
+            await self.close_unused(response)
+            raise
+        await self.close_unused(response)
+        raise DeadlineCut
+
+    async def _send_in_time(
+        self, request: ClientRequest, handler: ClientHandlerType, timeouts: Timeouts
+    ) -> ClientResponse:
+        """Send one attempt with its own limits for connecting and for reading."""
+        from asyncio import timeout
+
+        send, connecting = type(request).send, timeout(timeouts.connect())
+        try:
+            async with connecting:
+
+                async def begin(connection: Any) -> ClientResponse:
+                    connecting.reschedule(None)
+                    timeouts.begin(connection.protocol)
+                    return await send(request, connection)
+
+                request.__dict__["send"] = begin
+                return await handler(request)
+        except TimeoutError as error:
+            if not connecting.expired():
+                raise
+            message = f"Connection timeout to host {request.url}"
+            raise aiohttp.ConnectionTimeoutError(message) from error
+        finally:
+            request.__dict__.pop("send", None)
+
+    async def prefetch_body(self, response: ClientResponse, policy: RetryPolicy) -> PrefetchResult:
+        """Wait for the whole of a small body, if the response is likely to be accepted.
+
+        What has arrived stays in aiohttp's own buffer, for the caller.
+        """
+        content = response.content
+        if content.is_eof():
+            return WHOLE
+        if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
+            return None
+        length = response.content_length
+        if length is None or length > self.prefetch or "Content-Encoding" in response.headers:
+            return None  # it may be more than the buffer holds
+        if response.content_type.startswith(ENDLESS):
+            return None
+        return await self.wait_for(content)
+
+    async def wait_for(self, content: Any, seconds: float = DRAIN_SECONDS) -> PrefetchResult:
+        """Wait for the end of a body, without taking it."""
+        try:
+            if content.exception() is not None:
+                return content.exception()  # type: ignore[no-any-return]
+            with self.backstop.after(seconds):
+                await content.wait_eof()
+                return WHOLE
+            return LATE
+        except Exception as error:
+            let_signals_through(error)
+            return error
+
+    # After each attempt.
+
+    def accept_first(
+        self,
+        request: ClientRequest,
+        response: ClientResponse,
+        outgoing: Outgoing | None,
+        started_at: float,
+    ) -> None:
+        """End a call whose first response is below 300."""
+        self.reopen(outgoing, response)
+        settings = self.settings
+        if not (settings.is_plain and settings.limits.shared.quiet):
+            origin, status = origin_of_url(request.url), response.status
+            note_success(settings, request.method, origin, status, started_at)
+
+    def status_of(self, response: ClientResponse) -> int:
+        return response.status
+
+    def inspection_of(
+        self,
+        request: ClientRequest,
+        response: ClientResponse,
+        deadline_at: float,
+        prefetched: Prefetched | None,
+    ) -> Inspection:
+        return Inspection(self, response, deadline_at, prefetched)
+
+    async def inspect(self, call: Call, response: ClientResponse) -> ClientResponse | Exception:
+        return await ainspect(self, call, response)
+
+    def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:
+        status: int = response.status
+        if status < 400 and not call.retry_if_result and call.body_error is None:
+            call.status = status
+            return None
+        lines = response.raw_headers
+        if READ_BYTES.isdisjoint(name.lower() for name, _ in lines):
+            lines = ()
+        return classify_status(self, call, status, lines, getattr(response, RECORD, None))
+
+    def classify_exception(self, call: Call, error: Exception) -> Failure:
+        guard = call.guard
+        if guard is not None and guard.error is not None and is_inside(error, guard.error):
+            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+        failure = classify(error)
+        request = call.request.original
+        if failure.kind is FailureKind.CONNECT_TIMEOUT and is_full(request):
+            return Failure(FailureKind.POOL, Phase.UNSENT, error=failure.error)
+        if type(error) is TimeoutError:
+            call.deadline_at = self.clock.monotonic()  # ClientTimeout.total is over
+        return failure
+
+    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
+        timeouts = None if call.outgoing is None else call.outgoing.timeouts
+        return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
+
+    def is_reused(self, call: Call, error: Exception) -> bool:
+        if self._idle_since(call, error):
+            return True
+        return protocol_of(error) in self.used
+
+    async def close_idle(self, call: Call, error: Exception) -> None:
+        for protocol in self._idle_since(call, error):
+            protocol.close()  # the connector drops what is closed by itself
+
+    def _idle_since(self, call: Call, error: Exception) -> list[ResponseHandler]:
+        """Connections that were idle before the attempt was sent, and are still.
+
+        aiohttp does not show whether a connection is a new one. But it opens none while another is
+        idle, so where there are such, the attempt broke on one like them. Where there are none it
+        may have been the last one, and then only one that has carried a retry is recognized.
+        """
+        sent_at = SYSTEM_CLOCK.true_monotonic() - (self.clock.monotonic() - call.sent_at)
+        return idle_since(sent_request(call), error, sent_at)
+
+    async def close_unused(self, response: ClientResponse | Exception | None) -> None:
+        if response is not None and not isinstance(response, Exception):
+            response.close()
+
+    async def discard(self, call: Call, response: ClientResponse) -> None:
+        """Read what is left of a failed response if that is little and quick, then close it."""
+        content, seconds = response.content, DRAIN_SECONDS
+        if not content.is_eof() and content.exception() is None:
+            room = DRAIN_BYTES
+            if call.deadline_at != inf:
+                seconds = min(DRAIN_SECONDS, (call.deadline_at - self.clock.monotonic()) / 2)
+            if (response.content_length or 0) <= room and call.prefetch_result is not LATE:
+                try:
+                    with self.backstop.after(seconds):
+                        while room >= 0 and not content.at_eof():
+                            room -= len(await content.readany())
+                except Exception as error:  # the response has failed: its body does not matter
+                    let_signals_through(error)
+        response.close()  # after a whole body the connection has been released already
+
+    async def keep(self, call: Call, response: ClientResponse) -> bool:
+        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+        call.own_extras().kept = response
+        content, length = response.content, response.content_length
+        if length is not None and length > DRAIN_BYTES:
+            return False
+        if not content.is_eof():
+            left = call.deadline_at - self.clock.monotonic()
+            await self.wait_for(content, min(DRAIN_SECONDS, left))
+        if content.total_bytes > DRAIN_BYTES:
+            return False
+        if not content.is_eof():  # it stalls or breaks, so only its status is kept
+            call.own_extras().kept = None
+            response.close()
+        return True
+
+    # The end.
+
+    async def hand_over(self, call: Call, response: ClientResponse) -> ClientResponse | None:
+        if call.resumption is not None:
+            part = self.rest_of(call, response)
+            if part is Part.CONTINUES:
+                return response
+            await self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
+        self.finish(call, response)
+        if wants_status_error(call):
+            await self.discard(call, response)
+            # No name for the error: its traceback would hold the frame that holds it, and the cycle
+            # would keep the response until the garbage collector runs.
+            raise self.status_error(call, response)
+        return response
+
+    def rest_of(self, call: Call, response: ClientResponse) -> Part:
+        part = resumption.accept_part(self.settings, call, response.status, response.raw_headers)
+        if part is Part.CONTINUES:
+            self.reopen(call.outgoing, response)
+        return part
+
+    def finish(self, call: Call, response: ClientResponse) -> None:
+        setattr(response, SENDS, True)
+        conclude(self, call, vars(response), RECORD)
+        if self.settings.stop_outer_retries and call.stop is not None:
+            headers = response.headers.copy()
+            stop_outer(self.settings, call, headers)
+            response._cache["headers"] = type(response.headers)(headers)
+        if 300 <= response.status < 400 and call.policy is not OFF:
+            LAST_HOP.set(Hop(self, call))
+        if not wants_status_error(call):
+            if call.policy is not OFF:
+                self.watch_body(response, lambda: call, sent_request(call), call.context)
+            self.reopen(call.outgoing, response)
+
+    def reopen(self, outgoing: Outgoing | None, response: ClientResponse) -> None:
+        if outgoing is not None and outgoing.timeouts is not None:
+            outgoing.timeouts.reopen(response)
+
+    def watch_body(
+        self,
+        response: ClientResponse,
+        begin: Callable[[], Call],
+        request: ClientRequest,
+        context: CallContext | None,
+    ) -> None:
+        """Resume a body that is still to come where it breaks, or attach the story to its error.
+
+        It ends at ``forbear.deadline``.
+        """
+        if response.content.is_eof() or response.status == 101:
+            return
+        if self.watches_bodies:
+            download = resumable(self, request, response)
+            if download is not None:
+                response.content = Resuming(self, response, begin, download)
+            else:
+                response.content = Watched(self, response.content, begin)
+        if context is not None and context.has_deadline():
+            until = context.deadline_on(self.clock, self.clock.monotonic())
+            response.content = Bounded(self, response, begin, until)
+
+    def status_error(self, call: Call, response: ClientResponse) -> Exception:
+        error = aiohttp.ClientResponseError(
+            response.request_info,
+            response.history,
+            status=response.status,
+            message=response.reason or "",
+            headers=response.headers,
+        )
+        return with_story(self, call, error)
+
+    def final_error(self, call: Call, error: Exception) -> Exception:
+        if is_lost(error):
+            cause, error = error, aiohttp.ClientConnectionResetError("Connection lost")
+            error.__cause__ = cause
+        return error
+
+    def note_error(self, call: Call, error: Exception) -> None:
+        if repeats(error, call.request.method):
+            LAST_HOP.set(Hop(self, call, error))
+
+    def closed_error(self) -> Exception:
+        return aiohttp.ClientConnectionError(
+            "The session or its middleware was closed before the request was sent."
+        )
+
+    def resume(self, call: Call) -> None:
+        outgoings.resume(self, call)
+
+    def empty_response(self, call: Call, status: int | None, story: Story) -> ClientResponse:
+        request = sent_request(call)
+        response: Any = object.__new__(request.response_class)
+        response.method, response.status, response.reason = request.method, status, ""
+        response._url = response._real_url = request.url
+        response._request_info, response._loop = request.request_info, request.loop
+        empty = type(request.headers)()
+        response._headers, response._raw_headers = type(request.request_info.headers)(empty), ()
+        response._cache, response._traces, response._body = {}, [], b""
+        response.content = aiohttp.streams.EMPTY_PAYLOAD
+        setattr(response, RECORD, story)
+        return response  # type: ignore[no-any-return]

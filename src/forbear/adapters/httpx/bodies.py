@@ -1,0 +1,498 @@
+"""Bodies of responses, in the httpx family: what forbear reads of them, puts back, and resumes.
+
+A small body is read inside the loop, so that a broken one is a failure like any other. That is done
+only where the caller gains nothing by having the beginning early, and where the length is known or
+the body is one JSON document. It is read through the library's own stream, as it arrives
+(connections.py): after a quarter of a second the bytes read are handed over with the live stream
+behind them. A failed response is drained, and that of a held call kept, by the same reading.
+``retry_if`` is given a copy of the response. Of the caller's response only the stream is replaced,
+by one that holds what was read and the rest.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from ...core.headers.ranges import Repeat, download_of
+from ...core.record import SETTING
+from ...engine.errors import let_signals_through
+from ...engine.inspection import (
+    ENDLESS,
+    LATE,
+    WHOLE,
+    BodyNotShown,
+    PrefetchResult,
+    aread_pieces,
+    check_decoded,
+    read_pieces,
+    seconds_to_look,
+    too_late,
+)
+from ...engine.outgoing import sent_request
+from .connections import Arriving, AsyncArriving, arrived, is_bodiless
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from httpx import AsyncByteStream, Request, Response, SyncByteStream
+
+    from ...core.call import Call
+    from ...core.headers.ranges import Download
+    from ...core.record import Story
+    from ...engine.outgoing import Outgoing
+    from .port import HttpxPort
+
+    Sent = Outgoing | None  # in the place of the request
+    Reader = TypeVar("Reader", Arriving, AsyncArriving)
+
+# Longest that a body delays the hand-over of its head: a busy server's pause between the two.
+SECONDS = 0.25
+KEPT_BYTES = 65_536  # of the response of a held call
+FRAMING = (b"content-length", b"transfer-encoding")
+UNKNOWN = 2**62
+CLOSING = {b"{": b"}", b"[": b"]"}
+NEVER = -inf
+
+
+def length_to_prefetch(port: HttpxPort, response: Response) -> int:
+    """Return the length that the head declares; if it declares none, more than is ever prefetched.
+
+    Every call that succeeds at once asks this. A server declares it in the same line of each head,
+    so that line is tried first. Where the body really ends, the library decides.
+    """
+    try:
+        lines = response.headers._list
+    except AttributeError:
+        lines = [(name, name.lower(), value) for name, value in response.headers.raw]
+    try:
+        _, name, value = lines[port.length_line]
+    except IndexError:
+        name = value = b""
+    if name != b"content-length":
+        if name not in FRAMING:
+            for index, line in enumerate(lines):
+                if line[1] in FRAMING:
+                    _, name, value = line
+                    port.length_line = index
+                    break
+        if name != b"content-length":
+            return UNKNOWN
+    try:
+        return int(value) if value.isdigit() else UNKNOWN
+    except ValueError:
+        return UNKNOWN
+
+
+def kind_of(response: Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def is_json(kind: str) -> bool:
+    """Is a body of this type one JSON document?"""
+    return kind == "application/json" or (
+        kind.endswith("+json") and kind != "application/stream+json"
+    )
+
+
+class PrefetchedBody:
+    """A body that was read before it was handed over, as far as time allowed.
+
+    Attributes:
+        stream: The library's own.
+        chunks: The part that was read.
+        rest: Where reading continues; None if the body is whole, or broken.
+        error: What broke it.
+        until: When to stop waiting for the rest; NEVER: the caller wants each part when it comes.
+    """
+
+    _forbear_sends = True
+
+    stream: Any
+    chunks: Sequence[bytes] = ()
+    rest: Any = None
+    error: Exception | None = None
+    until: float = NEVER
+    _ends_at: float | None = None  # when to stop, where only the time and the bytes count
+    _is_open = False  # the head of the JSON document does not declare its length
+
+    def begin(
+        self,
+        reader: type[Reader],
+        port: HttpxPort,
+        request: Request,
+        response: Response,
+        outgoing: Sent,
+        length: int,
+        seconds: float | None,
+    ) -> Reader:
+        """Begin to wait for what has not arrived yet; return the body as it arrives.
+
+        With ``seconds`` only the time and the number of bytes count.
+        """
+        self._now: Callable[[], float] = port.clock.monotonic
+        now = self._now()
+        if seconds is not None:
+            self._most, self._ends_at = KEPT_BYTES, now + seconds
+        else:
+            seconds, self._most = SECONDS, min(length, port.prefetch)
+            self._is_open = "content-length" not in response.headers
+            kind = "application/json" if self._is_open else kind_of(response)
+            is_chunked = not is_json(kind) and "transfer-encoding" in response.headers
+            if not is_chunked and not kind.startswith(ENDLESS):
+                self.until = min(now + SECONDS, inf if outgoing is None else outgoing.deadline_at)
+        timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
+        own = timeouts.get("read") if timeouts else None
+        found = reader(request, response, length, seconds, own)
+        self.chunks = found.pieces
+        return found
+
+    def wants_more(self, received: int) -> bool:
+        """Is the rest of the body waited for before its head is handed over?
+
+        Not if the body is longer than the prefetch, or ends elsewhere than its length says (RFC
+        9112 section 6.3). Not if what has arrived may be one whole document of a feed of them.
+        """
+        left = self._most - received
+        if left == 0:  # its end is there too, without a wait
+            return True
+        if self._ends_at is not None:
+            return left > 0 and self._now() < self._ends_at
+        if left < 0 or (self._is_open and self._is_between_documents()):
+            self.until = NEVER
+        return self._now() < self.until
+
+    def is_whole(self) -> bool:
+        return self.rest is None and self.error is None
+
+    def is_late(self) -> bool:
+        """Is the body a small one that took too long?"""
+        return self.rest is not None and self.until > NEVER
+
+    def _is_between_documents(self) -> bool:
+        first, last = self.chunks[0].lstrip()[:1], self.chunks[-1].rstrip()[-1:]
+        return CLOSING.get(first) == last
+
+    def put_back(self, response: Any, rest: Any) -> Literal["late"]:
+        """Give the response what was read, in front of the rest that is still to come."""
+        self.rest, response.stream = rest, self
+        return LATE
+
+    def break_off(self, port: HttpxPort, response: Any, error: Exception) -> Exception:
+        """Give the response what was read, in front of the error that broke the body."""
+        let_signals_through(error)
+        self.stream = port.byte_stream(b"")  # its own is closed
+        self.error, response.stream = error, self
+        return error
+
+
+class Prefetched(PrefetchedBody):
+    """The body of a synchronous response."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.chunks) if self.rest is None and self.error is None else self._replay()
+
+    def _replay(self) -> Iterator[bytes]:
+        yield from self.chunks
+        if self.error is not None:
+            raise self.error
+        yield from self.rest
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class AsyncPrefetched(PrefetchedBody):
+    """The body of an asynchronous response. No generator, since trio warns of unfinished ones."""
+
+    _index = 0
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        index = self._index
+        if index < len(self.chunks):
+            self._index = index + 1
+            return self.chunks[index]
+        if self.rest is not None:
+            return await self.rest.__anext__()  # type: ignore[no-any-return]
+        if self.error is not None:
+            raise self.error
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+def is_prefetched(
+    port: HttpxPort, request: Request, response: Response, length: int, seconds: float | None
+) -> bool:
+    """Is a body prefetched although it is not a small one of known length?
+
+    One of unknown length is if it is one document. A caller without a read timeout expects
+    silences, as in a feed of events, so it must get the head at once.
+    """
+    if seconds is not None:
+        return not KEPT_BYTES < length < UNKNOWN or is_bodiless(request, response)
+    if length != UNKNOWN or response.is_closed:  # closed: a transport below has read it
+        return False
+    timeout: Any = request.extensions.get("timeout")
+    has_limit = bool(timeout) and timeout.get("read") is not None
+    return has_limit and port.prefetch > 0 and is_json(kind_of(response))
+
+
+def prefetch_body(
+    port: HttpxPort, request: Request, response: Any, outgoing: Sent, seconds: float | None = None
+) -> PrefetchResult:
+    """Read a small body as far as time allows; return how that ended, None for a larger one.
+
+    Args:
+        port: Of the transport.
+        request: As the caller made it, or as it was sent.
+        response: The response; what was read is put before the rest of its body.
+        outgoing: What was sent in the request's place, if anything was.
+        seconds: If given, up to KEPT_BYTES of any body are read in that time, and if that is all,
+            its connection is released.
+    """
+    length = length_to_prefetch(port, response)
+    if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
+        port, request, response, length, seconds
+    ):
+        return None
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        if arrived(stream) == length:
+            body.chunks = list(stream)
+        else:
+            reader = body.begin(Arriving, port, request, response, outgoing, length, seconds)
+            try:
+                ending = read_pieces(reader, body.wants_more)
+            finally:
+                reader.leave()
+            if ending is LATE:
+                return body.put_back(response, reader.rest)
+        if seconds is not None:
+            stream.close()
+            body.stream = port.byte_stream(b"")
+    except Exception as error:
+        with suppress(Exception):
+            stream.close()
+        return body.break_off(port, response, error)
+    response.stream = body
+    return WHOLE
+
+
+async def aprefetch_body(
+    port: HttpxPort, request: Request, response: Any, outgoing: Sent, seconds: float | None = None
+) -> PrefetchResult:
+    """Do as ``prefetch_body``; a change there belongs here too."""
+    length = length_to_prefetch(port, response)
+    if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
+        port, request, response, length, seconds
+    ):
+        return None
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        if arrived(stream) == length:
+            body.chunks = [chunk async for chunk in stream]
+        else:
+            reader = body.begin(AsyncArriving, port, request, response, outgoing, length, seconds)
+            try:
+                ending = await aread_pieces(reader, body.wants_more)
+            finally:
+                reader.leave()
+            if ending is LATE:
+                return body.put_back(response, reader.rest)
+        if seconds is not None:
+            await stream.aclose()
+            body.stream = port.byte_stream(b"")
+    except Exception as error:
+        with suppress(Exception):
+            await stream.aclose()
+        return body.break_off(port, response, error)
+    response.stream = body
+    return WHOLE
+
+
+async def afinish(rest: AsyncIterator[bytes]) -> None:
+    """Read on in a body that was closed in the middle, so that its generators end, by an error."""
+    room = KEPT_BYTES
+    async for chunk in rest:
+        room -= len(chunk)
+        if room < 0:
+            break
+
+
+class InspectedBody:
+    """The stream under the copy: it reads the caller's stream when it is read itself.
+
+    Attributes:
+        prefetch_result: How the prefetch ended, as of ``prefetch_body``.
+        answer: What ``retry_if`` returned.
+        error: What it raised.
+        is_wanted: It inspected a body that could only have been awaited.
+        patience: Seconds for which the body is read at most.
+    """
+
+    answer: Any = None
+    error: Exception | None = None
+    is_wanted = False
+    patience = inf
+
+    def __init__(
+        self, port: HttpxPort, request: Request, response: Any, deadline_at: float, prefetched: Any
+    ) -> None:
+        self.port = port
+        self.request = request
+        self.response = response
+        self.deadline_at = deadline_at
+        self.prefetch_result: PrefetchResult | Literal["broken"] = prefetched
+
+    def shown(self) -> Any:
+        """Make a copy that reads from here."""
+        cls = self.port.streams.shown
+        copy = object.__new__(cls)
+        copy.__dict__ = vars(self.response).copy()  # in half the time of an update
+        copy.stream, copy.request = self, self.request
+        return copy
+
+    def chunks(self) -> Sequence[bytes] | None:
+        """The body, if all of it was read before; raises BodyNotShown."""
+        stream = self.response.stream
+        if type(stream) is not self.port.prefetched or not stream.is_whole():
+            return None
+        coding = self.response.headers.get("content-encoding")
+        if coding is not None:
+            check_decoded(coding, b"".join(stream.chunks))
+        return stream.chunks
+
+    def seconds(self) -> float:
+        """Seconds for which it may be read; raises BodyNotShown."""
+        response, length = self.response, length_to_prefetch(self.port, self.response)
+        known_length = length if 0 <= length < UNKNOWN else None
+        stream = response.stream
+        if known_length is None and type(stream) is self.port.prefetched and stream.is_late():
+            raise too_late()  # its quarter of a second is over
+        kind = str(response.headers.get("content-type", ""))
+        seconds = seconds_to_look(self.request.method, response.status_code, kind, known_length)
+        seconds = min(seconds, self.patience)
+        if self.deadline_at != inf:
+            seconds = min(seconds, self.deadline_at - self.port.clock.monotonic())
+        return seconds
+
+    def taken(self, prefetch_result: PrefetchResult) -> Sequence[bytes]:
+        """Return the body that was read."""
+        self.prefetch_result = prefetch_result
+        if prefetch_result is not WHOLE:
+            raise self.response.stream.error or too_late()
+        return self.chunks() or []
+
+
+class Inspection(InspectedBody):
+    """The stream of a synchronous copy."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        chunks = self.chunks()
+        if chunks is None:
+            asked = self.port, self.request, self.response, None, self.seconds()
+            chunks = self.taken(prefetch_body(*asked))
+        return iter(chunks)
+
+    def close(self) -> None:
+        """Leave the body to its caller."""
+
+
+class AsyncInspection(InspectedBody):
+    """The stream of an asynchronous copy. No generator, since trio warns of unfinished ones."""
+
+    _left: Iterator[bytes] | None = None
+
+    async def read(self) -> Sequence[bytes]:
+        chunks = self.chunks()
+        if chunks is None:
+            asked = self.port, self.request, self.response, None, self.seconds()
+            chunks = self.taken(await aprefetch_body(*asked))
+        return chunks
+
+    async def decoded(self) -> bytes:
+        await self.read()
+        return self.shown().read()  # type: ignore[no-any-return]
+
+    def __aiter__(self) -> AsyncInspection:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._left is None:
+            self._left = iter(await self.read())
+        for chunk in self._left:
+            return chunk
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Leave the body to its caller."""
+
+
+class Shown:
+    """The part of a synchronous copy that is not the library's."""
+
+    read: Callable[[], bytes]
+
+    @property
+    def content(self) -> bytes:
+        return self.read()
+
+
+class AsyncShown:
+    """The part of an asynchronous copy that is not the library's."""
+
+    stream: Any
+    is_stream_consumed: bool
+
+    def read(self) -> bytes:
+        if not self.is_stream_consumed:
+            inspection = self.stream
+            chunks = inspection.chunks()
+            if chunks is None:
+                inspection.is_wanted = True
+                raise BodyNotShown("it has not arrived yet")
+            self.stream = inspection.port.byte_stream(b"".join(chunks))
+        return super().read()  # type: ignore[misc, no-any-return]
+
+    content = property(read)
+
+
+class HttpxOriginal:
+    """The head of the response whose body may be resumed.
+
+    A small body that was too slow to be prefetched, and has no validator, is requested again as a
+    whole. It continues only if its bytes begin with those that the caller has, because then all
+    that the caller gets is the second response, byte for byte.
+    """
+
+    shows_deadline = True
+
+    def __init__(self, port: HttpxPort, response: Response) -> None:
+        self._port = port
+        self._status, self._headers = response.status_code, response.headers
+        self._extensions = response.extensions
+
+    def download(self, call: Call) -> Download | Repeat | None:
+        asked, status, lines = sent_request(call), self._status, self._headers.raw
+        found = download_of(asked.method, asked.headers.raw, status, lines)
+        if found is None and asked.method == "GET" and status in (200, 206):
+            return Repeat(status, lines)
+        return found
+
+    def stream_of(self, response: Response | None) -> SyncByteStream | AsyncByteStream:
+        if response is None:
+            return self._port.byte_stream(b"")
+        if "network_stream" in response.extensions:
+            self._extensions["network_stream"] = response.extensions["network_stream"]
+        return response.stream
+
+    def attach(self, story: Story) -> None:
+        self._extensions[SETTING] = story

@@ -1,0 +1,311 @@
+"""Errors of the httpx family: what each exception of httpx, httpx2, httpcore and httpcore2 means.
+
+Classified by class and cause, never by the text, with one exception that the rules ask for: a
+proxy's status, or its refusal of a login, is only in its message. Names are enough, since both
+families use the same ones and no class is shared; ``roots`` says which modules a transport belongs
+to. Rules S7-S10 of tests/corpus/retry_safety.json; what is raised where was read in httpcore 1.0.9
+and httpcore2 2.16.2.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from functools import lru_cache
+
+from ...core.outcome import Failure, FailureKind, Phase
+from ...engine.errors import is_socket_error, socket_failure_kind
+from ...errors import ForbearError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+    from httpx import Request, Response
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+
+# Class name -> what it means. Looked up along the MRO, so a base stands for subclasses not named.
+MEANING: dict[str, tuple[FailureKind, Phase]] = {
+    "ConnectError": (K.REFUSED, UNSENT),
+    "ConnectTimeout": (K.CONNECT_TIMEOUT, UNSENT),
+    "ProxyError": (K.PROXY, UNSENT),
+    "PoolTimeout": (K.POOL, UNSENT),
+    "ConnectionNotAvailable": (K.UNPROCESSED, UNSENT),  # httpcore's own signal; its pool catches it
+    "ReadTimeout": (K.READ_TIMEOUT, SENT),
+    "WriteTimeout": (K.WRITE_TIMEOUT, SENT),
+    "ReadError": (K.RESET, SENT),
+    "WriteError": (K.RESET, SENT),
+    "CloseError": (K.RESET, SENT),
+    "RemoteProtocolError": (K.PROTOCOL, SENT),
+    # Bare bases: something of the transport, anything may have been sent.
+    "TimeoutException": (K.TIMEOUT, SENT),
+    "NetworkError": (K.RESET, SENT),
+    "ProtocolError": (K.PROTOCOL, SENT),
+    "TransportError": (K.PROTOCOL, SENT),
+    "RequestError": (K.PROTOCOL, SENT),
+    "HTTPError": (K.PROTOCOL, SENT),
+    # Never.
+    "DecodingError": (K.DECODING, ANSWERED),
+    "UnsupportedProtocol": (K.PERMANENT, UNSENT),
+    "LocalProtocolError": (K.PERMANENT, SENT),
+    "InvalidURL": (K.PERMANENT, UNSENT),
+    "CookieConflict": (K.PERMANENT, UNSENT),
+    "TooManyRedirects": (K.PERMANENT, ANSWERED),
+    "HTTPStatusError": (K.PERMANENT, ANSWERED),
+    "StreamError": (K.PERMANENT, SENT),
+    "StreamConsumed": (K.PERMANENT, SENT),
+    "StreamClosed": (K.PERMANENT, SENT),
+    "RequestNotRead": (K.PERMANENT, SENT),
+    "ResponseNotRead": (K.PERMANENT, SENT),
+    "SSEError": (K.PERMANENT, ANSWERED),
+}
+CORES = ("httpcore", "httpcore2")
+REFUSED_STREAM = 7  # RFC 9113 section 7
+# A proxy refused CONNECT with 4xx, or a SOCKS proxy the credentials: a retry cannot change that.
+PROXY_REFUSAL = re.compile(
+    r"4[0-9]{2}( |\Z)|Invalid username/password|Requested [A-Z /]+ from proxy"
+)
+MOST_CAUSES = 16
+CANCEL = 8  # RFC 9113 section 7
+
+
+def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
+    """Say what an exception means to a transport of the family whose modules are ``roots``."""
+    cls: type = type(error)
+    kind, phase = meaning_of_class(cls, roots)
+    if kind is not K.UNKNOWN and kind is not K.PERMANENT:
+        kind, phase = by_cause(error, kind, phase)
+    return Failure(kind, phase, error=cls.__name__)
+
+
+@lru_cache(maxsize=256)
+def meaning_of_class(cls: type, roots: tuple[str, ...]) -> tuple[FailureKind, Phase]:
+    """Say what a class of exceptions means, whatever its cause."""
+    if issubclass(cls, (ForbearError, UnicodeError)):
+        return K.PERMANENT, UNSENT  # our own refusals; a host name that IDNA refuses
+    for base in cls.__mro__:
+        if root(base) in roots and base.__name__ in MEANING:
+            return MEANING[base.__name__]
+    if cls.__name__ == "LocalProtocolError" and root(cls) == "h11":
+        return K.PERMANENT, SENT  # a body that does not fit its Content-Length
+    return K.UNKNOWN, SENT
+
+
+def by_cause(error: BaseException, kind: FailureKind, phase: Phase) -> tuple[FailureKind, Phase]:
+    """Correct the meaning of an error's class by what its causes show."""
+    causes = chain(error)
+    kinds = set(map(socket_failure_kind, map(type, causes)))
+    if K.CERTIFICATE in kinds:
+        return K.CERTIFICATE, UNSENT
+    if kind is K.PROXY and PROXY_REFUSAL.match(str(error)):
+        return K.PERMANENT, UNSENT
+    if phase is UNSENT and kind is not K.POOL:
+        if not is_trusted(error):
+            return kind, SENT
+        if kind is K.REFUSED and K.DNS in kinds:
+            return K.DNS, UNSENT
+        if kind is K.REFUSED and K.TLS in kinds:
+            return K.TLS, UNSENT
+    elif kind is K.PROTOCOL:
+        if any(is_unprocessed(cause) for cause in (error, *causes)):
+            return K.UNPROCESSED, UNSENT
+        if is_disconnect(error):
+            return K.RESET, SENT
+    return kind, phase
+
+
+def root(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The causes below an error, nearest first; bounded, since a cause may be set to anything.
+
+    Never ``__context__``: a caller that sends this request while it handles an error of its own
+    would have that error taken for the network's.
+    """
+    causes: list[BaseException] = []
+    while len(causes) < MOST_CAUSES:
+        cause = error.__cause__
+        if cause is None and error.args and isinstance(error.args[0], BaseException):
+            cause = error.args[0]  # httpcore keeps what it mapped there too
+        if cause is None:
+            break
+        causes.append(cause)
+        error = cause
+    return causes
+
+
+def is_trusted(error: BaseException) -> bool:
+    """Does the cause confirm that nothing was sent?
+
+    The class alone does not: a foreign inner transport such as httpx-aiohttp reports a request that
+    the server had read and dropped as ConnectTimeout, and a retry would execute it twice.
+    """
+    cause = error.__cause__
+    if cause is None and not error.__suppress_context__:
+        # Raised without ``from``, so by a foreign transport: the family always writes it.
+        cause = error.__context__
+    if cause is None or root(type(error)) in CORES:
+        return True
+    return root(type(cause)) in CORES or is_socket_error(type(cause))
+
+
+def is_unprocessed(error: BaseException) -> bool:
+    """HTTP/2: the peer says that it did not process this request.
+
+    REFUSED_STREAM: RFC 9113 section 8.7; GOAWAY with last stream 0: section 6.8. ENHANCE_YOUR_CALM
+    and CANCEL prove nothing.
+    """
+    event = error.args[0] if error.args else None
+    name = type(event).__name__
+    if name == "StreamReset":
+        was_reset = bool(getattr(event, "remote_reset", False))
+        return was_reset and getattr(event, "error_code", None) == REFUSED_STREAM
+    return name == "ConnectionTerminated" and getattr(event, "last_stream_id", None) == 0
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """The peer closed without a response: httpcore raises that itself, while bad HTTP has h11's
+    error as cause.
+    """
+    core = error if root(type(error)) in CORES else error.__cause__
+    if core is None or root(type(core)) not in CORES or core.__cause__ is not None:
+        return False
+    # A text, not an event of h2 such as ENHANCE_YOUR_CALM or CANCEL.
+    return bool(core.args) and isinstance(core.args[0], str)
+
+
+def free_lost_slots(inner: object) -> None:
+    """Let a pool of httpcore 1.0.9 drop the connections that were never opened.
+
+    When a request stops queueing in the moment in which the pool makes a connection for it, the
+    connection stays in the pool for good, neither idle nor closed. After a few rounds of calls that
+    end together, at a shared deadline, every slot of the pool would be lost. httpcore2 drops such
+    connections itself.
+    """
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        with pool._optional_thread_lock:
+            wanted = {id(request.connection) for request in pool._requests}
+            for connection in pool._connections:
+                if id(connection) not in wanted:
+                    innermost = connection  # of a tunnel through a proxy
+                    while getattr(innermost, "_connection", None) is not None:
+                        innermost = innermost._connection
+                    if getattr(innermost, "_connect_failed", None) is False:
+                        innermost._connect_failed = True
+    except AttributeError:
+        return
+
+
+def free_lost_request(stream: Any) -> bool:
+    """Let the pool drop the request of a body whose closing was interrupted; False: it was not.
+
+    httpcore does that last, and does not close a body twice.
+    """
+    while hasattr(stream, "stream"):  # one of ours around the library's
+        stream = stream.stream
+    try:
+        below = stream._httpcore_stream
+        requests = below._pool._requests
+        is_lost = below._closed and below._pool_request in requests
+    except AttributeError:
+        return False
+    if is_lost:
+        requests.remove(below._pool_request)
+    return bool(is_lost)
+
+
+async def close_lost(inner: Any) -> None:
+    """Close what httpcore loses when a task of asyncio is cancelled other than by anyio.
+
+    That cancellation gets into the shielded blocks in which the pool takes connections up and back.
+    """
+    free_lost_slots(inner)
+    try:
+        pool = inner._pool
+        wanted = {id(request.connection) for request in pool._requests}
+        lost = [one for one in pool._connections if id(one) not in wanted and not is_usable(one)]
+    except AttributeError:
+        return
+    for connection in lost:
+        with suppress(Exception):
+            await connection.aclose()
+
+
+def is_usable(connection: Any) -> bool:
+    return bool(connection.is_idle() or connection.is_available() or connection.is_closed())
+
+
+def is_inside(error: BaseException, wanted: BaseException) -> bool:
+    """Is the wanted error this one, or a cause of it?"""
+    return error is wanted or any(cause is wanted for cause in chain(error))
+
+
+def status_error(
+    module: ModuleType, request: Request, response: Response, body: bytes | None
+) -> Exception:
+    """The library's own error for a status, with a response that can still be inspected.
+
+    Args:
+        module: ``httpx`` or ``httpx2``.
+        request: As the client made it.
+        response: The response.
+        body: The raw body, if all of it came.
+    """
+    if body is not None:
+        extensions = dict(response.extensions)
+        extensions.pop("network_stream", None)
+        response = module.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=module.ByteStream(body),
+            extensions=extensions,
+        )
+        with suppress(module.DecodingError):  # the status is the failure
+            response.read()
+    response.request = request
+    try:
+        response.raise_for_status()
+    except module.HTTPStatusError as error:
+        error.__traceback__ = error.__context__ = None
+        return error  # type: ignore[no-any-return]
+    # ``retry_if`` flagged a status that the library does not take for an error.
+    message = f"'{response.status_code}' was refused by retry_if"
+    return module.HTTPStatusError(message, request=request, response=response)  # type: ignore[no-any-return]
+
+
+def reset_lost(inner: object) -> None:
+    """Reset streams of HTTP/2 whose requests were cancelled, since httpcore does not.
+
+    A server allows a hundred or so at a time, so a connection would soon take no more requests. The
+    frames go out with those of the next request.
+    """
+    for connection in getattr(getattr(inner, "_pool", None), "_connections", ()):
+        innermost = connection
+        while getattr(innermost, "_connection", None) is not None:
+            innermost = innermost._connection
+        state, under_way = getattr(innermost, "_h2_state", None), getattr(innermost, "_events", ())
+        for number, stream in list(getattr(state, "streams", {}).items()):
+            if number not in under_way and not stream.closed:
+                state.reset_stream(number, CANCEL)  # type: ignore[union-attr]
+
+
+def is_full(inner: object) -> bool:
+    """Would a second attempt wait for a connection of the pool?
+
+    ``_max_connections`` and ``_requests`` of httpcore's pool are read, so that none queues.
+    """
+    pool: Any = getattr(inner, "_pool", None)
+    try:
+        if any(request.is_queued() for request in pool._requests):
+            return True
+        connections = pool._connections
+        return len(connections) >= pool._max_connections and not any(
+            connection.is_available() for connection in connections
+        )
+    except AttributeError:  # a transport without such a pool
+        return False

@@ -1,0 +1,406 @@
+"""Port for the httpx family: how a call is prepared, classified and handed over, without I/O.
+
+One class for both libraries; transport.py adds what each flavour sends and reads. ``_list`` of
+Headers is read, since ``raw`` makes a new list of all lines.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from math import inf
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ...core.headers.hints import READ_BYTES
+from ...core.headers.ranges import Part
+from ...core.outcome import Failure, FailureKind, Phase
+from ...core.record import SETTING
+from ...engine import outgoing as outgoings
+from ...engine import resume as resumption
+from ...engine.calls import (
+    body_is_late,
+    conclude,
+    note_success,
+    too_late,
+    with_story,
+)
+from ...engine.classify import classify_status
+from ...engine.context import in_force
+from ...engine.inspection import DRAIN_SECONDS, WHOLE
+from ...engine.outgoing import (
+    ConsumedBody,
+    Outgoing,
+    call_after_first,
+    call_of,
+    outgoing_for,
+    outgoing_of,
+    stop_outer,
+)
+from ...engine.settings import OFF
+from .bodies import KEPT_BYTES, UNKNOWN, HttpxOriginal, length_to_prefetch
+from .connections import is_reused
+from .errors import classify, free_lost_slots, is_inside, status_error
+from .request import (
+    BODY,
+    HOP,
+    AsyncBodyGuard,
+    BodyGuard,
+    Guard,
+    Hop,
+    HttpxRequest,
+    mark_redirect,
+    origin_of_url,
+    wants_guard,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from httpx import URL, Request, Response
+
+    from ...core.call import Call, Prefetched
+    from ...core.policy import RetryPolicy
+    from ...core.record import Story
+    from ...engine.context import CallContext
+    from ...engine.port import Inspection
+    from ...engine.settings import Settings
+    from ...errors import CircuitOpenError, DeadlineExceeded
+    from .wrap import Library, Streams
+
+    Lines = Sequence[tuple[str, str]]
+
+NAME = itemgetter(1)
+PAIR = itemgetter(0, 2)
+
+
+class HttpxPort:
+    """The part of a port that does no input or output.
+
+    Attributes:
+        inner: The transport that sends.
+        inner_is_default: No inner transport was given.
+        length_line: Index of the line with the length, in the head of the last response.
+    """
+
+    body_name = "stream"
+
+    def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
+        self.settings = settings
+        self.clock = settings.clock
+        self.library = library
+        self.streams = streams
+        self.inner = inner
+        self.inner_is_default = False
+        self.byte_stream = library.byte_stream
+        self.ready = library.ready
+        self.prefetched = streams.prefetched
+        self.prefetch = settings.prefetch
+        self.prefetches = settings.prefetch > 0 or settings.resume
+        self.length_line = 0
+
+    @property
+    def circuit_open_error(self) -> type[CircuitOpenError]:
+        return self.library.circuit_open_error
+
+    @property
+    def deadline_exceeded(self) -> type[DeadlineExceeded]:
+        return self.library.deadline_exceeded
+
+    # A call begins.
+
+    def prepare(self, request: Request, started_at: float, context: CallContext | None) -> Outgoing:
+        """Return what is sent in place of a request: a copy, if anything in it is changed.
+
+        Raises:
+            The library's DeadlineExceeded: nothing is sent.
+        """
+        if not isinstance(request, self.library.module.Request):
+            raise TypeError(
+                f"a transport of forbear.{self.library.name} got a request of"
+                f" {type(request).__module__.partition('.')[0]}: mount the other family's"
+            )
+        setting = hop = None
+        given, body = request.extensions, request.stream
+        if SETTING in given:
+            setting, hop = given[SETTING], given.get(HOP)
+            if hop is not None and not (isinstance(hop, Hop) and hop.continues_in(request)):
+                hop = None
+        guarded = None if type(body) is self.byte_stream or not wants_guard(body) else body
+        outgoing = outgoing_for(self, request, request, guarded, started_at, context, setting, hop)
+        if outgoing.deadline_at <= started_at:
+            raise too_late(self, call_of(self, request, outgoing, started_at, context))
+        return outgoing
+
+    def guard_of(self, request: Request, body: object, hop: Hop | None) -> Guard:
+        if isinstance(body, (BodyGuard, AsyncBodyGuard)):  # of a forbear above us
+            return body
+        known: Guard | None = request.extensions.get(BODY)
+        if known is not None and known.covers(body):
+            known.was_sent = True
+            return known  # it knows what earlier calls have read
+        return self.streams.guard(body, self.settings.body_buffer)
+
+    def bound(self, outgoing: Outgoing) -> None:
+        """Bound the timeouts of what is sent by the deadline."""
+        extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
+        timeouts = outgoing.timeouts = extensions["timeout"] = self.streams.timeouts(
+            extensions.get("timeout") or {},
+            self.clock,
+            deadline_at,
+            outgoing.policy.attempt_timeout,
+        )
+        if deadline_at != inf:
+            if "trace" in extensions:
+                timeouts.trace = extensions["trace"]
+            extensions["trace"] = timeouts
+
+    def view_of(self, source: Request) -> HttpxRequest:
+        """Return the view of a request from which a decision reads."""
+        url, names = source.url, self.settings.key_names
+        return HttpxRequest(source.method, origin_of_url(url), source.headers, names, url, source)
+
+    def copied(
+        self, request: Request, lines: Lines | None = None, url: URL | None = None
+    ) -> Request:
+        copy = object.__new__(type(request))
+        fields = copy.__dict__ = vars(request).copy()  # the constructor would encode the body anew
+        fields["extensions"] = dict(request.extensions)
+        if lines is not None:
+            fields["headers"] = made = self.library.module.Headers(request.headers)
+            for name, value in lines:
+                made[name] = value
+        if url is not None:
+            fields["url"] = url
+        return copy
+
+    def url_at(self, url: URL, scheme: str, host: str, port: int) -> URL:
+        return url.copy_with(scheme=scheme, host=host, port=port)
+
+    def host_of(self, url: URL) -> str:
+        return url.netloc.decode("ascii")
+
+    # Each attempt.
+
+    def consumed(self, outgoing: Outgoing | None, error: ConsumedBody, *, first: bool) -> Exception:
+        """The library's error for a body that would have been read a second time."""
+        assert outgoing is not None  # only a guard raises it
+        module = self.library.module
+        if outgoing.guard.was_sent and first and outgoing.guard.generated:
+            # An earlier call has read it: the error that the client raises without us.
+            return module.StreamConsumed()  # type: ignore[no-any-return]
+        return module.RemoteProtocolError(f"The request cannot be sent again: {error}.")  # type: ignore[no-any-return]
+
+    def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool:
+        """Is the response likely to be accepted, so that its body is read before it is?"""
+        return (
+            self.prefetch > 0
+            and response.status_code not in policy.statuses
+            and type(response.stream) not in self.ready
+            and policy is not OFF
+        )
+
+    def accept_first(
+        self,
+        request: Request,
+        response: Response,
+        outgoing: Outgoing | None,
+        started_at: float,
+        context: CallContext | None,
+    ) -> None:
+        """End a call whose first response is below 300, with its whole body."""
+        if outgoing is not None:
+            if outgoing.bounds_reads:
+                self.reopen(outgoing, response, context)
+            elif outgoing.timeouts is not None:
+                outgoing.timeouts.reopen()
+        settings = self.settings
+        if not (settings.is_plain and settings.limits.shared.quiet):
+            origin, status = origin_of_url(request.url), response.status_code
+            note_success(settings, request.method, origin, status, started_at)
+
+    def stream_first(
+        self,
+        request: Request,
+        response: Response,
+        outgoing: Outgoing | None,
+        started_at: float,
+        context: CallContext | None,
+    ) -> None:
+        """End a call whose first response is below 300, while its body is still to come."""
+        if outgoing is None or outgoing.policy is not OFF:
+            begin = partial(call_after_first, self, request, outgoing, started_at, context)
+            self._watch_body(response, begin)
+        self.accept_first(request, response, outgoing, started_at, context)
+
+    def status_of(self, response: Response) -> int:
+        return response.status_code
+
+    def inspection_of(
+        self,
+        request: Request,
+        response: Response,
+        deadline_at: float,
+        prefetched: Prefetched | None,
+    ) -> Inspection:
+        return self.streams.inspection(self, request, response, deadline_at, prefetched)
+
+    # After each attempt.
+
+    def classify_response(self, call: Call, response: Response) -> Failure | None:
+        status = response.status_code
+        if status < 400 and not call.retry_if_result and call.body_error is None:
+            call.status = status
+            return None
+        try:
+            headers = response.headers._list
+        except AttributeError:
+            headers = [(name, name.lower(), value) for name, value in response.headers.raw]
+        lines: tuple[tuple[bytes, bytes], ...] = ()
+        if not READ_BYTES.isdisjoint(map(NAME, headers)):
+            lines = tuple(map(PAIR, headers))
+        return classify_status(self, call, status, lines, response.extensions.get(SETTING))
+
+    def classify_exception(self, call: Call, error: Exception) -> Failure:
+        guard = call.guard
+        if guard is not None and guard.error is not None and is_inside(error, guard.error):
+            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+        failure = classify(error, self.library.roots)
+        if failure.kind is FailureKind.POOL or failure.kind is FailureKind.TIMEOUT:
+            free_lost_slots(self.inner)
+        return failure
+
+    def kind_of(self, error: Exception) -> FailureKind:
+        return classify(error, self.library.roots).kind
+
+    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
+        timeouts = None if call.outgoing is None else call.outgoing.timeouts
+        return timeouts is not None and timeouts.cut_short(failure.kind, self.clock.monotonic())
+
+    def is_reused(self, call: Call, error: Exception) -> bool:
+        return isinstance(self.inner, self.library.own) and is_reused(error)
+
+    def idle_at(self, call: Call) -> tuple[Any, object]:
+        """The pool of the library's own transport, and the origin as it knows it."""
+        core = import_module(self.library.roots[1])
+        return getattr(self.inner, "_pool", None), core.URL(call.sent_to).origin
+
+    def is_quick(self, call: Call, response: Response) -> bool:
+        """May the rest of a failed response be worth reading?"""
+        if call.prefetch_result is not None and call.prefetch_result is not WHOLE:
+            return False
+        # Closing a stream of HTTP/2 leaves the connection open for the others.
+        return response.extensions.get("http_version") != b"HTTP/2"
+
+    def is_long(self, response: Response) -> bool:
+        """Is a body longer than what a held call keeps, after it was read as far as that?"""
+        stream: Any = response.stream
+        if type(stream) is self.prefetched:
+            return sum(map(len, stream.chunks)) > KEPT_BYTES
+        return KEPT_BYTES < length_to_prefetch(self, response) < UNKNOWN
+
+    def seconds_to_read(self, call: Call) -> float:
+        """Seconds to read a failed response: longer would cost more than a new connection."""
+        if call.deadline_at == inf:
+            return DRAIN_SECONDS
+        return min(DRAIN_SECONDS, call.deadline_at - self.clock.monotonic())
+
+    # The end.
+
+    def final_error(self, call: Call, error: Exception) -> Exception:
+        failure, name = call.last_failure, self.library.name
+        is_refused = failure is not None and failure.kind is FailureKind.CERTIFICATE
+        if is_refused and self.inner_is_default:
+            # The first sign to a user that the settings of the client are ignored.
+            error.add_note(
+                f"forbear: {name} ignores verify= and cert= of a client that is given transport=;"
+                f" build the client without transport= and use forbear.{name}.wrap(client)"
+            )
+        return error
+
+    def note_error(self, call: Call, error: Exception) -> None:
+        """Nothing: the client does not act on errors."""
+
+    def finish(self, call: Call, response: Response) -> None:
+        """Do everything about a hand-over that needs no I/O."""
+        outgoing = call.outgoing
+        conclude(self, call, response.extensions, SETTING)
+        if call.stop is not None:
+            stop_outer(self.settings, call, response.headers)
+        if 300 <= response.status_code < 400:
+            mark_redirect(call, response)
+        if self.prefetches and call.prefetch_result is not WHOLE and call.policy is not OFF:
+            self._watch_body(response, lambda: call)
+        if outgoing is not None:
+            if outgoing.guard is not None and response.status_code >= 300:
+                call.request.original.extensions[BODY] = outgoing.guard
+            self.reopen(outgoing, response, call.context, call)
+
+    def _watch_body(self, response: Response, begin: Callable[[], Call]) -> None:
+        """Resume a body that is still to come where it breaks, or attach the story to its error."""
+        stream: Any = response.stream
+        if type(stream) not in self.ready or (
+            type(stream) is self.prefetched and not stream.is_whole()
+        ):
+            original, keeps = HttpxOriginal(self, response), False
+            if type(stream) is self.prefetched:
+                keeps = stream.is_late()
+            resuming = self.streams.resuming
+            response.stream = resuming(self, stream, begin, original, keeps=keeps)
+
+    def reopen(
+        self,
+        outgoing: Outgoing,
+        response: Response,
+        context: CallContext | None,
+        call: Call | None = None,
+    ) -> None:
+        """Let a body that the caller streams run under ``forbear.deadline`` alone."""
+        timeouts = outgoing.timeouts
+        if timeouts is None:
+            return
+        context = in_force(context)
+        if context is None or not outgoing.bounds_reads:
+            timeouts.reopen()
+            return
+        now = self.clock.monotonic()
+        timeouts.reopen(context.deadline_on(self.clock, now))
+
+        def exceeded(error: str = "DeadlineExceeded") -> Exception:
+            whose = call or call_of(self, outgoing.request, outgoing, now, context)
+            return body_is_late(self, whose, error)
+
+        response.stream = self.streams.bounded(response.stream, timeouts, exceeded)
+
+    def resume(self, call: Call) -> None:
+        outgoing = outgoing_of(self, call)
+        outgoing.pristine = self.copied(outgoing.pristine)
+        outgoing.pristine.extensions.update(call.request.original.extensions)
+        outgoings.resume(self, call)
+
+    def rest_of(self, call: Call, response: Response) -> Part:
+        """Say what the response is to the download that is being resumed."""
+        status, lines = response.status_code, response.headers.raw
+        part = resumption.accept_part(self.settings, call, status, lines)
+        if call.outgoing is not None and call.outgoing.timeouts is not None:
+            call.outgoing.timeouts.reopen(call.deadline_at)
+        return part
+
+    def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
+        """Make the library's own error for the response that the call ends with."""
+        found = None if body is None else b"".join(body)
+        error = status_error(self.library.module, call.request.original, response, found)
+        return with_story(self, call, error)
+
+    def closed_error(self) -> Exception:
+        error: Exception = self.library.module.TransportError(
+            "The transport was closed before the request was sent."
+        )
+        return error
+
+    def empty_response(self, call: Call, status: int | None, story: Story) -> Response:
+        original, extensions = call.request.original, {SETTING: story}
+        made: Response = self.library.module.Response(
+            status, request=original, extensions=extensions
+        )
+        return made

@@ -1,0 +1,589 @@
+"""Transports of the httpx family: the fast path, and what the port of each flavour sends and reads.
+
+``SyncRetrying`` and ``AsyncRetrying`` are the bodies of ``RetryTransport`` and
+``AsyncRetryTransport``. A first attempt that succeeds leaves no trace; everything else becomes a
+``Call`` and goes through the loop. A change in one flavour belongs in the other. What needs no I/O
+is in port.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ...core.headers.ranges import Part
+from ...engine.calls import (
+    acall_before_attempt,
+    call_before_attempt,
+    cancelled,
+    ended,
+    enter_gate,
+    expired,
+    wants_status_error,
+)
+from ...engine.context import CURRENT
+from ...engine.deadlines import BACKSTOP, Backstop
+from ...engine.errors import DeadlineCut, HedgeFinished, Interrupted, let_signals_through
+from ...engine.inspection import LATE, WHOLE, ainspect, inspect, note_prefetch
+from ...engine.loop import arun, run
+from ...engine.outgoing import (
+    ConsumedBody,
+    call_after_first,
+    call_of,
+    next_request,
+    sent_request,
+)
+from ...engine.settings import DEFAULT_POLICY, OFF, Settings
+from ...limits.gate import MOST_TASKS
+from .bodies import afinish, aprefetch_body, length_to_prefetch, prefetch_body
+from .connections import aclose_idle, arrived, close_idle, has_ended
+from .errors import close_lost, free_lost_request
+from .port import HttpxPort
+from .request import origin_of_url
+from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
+
+    from httpx import AsyncBaseTransport, BaseTransport, Request, Response
+
+    from ...core.call import Call, Quiet
+    from ...core.policy import RetryPolicy
+    from ...engine.context import CallContext
+    from ...engine.inspection import PrefetchResult
+    from ...engine.outgoing import Outgoing
+    from ...engine.settings import FamilyOptions
+    from ...limits.limits import Limits
+    from .wrap import Library
+
+HTTP_1 = (b"HTTP/1.0", b"HTTP/1.1")  # over HTTP/2 other streams read from the connection too
+current = CURRENT.get
+
+
+class SyncHttpxPort(HttpxPort):
+    """The port of ``RetryTransport``."""
+
+    def __init__(self, settings: Settings, library: Library, inner: BaseTransport) -> None:
+        super().__init__(settings, library, inner, library.sync)
+
+    def inspect(self, call: Call, response: Response) -> Response:
+        return inspect(self, call, response)
+
+    def close_idle(self, call: Call, error: Exception) -> None:
+        close_idle(*self.idle_at(call))
+
+    def send(self, call: Call) -> Response:
+        request = next_request(self, call)
+        if self.settings.before_attempt is not None and call.history:
+            call_before_attempt(self, call, request)
+        now = self.clock.monotonic()  # after the hook, which may have taken long
+        if now >= call.deadline_at:
+            raise expired(self, call)
+        call.sending(now)
+        response: Response
+        try:
+            # In one statement: an interruption between two would leak the connection.
+            response = call.live = self.inner.handle_request(request)
+            if call.outgoing is not None:
+                self.bound_reads(response, call.outgoing)
+        except ConsumedBody as error:
+            raise self.consumed(call.outgoing, error, first=not call.history) from None
+        if call.resumption is None and self.should_prefetch(response, call.policy):
+            prefetch = prefetch_body(self, call.request.original, response, call.outgoing)
+            note_prefetch(call, prefetch)
+        return response
+
+    def bound_reads(self, response: Response, outgoing: Outgoing) -> None:
+        """Let each read of a response's body end by the deadline."""
+        if outgoing.bounds_reads and hasattr(response.extensions.get("network_stream"), "__dict__"):
+            is_ours_alone = response.extensions.get("http_version") in HTTP_1
+            if is_ours_alone and response.status_code != 101:
+                response.stream = self.library.deadline_reads(response, outgoing.timeouts)
+
+    def close_unused(self, response: Response | Exception | None) -> None:
+        if response is not None and not isinstance(response, Exception):
+            response.stream.close()  # type: ignore[union-attr]
+
+    def discard(self, call: Call, response: Response) -> list[bytes] | None:
+        """Read what is left of a failed response if that is little and quick, then close it.
+
+        Returns:
+            The raw body, if all of it came.
+        """
+        stream: Any = response.stream
+        outcome: PrefetchResult = None
+        try:
+            if arrived(stream) == length_to_prefetch(self, response):
+                body = list(stream)
+                stream.close()  # Response.close() costs as much as a third of a retry
+                return body
+            if self.is_quick(call, response):
+                outcome = self._read(call, response)
+                if outcome is WHOLE:
+                    return response.stream.chunks  # type: ignore[union-attr, no-any-return]
+            if not isinstance(outcome, Exception):  # else it is closed
+                stream.close()
+        except Exception as error:  # the response has failed: how its body ends does not matter
+            with suppress(Exception):
+                stream.close()
+            let_signals_through(error)
+        return None
+
+    def _read(self, call: Call, response: Response) -> PrefetchResult:
+        """Read the body of a failed response, for a limited time."""
+        sent = sent_request(call)
+        return prefetch_body(self, sent, response, None, self.seconds_to_read(call))
+
+    def keep(self, call: Call, response: Response) -> bool:
+        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+        extras, stream = call.own_extras(), response.stream
+        extras.kept = response
+        if type(stream) in self.ready:
+            return True
+        # httpcore closes a whole connection of HTTP/2 when one read of it times out.
+        if response.extensions.get("http_version") != b"HTTP/2" or has_ended(response):
+            outcome = self._read(call, response)
+            if outcome is WHOLE:
+                return True
+        if self.is_long(response):
+            return False
+        extras.kept = None  # its body stalls or breaks, so only its status is kept
+        self.close_unused(response)
+        return True
+
+    def hand_over(self, call: Call, response: Response) -> Response | None:
+        if call.resumption is not None:
+            part = self.rest_of(call, response)
+            if part is Part.CONTINUES:
+                return response
+            self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
+        self.finish(call, response)
+        if wants_status_error(call):
+            body = self.discard(call, response)
+            # No name for the error: its traceback would hold the frame that holds it, and the cycle
+            # would keep the response until the garbage collector runs.
+            raise self.status_error(call, response, body)
+        return response
+
+
+class SyncRetrying:
+    """The body of ``RetryTransport``."""
+
+    if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
+
+        def __getattr__(self, name):
+            missing_attribute(self, self._library.name, SYNC, name)
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def __init__(
+        self,
+        inner: Any = None,
+        *,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        **options: Unpack[FamilyOptions[object]],
+    ) -> None:
+        self._library: Library  # here, since help() lists the annotations of a class
+        self.inner: Any
+        self.inner_retries: int
+        self.prefetches: bool
+        self.special: bool
+        self.is_plain: bool
+        self.asks: bool
+        self.policy: RetryPolicy
+        self.limits: Limits
+        self.shared: Quiet
+        settings, sender = set_up(self, self._library, SYNC, inner, policy, options)
+        self.port = SyncHttpxPort(settings, self._library, sender)
+        self.port.inner_is_default = inner is None
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request; retry it where that is allowed and useful."""
+        port = self.port
+        started_at = port.clock.monotonic()
+        context = current()
+        outgoing = None
+        if (
+            self.special
+            or (context is not None and not context.asks_nothing)
+            or "forbear" in request.extensions
+            or type(request.stream) is not port.byte_stream
+        ):
+            outgoing = port.prepare(request, started_at, context)
+            if self.asks:
+                return run(call_of(port, request, outgoing, started_at, context), port)
+        if not self.shared.quiet and not enter_gate(
+            self.limits, origin_of_url(request.url), started_at
+        ):
+            return run(call_of(port, request, outgoing, started_at, context), port)
+        outcome: Any = None
+        prefetch: PrefetchResult = None
+        try:
+            if outgoing is None:
+                outcome = self.inner.handle_request(request)
+            else:
+                outcome = self.inner.handle_request(outgoing.request)
+                port.bound_reads(outcome, outgoing)
+            if outcome.status_code < 300:
+                prefetch = WHOLE
+                if self.prefetches and type(outcome.stream) not in port.ready:
+                    prefetch = prefetch_body(port, request, outcome, outgoing)
+                if prefetch is WHOLE:
+                    if outgoing is None and self.is_plain and self.shared.quiet:
+                        return outcome
+                    port.accept_first(request, outcome, outgoing, started_at, context)
+                    return outcome
+                if not isinstance(prefetch, Exception):
+                    port.stream_first(request, outcome, outgoing, started_at, context)
+                    return outcome
+            elif port.should_prefetch(
+                outcome, self.policy if outgoing is None else outgoing.policy
+            ):
+                prefetch = prefetch_body(port, request, outcome, outgoing)
+        except ConsumedBody as error:
+            outcome = port.consumed(outgoing, error, first=True)
+        except Exception as error:
+            outcome = error
+        except BaseException:
+            port.close_unused(outcome)
+            cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
+            raise
+        try:
+            call = call_after_first(port, request, outgoing, started_at, context)
+            if prefetch is not None:
+                note_prefetch(call, prefetch)
+            # Only the call holds the outcome now: a second reference would keep a failed response,
+            # or the frames of an error, alive for as long as the call waits.
+            call.live, outcome = outcome, None
+            return run(call, port)
+        except BaseException:
+            port.close_unused(call.live if outcome is None else outcome)  # pyright: ignore
+            raise
+
+    def close(self) -> None:
+        """Close the inner transport and wake waiting calls; they end with their last outcome."""
+        self.port.settings.sleeper.close()
+        self.inner.close()
+
+    def __enter__(self) -> Self:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.port.settings.sleeper.close()
+        self.inner.__exit__(*exception)
+
+
+class AsyncHttpxPort(HttpxPort):
+    """The port of ``AsyncRetryTransport``, on asyncio and trio."""
+
+    def __init__(self, settings: Settings, library: Library, inner: AsyncBaseTransport) -> None:
+        super().__init__(settings, library, inner, library.asynchronous)
+        self.backstop = Backstop()
+        self.first: Any = inner  # sends first attempts
+        if settings.hedge is not None:
+            from .hedging import Hedging
+
+            self.first = Hedging(self, settings.hedge)
+        settings.limits.hold_at_most(MOST_TASKS)
+
+    async def sleep(self, seconds: float, call: Call) -> bool:
+        sleeper = self.settings.sleeper
+        sleep = sleeper.begin_sleep(seconds, since=call.started_at, after=call.decided_at)
+        try:
+            return await sleep
+        finally:
+            sleeper.end_sleep(sleep)
+
+    async def inspect(self, call: Call, response: Response) -> Response | Exception:
+        return await ainspect(self, call, response)
+
+    async def close_idle(self, call: Call, error: Exception) -> None:
+        await aclose_idle(*self.idle_at(call))
+
+    async def send(self, call: Call) -> Response:
+        request = next_request(self, call)
+        if self.settings.before_attempt is not None and call.history:
+            await acall_before_attempt(self, call, request)
+        now = self.clock.monotonic()  # after the hook, which may have taken long
+        if now >= call.deadline_at:
+            raise expired(self, call)
+        call.sending(now)
+        sender = self.inner if call.history or call.resumption is not None else self.first
+        response: Response
+        try:
+            if call.deadline_at == inf:
+                response = call.live = await sender.handle_async_request(request)
+                if call.resumption is None and self.should_prefetch(response, call.policy):
+                    original = call.request.original
+                    prefetch = await aprefetch_body(self, original, response, call.outgoing)
+                    note_prefetch(call, prefetch)
+            else:
+                # The rest of a download is not prefetched.
+                policy = call.policy if call.resumption is None else OFF
+                seconds = call.deadline_at - call.sent_at
+                call.live, prefetch = await self.send_within(
+                    seconds, request, call.outgoing, policy, sender
+                )
+                response = call.live
+                note_prefetch(call, prefetch)
+            return response
+        except ConsumedBody as error:
+            raise self.consumed(call.outgoing, error, first=not call.history) from None
+        except HedgeFinished as found:
+            finished = found
+        outcome: Response | Exception = await self.first.adopt(call, finished)
+        if not isinstance(outcome, Exception):
+            return outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # its traceback holds this frame: together they would be a cycle
+
+    async def send_within(
+        self, seconds: float, request: Request, outgoing: Outgoing, policy: RetryPolicy, sender: Any
+    ) -> tuple[Response, PrefetchResult]:
+        """Send one attempt before the deadline; return the response, and how its prefetch ended.
+
+        Raises:
+            DeadlineCut: The deadline is over, and the library has not noticed.
+        """
+        with self.backstop.after(seconds + BACKSTOP):
+            response = prefetch = None
+            try:
+                response = await sender.handle_async_request(request)
+                if self.should_prefetch(response, policy):
+                    prefetch = await aprefetch_body(self, request, response, outgoing)
+                return response, prefetch
+            except BaseException:
+                await self.close_unused(response)
+                raise
+        await close_lost(self.inner)  # the backstop's cancellation loses slots of the pool
+        raise DeadlineCut
+
+    async def continue_hedged(
+        self,
+        finished: HedgeFinished,
+        request: Request,
+        outgoing: Outgoing | None,
+        started_at: float,
+        context: CallContext | None,
+    ) -> Response | None:
+        """Continue a call whose first attempt was hedged, before there was a call."""
+        call = call_after_first(self, request, outgoing, started_at, context)
+        try:
+            call.live = await self.first.adopt(call, finished)
+        except BaseException:
+            ended(self.settings, call)
+            raise
+        try:
+            finished.outcome = None  # so that only the call holds it while it waits
+            return await arun(call, self)
+        except BaseException:
+            await self.close_unused(call.live)
+            raise
+
+    async def close_unused(self, response: Response | Exception | None) -> None:
+        if response is not None and not isinstance(response, Exception):
+            import anyio
+
+            with anyio.CancelScope(shield=True):
+                try:
+                    await response.stream.aclose()  # type: ignore[union-attr]
+                finally:  # the backstop's cancellation may arrive in the middle of it
+                    if free_lost_request(response.stream):
+                        await close_lost(self.inner)
+
+    async def discard(self, call: Call, response: Response) -> list[bytes] | None:
+        """Read what is left of a failed response if that is little and quick, then close it.
+
+        Returns:
+            The raw body, if all of it came.
+        """
+        stream: Any = response.stream
+        outcome: PrefetchResult = None
+        try:
+            if arrived(stream) == length_to_prefetch(self, response):
+                body = [chunk async for chunk in stream]
+                await stream.aclose()  # Response.aclose() costs as much as a third of a retry
+                return body
+            if self.is_quick(call, response):
+                outcome = await self._read(call, response)
+                if outcome is WHOLE:
+                    return response.stream.chunks  # type: ignore[union-attr, no-any-return]
+            if not isinstance(outcome, Exception):  # else it is closed
+                await stream.aclose()
+                if outcome is LATE:
+                    await afinish(response.stream.rest)  # type: ignore[union-attr]
+        except Exception as error:  # the response has failed: how its body ends does not matter
+            with suppress(Exception):
+                await stream.aclose()
+            let_signals_through(error)
+        return None
+
+    async def _read(self, call: Call, response: Response) -> PrefetchResult:
+        """Read the body of a failed response, for a limited time; None: that ran out."""
+        sent, seconds = sent_request(call), self.seconds_to_read(call)
+        if arrived(response.stream) >= 0:
+            return await aprefetch_body(self, sent, response, None, seconds)
+        with self.backstop.after(seconds):  # HTTP/2, or a transport that cannot be inspected
+            return await aprefetch_body(self, sent, response, None, seconds)
+        return None
+
+    async def keep(self, call: Call, response: Response) -> bool:
+        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+        call.own_extras().kept = response
+        if type(response.stream) in self.ready or await self._read(call, response) is WHOLE:
+            return True
+        if self.is_long(response):
+            return False
+        call.own_extras().kept = None  # its body stalls or breaks, so only its status is kept
+        await self.close_unused(response)
+        rest = getattr(response.stream, "rest", None)
+        if rest is not None:
+            with suppress(Exception):
+                await afinish(rest)
+        return True
+
+    async def hand_over(self, call: Call, response: Response) -> Response | None:
+        if call.resumption is not None:
+            part = self.rest_of(call, response)
+            if part is Part.CONTINUES:
+                return response
+            await self.discard(call, response)
+            if part is Part.COMPLETE:
+                return None
+            raise Interrupted
+        self.finish(call, response)
+        if wants_status_error(call):
+            body = await self.discard(call, response)
+            # No name for the error, as in the other flavour.
+            raise self.status_error(call, response, body)
+        return response
+
+
+class AsyncRetrying:
+    """The body of ``AsyncRetryTransport``."""
+
+    if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
+
+        def __getattr__(self, name):
+            missing_attribute(self, self._library.name, ASYNC, name)
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def __init__(
+        self,
+        inner: Any = None,
+        *,
+        policy: RetryPolicy = DEFAULT_POLICY,
+        **options: Unpack[FamilyOptions[object]],
+    ) -> None:
+        self._library: Library  # here, since help() lists the annotations of a class
+        self.inner: Any
+        self.inner_retries: int
+        self.prefetches: bool
+        self.special: bool
+        self.is_plain: bool
+        self.asks: bool
+        self.policy: RetryPolicy
+        self.limits: Limits
+        self.shared: Quiet
+        settings, sender = set_up(self, self._library, ASYNC, inner, policy, options)
+        self.port = AsyncHttpxPort(settings, self._library, sender)
+        self.port.inner_is_default = inner is None
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request; retry it where that is allowed and useful."""
+        port = self.port
+        started_at = port.clock.monotonic()
+        context = current()
+        outgoing = None
+        if (
+            self.special
+            or (context is not None and not context.asks_nothing)
+            or "forbear" in request.extensions
+            or type(request.stream) is not port.byte_stream
+        ):
+            outgoing = port.prepare(request, started_at, context)
+            if self.asks:
+                return await arun(call_of(port, request, outgoing, started_at, context), port)
+        if not self.shared.quiet and not enter_gate(
+            self.limits, origin_of_url(request.url), started_at
+        ):
+            return await arun(call_of(port, request, outgoing, started_at, context), port)
+        outcome: Any = None
+        prefetch: PrefetchResult = None
+        try:
+            if outgoing is not None and outgoing.deadline_at != inf:
+                seconds, policy = outgoing.deadline_at - started_at, outgoing.policy
+                outcome, prefetch = await port.send_within(
+                    seconds, outgoing.request, outgoing, policy, port.first
+                )
+                if prefetch is None and (not self.prefetches or type(outcome.stream) in port.ready):
+                    prefetch = WHOLE
+            else:
+                outcome = await port.first.handle_async_request(
+                    request if outgoing is None else outgoing.request
+                )
+                if outcome.status_code < 300:
+                    prefetch = WHOLE
+                    if self.prefetches and type(outcome.stream) not in port.ready:
+                        prefetch = await aprefetch_body(port, request, outcome, outgoing)
+                    if (
+                        prefetch is WHOLE
+                        and outgoing is None
+                        and self.is_plain
+                        and self.shared.quiet
+                    ):
+                        return outcome
+                elif port.should_prefetch(
+                    outcome, self.policy if outgoing is None else outgoing.policy
+                ):
+                    prefetch = await aprefetch_body(port, request, outcome, outgoing)
+            if outcome.status_code < 300:
+                if prefetch is WHOLE:
+                    port.accept_first(request, outcome, outgoing, started_at, context)
+                    return outcome
+                if not isinstance(prefetch, Exception):
+                    port.stream_first(request, outcome, outgoing, started_at, context)
+                    return outcome
+        except ConsumedBody as error:
+            outcome = port.consumed(outgoing, error, first=True)
+        except Exception as error:
+            outcome = error
+        except BaseException:
+            await port.close_unused(outcome)
+            cancelled(port.settings, call_of(port, request, outgoing, started_at, context))
+            raise
+        try:
+            if type(outcome) is HedgeFinished:
+                return await port.continue_hedged(outcome, request, outgoing, started_at, context)
+            call = call_after_first(port, request, outgoing, started_at, context)
+            if prefetch is not None:
+                note_prefetch(call, prefetch)
+            call.live, outcome = outcome, None  # as above: nothing else holds it during a wait
+            return await arun(call, port)
+        except BaseException:
+            lost = call.live if outcome is None else outcome  # pyright: ignore
+            await port.close_unused(lost.outcome if type(lost) is HedgeFinished else lost)
+            raise
+
+    async def aclose(self) -> None:
+        """Close the inner transport and wake waiting calls; they end with their last outcome."""
+        self.port.settings.sleeper.close()
+        await self.inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.port.settings.sleeper.close()
+        await self.inner.__aexit__(*exception)

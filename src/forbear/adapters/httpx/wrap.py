@@ -1,0 +1,292 @@
+"""Wrap: how a transport is set up, and retrying ones around those a built client has, and back.
+
+``Library`` has the classes of httpx or httpx2, and ours made of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.checks import shown
+from ...core.policy import RetryPolicy
+from ...engine.errors import warn
+from ...engine.resume import AsyncResumable, SyncResumable
+from ...engine.settings import PREFETCH, Settings
+from ..diagnosis import options_of_client, wrong_client
+from .bodies import AsyncInspection, AsyncPrefetched, AsyncShown, Inspection, Prefetched, Shown
+from .connections import AsyncBounded, Bounded, DeadlineReads
+from .request import AsyncBodyGuard, AsyncTimeouts, BodyGuard, Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+    from typing import Never
+
+    from httpx import ByteStream
+
+    from ...engine.port import Inspection as Inspected
+    from ...errors import CircuitOpenError, DeadlineExceeded
+    from .bodies import InspectedBody, PrefetchedBody
+    from .request import Guard
+    from .transport import AsyncRetrying, SyncRetrying
+
+
+class Library:
+    """One library of the family: its classes, and ours made of them."""
+
+    def __init__(
+        self,
+        module: ModuleType,
+        circuit_open_error: type[CircuitOpenError],
+        deadline_exceeded: type[DeadlineExceeded],
+    ) -> None:
+        # Sees through an alias of one library for the other.
+        self.name: str = module.HTTPError.__module__.partition(".")[0]
+        self.module = module
+        self.roots = (self.name, self.name.replace("httpx", "httpcore"))
+        self.circuit_open_error = circuit_open_error
+        self.deadline_exceeded = deadline_exceeded
+        self.own = module.HTTPTransport, module.AsyncHTTPTransport
+        self.byte_stream: type[ByteStream] = module.ByteStream
+        base = module.SyncByteStream
+        self.sync = Streams(
+            base, BodyGuard, Bounded, Prefetched, SyncResumable, Inspection, Timeouts
+        )
+        self.deadline_reads: Any = type("DeadlineReadsStream", (DeadlineReads, base), {})
+        base = module.AsyncByteStream
+        self.asynchronous = Streams(
+            base,
+            AsyncBodyGuard,
+            AsyncBounded,
+            AsyncPrefetched,
+            AsyncResumable,
+            AsyncInspection,
+            AsyncTimeouts,
+        )
+        self.sync.shown = type("Response", (Shown, module.Response), {})
+        self.asynchronous.shown = type("Response", (AsyncShown, module.Response), {})
+        # Streams that stay as they are: read already, or watched by a forbear transport below.
+        both = self.sync, self.asynchronous
+        watched = {kind for one in both for kind in (one.prefetched, one.resuming)}
+        self.ready = frozenset({self.byte_stream, *watched})
+
+
+class Streams:
+    """Our streams of one flavour; the libraries insist on streams of their own base class."""
+
+    shown: Any  # the response that ``retry_if`` is shown
+
+    def __init__(
+        self,
+        base: type,
+        guard: type[Guard],
+        bounded: type,
+        prefetched: type[PrefetchedBody],
+        resuming: type,
+        inspection: type[InspectedBody],
+        timeouts: type[Timeouts],
+    ) -> None:
+        self.timeouts = timeouts
+        self.guard: type[Guard] = type("GuardedBody", (guard, base), {})
+        self.bounded: Any = type("BoundedStream", (bounded, base), {})
+        self.prefetched: type[PrefetchedBody] = type("PrefetchedStream", (prefetched, base), {})
+        self.resuming: Any = type("ResumingStream", (resuming, base), {})
+        stream: Any = type("InspectionStream", (inspection, base), {})
+        self.inspection: Callable[..., Inspected] = stream
+
+
+# A client looks these up first, and fails here if it got the transport of the other flavour.
+OF_CLIENTS = frozenset(
+    ("handle_request", "handle_async_request", "__enter__", "__aenter__", "close", "aclose")
+)
+
+
+class Flavour(NamedTuple):
+    """The names that the library has for the things of one flavour."""
+
+    base: str  # the class of transports
+    default: str  # the one that is made if none is given
+    method: str
+
+
+SYNC = Flavour("BaseTransport", "HTTPTransport", "handle_request")
+ASYNC = Flavour("AsyncBaseTransport", "AsyncHTTPTransport", "handle_async_request")
+
+
+def set_up(
+    transport: SyncRetrying | AsyncRetrying,
+    library: Library,
+    flavour: Flavour,
+    inner: object,
+    policy: RetryPolicy,
+    options: Mapping[str, object],
+) -> tuple[Settings, Any]:
+    """Check the arguments of a transport and set what both flavours have.
+
+    Returns:
+        The settings, and the inner transport.
+    """
+    wrapper = type(transport).__name__
+    if inner is None:
+        warn_of_lost_proxy(wrapper, library.name)
+        inner = getattr(library.module, flavour.default)()
+    check_inner(inner, library.name, flavour.base, flavour.method, wrapper)
+    given: dict[str, object] = {"prefetch": PREFETCH, **options}
+    is_async = flavour is ASYNC
+    settings = Settings(wrapper, policy, given, awaits=is_async, hedges=is_async)
+    transport.inner = inner
+    transport.inner_retries = take_over_retries(inner, wrapper)
+    transport.prefetches = settings.prefetch > 0 or settings.resume
+    transport.special = settings.special
+    transport.is_plain = settings.is_plain
+    transport.asks = settings.retry_if is not None  # it may flag what looks like a success
+    transport.policy = settings.policy
+    transport.limits = settings.limits
+    transport.shared = settings.limits.shared
+    return settings, inner
+
+
+def missing_attribute(transport: object, library: str, flavour: Flavour, name: str) -> Never:
+    # An AttributeError, so that hasattr() still shows which flavour a transport has.
+    message = f"{type(transport).__name__!r} object has no attribute {name!r}"
+    if name in OF_CLIENTS:
+        message += of_other_flavour(library, flavour.method)
+    raise AttributeError(message, name=name, obj=transport)
+
+
+def described(transport: SyncRetrying | AsyncRetrying) -> str:
+    name = f"{type(transport).__module__}.{type(transport).__name__}"
+    return f"<{name} {transport.limits!r} over {type(transport.inner).__name__}>"
+
+
+def check_inner(inner: object, name: str, base: str, method: str, wrapper: str) -> None:
+    roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
+    other = "httpx2" if name == "httpx" else "httpx"
+    if other in roots and name not in roots:
+        raise TypeError(
+            f"{wrapper} of forbear.{name} takes a transport of {name}, got {type(inner).__name__}"
+            f" of {other}; use forbear.{other}.{wrapper}"
+        )
+    if not callable(getattr(inner, method, None)):
+        hint = ""
+        if callable(getattr(inner, "handle_request", None)):
+            hint = f"; it is a synchronous one: use forbear.{name}.RetryTransport"
+        elif callable(getattr(inner, "handle_async_request", None)):
+            hint = f"; it is an asynchronous one: use forbear.{name}.AsyncRetryTransport"
+        elif hasattr(inner, "_transport"):
+            hint = f"; to keep a client's own settings use forbear.{name}.wrap(client)"
+        elif isinstance(inner, RetryPolicy):
+            hint = f": write {wrapper}(policy={inner!r})"
+        raise TypeError(f"{wrapper} takes an {name}.{base}, got {shown(inner)}{hint}")
+
+
+def of_other_flavour(name: str, method: str) -> str:
+    """Return which client this transport is for, and which transport the other client takes."""
+    ours, theirs = ("", "Async") if method == "handle_request" else ("Async", "")
+    return (
+        f": it is for {name}.{ours}Client; write"
+        f" {name}.{theirs}Client(transport=forbear.{name}.{theirs}RetryTransport())"
+    )
+
+
+def take_over_retries(inner: object, wrapper: str) -> int:
+    """Switch off the connect retries of the library's own pool, since two loops would multiply."""
+    pool: Any = getattr(inner, "_pool", None)
+    retries = getattr(pool, "_retries", 0)
+    if not isinstance(retries, int) or retries < 1:
+        return 0
+    pool._retries = 0
+    warn(
+        f"{type(inner).__name__}(retries={retries}) under {wrapper} was set to retries=0: attempts"
+        " would multiply. forbear retries failed connections by itself, with a delay and under its"
+        " limits."
+    )
+    return retries
+
+
+def warn_of_lost_proxy(wrapper: str, library: str) -> None:
+    """Httpx ignores HTTP_PROXY and relatives as soon as a transport is given."""
+    import os
+
+    lower = ("http_proxy", "https_proxy", "all_proxy")
+    for name in (*lower, *map(str.upper, lower)):
+        if os.environ.get(name):
+            warn(
+                f"{name} is set, but {library} ignores it when transport= is given; to keep"
+                f" proxies, TLS and limits use forbear.{library}.wrap({library}.Client())"
+            )
+            return
+
+
+def wrap_client(
+    library: Library,
+    client: Any,
+    policy: RetryPolicy | None,
+    options: Mapping[str, object],
+    classes: tuple[type[SyncRetrying | AsyncRetrying], ...],
+) -> None:
+    """Put a retrying transport around each of a built client's own."""
+    module = library.module
+    if isinstance(client, module.Client):
+        transport_class = classes[0]
+    elif isinstance(client, module.AsyncClient):
+        transport_class = classes[1]
+    else:
+        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+    if any(is_ours(transport) for transport in transports_of(client)):
+        raise ValueError(
+            "this client is wrapped already; call unwrap(client) first to change its policy"
+        )
+    named = options_of_client(policy, options)
+    wrappers: dict[int, SyncRetrying | AsyncRetrying] = {}
+
+    def wrapped(inner: object) -> SyncRetrying | AsyncRetrying | None:
+        if inner is None:  # a mount that means "no proxy here"
+            return None
+        if id(inner) not in wrappers:
+            wrappers[id(inner)] = transport_class(inner, **named)
+        return wrappers[id(inner)]
+
+    client._transport = wrapped(client._transport)
+    client._mounts = {pattern: wrapped(inner) for pattern, inner in client._mounts.items()}
+
+
+def unwrap_client(library: Library, client: Any) -> None:
+    """Put a wrapped client's own transports back, with their own retries."""
+    module = library.module
+    if not isinstance(client, (module.Client, module.AsyncClient)):
+        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+    found = [transport for transport in transports_of(client) if is_ours(transport)]
+    if not found:
+        raise ValueError("this client is not wrapped; wrap(client) does that")
+    for transport in found:
+        if transport.inner_retries:
+            transport.inner._pool._retries = transport.inner_retries
+
+    def unwrapped(transport: Any) -> Any:
+        return transport.inner if is_ours(transport) else transport
+
+    client._transport = unwrapped(client._transport)
+    client._mounts = {pattern: unwrapped(inner) for pattern, inner in client._mounts.items()}
+
+
+def is_wrapped_client(library: Library, client: object) -> bool:
+    """Does every transport of the client retry? None among its mounts stands for the main one."""
+    module = library.module
+    if not isinstance(client, (module.Client, module.AsyncClient)):
+        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+    return all(one is None or is_ours(one) for one in transports_of(client))
+
+
+def is_ours(transport: object) -> bool:
+    return hasattr(transport, "inner_retries")
+
+
+def transports_of(client: Any) -> list[Any]:
+    try:
+        return [client._transport, *client._mounts.values()]
+    except AttributeError as error:
+        raise TypeError(
+            f"this version of {type(client).__module__} keeps its transports elsewhere ({error});"
+            " pass transport=RetryTransport(…) when the client is made instead"
+        ) from None

@@ -1,0 +1,360 @@
+"""Deadlines of urllib3: how long a response is read, and how a failed one is closed.
+
+urllib3's read timeout bounds each receive. Here one instant bounds all of them, also those that
+http.client makes while it searches for the end of a chunk's size line: else a peer that sends a
+byte now and then could hold a call for ever. A streamed body that is not resumed is watched, so
+that the error that breaks it carries the story of the call.
+
+Private attributes that are read, checked by tests/adapters/test_private_attributes.py: ``_fp`` of
+urllib3's HTTPResponse, ``_get_conn``, ``_new_conn`` and ``_validate_conn`` of its pools, ``fp``,
+``chunked`` and ``chunk_left`` of http.client's HTTPResponse and ``__response`` of its
+HTTPConnection. The only one that is written is ``_sock`` of socket.SocketIO. Where one is missing,
+the library's own timeouts are all there is, and a failed response is closed unread.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from errno import EAGAIN
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from urllib3 import HTTPResponse, exceptions, poolmanager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import TimeoutStateError
+from urllib3.util import Timeout, wait_for_read
+
+from ...core.outcome import RETRYABLE_KINDS
+from ...engine.calls import body_broke
+from ...engine.clock import SYSTEM_CLOCK
+from ...engine.errors import DeadlineCut, let_signals_through, locals_of
+from ...engine.inspection import DRAIN_BYTES, DRAIN_SECONDS, is_readable
+from .errors import classify, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from urllib3.connection import HTTPConnection as Connection
+    from urllib3.connectionpool import HTTPConnectionPool as Pool
+
+    from ...core.call import Call
+    from .port import AnyPort
+else:
+    Pool = Connection = object  # what the parts of a pool and of a connection are combined with
+
+
+class WatchedResponse(HTTPResponse):
+    """A streamed response that is not resumed: an error that breaks its body gets the story.
+
+    The class of urllib3's own response is changed to this one, because urllib3 reads a chunked body
+    from http.client's response directly, past anything that could stand in for it.
+    """
+
+    watch: tuple[AnyPort, Callable[[], Call]] | None = None  # None: done
+
+    def read(self, *arguments: Any, **named: Any) -> bytes:
+        try:
+            return super().read(*arguments, **named)
+        except exceptions.HTTPError as error:
+            self._broke(error)
+            raise
+
+    if hasattr(HTTPResponse, "read1"):
+
+        def read1(self, *arguments: Any, **named: Any) -> bytes:
+            try:
+                return super().read1(*arguments, **named)
+            except exceptions.HTTPError as error:
+                self._broke(error)
+                raise
+
+    def read_chunked(self, *arguments: Any, **named: Any) -> Generator[bytes, None, None]:
+        try:
+            yield from super().read_chunked(*arguments, **named)
+        except exceptions.HTTPError as error:
+            self._broke(error)
+            raise
+
+    def _broke(self, error: Exception) -> None:
+        watch, self.watch = self.watch, None
+        kind = classify(error).kind
+        if watch is not None and kind in RETRYABLE_KINDS:
+            port, begin = watch
+            body_broke(port, begin(), error, kind)
+
+    def drain_conn(self) -> None:
+        self.watch = None  # the caller does not want these bytes
+        super().drain_conn()
+
+    def shutdown(self) -> None:
+        self.watch = None  # the caller ends the reading, so that is no failure
+        super().shutdown()
+
+
+# When the attempt's deadline is over, on the system's clock. Neither library takes a deadline as an
+# argument, and in a pool with ``pool_block=True`` a request of requests would wait for ever.
+ENDS_AT: ContextVar[float | None] = ContextVar("forbear_ends_at", default=None)
+
+
+class TimedSocket:
+    """A socket whose receives all end by one instant, and each within the socket's own timeout.
+
+    ``late`` makes the error for a receive that this instant ends.
+    """
+
+    def __init__(self, sock: Any, until: float, late: Callable[[], Exception]) -> None:
+        self._sock = sock
+        self._until = until
+        self._late = late
+        # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
+        self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
+        self._is_inspecting = self._is_late = False
+
+    def has_more(self, raw: HTTPResponse) -> bool:
+        """Wait until the body can be read on; False: the time is over, and the body is intact.
+
+        The buffer is inspected with an error that SocketIO understands as "nothing yet", because
+        after a receive that times out the caller could not read the rest of the body.
+        """
+        body: Any = raw._fp
+        self._is_inspecting, self._is_late = True, False
+        try:
+            found = body.fp.peek(1)
+        finally:
+            self._is_inspecting = False
+        if not found:
+            return not self._is_late  # it ends here
+        is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
+        if is_readable(found, is_chunked=is_between):
+            return True
+        left = max(0.0, self._until - SYSTEM_CLOCK.true_monotonic())
+        pending = getattr(self._sock, "pending", None)
+        return (pending is not None and pending() > 0) or bool(wait_for_read(self._sock, left))
+
+    def late(self) -> Exception:
+        """Make the error for a receive that cannot end in time."""
+        if self._is_inspecting:
+            self._is_late = True
+            return BlockingIOError(EAGAIN, "nothing has come yet")  # for SocketIO, None
+        return self._late()
+
+    def recv_into(self, buffer: memoryview) -> int:
+        left = self._until - SYSTEM_CLOCK.true_monotonic()
+        if left <= 0:
+            raise self.late()
+        configured = self.configured
+        is_own = configured is not None and configured <= left
+        self._sock.settimeout(configured if is_own else left)
+        try:
+            return int(self._sock.recv_into(buffer))
+        except TimeoutError as error:
+            if is_own:
+                raise
+            raise self.late() from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+def time_is_over() -> Exception:
+    return TimeoutError("the time for reading is over")
+
+
+def read_within(raw: Any, seconds: float, late: Callable[[], Exception] = time_is_over) -> None:
+    """Let each read from this urllib3 response end at the latest that many seconds from now."""
+    file = file_of(raw)
+    if file is not None and not isinstance(file._sock, TimedSocket):
+        file._sock = TimedSocket(file._sock, SYSTEM_CLOCK.true_monotonic() + seconds, late)
+
+
+def read_freely(raw: HTTPResponse, configured: Timeout) -> None:
+    """Let the caller read this response with the client's own Timeout, not the last attempt's."""
+    file = file_of(raw)
+    if file is not None:
+        fresh = configured.clone()
+        fresh.start_connect()  # before that it has no read timeout
+        with suppress(OSError):
+            file._sock.settimeout(fresh.read_timeout)
+
+
+def discard(raw: HTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
+    """Drain or close a failed response, so that its connection is back in its pool.
+
+    Args:
+        raw: A urllib3 response that was not read from, or was read to its end.
+        seconds: Longest time for it; never more than a quarter of a second.
+    """
+    if is_over(raw):
+        with suppress(Exception):
+            raw.release_conn()  # it was read, but its connection kept: release_conn=False
+        return
+    file = file_of(raw)
+    sock = None if file is None else file._sock
+    is_drained = False
+    try:
+        if file is not None and is_worth_draining(raw):
+            is_drained = drain(raw, min(seconds, DRAIN_SECONDS))
+    finally:
+        if not is_drained:
+            # The response has failed: how its body ends does not matter.
+            with suppress(Exception):
+                if sock is not None and raw.connection is None:
+                    # With release_conn=True the pool has the connection back already. The rest of
+                    # this response is still to come on it, and would be read as the next one's.
+                    sock.shutdown(socket.SHUT_RDWR)
+                raw.close()
+                raw.release_conn()  # a closed one too, since a pool with block=True counts them
+
+
+def is_over(raw: HTTPResponse) -> bool:
+    """Was the response read to its end, or closed?"""
+    return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
+
+
+def file_of(raw: HTTPResponse) -> Any:
+    """The SocketIO that the response is read from; None if it is over, or of an unknown kind."""
+    below = getattr(raw, "_fp", None)
+    file = getattr(getattr(below, "fp", None), "raw", None)
+    if isinstance(file, socket.SocketIO) and getattr(file, "_sock", None) is not None:
+        return file
+    return None
+
+
+def is_worth_draining(raw: HTTPResponse) -> bool:
+    if getattr(raw._fp, "will_close", True):
+        return False  # the connection is not reused after it
+    length = raw.length_remaining
+    return length is None or length <= DRAIN_BYTES
+
+
+def drain(raw: HTTPResponse, seconds: float) -> bool:
+    """Read to the end, and say whether it was reached."""
+    try:
+        with read_briefly(raw, seconds):
+            raw.read(DRAIN_BYTES + 1, decode_content=False)
+        return is_over(raw)
+    except Exception as error:
+        let_signals_through(error)
+        return False
+
+
+@contextmanager
+def read_briefly(raw: HTTPResponse, seconds: float) -> Iterator[TimedSocket | None]:
+    """Let each read inside the block end that many seconds from now, and restore the socket."""
+    file = file_of(raw)
+    if file is None or seconds == inf:
+        yield None
+        return
+    sock = file._sock
+    until = SYSTEM_CLOCK.true_monotonic() + seconds
+    timed = file._sock = TimedSocket(sock, until, time_is_over)
+    try:
+        yield timed
+    finally:
+        if file._sock is timed:  # else it was closed at the end of the body
+            file._sock = sock
+        with suppress(OSError):  # closed
+            sock.settimeout(timed.configured)
+
+
+# Before the request is written.
+
+
+class DeadlinePool(Pool):
+    """The part of a pool that begins no step of a call after its deadline."""
+
+    def _get_conn(self, timeout: float | None = None) -> Any:
+        ends_at = ENDS_AT.get()
+        if ends_at is not None:
+            left = max(ends_at - SYSTEM_CLOCK.true_monotonic(), 0.0)
+            timeout = left if timeout is None else min(left, timeout)
+        return super()._get_conn(timeout)
+
+    def _new_conn(self) -> Any:
+        connection: Any = super()._new_conn()
+        kind = DATED.get(type(connection))
+        if kind is not None:
+            connection.__class__ = kind
+        return connection
+
+    def _validate_conn(self, conn: Any) -> None:
+        super()._validate_conn(conn)
+        ends_at = ENDS_AT.get()
+        if ends_at is not None:
+            if conn.sock is None:
+                conn.connect()  # now, since no timeout bounds name resolution
+            left = ends_at - SYSTEM_CLOCK.true_monotonic()
+            if left <= 0:
+                raise DeadlineCut
+            if conn.timeout is None or left < conn.timeout:
+                conn.timeout = left  # for the writing
+
+
+class Dated(Connection):
+    """The part of a connection that knows when it was connected."""
+
+    since: Timeout | None = None  # urllib3's own measure of time
+
+    def connect(self) -> None:
+        super().connect()
+        self.since = Timeout()
+        self.since.start_connect()
+
+
+# By the class that it stands for; another one, of a mock or a recorder, is left as it is.
+DATED = {kind: type(kind.__name__, (Dated, kind), {}) for kind in (HTTPConnection, HTTPSConnection)}
+
+
+def broken_attempt(error: BaseException) -> tuple[HTTPConnectionPool | None, bool]:
+    """The pool in which an attempt broke, and whether on a connection that was used before.
+
+    urllib3 does not count that, so the frames of the error have to show pool and connection.
+    """
+    for each in tree(error):
+        for names in locals_of(each, "urllib3"):
+            pool, connection, timeout = map(names.get, ("self", "conn", "timeout_obj"))
+            # A tunnel is made before urllib3 begins to measure the attempt.
+            if isinstance(connection, Dated) and connection.since and not pool.proxy:
+                with suppress(TimeoutStateError):  # this frame has not begun to
+                    age = connection.since.get_connect_duration()
+                    return pool, age > timeout.get_connect_duration()
+    return None, False
+
+
+def close_idle(pool: Any) -> None:
+    """Close the idle connections of a pool, which connects them again when it needs them.
+
+    Under the pool's lock, so that none is given to a request between the check and its closing.
+    They stay in the queue, so that none is missing if this is interrupted.
+    """
+    with suppress(AttributeError), pool.pool.mutex:
+        for connection in pool.pool.queue:
+            # With release_conn=True it is in the queue while its response is still being read.
+            response = getattr(connection, "_HTTPConnection__response", None)
+            if connection is not None and (response is None or response.isclosed()):
+                try:
+                    connection.close()
+                except Exception as error:  # the connection may be broken anyway
+                    let_signals_through(error)
+
+
+class DeadlineHTTPPool(DeadlinePool, HTTPConnectionPool):
+    """A pool of connections to one http host."""
+
+
+class DeadlineHTTPSPool(DeadlinePool, HTTPSConnectionPool):
+    """A pool of connections to one https host."""
+
+
+DEADLINE_POOLS = {"http": DeadlineHTTPPool, "https": DeadlineHTTPSPool}
+for kind in DEADLINE_POOLS.values():
+    kind.__name__ = kind.__bases__[1].__name__  # which messages of urllib3's errors begin with
+
+
+def keep_deadlines(manager: Any) -> None:
+    """Begin no step of a call after its deadline, in pools that a manager makes from now on."""
+    if getattr(manager, "pool_classes_by_scheme", None) is poolmanager.pool_classes_by_scheme:
+        manager.pool_classes_by_scheme = DEADLINE_POOLS

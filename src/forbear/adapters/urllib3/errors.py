@@ -1,0 +1,253 @@
+"""Errors of the urllib3 family: what each exception of requests and urllib3 means.
+
+Classified by class and by the error inside, never by the text, with one exception that the rules
+ask for: a proxy's status is only in its message. Names are enough, so neither library is imported,
+and copies that others vendor (pip, botocore) are understood too. Rules S7-S10 of
+tests/corpus/retry_safety.json; what is raised where was read in requests 2.31.0 and 2.34.2, urllib3
+2.0.7 and 2.8.0.
+
+Where the error inside stands: requests' ``args[0]``, ``MaxRetryError.reason``,
+``ProxyError.original_error``, the last of ``ProtocolError.args``, ``SSLError.args[0]``,
+``socket_err`` of PySocks' errors; else ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from ...core.outcome import RETRYABLE_KINDS, Failure, FailureKind, Phase
+from ...engine.errors import is_socket_error, socket_failure_kind
+from ...errors import ForbearError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Meaning = tuple[FailureKind, Phase]
+
+K, UNSENT, SENT, ANSWERED = FailureKind, Phase.UNSENT, Phase.SENT, Phase.ANSWERED
+
+
+def rows(kind: FailureKind, phase: Phase, names: str) -> dict[str, Meaning]:
+    return dict.fromkeys(names.split(), (kind, phase))
+
+
+# Class name -> what it means by itself. Looked up along the MRO, so a base stands for subclasses
+# not named. Bare bases: something of the pool, anything may have been sent.
+URLLIB3: dict[str, Meaning] = {
+    **rows(K.REFUSED, UNSENT, "NewConnectionError"),
+    **rows(K.DNS, UNSENT, "NameResolutionError"),
+    **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeoutError"),
+    **rows(K.POOL, UNSENT, "EmptyPoolError"),
+    # Also a TLS handshake or CONNECT that stalled.
+    **rows(K.READ_TIMEOUT, SENT, "ReadTimeoutError"),
+    # A TLS 1.3 server refuses a client's certificate after it read the request.
+    **rows(K.TLS, SENT, "SSLError"),
+    **rows(K.PROXY, SENT, "ProxyError"),  # also raised after a forward proxy had read the request
+    **rows(K.PROTOCOL, SENT, "ProtocolError MaxRetryError RequestError PoolError HTTPError"),
+    **rows(K.PROTOCOL, ANSWERED, "InvalidHeader IncompleteRead InvalidChunkLength"),
+    **rows(K.TIMEOUT, SENT, "TimeoutError"),
+    # Never. ResponseError: an inner retry loop gave up.
+    **rows(K.DECODING, ANSWERED, "DecodeError"),
+    **rows(K.PERMANENT, ANSWERED, "ResponseError ResponseNotChunked BodyNotHttplibCompatible"),
+    **rows(
+        K.PERMANENT,
+        UNSENT,
+        "FullPoolError ClosedPoolError HostChangedError LocationValueError LocationParseError"
+        " URLSchemeUnknown ProxySchemeUnknown ProxySchemeUnsupported TimeoutStateError",
+    ),
+    **rows(K.PERMANENT, SENT, "UnrewindableBodyError"),
+    **rows(K.UNKNOWN, SENT, "HeaderParsingError"),  # urllib3 logs it and continues
+}
+REQUESTS: dict[str, Meaning] = {
+    **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeout"),
+    **rows(K.READ_TIMEOUT, SENT, "ReadTimeout"),
+    **rows(K.RESET, SENT, "ConnectionError"),
+    **rows(K.TLS, SENT, "SSLError"),
+    **rows(K.PROXY, SENT, "ProxyError"),
+    **rows(K.PROTOCOL, ANSWERED, "ChunkedEncodingError"),
+    **rows(K.TIMEOUT, SENT, "Timeout"),
+    **rows(K.PROTOCOL, SENT, "RequestException"),
+    # Never. RetryError: an inner retry loop gave up.
+    **rows(K.DECODING, ANSWERED, "ContentDecodingError"),
+    **rows(
+        K.PERMANENT,
+        ANSWERED,
+        "RetryError HTTPError TooManyRedirects StreamConsumedError JSONDecodeError",
+    ),
+    **rows(
+        K.PERMANENT,
+        UNSENT,
+        "InvalidJSONError InvalidURL InvalidProxyURL MissingSchema InvalidSchema URLRequired",
+    ),
+    **rows(K.PERMANENT, SENT, "InvalidHeader UnrewindableBodyError"),
+}
+LIBRARIES = {"urllib3": URLLIB3, "requests": REQUESTS}
+# Of pip._vendor.urllib3.exceptions and the like.
+VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")
+# Classes that only pass on what the error inside them means.
+WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
+# http.client: a proxy refused CONNECT with another status than 200.
+TUNNEL_REFUSED = "Tunnel connection failed: "
+DEEPEST, MOST = 8, 16  # levels and errors inspected; a cause may be set to anything
+
+
+def classify(error: BaseException) -> Failure:
+    """Say what an exception raised by a requests adapter or a urllib3 pool means.
+
+    The phase is what the classes prove. A caller that had the head of the response when this was
+    raised knows more: ``Phase.ANSWERED`` instead of ``SENT``.
+    """
+    kind, phase = meaning(error)
+    if kind is not K.PERMANENT:
+        errors = tree(error)
+        if any(map(is_certificate_error, errors)):
+            kind, phase = K.CERTIFICATE, UNSENT
+        elif any(map(is_refused_login, errors)):
+            kind, phase = K.PERMANENT, UNSENT
+    return Failure(kind, phase, error=type(error).__name__)
+
+
+def meaning(error: BaseException, depth: int = 0) -> Meaning:
+    # Our own refusals; a host name that IDNA refuses.
+    if isinstance(error, (ForbearError, UnicodeError)):
+        return K.PERMANENT, UNSENT
+    found = named(error)
+    if found is None or depth > DEEPEST:
+        return K.UNKNOWN, SENT
+    name, (kind, phase) = found
+    if name == "ProxyError":
+        return proxy_meaning(error, depth)
+    inner = next(below(error), None)
+    if inner is None:
+        return kind, phase
+    if name == "ProtocolError":
+        return socket_meaning(inner) or (kind, phase)
+    if name in WRAPPERS:
+        return passed_on(name, (kind, phase), inner, depth)
+    if phase is UNSENT and kind in RETRYABLE_KINDS:
+        if not all(from_sockets(each) or proves_unsent(each, depth) for each in below(error)):
+            return kind, SENT
+        if kind is K.REFUSED and socket_failure_kind(type(inner)) is K.DNS:
+            return K.DNS, UNSENT
+    return kind, phase
+
+
+def proxy_meaning(error: BaseException, depth: int) -> Meaning:
+    """Nothing was sent if the proxy was not reached or refused the tunnel; a ProxyError alone
+    proves nothing.
+    """
+    for each in tree(error):
+        text = each.args[0] if each.args else None
+        if isinstance(text, str) and text.startswith(TUNNEL_REFUSED):
+            status = text.removeprefix(TUNNEL_REFUSED).partition(" ")[0]
+            if len(status) == 3 and status[0] == "4" and status.isascii() and status.isdigit():
+                return K.PERMANENT, UNSENT  # a retry cannot change that
+            return K.PROXY, UNSENT
+    inner = next(below(error), None)
+    return K.PROXY, UNSENT if inner is not None and proves_unsent(inner, depth) else SENT
+
+
+def passed_on(name: str, own: Meaning, inner: BaseException, depth: int) -> Meaning:
+    kind, phase = meaning(inner, depth + 1)
+    if kind is K.UNKNOWN:
+        kind, phase = socket_meaning(inner) or own
+    if name == "ChunkedEncodingError":
+        return kind, ANSWERED
+    if name == "ConnectionError":
+        found = named(inner)
+        if found is not None and found[0] == "ReadTimeoutError":
+            return kind, ANSWERED  # without a MaxRetryError: while the body was read
+    return kind, phase
+
+
+def proves_unsent(error: BaseException, depth: int) -> bool:
+    kind, phase = meaning(error, depth + 1)
+    return phase is UNSENT and kind in RETRYABLE_KINDS
+
+
+def named(error: BaseException) -> tuple[str, Meaning] | None:
+    for cls in type(error).__mro__:
+        found = table_of(cls.__module__).get(cls.__name__)
+        if found is not None:
+            return cls.__name__, found
+    return None
+
+
+def table_of(module: str) -> dict[str, Meaning]:
+    """The table for classes of a module: ``urllib3.exceptions``, ``requests.exceptions`` or a
+    vendored copy.
+    """
+    package, _, last = module.rpartition(".")
+    vendor, _, library = package.rpartition(".")
+    if last != "exceptions" or (vendor and vendor.rpartition(".")[2] not in VENDORS):
+        return {}
+    return LIBRARIES.get(library, {})
+
+
+def below(error: BaseException) -> Iterator[BaseException]:
+    """The errors directly inside one, the library's own link first.
+
+    Never ``__context__``, except of PySocks: a caller that sends this request while it handles an
+    error of its own would have that error taken for the network's.
+    """
+    context = error.__context__  # urllib3 raises NewConnectionError of it without ``from``
+    links = (
+        getattr(error, "reason", None),
+        getattr(error, "original_error", None),
+        getattr(error, "socket_err", None),
+        context if type(context).__module__ == "socks" else None,
+        *error.args,
+        error.__cause__,
+    )
+    for link in links:
+        if isinstance(link, BaseException):
+            yield link
+
+
+def tree(error: BaseException) -> list[BaseException]:
+    """An error and all inside it, nearest first."""
+    found = [error]
+    for each in found:
+        for inner in below(each):
+            if len(found) < MOST and not any(inner is known for known in found):
+                found.append(inner)
+    return found
+
+
+def socket_meaning(error: BaseException) -> Meaning | None:
+    """Classify an error of the socket or of http.client once a connection was requested."""
+    import http.client
+
+    if isinstance(error, http.client.IncompleteRead):  # only a body has a length to fall short of
+        return K.PROTOCOL, ANSWERED
+    if isinstance(error, http.client.InvalidURL):  # found before the first byte
+        return K.PERMANENT, UNSENT
+    if isinstance(error, OSError):
+        if isinstance(error, TimeoutError):  # of writing; reading has a class of its own
+            return K.WRITE_TIMEOUT, SENT
+        if isinstance(error, ConnectionRefusedError):
+            return K.REFUSED, SENT
+        return socket_failure_kind(type(error)) or K.RESET, SENT
+    return (K.PROTOCOL, SENT) if isinstance(error, http.client.HTTPException) else None
+
+
+def from_sockets(error: BaseException) -> bool:
+    """Did the socket layer raise this, or PySocks, which is under urllib3's SOCKS proxies?"""
+    cls = type(error)
+    return is_socket_error(cls) or (isinstance(error, OSError) and cls.__module__ == "socks")
+
+
+def is_certificate_error(error: BaseException) -> bool:
+    cls = type(error)
+    if socket_failure_kind(cls) is K.CERTIFICATE:
+        return True
+    if cls.__name__ == "SSLError" and table_of(cls.__module__) is URLLIB3:
+        # Around no error of ssl: urllib3's own check, of assert_fingerprint for instance.
+        return bool(error.args) and next(below(error), None) is None
+    # Its check of the host name, with assert_hostname= or pyOpenSSL.
+    return cls.__name__ == "CertificateError" and cls.__module__.endswith("ssl_match_hostname")
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Did a SOCKS proxy refuse the credentials?"""
+    cls = type(error)
+    return cls.__name__ == "SOCKS5AuthError" and cls.__module__ == "socks"

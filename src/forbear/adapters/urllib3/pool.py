@@ -1,0 +1,237 @@
+"""Pool: how a call is sent through a pool of urllib3, and its body read."""
+
+from __future__ import annotations
+
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from urllib3 import HTTPHeaderDict, HTTPResponse, exceptions
+from urllib3.util import Retry, Timeout, parse_url
+
+from ...core.record import RECORD
+from ...core.request import DEFAULT_PORTS
+from ...engine.errors import warn
+from .port import Urllib3Port
+from .request import Urllib3Request, least, origin_at
+
+if TYPE_CHECKING:
+    from ...core.call import Call
+    from ...core.record import Story
+    from ...engine.outgoing import ConsumedBody
+    from ...engine.settings import Settings
+    from ...errors import CircuitOpenError, DeadlineExceeded
+
+    AnyError = TypeVar("AnyError", bound=BaseException)
+    Retries = Retry | bool | int | None
+
+READ_ERRORS = (exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError)
+
+
+class RedirectsOnly(Retry):
+    """A urllib3 Retry that only counts redirects, because forbear retries."""
+
+    _forbear_sends = True
+
+    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
+        return False
+
+
+def warn_of_retries(retries: object, whose: str) -> bool:
+    """Warn if ``retries=`` asks for more than redirects; say whether it did."""
+    counts = ("total", "connect", "read", "status", "other")
+    is_number = isinstance(retries, int) and retries is not False
+    if not is_number and not any(getattr(retries, count, None) for count in counts):
+        return False
+    warn(
+        f"retries={retries} of this {whose} counts redirects only: the pool manager retries by"
+        " itself, as its RetryPolicy says; RetryPolicy.from_urllib3(Retry(…)) makes one"
+    )
+    return True
+
+
+class PoolRequest:
+    """One request to a pool. ``before_attempt`` is shown a copy; it may change the headers."""
+
+    __slots__ = ("body", "headers", "method", "named", "pool", "preload", "url")
+
+    def __init__(self, *parts: Any) -> None:
+        # ``preload``: the body is read inside; ``named``: further arguments of ``urlopen``.
+        self.pool, self.method, self.url, self.body, self.headers, self.preload, self.named = parts
+
+    def copy(self) -> PoolRequest:
+        headers = HTTPHeaderDict(self.headers)
+        head = self.pool, self.method, self.url, self.body, headers
+        return PoolRequest(*head, self.preload, self.named)
+
+
+class PoolPort(Urllib3Port[HTTPResponse]):
+    """The port that all pools of one manager share.
+
+    Attributes:
+        manager: Where there are several origins: makes the pool of another one.
+    """
+
+    manager: Any = None
+    status_of = staticmethod(attrgetter("status"))
+    is_redirect = staticmethod(methodcaller("get_redirect_location"))
+
+    @staticmethod
+    def raw_of(response: HTTPResponse) -> HTTPResponse:
+        return response
+
+    @staticmethod
+    def start_of(original: PoolRequest) -> object:
+        return original.named.get("body_pos")
+
+    def __init__(
+        self,
+        settings: Settings,
+        circuit_open_error: type[CircuitOpenError],
+        deadline_exceeded: type[DeadlineExceeded],
+    ) -> None:
+        super().__init__(settings, circuit_open_error, deadline_exceeded)
+        self._has_warned = False
+        # Most calls give no Retry: the one that was made for the default of their pool.
+        self.latest: tuple[object, Any] = (..., None)
+
+    def request_of(self, source: Any) -> Urllib3Request:
+        request = PoolRequest(*source)
+        if request.headers is None:
+            request.headers = request.pool.headers
+        return Urllib3Request(
+            request.method.upper(),
+            origin_at(request.url, request.pool),
+            request.headers,
+            self.settings.key_names,
+            request.url,
+            request,
+            streams=not request.preload,
+        )
+
+    def prepare(self, call: Call) -> None:
+        super().prepare(call)
+        guard, named = call.guard, call.request.original.named
+        is_hop = bool(getattr(named["retries"], "history", None))
+        if is_hop and guard is not None and not guard.replayable and not guard.is_sent:
+            raise exceptions.ProtocolError(
+                "The body was sent before the redirect and cannot be sent again."
+            )
+
+    def aim(self, call: Call, view: Urllib3Request) -> None:
+        copy, origin, path = view.pristine.copy(), call.origin, view.path_and_query()
+        # What goes to a forward proxy has the Host of its URL; a Host that names something else is
+        # the caller's own.
+        if not copy.url.startswith("/") and copy.headers.get("Host") == parse_url(copy.url).netloc:
+            copy.headers.discard("Host")  # from here on http.client writes it
+        copy.pool = self.manager.connection_from_url(origin)
+        if self.manager._proxy_requires_url_absolute_form(parse_url(origin)):
+            path = origin.removesuffix(f":{DEFAULT_PORTS[copy.pool.scheme]}") + path
+        copy.url = path
+        view.pristine = copy
+
+    def transmit(self, call: Call, request: PoolRequest) -> HTTPResponse:
+        changed: dict[str, Any] = {}
+        if self.is_bounded(call):
+            changed["timeout"] = self.bounded(call)
+            changed["pool_timeout"] = least(request.named.get("pool_timeout"), self.left(call))
+        if call.resumption is not None or call.request.partial is not None:  # type: ignore[attr-defined]
+            # The Range header would be sent along, and the URL of another origin may have another
+            # body, whose rest must not be joined to this beginning.
+            changed["redirect"] = False
+        if call.guard is not None:  # it seeks a file back by itself
+            changed["body_pos"] = None
+        named = {**request.named, **changed}
+        with self.under_deadline(call):
+            return request.pool.send_once(  # type: ignore[no-any-return]
+                request.method, request.url, request.body, request.headers, **named
+            )
+
+    def load(self, request: PoolRequest, response: HTTPResponse) -> None:
+        """Leave the response as ``preload_content=True`` does: read, its connection released."""
+        try:
+            _ = response.data
+        except BaseException as error:
+            failed = self.load_error(request, response, error)
+            raise failed from failed.__cause__
+        response.release_conn()
+
+    def load_error(
+        self, request: PoolRequest, response: HTTPResponse, error: AnyError
+    ) -> AnyError | Exception:
+        """Close the response; return what urllib3 would have raised, mostly a MaxRetryError."""
+        response.close()
+        response.release_conn()
+        retries = request.named["retries"]
+        if retries and isinstance(error, READ_ERRORS):
+            try:
+                retries.increment(
+                    request.method, request.url, error=error, _pool=request.pool,
+                    _stacktrace=error.__traceback__,
+                )  # fmt: skip
+            except Exception as raised:
+                return raised
+        return error
+
+    def timeout_of(self, call: Call) -> Timeout:
+        original = call.request.original
+        configured = original.named.get("timeout", original.pool.timeout)
+        if configured is Timeout.DEFAULT_TIMEOUT:
+            configured = original.pool.timeout
+        return configured if isinstance(configured, Timeout) else Timeout.from_float(configured)
+
+    def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
+        return exceptions.ProtocolError(f"The request cannot be sent again: {error}.")
+
+    def load_last(self, call: Call, response: HTTPResponse) -> None:
+        if not self.loads(call.request, call.policy, response):  # type: ignore[arg-type]
+            self.load(call.request.original, response)
+
+    def with_raw(self, response: HTTPResponse, raw: HTTPResponse) -> HTTPResponse:
+        return raw
+
+    copy_of = with_raw
+
+    def status_error(self, call: Call, response: HTTPResponse) -> Exception:
+        self.discard(call, response)
+        message = exceptions.ResponseError.SPECIFIC_ERROR.format(status_code=response.status)
+        original = call.request.original
+        reason = exceptions.ResponseError(message)
+        return exceptions.MaxRetryError(original.pool, original.url, reason)
+
+    def closed_error(self) -> Exception:
+        nowhere: Any = None
+        return exceptions.ClosedPoolError(nowhere, "The pools were closed before it was sent.")
+
+    def empty_response(self, call: Call, status: int | None, story: Story) -> HTTPResponse:
+        response = HTTPResponse(
+            b"", status=status or 0, request_method=call.request.method,
+            request_url=call.request.original.url,
+        )  # fmt: skip
+        setattr(response, RECORD, story)
+        return response
+
+    def redirects(self, retries: Retries, redirect: bool, default: Retries) -> Retry:
+        """The part of a Retry that is not ours to decide.
+
+        Errors are raised as urllib3 raises them when nothing is left: with ``read=0`` and so on.
+        """
+        given = Retry.from_int(retries, redirect=redirect, default=default)
+        if type(given) is RedirectsOnly or given.total is False:  # False: sent once, as it is
+            return given
+        if not self._has_warned and not given.history:
+            self._has_warned = warn_of_retries(retries, "request")
+        made = RedirectsOnly(
+            total=given.total if given.redirect is None or given.redirect is True else None,
+            # False: the error itself, without MaxRetryError.
+            connect=False if given.connect is False else 0,
+            read=False if given.read is False else 0,
+            status=0,
+            other=0,
+            redirect=given.redirect,
+            remove_headers_on_redirect=given.remove_headers_on_redirect,
+            raise_on_redirect=given.raise_on_redirect,
+            history=given.history,
+        )
+        if given is default:
+            self.latest = (given, made)
+        return made

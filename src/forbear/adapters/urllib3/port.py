@@ -1,0 +1,550 @@
+"""Port for requests and urllib3: how a call is sent, classified and handed over.
+
+Both are synchronous, and requests sends through urllib3. ``RequestsPort`` (requests.py) and
+``PoolPort`` (pool.py) add what one of them does.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from urllib3 import HTTPResponse
+from urllib3.exceptions import ProtocolError
+
+from ...core.headers.hints import vendor_hint
+from ...core.headers.ranges import Part
+from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
+from ...core.record import RECORD, SENDS
+from ...engine import resume as resumption
+from ...engine.calls import (
+    begin_call,
+    call_before_attempt,
+    deadline_error,
+    expired,
+    follow_policy,
+    has_story,
+    note_first_attempt,
+    policy_and_deadline,
+    too_late,
+    wants_status_error,
+    with_story,
+)
+from ...engine.classify import classify_status, is_final
+from ...engine.clock import SYSTEM_CLOCK
+from ...engine.context import CURRENT
+from ...engine.errors import Interrupted
+from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
+from ...engine.inspection import DRAIN_SECONDS, checked_result, is_asked, wants_body_hint
+from ...engine.loop import run
+from ...engine.outgoing import EARLY, ConsumedBody, new_headers, next_lines, stop_outer
+from ...engine.settings import OFF
+from .bodies import (
+    Inspection,
+    PartialBody,
+    ResumedResponse,
+    is_cut_off,
+    is_large,
+    is_resumable,
+    read_kept,
+)
+from .deadlines import (
+    ENDS_AT,
+    WatchedResponse,
+    broken_attempt,
+    close_idle,
+    discard,
+    is_over,
+    read_freely,
+    read_within,
+)
+from .errors import classify, tree
+from .request import (
+    Urllib3Request,
+    clamped,
+    field_lines,
+    guard_of,
+    has_header,
+    keep_for_redirect,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, MutableMapping
+    from typing import TypeAlias
+
+    from urllib3.util import Timeout
+
+    from ...core.call import Call
+    from ...core.policy import RetryPolicy
+    from ...core.record import Story
+    from ...engine.context import CallContext
+    from ...engine.settings import Settings
+    from ...errors import CircuitOpenError, DeadlineExceeded
+
+    AnyPort: TypeAlias = "Urllib3Port[Any]"
+
+    class EitherResponse(Protocol):
+        @property
+        def headers(self) -> MutableMapping[str, str]: ...
+        def close(self) -> None: ...
+
+
+AnyResponse = TypeVar("AnyResponse", bound="EitherResponse")
+LEAST = 0.001  # seconds; urllib3 refuses 0
+CHALLENGES = (401, 407)  # the client resends the request with credentials
+
+
+class Urllib3Port(Generic[AnyResponse]):
+    """The port that requests and urllib3 share. Each adds the methods that stand first here."""
+
+    if TYPE_CHECKING:
+        status_of: Callable[[AnyResponse], int]
+        raw_of: Callable[[AnyResponse], HTTPResponse]
+        start_of: Callable[..., object]  # where a file body stood when the request was made
+        is_redirect: Callable[[AnyResponse], object]  # will the caller follow the response?
+
+        def load(self, request: Any, response: AnyResponse) -> None: ...
+        def with_raw(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
+        def timeout_of(self, call: Call) -> Timeout: ...
+        def request_of(self, source: Any) -> Urllib3Request: ...
+        def aim(self, call: Call, view: Urllib3Request) -> None: ...
+        def transmit(self, call: Call, request: Any) -> AnyResponse: ...
+        def load_last(self, call: Call, response: AnyResponse) -> None: ...
+        def copy_of(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse: ...
+        def status_error(self, call: Call, response: AnyResponse) -> Exception: ...
+        def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception: ...
+        def closed_error(self) -> Exception: ...
+        def empty_response(self, call: Call, status: int | None, story: Story) -> AnyResponse: ...
+
+    def __init__(
+        self,
+        settings: Settings,
+        circuit_open_error: type[CircuitOpenError],
+        deadline_exceeded: type[DeadlineExceeded],
+    ) -> None:
+        self.settings = settings
+        self.clock = settings.clock
+        self.circuit_open_error = circuit_open_error
+        self.deadline_exceeded = deadline_exceeded
+        self.special = settings.special
+        self.is_plain = settings.is_plain
+        self.shared = settings.limits.shared
+
+    # A call begins.
+
+    def take_over(
+        self, source: object, started_at: float, context: CallContext | None, held: list[Any]
+    ) -> AnyResponse:
+        """Continue where the fast path ends.
+
+        Args:
+            source: The request.
+            started_at: When the call began.
+            context: The settings of the blocks around the call.
+            held: The outcome of the first attempt. It is taken out, so that the caller's frame does
+                not keep it alive while the call waits.
+        """
+        call = self.call_after_first(source, started_at, context)
+        view: Any = call.request
+        try:
+            call.live, held[0] = held[0], None
+            if not isinstance(call.live, Exception):
+                try:
+                    if self.loads(view, call.policy, call.live):
+                        call.live = self.read(view, call.live)
+                except Exception as error:
+                    call.live = error
+            return run(call, self)  # type: ignore[return-value]
+        except BaseException:
+            self.close_unused(call.live)
+            raise
+
+    def call_after_first(self, source: Any, started_at: float, context: CallContext | None) -> Call:
+        """Begin a call whose first attempt was sent before there was a call."""
+        view = self.request_of(source)
+        return note_first_attempt(begin_call(self.settings, view, started_at, context))
+
+    def send_all(self, source: object, started_at: float, setting: object = None) -> AnyResponse:
+        """Send a request that does not take the fast path; its own setting may be False."""
+        call = begin_call(self.settings, self.request_of(source), started_at, CURRENT.get())
+        policy, call.deadline_at = policy_and_deadline(
+            self.settings, call.context, setting, started_at
+        )
+        if policy is not self.settings.policy:
+            follow_policy(self.settings, call, policy)
+        if call.deadline_at <= started_at:
+            raise too_late(self, call)
+        self.prepare(call)
+        return run(call, self)  # type: ignore[return-value]
+
+    def prepare(self, call: Call) -> None:
+        """Make what will be sent: guard the body, add headers."""
+        if call.policy is OFF:
+            return
+        view: Any = call.request
+        body = view.original.body
+        if body is not None and not isinstance(body, (bytes, str)):
+            start = self.start_of(view.original)
+            call.guard = guard_of(body, start, self.settings.body_buffer)
+            call.guard.clock, call.guard.deadline_at = self.clock, call.deadline_at
+        added, key = new_headers(self.settings, view)
+        if added or key or call.guard is not None:
+            copy = view.pristine = view.original.copy()
+            for name, value in added + key:
+                copy.headers[name] = value
+            if call.guard is not None:
+                copy.body = call.guard.outgoing
+
+    # Each attempt.
+
+    def next_request(self, call: Call) -> Any:
+        """Return the request to send now, for the call's origin and with this attempt's headers."""
+        view: Any = call.request
+        if call.origin != (call.sent_to if call.attempts else view.origin):
+            self.aim(call, view)
+        lines = next_lines(
+            self.settings, call, lambda name: has_header(view.original.headers, name)
+        )
+        if view.partial is not None:
+            lines.extend(view.partial.fields())
+        hook = self.settings.before_attempt if call.history else None
+        request, view.announced = view.pristine, ()
+        # On a fresh copy each time: headers of one attempt must not be sent with the next.
+        if lines or hook is not None or call.guard is not None:
+            request = request.copy()
+            for name, value in lines:
+                request.headers[name] = value
+            view.announced = [name for name, _ in lines]
+            if hook is not None:
+                call_before_attempt(self, call, request)
+        view.request, view.headers = request, request.headers
+        return request
+
+    def send(self, call: Call) -> AnyResponse:
+        request = self.next_request(call)
+        now = self.clock.monotonic()  # after the hook, which may have taken long
+        if now >= call.deadline_at:
+            raise expired(self, call)
+        call.sending(now)
+        try:
+            if call.guard is not None:
+                call.guard.begin_attempt()
+            response = call.live = self.transmit(call, request)
+        except ConsumedBody as error:
+            raise self.failed_to_send(call, error) from None
+        finally:
+            if call.guard is not None:  # callers read, and resend, the request of the response
+                request.body = call.guard.source
+        view: Any = call.request
+        raw = self.raw_of(response)
+        if call.resumption is not None:
+            if is_cut_off(raw):
+                self.discard(call, response)
+                raise ProtocolError("Connection broken: the head of the response was cut off")
+            return response
+        if view.partial is not None and (raw.status in (206, 416) or self.is_redirect(response)):
+            return self.join(call, view, response)
+        if self.loads(view, call.policy, response):
+            self.bound_reading(call, raw)
+            response = self.read(view, response)
+        return response
+
+    def is_bounded(self, call: Call) -> bool:
+        """Is an attempt bounded by other timeouts than the caller's own?"""
+        return call.deadline_at != inf or call.policy.attempt_timeout is not None
+
+    def bounded(self, call: Call) -> Timeout:
+        """Return the timeouts of the next attempt."""
+        return clamped(self.timeout_of(call), call.policy.attempt_timeout, self.left(call))
+
+    def close_unused(self, response: AnyResponse | Exception | None) -> None:
+        if response is not None and not isinstance(response, Exception):
+            response.close()
+            release = getattr(self.raw_of(response), "release_conn", None)
+            if release is not None:
+                release()
+
+    def inspect(self, call: Call, response: AnyResponse) -> AnyResponse:
+        """Let ``retry_if`` inspect a response, and read a vendor's hint in its body.
+
+        Returns:
+            The response, with the body that was read put back.
+        """
+        if is_asked(self.settings, call):
+            response = self._ask_about(call, response)
+        status = self.status_of(response)
+        if wants_body_hint(call, status):
+            response = self._read_body_hint(call, response, status)
+        return response
+
+    def _read_body_hint(self, call: Call, response: AnyResponse, status: int) -> AnyResponse:
+        """Read a vendor's hint in the body of a failed response."""
+        raw = self.raw_of(response)
+        if isinstance(raw, HTTPResponse) and not is_over(raw):
+            inspection, body = Inspection(self, call.request.method, raw, call.deadline_at), b""
+            inspection.patience = DRAIN_SECONDS
+            with suppress(Exception):  # too long, too slow, broken, or not decoded
+                body = inspection.shown().read(decode_content=True)
+            if inspection.kept is not None:
+                response = self.stand_in(response, inspection.kept)
+            kind = response.headers.get("content-type")
+            call.own_extras().body_hint = vendor_hint(call.policy.vendors, status, kind, body)
+        return response
+
+    def _ask_about(self, call: Call, response: AnyResponse) -> AnyResponse:
+        view: Any = call.request
+        raw = self.raw_of(response)
+        inspection = error = None
+        shown = response
+        if not (
+            self.loads(view, call.policy, response)
+            or not isinstance(raw, HTTPResponse)
+            or raw.length_remaining == 0  # of HEAD too
+            or is_over(raw)
+        ):
+            inspection = Inspection(self, view.method, raw, call.deadline_at)
+            shown = self.copy_of(response, inspection.shown())
+        assert self.settings.retry_if is not None
+        try:
+            result = self.settings.retry_if(shown)
+        except Exception as raised:
+            result, error = None, raised
+        if inspection is not None and inspection.kept is not None:
+            response = self.stand_in(response, inspection.kept)
+            call.body_error = inspection.error
+        if call.body_error is None:  # else the error that broke the body decides
+            if error is not None:
+                self.settings.events.hook_failed("retry_if", error)
+            call.retry_if_result = checked_result(self.settings, result)
+        return response
+
+    # Bodies.
+
+    def left(self, call: Call) -> float | None:
+        """Seconds until the deadline, None if there is none."""
+        if call.deadline_at == inf:
+            return None
+        return max(call.deadline_at - self.clock.monotonic(), LEAST)
+
+    @contextmanager
+    def under_deadline(self, call: Call) -> Iterator[None]:
+        """Set the deadline for the pools below while an attempt is sent."""
+        left = self.left(call)
+        before = ENDS_AT.set(None if left is None else SYSTEM_CLOCK.true_monotonic() + left)
+        try:
+            yield
+        finally:
+            ENDS_AT.reset(before)
+
+    def bound_reading(self, call: Call, raw: HTTPResponse) -> None:
+        """End the reading of a body at the deadline."""
+        if call.deadline_at != inf:
+            read_within(raw, max(call.deadline_at - self.clock.monotonic(), LEAST))
+
+    def loads(self, view: Urllib3Request, policy: RetryPolicy, response: AnyResponse) -> bool:
+        """Is the body to be read inside the attempt?"""
+        status = self.status_of(response)
+        return not view.streams and (status < 400 or status not in policy.statuses)
+
+    def read(self, view: Urllib3Request, response: AnyResponse) -> AnyResponse:
+        """Read the body inside the loop; what came of a large one that breaks is kept."""
+        raw = self.raw_of(response)
+        if self.settings.resume and is_large(raw):
+            return self._read_large(view, PartialBody(self, response, raw))
+        self.load(view.request, response)
+        return response
+
+    def _read_large(
+        self, view: Urllib3Request, partial: PartialBody, error: Exception | None = None
+    ) -> AnyResponse:
+        """Let the library read what came, and so raise its own error for what broke the body."""
+        if error is None:
+            error = partial.read()
+            view.partial = None if error is None else partial
+        response = self.stand_in(partial.response, partial.replayed(error))
+        self.load(view.request, response)
+        return response
+
+    def join(self, call: Call, view: Urllib3Request, response: AnyResponse) -> AnyResponse:
+        """Join the rest to the beginning; a rest that does not fit fails like a broken body.
+
+        Then the next attempt requests the whole body anew.
+        """
+        partial, raw = view.partial, self.raw_of(response)
+        assert partial is not None
+        at = partial.continue_in(raw)
+        if at is None:
+            self.discard(call, response)
+            view.partial = None
+            error = ProtocolError("Connection broken: the rest of the body is another one's")
+            return self._read_large(view, partial, error)
+        call.own_extras().resumed += (at,)
+        total = partial.rest.complete  # type: ignore[union-attr]
+        self.settings.events.emit(RESUME, call.listeners, call, at, total, "resumed")
+        self.bound_reading(call, raw)
+        return self._read_large(view, partial)
+
+    def stand_in(self, response: AnyResponse, raw: HTTPResponse) -> AnyResponse:
+        """Put another urllib3 response in place of the one that came."""
+        setattr(raw, RECORD, vars(response).pop(RECORD, None))
+        return self.with_raw(response, raw)
+
+    def free_to_caller(self, call: Call, raw: HTTPResponse) -> None:
+        """Let the caller read with its own timeouts, bounded by ``forbear.deadline`` only."""
+        read_freely(raw, self.timeout_of(call))
+        if call.context is not None and call.context.has_deadline():
+            now = self.clock.monotonic()
+            left = max(call.context.deadline_on(self.clock, now) - now, LEAST)
+            read_within(raw, left, lambda: self.body_deadline_error(call))
+
+    def body_deadline_error(self, call: Call) -> Exception:
+        """Make the error of a body that the deadline ends while the caller reads it."""
+        return deadline_error(self, call, "the deadline ended the body")
+
+    # After each attempt.
+
+    def classify_response(self, call: Call, response: AnyResponse) -> Failure | None:
+        status = self.status_of(response)
+        if status < 400 and not call.retry_if_result and call.body_error is None:
+            call.status = status
+            return None
+        headers = getattr(self.raw_of(response), "headers", response.headers)
+        return classify_status(self, call, status, field_lines(headers), story_of(response))
+
+    def classify_exception(self, call: Call, error: Exception) -> Failure:
+        guard = call.guard
+        cause = None if guard is None else guard.error
+        if cause is not None and any(found is cause for found in tree(error)):
+            return Failure(FailureKind.PERMANENT, Phase.SENT, error=type(error).__name__)
+        return self.with_progress(call, classify(error))
+
+    def with_progress(self, call: Call, failure: Failure) -> Failure:
+        """Count what came of a large body that broke inside the loop as progress."""
+        view: Any = call.request
+        partial: PartialBody | None = view.partial
+        if partial is None or not partial.is_broken:
+            return failure
+        has_progress = partial.note_break(call)
+        if partial.rest is None:
+            view.partial = None
+        if not has_progress:
+            return failure
+        return Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=True)
+
+    def is_reused(self, call: Call, error: Exception) -> bool:
+        return broken_attempt(error)[1]
+
+    def close_idle(self, call: Call, error: Exception) -> None:
+        close_idle(broken_attempt(error)[0])
+
+    def is_cut_by_deadline(self, call: Call, failure: Failure) -> bool:
+        ends_at = call.deadline_at - EARLY
+        return failure.kind in TIMEOUT_KINDS and self.clock.monotonic() >= ends_at
+
+    def discard(self, call: Call, response: AnyResponse) -> None:
+        """Read what is left of a failed response if that is little and quick, else close it."""
+        discard(self.raw_of(response), call.deadline_at - self.clock.monotonic())
+
+    def keep(self, call: Call, response: AnyResponse) -> bool:
+        """Read the response of a held call; False: it is too long to keep, so it is handed over."""
+        raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
+        kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
+        call.own_extras().kept = response if kept is raw else kept and self.stand_in(response, kept)
+        return is_whole
+
+    # The end.
+
+    def final_error(self, call: Call, error: Exception) -> Exception:
+        return error
+
+    def note_error(self, call: Call, error: Exception) -> None:
+        """Nothing: the library does not act on errors."""
+
+    def hand_over(self, call: Call, response: AnyResponse) -> AnyResponse | None:
+        if call.resumption is not None:
+            return self.rest_of(call, response)  # type: ignore[return-value]
+        view: Any = call.request
+        raw = self.raw_of(response)
+        for name in view.announced:  # digest authentication resends a copy of the request
+            view.request.headers.pop(name, None)
+        self._finish(call, response)
+        if call.guard is not None and (
+            self.is_redirect(response) or self.status_of(response) in CHALLENGES
+        ):
+            keep_for_redirect(response, call.guard)
+        if wants_status_error(call):
+            self.bound_reading(call, raw)
+            raise with_story(self, call, self.status_error(call, response))
+        if not view.streams:
+            self.bound_reading(call, raw)
+            try:
+                self.load_last(call, response)
+            except Exception as error:
+                if not self.is_cut_by_deadline(call, self.classify_exception(call, error)):
+                    raise
+                exceeded = deadline_error(self, call, "the deadline ended the attempt")
+                raise exceeded from error
+            return response
+        if self.is_bounded(call):
+            self.free_to_caller(call, raw)
+        return response if call.policy is OFF else self.watched(response, lambda: call)
+
+    def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
+        """Resume a body that the caller streams where it breaks, or attach the story to its error.
+
+        Args:
+            response: It is handed over.
+            begin: As of ``Resumable``.
+        """
+        raw = self.raw_of(response)
+        if self.settings.resume and is_resumable(raw):
+            return self.stand_in(response, ResumedResponse(self, raw, begin))
+        if type(raw) is HTTPResponse:  # a subclass may read in its own way
+            raw.__class__ = WatchedResponse
+            raw.watch = self, begin  # type: ignore[attr-defined]
+        return response
+
+    def _finish(self, call: Call, response: AnyResponse) -> None:
+        """Attach the story to the response, and stop an outer retry loop."""
+        if has_story(call):
+            now = self.clock.monotonic()
+            # A forbear below has attached its story; ours adds nothing if this one only passed on.
+            if not (len(call.history) == 1 and is_final(story_of(response))):
+                setattr(response, RECORD, call.story(now))
+            if call.stop is None:
+                self.settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+            else:
+                stop_outer(self.settings, call, response.headers)
+        elif (call.status or 0) < 300:
+            setattr(response, SENDS, True)  # a mock's response has no connection of ours
+        elif call.policy is not OFF and story_of(response) is None:
+            setattr(response, RECORD, call.story(self.clock.monotonic()))
+
+    def kind_of(self, error: Exception) -> FailureKind:
+        return classify(error).kind
+
+    def resume(self, call: Call) -> None:
+        """Prepare to request the rest of a body: ``next_request`` does all of it."""
+
+    def rest_of(self, call: Call, response: AnyResponse) -> HTTPResponse | None:
+        """Return the urllib3 response that brings the rest; None if nothing was missing.
+
+        Raises:
+            Interrupted: It is not the rest.
+        """
+        raw = self.raw_of(response)
+        part = resumption.accept_part(self.settings, call, raw.status, list(raw.headers.items()))
+        if part is Part.CONTINUES:
+            self.free_to_caller(call, raw)
+            return raw
+        self.discard(call, response)
+        if part is Part.COMPLETE:
+            return None
+        raise Interrupted
+
+
+def story_of(response: object) -> Story | None:
+    """The story that a forbear below has attached, to the response or to the urllib3 one in it."""
+    story: Story | None = getattr(response, RECORD, None)
+    return story or getattr(getattr(response, "raw", None), RECORD, None)

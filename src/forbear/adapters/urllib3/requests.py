@@ -1,0 +1,198 @@
+"""Port for requests: how an adapter sends once, reads a body, and raises what broke that.
+
+The socket raises when ``forbear.deadline`` is over. urllib3 turns that into its own error for a
+read timeout, and requests into a ConnectionError, so only the response can raise DeadlineExceeded.
+For the same reason the story of a body that broke is inside the error that requests makes.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+from urllib3.util import Timeout
+
+from ...core.record import RECORD, Story
+from ...core.request import DEFAULT_PORTS
+from .errors import tree
+from .port import Urllib3Port
+from .request import Urllib3Request, origin_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from urllib3 import HTTPResponse
+
+    from ...core.call import Call
+    from ...core.policy import RetryPolicy
+    from ...engine.outgoing import ConsumedBody
+    from ...engine.settings import Settings
+    from ...errors import CircuitOpenError, DeadlineExceeded
+
+    Timeouts = float | tuple[float | None, float | None] | Timeout | None
+    Cert = bytes | str | tuple[bytes | str, bytes | str] | None
+    Source = tuple[requests.PreparedRequest, bool, Timeouts, bool | str, Cert, Any]
+    Piece = TypeVar("Piece")
+
+
+class BodyDeadline(TimeoutError):
+    """The deadline ended a body. ``exceeded`` cannot be raised at once: it is an OSError too."""
+
+    def __init__(self, exceeded: Exception) -> None:
+        super().__init__("the time for reading is over")
+        self.exceeded = exceeded
+
+
+class StreamedResponse(requests.Response):
+    """A streamed response whose errors get the story and the class of those inside them.
+
+    The class of requests' own response is changed to this one: the same object, which pickles.
+    """
+
+    def iter_content(self, *arguments: Any, **named: Any) -> Iterator[Any]:
+        return explained(super().iter_content(*arguments, **named))
+
+
+def explained(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    try:
+        yield from pieces
+    except requests.RequestException as error:
+        found = list(tree(error))
+        for each in found:
+            if isinstance(each, BodyDeadline):
+                raise each.exceeded from error
+        for each in found:
+            story = getattr(each, RECORD, None)
+            if story is not None and each is not error:
+                setattr(error, RECORD, story)
+                for note in each.__dict__.pop("__notes__", ()):  # else shown twice in a traceback
+                    error.add_note(note)
+                break
+        raise
+
+
+UNREADABLE = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+
+
+class RequestsRequest(Urllib3Request):
+    """The view that a decision has of a prepared request."""
+
+    __slots__ = ()
+
+    def path_and_query(self) -> str:
+        return self.original.path_url  # type: ignore[no-any-return]
+
+
+class RequestsPort(Urllib3Port[requests.Response]):
+    """The port of one adapter."""
+
+    status_of = staticmethod(attrgetter("status_code"))
+    raw_of = staticmethod(attrgetter("raw"))
+    start_of = staticmethod(attrgetter("_body_position"))
+    is_redirect = staticmethod(attrgetter("is_redirect"))
+
+    def __init__(
+        self,
+        settings: Settings,
+        circuit_open_error: type[CircuitOpenError],
+        deadline_exceeded: type[DeadlineExceeded],
+        adapter: Any,
+    ) -> None:
+        super().__init__(settings, circuit_open_error, deadline_exceeded)
+        self.adapter = adapter
+
+    def request_of(self, source: Source) -> RequestsRequest:
+        request, streams, *arguments = source
+        return RequestsRequest(
+            request.method or "GET",
+            origin_at(request.url),
+            request.headers,
+            self.settings.key_names,
+            original=request,
+            streams=streams,
+            arguments=arguments,
+        )
+
+    def aim(self, call: Call, view: Urllib3Request) -> None:
+        copy = view.pristine = view.pristine.copy()
+        parts = urlsplit(copy.url)
+        scheme, _, netloc = call.origin.partition("://")
+        user, at, _ = parts.netloc.rpartition("@")
+        netloc = user + at + netloc.removesuffix(f":{DEFAULT_PORTS[scheme]}")
+        copy.url = parts._replace(scheme=scheme, netloc=netloc).geturl()
+
+    def transmit(self, call: Call, request: requests.PreparedRequest) -> Any:
+        view: Any = call.request
+        timeout = view.arguments[0]
+        # requests raises its own error for a timeout of other than two parts.
+        if not self.is_bounded(call) or (isinstance(timeout, tuple) and len(timeout) != 2):
+            return self.adapter.send_once(request, view.streams, *view.arguments)
+        with self.under_deadline(call):
+            return self.adapter.send_once(request, True, self.bounded(call), *view.arguments[1:])
+
+    def loads(self, view: Urllib3Request, policy: RetryPolicy, response: requests.Response) -> bool:
+        # A session follows a redirect whose body cannot be read.
+        return super().loads(view, policy, response) and not response.is_redirect
+
+    def load(self, request: object, response: requests.Response) -> None:
+        _ = response.content
+
+    def load_last(self, call: Call, response: requests.Response) -> None:
+        if not self.is_bounded(call):
+            return  # the session reads it
+        try:
+            _ = response.content
+        except UNREADABLE:
+            if not response.is_redirect:  # else the session does not need it
+                raise
+
+    def timeout_of(self, call: Call) -> Timeout:
+        """Return the timeout that requests makes of its timeout argument."""
+        timeout = call.request.arguments[0]  # type: ignore[attr-defined]
+        if isinstance(timeout, Timeout):
+            return timeout
+        connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+        return Timeout(connect=connect, read=read)
+
+    def body_deadline_error(self, call: Call) -> Exception:
+        return BodyDeadline(super().body_deadline_error(call))
+
+    def watched(self, response: requests.Response, begin: Callable[[], Call]) -> requests.Response:
+        response = super().watched(response, begin)
+        if type(response) is requests.Response:
+            response.__class__ = StreamedResponse
+        return response
+
+    def with_raw(self, response: requests.Response, raw: HTTPResponse) -> requests.Response:
+        response.raw = raw
+        return response
+
+    def copy_of(self, response: requests.Response, raw: HTTPResponse) -> requests.Response:
+        copy = object.__new__(type(response))
+        vars(copy).update(vars(response))
+        return self.with_raw(copy, raw)
+
+    def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
+        message = f"The request cannot be sent again: {error}."
+        return requests.ConnectionError(message, request=call.request.original)
+
+    def status_error(self, call: Call, response: requests.Response) -> Exception:
+        try:
+            _ = response.content
+        except requests.RequestException:  # the status says enough
+            response.close()
+        message = f"{response.status_code} after {len(call.history)} attempts"
+        return requests.HTTPError(message, request=response.request, response=response)
+
+    def closed_error(self) -> Exception:
+        return requests.ConnectionError("The adapter was closed before the request was sent.")
+
+    def empty_response(self, call: Call, status: int | None, story: Story) -> requests.Response:
+        request = call.request.original
+        response = requests.Response()
+        response.status_code, response._content = status, b""  # type: ignore[assignment]
+        response.url, response.request = request.url or "", request
+        setattr(response, RECORD, story)
+        return response

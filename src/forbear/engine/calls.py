@@ -1,0 +1,390 @@
+"""Calls: how the state of a call begins, and how a call ends. The same for every library.
+
+What is sent for a call is made in outgoing.py; what happens between beginning and end is loop.py's.
+"""
+
+from __future__ import annotations
+
+from logging import DEBUG, getLogger
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..core.call import Call
+from ..core.headers.nesting import ends_outer_loops, outer_loop
+from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
+from ..core.record import RECORD, in_seconds
+from ..errors import RetryRefused
+from . import context as contexts
+from .classify import is_final
+from .errors import DeadlineCut, Interrupted
+from .events import SUCCEEDED_AFTER_RETRY
+from .settings import OFF
+
+if TYPE_CHECKING:
+    from ..core.policy import RetryPolicy
+    from ..core.request import Request
+    from ..limits.limits import Limits
+    from .context import CallContext
+    from .outgoing import Outgoing
+    from .port import AsyncPort, Classifier, CommonPort, Response
+    from .settings import Settings
+
+logger = getLogger("forbear")
+
+# A call begins.
+
+
+def begin_call(
+    settings: Settings,
+    request: Request,
+    started_at: float,
+    context: CallContext | None,
+    outgoing: Outgoing | None = None,
+) -> Call:
+    """Begin a call.
+
+    Args:
+        settings: Of the transport.
+        request: Its facts that decisions need.
+        started_at: When the call began.
+        context: The scope of the blocks around the call.
+        outgoing: What is sent in the request's place, with its policy, deadline and guard.
+    """
+    call = Call(settings.policy, request, settings.limits, started_at, settings.most_attempts)
+    call.key_until = started_at + settings.key_lifetime
+    if settings.inspects_responses:
+        call.inspects_responses = True
+    if outgoing is not None:
+        call.outgoing = outgoing
+        call.guard = outgoing.guard
+        call.deadline_at = outgoing.deadline_at
+        if outgoing.policy is not settings.policy:
+            follow_policy(settings, call, outgoing.policy)
+    if context is not None or contexts.everywhere is not None:
+        context = call.context = contexts.with_everywhere(context)
+        if context is not None:
+            call.listeners = context.listeners
+            call.most_attempts = min(call.most_attempts, context.most_attempts)
+            if context.random is not None and not settings.has_random:
+                call.random = context.random
+    return call
+
+
+def policy_and_deadline(
+    settings: Settings, context: CallContext | None, setting: object, started_at: float
+) -> tuple[RetryPolicy, float]:
+    """Return the policy and the deadline of a call that begins now.
+
+    Args:
+        settings: Of the transport.
+        context: The scope of the blocks around the call.
+        setting: The request's own: a RetryPolicy, a mapping of its fields, False or None.
+        started_at: When the call began.
+    """
+    policy = settings.policy
+    if setting is not None or context is not None:
+        policy = settings.resolve(context, setting)
+    total = policy.total_timeout
+    deadline_at = inf if total is None else started_at + total
+    if context is not None:
+        deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
+    return policy, deadline_at
+
+
+def follow_policy(settings: Settings, call: Call, policy: RetryPolicy) -> None:
+    """Let another policy than the transport's hold for the call."""
+    most: float = policy.max_attempts
+    if policy is OFF:
+        call.limits = settings.limits_when_off
+    elif settings.counts_attempts and most == settings.policy.max_attempts:
+        most = inf  # a strategy of the user's counts, unless this call sets its own limit
+    call.policy, call.most_attempts = policy, most
+    call.inspects_responses = settings.inspects_responses or bool(policy.vendors)
+
+
+def note_first_attempt(call: Call) -> Call:
+    """Note a first attempt that was sent before there was a call."""
+    call.attempts += 1
+    call.is_under_way = True
+    if call.limits.begins_late:
+        call.limits.begin(call, 0.0, call.started_at)
+    return call
+
+
+def note_success(
+    settings: Settings, method: str, origin: str, status: int, started_at: float
+) -> None:
+    """Note a call that was sent once and accepted, without having been a ``Call``."""
+    limits = settings.limits
+    if limits.counts_calls:
+        limits.count_call()
+    gate, now = limits.gate, settings.clock.monotonic()
+    if gate is not None and not gate.quiet:
+        gate.good(origin, now, retry=False)
+    if settings.events.wants_calls:
+        settings.events.succeeded_at_once(method, origin, status, now - started_at)
+
+
+def enter_gate(limits: Limits, origin: str, now: float) -> bool:
+    """Notify the gate of a new call; False: other limits have to admit it too."""
+    gate = limits.only_gate
+    if gate is None:
+        return False
+    gate.begin(origin, now)
+    return True
+
+
+def enter(port: CommonPort[Response], call: Call) -> float:
+    """Check the limits before the first attempt; return seconds to wait, nearly always 0.
+
+    Raises:
+        The library's DeadlineExceeded or CircuitOpenError: nothing is sent.
+    """
+    now = call.started_at
+    try:
+        delay = call.limits.begin(call, 0.0, now)
+        if delay > 0 and delay > call.deadline_at - now:
+            raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
+        return delay
+    except RetryRefused as refused:
+        raise refusal(port, call, refused) from None
+
+
+# It is not sent, or not again.
+
+
+def too_late(port: CommonPort[Response], call: Call) -> Exception:
+    """Make the error of a call whose deadline was over before anything was sent."""
+    error = deadline_error(port, call, "the deadline was over before anything was sent")
+    ended(port.settings, call)
+    return error
+
+
+def expired(port: CommonPort[Response], call: Call) -> Exception:
+    """Make the error of an attempt that was not sent, since the deadline came first."""
+    error = refusal(port, call, RetryRefused(Reason.DEADLINE, send=False))
+    error.__cause__ = call.last_error
+    return error
+
+
+def call_before_attempt(port: Classifier, call: Call, request: object) -> None:
+    """Call ``before_attempt`` with the request that is to be sent; raises whatever it raises."""
+    assert port.settings.before_attempt is not None
+    try:
+        port.settings.before_attempt(request, call.attempts + 1)
+    except Exception as error:
+        hook_raised(port, call, error)
+        raise
+
+
+def hook_raised(port: Classifier, call: Call, error: Exception) -> None:
+    """End the call by what ``before_attempt`` raised: an unsigned request must not go out."""
+    settings = port.settings
+    call.stop = GiveUp(Reason.HOOK_FAILED)
+    settings.events.refused(call, settings.clock.monotonic())
+    with_story(port, call, error)
+
+
+async def acall_before_attempt(port: AsyncPort[Response], call: Call, request: object) -> None:
+    """Call ``before_attempt`` with the request that is to be sent, and await it.
+
+    Raises:
+        Whatever it raises, and the library's DeadlineExceeded: nothing is sent.
+    """
+    settings = port.settings
+    assert settings.before_attempt is not None
+    try:
+        result = settings.before_attempt(request, call.attempts + 1)
+        if not hasattr(result, "__await__"):
+            return
+        if call.deadline_at == inf:
+            await result  # may be cancelled; then nothing was sent
+            return
+        with port.backstop.after(call.deadline_at - settings.clock.monotonic()):
+            await result
+            return
+    except Exception as error:
+        hook_raised(port, call, error)
+        raise
+    raise expired(port, call)
+
+
+def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Exception:
+    """Make the exception for an attempt that may not be sent."""
+    settings, seconds = port.settings, refused.retry_after
+    call.stop = GiveUp(refused.reason, seconds)
+    end_incoming(call, refused.reason)
+    if call.policy is not OFF:
+        settings.events.refused(call, settings.clock.monotonic())
+    if refused.reason is Reason.DEADLINE:
+        message = "the next attempt would begin after the deadline"
+        return deadline_error(port, call, message, seconds)
+    again = "" if seconds is None else f", try again in {in_seconds(seconds)}"
+    error = port.circuit_open_error(
+        f"{call.request.origin} is not sent to now: {refused.reason.value}{again}",
+        reason=refused.reason,
+        retry_after=seconds,
+    )
+    return with_story(port, call, error)
+
+
+def deadline_error(
+    port: CommonPort[Response], call: Call, message: str, retry_after: float | None = None
+) -> Exception:
+    """Make the library's DeadlineExceeded, with the story attached."""
+    if call.stop is None or call.stop.reason is not Reason.DEADLINE:
+        call.stop = GiveUp(Reason.DEADLINE)
+    error = port.deadline_exceeded(
+        f"{call.request.method} {call.request.origin}: {message}",
+        reason=Reason.DEADLINE,
+        retry_after=retry_after,
+    )
+    return with_story(port, call, error)
+
+
+def not_retried(settings: Settings, call: Call, status: int) -> None:
+    """Log at DEBUG that this status of 400 or above is not retried."""
+    if logger.isEnabledFor(DEBUG) and call.policy is not OFF:
+        settings.events.not_retried(call.request.method, call.sent_to, status)
+
+
+def notify_outer_loops(settings: Settings, call: Call, reason: Reason) -> None:
+    """Warn of an outer retry loop, and stop the retries of the incoming request's sender."""
+    if call.most_attempts > 1:
+        nested = outer_loop(call.request.header_lines())
+        if nested is not None:
+            settings.events.nested(*nested)
+    end_incoming(call, reason)
+
+
+def end_incoming(call: Call, reason: Reason) -> None:
+    """Mark the incoming request: a retry by its sender would repeat all these attempts."""
+    incoming = None if call.context is None else call.context.incoming
+    if incoming is not None and ends_outer_loops(len(call.history), reason):
+        incoming.gave_up = True
+
+
+# A call ends.
+
+
+def last_error(port: CommonPort[Response], call: Call, error: Exception) -> Exception:
+    """Attach the story to the error that ends the call; DeadlineExceeded, if that ended it."""
+    error = port.final_error(call, error)
+    if call.extras.is_cut_by_deadline:
+        exceeded = deadline_error(port, call, "the deadline ended the attempt")
+        exceeded.__cause__ = None if isinstance(error, DeadlineCut) else error
+        return exceeded
+    return error if call.policy is OFF else with_story(port, call, error)
+
+
+def with_story(port: Classifier, call: Call, error: Exception) -> Exception:
+    """Attach the story, unless an inner forbear has attached its own."""
+    port.note_error(call, error)
+    if getattr(error, RECORD, None) is None:
+        story = call.story(port.settings.clock.monotonic())
+        setattr(error, RECORD, story)
+        if story.history:
+            error.add_note(f"forbear: {story.record()}")
+    return error
+
+
+def body_broke(port: Classifier, call: Call, error: Exception, kind: FailureKind) -> None:
+    """Attach the story to an error of a body that was handed over, and that stays broken."""
+    settings = port.settings
+    now = settings.clock.monotonic()
+    if call.stop is None:
+        failure = Failure(kind, Phase.ANSWERED, error=type(error).__name__)
+        call.broke(failure, GiveUp(Reason.RESPONSE_DELIVERED), now)
+        settings.events.refused(call, now)
+    with_story(port, call, error)
+
+
+def body_is_late(
+    port: CommonPort[Response], call: Call, error: str = "DeadlineExceeded"
+) -> Exception:
+    """Make the error of a body that was handed over and then cut by the deadline."""
+    failure = Failure(FailureKind.TIMEOUT, Phase.ANSWERED, error=error)
+    call.broke(failure, GiveUp(Reason.DEADLINE), port.settings.clock.monotonic())
+    return deadline_error(port, call, "the deadline ended the body")
+
+
+def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], name: str) -> None:
+    """Attach the story to the response that ends a call, and emit a success after retries.
+
+    Args:
+        port: Of the transport.
+        call: It ends.
+        notes: Where the response keeps its story.
+        name: Under which name.
+
+    Raises:
+        The error that broke the body while it was prefetched, and ends the call.
+    """
+    if call.policy is OFF:
+        return
+    settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
+    if stop is None and not was_retried and call.extras.hedge is None:
+        if (call.status or 0) >= 300 and name not in notes:
+            notes[name] = call.story(settings.clock.monotonic())
+        return
+    now = settings.clock.monotonic()
+    # An inner forbear has attached its story; ours adds nothing if it only passed that on.
+    if was_retried or not is_final(notes.get(name)):
+        notes[name] = call.story(now)
+    if stop is None:
+        if was_retried:
+            settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
+    elif call.body_error is not None:
+        # Not resumed: the caller gets the error where the body breaks, as without forbear.
+        error = last_error(port, call, call.body_error)
+        if wants_status_error(call) or error is not call.body_error:
+            raise error
+
+
+def has_story(call: Call) -> bool:
+    """Was something retried or refused?"""
+    if call.policy is OFF:
+        return False
+    return call.stop is not None or len(call.history) > 1 or call.extras.hedge is not None
+
+
+def wants_status_error(call: Call) -> bool:
+    """Shall the library's own error be raised for the response that ends the call?"""
+    return call.stop is not None and call.policy.on_exhausted == "raise"
+
+
+def closed(port: CommonPort[Response], call: Call) -> Response:
+    """End a call whose transport was closed during a wait with its last outcome.
+
+    That is the last error, or the status of the last response, which was discarded before the wait.
+
+    Raises:
+        The library's own error, or Interrupted: the rest of a body was awaited.
+    """
+    if call.resumption is not None:
+        raise Interrupted
+    failure = call.last_failure
+    if failure is None:
+        raise with_story(port, call, port.closed_error())
+    error, call.last_error = call.last_error, None
+    if failure.status is None and error is not None:
+        try:
+            raise with_story(port, call, error)
+        finally:
+            del error  # its traceback holds this frame: a cycle that would keep the sockets
+    return port.empty_response(call, call.status, call.story(port.settings.clock.monotonic()))
+
+
+def ended(settings: Settings, call: Call) -> None:
+    """Emit that the call is over, and log what a plug-in of the user's raised meanwhile."""
+    if call.extras.plugin_error is not None:
+        settings.events.hook_failed(settings.plugin_name, call.extras.plugin_error)
+        call.own_extras().plugin_error = None
+    if settings.wants_ends:
+        settings.events.ended(call, settings.clock.monotonic())
+
+
+def cancelled(settings: Settings, call: Call) -> None:
+    """Emit the end of a call whose first attempt was cancelled before there was a call."""
+    call.sending(call.started_at)
+    ended(settings, call)

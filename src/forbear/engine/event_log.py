@@ -1,0 +1,307 @@
+"""Event log: emits to listeners and to the log what happens to calls.
+
+On the failure path only, unless a listener wants every call. Nothing secret is emitted: method,
+origin, status, class names, durations. A listener that raises is logged once, and costs no
+response. What is emitted, and at which level, is in the table of events.py. ``Gauges`` exposes the
+shared state of a transport, to be read at any moment.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from logging import DEBUG, INFO, NullHandler, getLogger
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from ..core.headers.hints import why_unused
+from ..core.outcome import Reason
+from ..limits.budget import RetryBudget
+from ..limits.limits import Limits
+from ..limits.locks import Locked
+from . import events
+from .context import scope_of_call
+from .errors import let_signals_through, warn_of_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..core.call import Call, SharedLimits
+    from ..core.events import CallEnded, Event, GaveUp
+    from ..core.outcome import Failure, GiveUp, SendAgain
+    from ..limits.aws import TokenBucket
+    from ..limits.breaker import Transition
+    from ..limits.lease import LeasedBudget
+    from .clock import Clock, Sleeper
+    from .events import E, Line, P, Row
+
+    # Of an ``Event``, and of a ``CallEnded`` if it has ``wants_calls`` or ``needs_ends``.
+    Listener: TypeAlias = Callable[[Any], object]
+
+logger = getLogger("forbear")
+logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
+# Seconds until a refusal, an exhausted budget or an unusable header of an origin is logged again.
+AGAIN_AFTER = 60.0
+MOST_ORIGINS = 1024  # for which that is remembered; beyond it the memory is cleared
+
+
+class Gauges:
+    """The shared state of one transport, for listeners with ``watch`` to read at any moment."""
+
+    __slots__ = ("__weakref__", "client", "clock", "limits", "sleeper")
+
+    def __init__(self, client: str, limits: Limits, sleeper: Sleeper | None, clock: Clock) -> None:
+        self.client = client
+        self.limits = limits
+        self.sleeper = sleeper
+        self.clock = clock
+
+    def waiting(self) -> int:
+        """Calls that are waiting before an attempt."""
+        return 0 if self.sleeper is None else self.sleeper.waiting()
+
+
+def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket | None:
+    """Return the budget of a transport, or the bucket of an AwsStandard; None if not our own.
+
+    A budget or strategy of the user's is read only through its interface: an attribute with the
+    same name as one of ours may mean anything.
+    """
+    if limits.strategy is None:
+        from ..limits.lease import LeasedBudget
+
+        budget = limits.budget
+        return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
+    from ..limits.aws import AwsStandard
+
+    return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
+
+
+def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
+    """The budget that decides for a call: its name, "local" or "shared", its tokens if known."""
+    from ..limits.lease import LeasedBudget
+
+    budget = budget_of(call.limits)
+    if isinstance(budget, LeasedBudget):
+        scope = "local" if budget.falls_back(call.scope) else "shared"
+        return budget.name, scope, budget.tokens(call.scope, now)
+    if isinstance(budget, RetryBudget):
+        return "default", "local", budget.tokens(call.scope, now)
+    return "default", "local", None if budget is None else budget.tokens
+
+
+@runtime_checkable
+class Counter(Protocol):
+    """A listener that has its own method for calls that succeed at once."""
+
+    def call_succeeded(
+        self, client: str, method: str, origin: str, status: int, elapsed: float
+    ) -> object: ...
+
+
+class EventLog(Locked):
+    """The events of one transport. Thread-safe as far as its listeners are.
+
+    Attributes:
+        wants_calls: A listener wants every call, also those that succeed at once.
+        wants_ends: A listener wants to know when a call is over of which it may have had events.
+    """
+
+    def __init__(self, client: str, listeners: Iterable[Listener]) -> None:
+        self.client = client
+        self._listeners = tuple(listeners)
+        # Read by getattr, and once: listeners are any callables, so most lack these attributes.
+        wanting = [one for one in self._listeners if getattr(one, "wants_calls", False)]
+        self._end_listeners = tuple(
+            one for one in self._listeners if one in wanting or getattr(one, "needs_ends", False)
+        )
+        objects: list[object] = [*wanting]
+        self._counters = tuple(one for one in objects if isinstance(one, Counter))
+        self._call_listeners = tuple(one for one in wanting if not isinstance(one, Counter))
+        self.wants_calls = bool(wanting)
+        self.wants_ends = bool(self._end_listeners)
+        super().__init__()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Begin anew: a thread of the parent may have been changing these during the fork."""
+        super().after_fork()
+        self._logged: set[str] = set()  # hooks that raised, headers of outer retry loops
+        self._again_at: dict[tuple[str, str], float] = {}  # what is not logged before then
+        self._left_out: dict[str, count[int]] = {}  # refusals of an origin since its last line
+        self._refused: set[str] = set()  # scopes logged as exhausted, no retry since
+
+    def show(self, limits: Limits, sleeper: Sleeper | None, clock: Clock) -> None:
+        """Pass the gauges to listeners with ``watch``, which keep a weak reference."""
+        self._gauges = Gauges(self.client, limits, sleeper, clock)
+        for listener in self._listeners:
+            watch = getattr(listener, "watch", None)
+            if callable(watch):
+                watch(self._gauges)
+
+    def emit(
+        self, row: Row[P, E], more: tuple[Listener, ...], *facts: P.args, **named: P.kwargs
+    ) -> None:
+        """Emit an event, built from ``facts``, unless neither the log nor a listener wants it.
+
+        Args:
+            row: Of the table in events.py.
+            more: Listeners to the event's call, in addition to the transport's own.
+            facts: What ``row.build`` takes after the client.
+            named: The same by name.
+        """
+        if not (self._listeners or more or logger.isEnabledFor(row.level)):
+            return
+        event = row.build(self.client, *facts, **named)
+        if logger.isEnabledFor(row.level):
+            text, fields = row.sentence(event), row.fields(event)
+            if row.counts_refusals and row.level > DEBUG:
+                counter = self._left_out.pop(event.origin, None)
+                if counter is not None:
+                    left = fields["forbear.left_out"] = next(counter)
+                    text += f"; refused meanwhile, logged at DEBUG: {left:,}"
+            logger.log(row.level, text, extra=fields)
+        self._send(event, self._listeners + more)
+
+    def _send(self, event: Event | CallEnded, listeners: tuple[Listener, ...]) -> None:
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception as error:
+                self._listener_failed(listener, error)
+
+    # A failed attempt, and what follows it.
+
+    def retried(self, call: Call, failure: Failure, verdict: SendAgain, now: float) -> None:
+        """An attempt failed, and another one follows."""
+        if self._refused:
+            self._refused.discard(call.scope)
+        if (
+            self._listeners
+            or call.listeners
+            or logger.isEnabledFor(
+                (events.RETRY_SCHEDULED if call.origin == call.sent_to else events.FAILOVER).level
+            )
+        ):
+            more = call.listeners
+            self.emit(events.ATTEMPT_FAILED, more, call, failure)
+            self.emit(events.RETRY_SCHEDULED, more, call, failure, verdict, now)
+            if call.origin != call.sent_to:
+                self.emit(events.FAILOVER, more, call, call.sent_to, failure)
+        if call.header_lines:
+            self._emit_ignored(call, failure, now)
+
+    def gave_up(self, call: Call, failure: Failure, stop: GiveUp, now: float) -> None:
+        """An attempt failed, and was the last one."""
+        row = self._end(call, now)
+        self.emit(events.ATTEMPT_FAILED, call.listeners, call, failure)
+        if stop.reason is Reason.BUDGET_EXHAUSTED and self._is_edge(call.scope, now):
+            budget = budget_in_force(call, now)
+            self.emit(events.BUDGET_EXHAUSTED, call.listeners, call.request.origin, budget)
+        self.emit(row, call.listeners, call, now)
+        if call.header_lines:
+            self._emit_ignored(call, failure, now)
+
+    def refused(self, call: Call, now: float) -> None:
+        """An attempt was not sent: the breaker or a cooldown forbids it."""
+        self.emit(self._end(call, now), call.listeners, call, now)
+
+    def _end(self, call: Call, now: float) -> Row[[Call, float], GaveUp]:
+        """The row of the end of a call without a further attempt, with the level of its reason."""
+        stop, origin = call.stop, call.request.origin
+        assert stop is not None
+        if call.last_failure is None:  # refused at once: the open circuit was logged before
+            return events.GAVE_UP_AT[DEBUG]
+        if stop.reason not in events.REFUSALS:  # with max_attempts=1 no retries are given up
+            is_limit = stop.reason in events.LIMITS and call.most_attempts > 1
+            return events.GAVE_UP if is_limit else events.GAVE_UP_AT[INFO]
+        if self._is_due(stop.reason, origin, now):
+            return events.GAVE_UP
+        # A count, not an int: ``+= 1`` from two threads at once would lose refusals without a lock.
+        next(self._left_out.setdefault(origin, count()))
+        return events.GAVE_UP_AT[DEBUG]
+
+    def _emit_ignored(self, call: Call, failure: Failure, now: float) -> None:
+        """Emit if the failed response had a Retry-After that did not set the delay."""
+        lines, call.header_lines = call.header_lines, ()
+        too_long = call.stop is not None and call.stop.reason is Reason.RETRY_AFTER_TOO_LONG
+        why = "over_cap" if too_long else why_unused(lines, failure.hint)
+        if why is None or call.policy.hints == "ignore":
+            return
+        if self._is_due(events.RETRY_AFTER_IGNORED.name, call.sent_to, now):
+            self.emit(events.RETRY_AFTER_IGNORED, call.listeners, call.sent_to, why)
+
+    def _is_edge(self, scope: str, now: float) -> bool:
+        """Was the exhausted budget not logged in the last minute, nor since its last retry?"""
+        if scope in self._refused or not self._is_due(events.BUDGET_EXHAUSTED.name, scope, now):
+            return False
+        self._refused.add(scope)
+        return True
+
+    def _is_due(self, name: str, origin: str, now: float) -> bool:
+        """Was this not logged in the last minute? Then note that it is logged now."""
+        if now < self._again_at.get((name, origin), -inf):
+            return False
+        if len(self._again_at) >= MOST_ORIGINS:
+            self._again_at, self._refused, self._left_out = {}, set(), {}
+        self._again_at[name, origin] = now + AGAIN_AFTER
+        return True
+
+    # The end of a call.
+
+    def succeeded_at_once(self, method: str, origin: str, status: int, elapsed: float) -> None:
+        """The first attempt of a call was accepted. Called only if ``wants_calls``."""
+        for listener in self._counters:
+            try:
+                listener.call_succeeded(self.client, method, origin, status, elapsed)
+            except Exception as error:
+                self._listener_failed(listener, error)
+        if self._call_listeners:
+            ended = events.success(self.client, method, origin, status, elapsed)
+            self._send(ended._replace(request_id=next(events.NUMBERS)), self._call_listeners)
+
+    def ended(self, call: Call, now: float) -> None:
+        """A call is over, or the resuming of its body is. Called only if ``wants_ends``."""
+        self._send(events.CALL_ENDED.build(self.client, call, now), self._end_listeners)
+
+    # What belongs to no single call, or is only logged.
+
+    def circuit_changed(self, edge: Transition) -> None:
+        """The breaker passed from one state to another because of a call of this client."""
+        context, row = scope_of_call(), events.CIRCUIT_TRANSITION
+        if edge.to_state.value != "open":
+            row = row._replace(level=INFO)
+        self.emit(row, () if context is None else context.listeners, edge)
+
+    def not_retried(self, method: str, origin: str, status: int) -> None:
+        """Log that a status of 400 or above was accepted. No event: nothing was given up."""
+        fields = {
+            "method": method, "origin": origin, "host": events.host_of(origin), "status": status,
+            "reason": Reason.STATUS_NOT_RETRIED.value,
+        }  # fmt: skip
+        self._log(events.STATUS_NOT_RETRIED, (method, origin, status), fields)
+
+    def nested(self, header: str, switch: str) -> None:
+        """An SDK that wraps this client retries too. Logged once per client."""
+        fields = {"header": header, "hint": switch}
+        self._log(events.NESTED_RETRY, (header, switch), fields, once=header)
+
+    def hook_failed(self, hook: str, error: object, did: str = "raised") -> None:
+        """Log once per hook that a function of the user's raised; its text may hold secrets."""
+        values = hook, did, type(error).__name__
+        self._log(events.HOOK_FAILED, values, {"hook": hook}, once=hook)
+
+    def _log(
+        self, line: Line, values: tuple[object, ...], fields: Mapping[str, object], once: str = ""
+    ) -> None:
+        if once not in self._logged:
+            self._logged |= {once} - {""}
+            named = {"event": line.name, "client": self.client, **fields}
+            extra = {f"forbear.{name}": value for name, value in named.items()}
+            logger.log(line.level, line.text, *values, extra=extra)
+
+    def _listener_failed(self, listener: object, error: Exception) -> None:
+        let_signals_through(error)
+        hook = f"on_event {getattr(listener, '__qualname__', type(listener).__name__)}"
+        if hook not in self._logged:
+            warn_of_listener(hook, error)
+        self.hook_failed(hook, error)

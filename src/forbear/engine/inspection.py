@@ -1,0 +1,376 @@
+"""Inspection: how much of a response's body is read before the response is handed over.
+
+``retry_if`` is passed a copy of the response, whose body is read only when ``retry_if`` reads it;
+what was read is put back in front of the rest. A body that may have no end is not read, because a
+read that has begun cannot be undone, and the caller may want each part when it arrives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from ..core.headers.hints import vendor_hint
+from .deadlines import BACKSTOP
+from .errors import DeadlineCut
+from .outgoing import sent_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.call import Call, Prefetched
+    from .port import AsyncPort, Inspecting, Inspection, Response
+    from .settings import Settings
+
+BROKEN: Literal["broken"] = "broken"  # in a call: its ``body_error`` says by what
+# How the reading of a body ended, if no exception broke it; None: it was not read.
+Ending = Literal["whole", "late"]
+PrefetchResult = Ending | Exception | None
+WHOLE: Literal["whole"] = "whole"
+LATE: Literal["late"] = "late"  # more is to come, at an unknown time
+# A body of more bytes or seconds than these costs more than the new connection that draining it
+# saves.
+DRAIN_BYTES = 65_536
+DRAIN_SECONDS = 0.25
+MOST_BYTES = 65_536
+SECONDS = 0.25  # for a body of unknown length: the pause of a busy server
+# The caller wants each part of these when it arrives.
+ENDLESS = ("text/event-stream", "multipart/x-mixed-replace")
+# These are of use only as a whole, so they have an end even where their length is unknown.
+DOCUMENTS = frozenset({"application/json", "application/xml", "text/xml", "text/html"})
+SUFFIXES = ("+json", "+xml")
+BODILESS = frozenset({101, 204, 304})
+
+
+class Body(Protocol):
+    """The body of a response while forbear reads it: raw bytes, before their codings are undone.
+
+    ``read_piece`` returns the bytes that come next, WHOLE at the end, LATE if nothing came in time.
+    After LATE the body can be read on. A read that is begun and given up would lose bytes, or the
+    connection, and the caller is handed what was read with the live rest behind it.
+
+    Attributes:
+        pieces, received: What was read so far, also if the body breaks, and how many bytes.
+    """
+
+    pieces: list[bytes]
+    received: int
+
+    def read_piece(self) -> bytes | Ending: ...
+
+
+class AsyncBody(Protocol):
+    """The same, asynchronous."""
+
+    pieces: list[bytes]
+    received: int
+
+    async def read_piece(self) -> bytes | Ending: ...
+
+
+def read_pieces(body: Body, wants_more: Callable[[int], bool]) -> Ending:
+    """Read a body, within its limits.
+
+    Args:
+        body: Nothing else reads it.
+        wants_more: Called after each piece with the number of bytes read so far; False: enough.
+    """
+    while True:
+        piece = body.read_piece()
+        if isinstance(piece, str):
+            return piece
+        body.pieces.append(piece)
+        body.received += len(piece)
+        if not wants_more(body.received):
+            return LATE
+
+
+async def aread_pieces(body: AsyncBody, wants_more: Callable[[int], bool]) -> Ending:
+    """Read an asynchronous body, within its limits; a change here belongs in the other too."""
+    while True:
+        piece = await body.read_piece()
+        if isinstance(piece, str):
+            return piece
+        body.pieces.append(piece)
+        body.received += len(piece)
+        if not wants_more(body.received):
+            return LATE
+
+
+class BodyNotShown(Exception):
+    """``retry_if`` wants a body that cannot be read whole now; never leaves a transport."""
+
+
+def seconds_to_look(method: str, status: int, kind: str, length: int | None) -> float:
+    """Return for how long the body of a response may be read, infinite if its end is known.
+
+    Args:
+        method: Of the request.
+        status: The response's.
+        kind: Its Content-Type.
+        length: Raw bytes that are to come, by the head of the response; None: unknown.
+
+    Raises:
+        BodyNotShown: It is too long, or may have no end.
+    """
+    if method == "HEAD" or status in BODILESS:
+        return inf
+    media = kind.partition(";")[0].strip().lower()
+    if media.startswith(ENDLESS):
+        raise BodyNotShown(f"each part of {media} is wanted when it arrives")
+    if length is not None:
+        if length > MOST_BYTES:
+            raise BodyNotShown(f"{length} bytes are more than {MOST_BYTES}")
+        return inf
+    is_document = media in DOCUMENTS or (media.endswith(SUFFIXES) and "stream" not in media)
+    if status < 400 and not is_document:
+        raise BodyNotShown(f"the length of this {media or 'body'} is unknown: it may have no end")
+    return SECONDS
+
+
+def too_late() -> BodyNotShown:
+    """Make the error for a body that is too long, or slower than the time for reading it."""
+    return BodyNotShown(f"more than {MOST_BYTES} bytes, or than came in {SECONDS} s")
+
+
+def is_readable(found: bytes, *, is_chunked: bool) -> bool:
+    """Can a parser of HTTP/1.1 continue with these bytes, without more from the network?
+
+    Args:
+        found: Bytes that were received and not parsed yet.
+        is_chunked: They begin between two chunks. Inside a chunk parsers take any bytes at once.
+    """
+    if not is_chunked:
+        return bool(found)
+    size, end, rest = found.removeprefix(b"\r\n").partition(b"\n")
+    if not end:
+        return False
+    if size.partition(b";")[0].strip().strip(b"0"):
+        return bool(rest)
+    return rest.startswith((b"\r\n", b"\n")) or b"\n\r\n" in rest or b"\n\n" in rest
+
+
+def check_decoded(coding: str, body: bytes) -> None:
+    """Refuse to show a body that grows beyond 64 KiB when its content codings are undone.
+
+    The library decodes it in one go: 258 bytes of brotli make 620 MB.
+
+    Args:
+        coding: Its Content-Encoding.
+        body: As received.
+
+    Raises:
+        BodyNotShown: It does, or no installed decoder can check that within bounds.
+    """
+    for each in reversed([part.strip().lower() for part in coding.split(",")]):
+        if each in ("gzip", "x-gzip", "deflate"):
+            body = inflated(body)
+        elif each in ("br", "zstd"):
+            body = undone(each, body)
+        if len(body) > MOST_BYTES:
+            raise BodyNotShown(f"more than {MOST_BYTES} bytes, once {each} is undone")
+
+
+def inflated(body: bytes) -> bytes:
+    """Undo gzip or deflate up to a little more than is shown; what is broken stays as it is."""
+    import zlib
+
+    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # with a head, or without
+        found, left = b"", body
+        try:
+            while left and len(found) <= MOST_BYTES:  # gzip may have several members
+                member = zlib.decompressobj(window)
+                found += member.decompress(left, MOST_BYTES + 1 - len(found))
+                left = member.unused_data
+            return found
+        except zlib.error:
+            if found:
+                return found
+    return body
+
+
+def undone(coding: str, body: bytes) -> bytes:
+    """Undo brotli or zstandard, as ``inflated``, with what the client library has loaded."""
+    most = MOST_BYTES + 1
+    try:
+        if coding == "br":
+            loaded = sys.modules.get("brotli") or sys.modules.get("brotlicffi")
+            # Before 1.2 the parameter is missing: a TypeError.
+            return body if loaded is None else loaded.Decompressor().process(body, most)
+        for name in ("zstandard", "compression.zstd", "backports.zstd"):
+            loaded = sys.modules.get(name)
+            if name == "zstandard" and loaded is not None:
+                reader = loaded.ZstdDecompressor().stream_reader(body, read_across_frames=True)
+                return reader.read(most)  # type: ignore[no-any-return]
+            if loaded is not None:
+                found = b""
+                while body and len(found) < most:  # it may have several frames
+                    frame = loaded.ZstdDecompressor()
+                    found += frame.decompress(body, most - len(found))
+                    body = frame.unused_data
+                return found
+    except Exception as error:
+        raise BodyNotShown(f"{coding} cannot be undone within bounds") from error
+    return body  # no decoder is loaded, so the client library cannot decode it either
+
+
+def is_asked(settings: Settings, call: Call) -> bool:
+    """Is ``retry_if`` to be called? Not for the rest of a body, nor for a broken one."""
+    call.retry_if_result = None
+    return settings.retry_if is not None and call.resumption is None and call.body_error is None
+
+
+def wants_body_hint(call: Call, status: int) -> bool:
+    """May the body of a response contain a vendor's hint?"""
+    policy = call.policy
+    if not policy.vendors:
+        return False
+    call.own_extras().body_hint = None
+    return status in policy.statuses and call.resumption is None
+
+
+def checked_result(settings: Settings, result: object) -> bool | None:
+    """Return what ``retry_if`` returned, if that is True, False or None."""
+    # By ``is``: a truthy object, such as a coroutine that nobody awaits, must not retry calls.
+    if result is True or result is False or result is None:
+        return result
+    if isinstance(result, Coroutine):
+        result.close()
+    settings.events.hook_failed("retry_if", result, "returned")
+    return None
+
+
+# By httpx and aiohttp, which show a copy of the response. An *inspection* is the body under the
+# copy: it is read when ``retry_if`` reads it, and not before.
+
+
+def note_prefetch(call: Call, outcome: Prefetched | Exception | None) -> None:
+    """Note the result of prefetching the body."""
+    if isinstance(outcome, Exception):
+        call.body_error, outcome = outcome, BROKEN
+    call.prefetch_result = outcome
+
+
+def begin_inspection(port: Inspecting[Response], call: Call, response: Response) -> Inspection:
+    """Call ``retry_if`` with a copy of the response; return the inspection under the copy."""
+    sent = sent_request(call)
+    inspection = port.inspection_of(sent, response, call.deadline_at, call.prefetch_result)
+    call_retry_if(port.settings, inspection)
+    return inspection
+
+
+def call_retry_if(settings: Settings, inspection: Inspection) -> None:
+    assert settings.retry_if is not None
+    try:
+        inspection.answer = settings.retry_if(inspection.shown())
+    except Exception as error:
+        inspection.error = error
+
+
+def check_inspection(settings: Settings, inspection: Inspection) -> None:
+    """Check what ``retry_if`` returned; None in its place if it is not to be used."""
+    # A broken body comes first: the error that retry_if raised for it says nothing new, and
+    # reporting it as a failed hook would blame the user's function for the network.
+    if isinstance(inspection.prefetch_result, Exception):
+        inspection.answer = None
+    elif inspection.error is not None:
+        settings.events.hook_failed("retry_if", inspection.error)
+        inspection.answer = None
+    else:
+        inspection.answer = checked_result(settings, inspection.answer)
+
+
+def inspection_for_hint(port: Inspecting[Response], call: Call, response: Response) -> Inspection:
+    """Make what reads the body of a failed response, for no longer than draining would take."""
+    sent = sent_request(call)
+    inspection = port.inspection_of(sent, response, call.deadline_at, call.prefetch_result)
+    inspection.patience = DRAIN_SECONDS
+    return inspection
+
+
+def read_body_hint(
+    port: Inspecting[Response], call: Call, inspection: Inspection, body: bytes
+) -> None:
+    """Note a vendor's hint in a body; the body is empty if it could not be read."""
+    note_prefetch(call, inspection.prefetch_result)
+    response, vendors = inspection.response, call.policy.vendors
+    kind = response.headers.get("Content-Type")
+    call.own_extras().body_hint = vendor_hint(vendors, port.status_of(response), kind, body)
+
+
+def inspect(port: Inspecting[Response], call: Call, response: Response) -> Response:
+    """Call ``retry_if`` with the response, and read a vendor's hint in its body."""
+    if is_asked(port.settings, call):
+        inspection = begin_inspection(port, call, response)
+        check_inspection(port.settings, inspection)
+        note_prefetch(call, inspection.prefetch_result)
+        call.retry_if_result = inspection.answer
+    if wants_body_hint(call, port.status_of(response)):
+        inspection, body = inspection_for_hint(port, call, response), b""
+        with suppress(Exception):  # too long, too slow, broken, or not decoded
+            body = inspection.shown().read()
+        read_body_hint(port, call, inspection, body)
+    return response
+
+
+async def ainspect(
+    port: AsyncPort[Response], call: Call, response: Response
+) -> Response | DeadlineCut:
+    """Call ``retry_if`` with the response, and read a vendor's hint in its body.
+
+    Returns:
+        The response, or DeadlineCut: the deadline ended it.
+    """
+    inspection = call.extras.inspection if not call.history else None  # of a hedged response
+    if is_asked(port.settings, call):
+        if inspection is None:
+            inspection = begin_inspection(port, call, response)
+        if call.deadline_at == inf:
+            await await_result(port, inspection)
+        else:
+            seconds, is_over = call.deadline_at - port.settings.clock.monotonic(), True
+            with port.backstop.after(seconds + BACKSTOP):
+                await await_result(port, inspection)
+                is_over = False
+            if is_over:
+                return DeadlineCut()
+        note_prefetch(call, inspection.prefetch_result)
+        call.retry_if_result = inspection.answer
+    if wants_body_hint(call, port.status_of(response)):
+        inspection, body = inspection_for_hint(port, call, response), b""
+        with suppress(Exception):  # too long, too slow, broken, or not decoded
+            body = await inspection.decoded()
+        read_body_hint(port, call, inspection, body)
+    return response
+
+
+async def await_result(port: AsyncPort[Response], inspection: Inspection) -> None:
+    """Await the result of ``retry_if``, or the body that it wants to read."""
+    try:
+        await await_coroutine(inspection)
+        # A plain function cannot await the body, so its first run ended where it wanted the body.
+        # Now the body is read, and the function is called a second time from its start.
+        if inspection.is_wanted:
+            inspection.is_wanted, inspection.error = False, None
+            try:
+                await inspection.read()
+            except Exception as error:
+                inspection.error = error
+            else:
+                call_retry_if(port.settings, inspection)
+            await await_coroutine(inspection)
+        check_inspection(port.settings, inspection)
+    except BaseException:
+        await port.close_unused(inspection.response)
+        raise
+
+
+async def await_coroutine(inspection: Inspection) -> None:
+    try:
+        if hasattr(inspection.answer, "__await__"):
+            inspection.answer = await inspection.answer
+    except Exception as error:
+        inspection.answer, inspection.error = None, error

@@ -1,0 +1,285 @@
+"""Loop: send, classify, discard, wait, until the outcome is what the caller gets.
+
+Two loops over the same decisions, one above the other; a change in one belongs in the other. Every
+rule is in core/decide.py; all that differs between libraries is behind the ``Port``. While the gate
+holds a call, because its origin is unhealthy, the call sleeps and checks again; its last outcome, a
+response or an error, is kept meanwhile. A cooldown or a circuit breaker may hold it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.call import NO_EXTRAS
+from ..core.decide import decide
+from ..core.outcome import GiveUp, Phase, Reason, SendAgain
+from ..errors import RetryRefused
+from .calls import closed, ended, enter, last_error, not_retried, notify_outer_loops, refusal
+from .classify import classify_error
+from .errors import drop_frames
+from .events import FAILOVER, RELEASED
+from .settings import OFF
+
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from .port import AsyncPort, CommonPort, Port, Response
+    from .settings import Settings
+
+
+def admit(call: Call, port: CommonPort[Response]) -> float | None:
+    """Return seconds until the next check, 0 if the attempt may be sent, None if it never may.
+
+    Raises:
+        The library's CircuitOpenError or DeadlineExceeded: the attempt must not be sent.
+    """
+    if call.attempts and not call.history:
+        return 0.0
+    settings = port.settings
+    planned, hold, now = call.origin, call.hold, settings.clock.monotonic()
+    call.decided_at = now
+    try:
+        delay: float | None = call.limits.admit(call, now)
+        if hold is not None:
+            if delay:  # it is still held
+                settings.sleeper.goes_on(call.sent_at)
+                return delay
+            released(call, settings, hold, now, may_go=delay is not None)
+        elif delay:
+            check_wait(call, settings, delay, now)
+    except RetryRefused as refused:
+        if call.hold is not None:
+            released(call, settings, call.hold, now, may_go=False)
+        raise refusal(port, call, refused) from call.last_error
+    # Not emitted for first attempts: while a circuit is open, every call would emit one.
+    if call.origin != planned and call.history:
+        settings.events.emit(FAILOVER, call.listeners, call, planned, None)
+    return delay
+
+
+def released(call: Call, settings: Settings, hold: Any, now: float, *, may_go: bool) -> None:
+    """Note for how long the call was held, and emit why it is released."""
+    call.hold, extras = None, call.own_extras()
+    if may_go:
+        extras.kept = None
+    seconds = max(0.0, now - hold.ready_at)
+    extras.held += seconds
+    call.add_wait(seconds)
+    settings.events.emit(RELEASED, call.listeners, call, hold.cause, seconds, now)
+
+
+def check_wait(call: Call, settings: Settings, delay: float, now: float) -> None:
+    """Refuse a further wait that does not fit; else note it in the history."""
+    if delay > call.deadline_at - now:
+        raise RetryRefused(Reason.DEADLINE, send=False, retry_after=delay)
+    if call.history:
+        request, failure = call.request, call.last_failure
+        unsent = failure is not None and failure.phase is Phase.UNSENT
+        relies_on_key = not unsent and request.method not in call.policy.methods
+        if relies_on_key and now + delay > call.key_until:
+            raise RetryRefused(Reason.KEY_EXPIRED, send=False, retry_after=delay)
+        call.add_wait(delay)
+        settings.sleeper.goes_on(call.sent_at)
+
+
+def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
+    """End a call that may be held no longer with its last outcome.
+
+    Returns:
+        The response, which was kept; None: its error ends the call, or the rest of a body was
+        requested.
+    """
+    settings = port.settings
+    extras = call.own_extras()
+    assert extras.unhealthy_verdict is not None
+    call.stop = extras.unhealthy_verdict
+    if call.hold is not None:  # its response is too long to keep, or the transport was closed
+        call.history[-1] = call.history[-1]._replace(delay=None, source=None)
+    notify_outer_loops(settings, call, call.stop.reason)
+    settings.events.refused(call, settings.clock.monotonic())
+    kept: Response | None = extras.kept
+    extras.kept, failure = None, call.last_failure
+    is_response = failure is not None and failure.status is not None
+    if kept is None and is_response and call.resumption is None:  # its body stalled or broke
+        story = call.story(settings.clock.monotonic())
+        kept = port.empty_response(call, call.status, story)
+    return kept
+
+
+def run(call: Call, port: Port[Response]) -> Response | None:
+    """Send until a verdict ends the call; return the response or raise the library's error.
+
+    Args:
+        call: What is sent, and its state; ``live`` is the response or exception of the first
+            attempt, if that was sent already.
+        port: Of the transport.
+
+    Returns:
+        What the caller gets; None: nothing was missing of a body that is resumed.
+    """
+    settings = port.settings
+    try:
+        outcome: Response | Exception | None = call.live  # None: the next attempt is yet to be sent
+        wait = enter(port, call) if outcome is None else 0.0
+        while True:
+            if outcome is None:
+                if wait > 0 and not settings.sleeper.sleep(
+                    wait, since=call.started_at, after=call.decided_at
+                ):
+                    if call.hold is None:
+                        return closed(port, call)
+                    break
+                if call.hold is not None or call.limits.follows:
+                    longer = admit(call, port)
+                    if longer is None:
+                        break
+                    if longer > 0:
+                        wait = longer
+                        continue
+                try:
+                    outcome = port.send(call)
+                except Exception as error:  # never BaseException: cancellation passes through
+                    if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
+                        raise
+                    outcome = error
+            if call.inspects_responses and not isinstance(outcome, Exception):
+                outcome = port.inspect(call, outcome)
+            if isinstance(outcome, Exception):
+                failure: Failure | None = classify_error(port, call, outcome)
+                if call.extras.is_reused:
+                    port.close_idle(call, outcome)
+                seconds = settle(call, settings, failure)
+                if seconds is None:
+                    raise last_error(port, call, outcome)
+            else:
+                failure = port.classify_response(call, outcome)
+                seconds = settle(call, settings, failure)
+                if seconds is None:
+                    return port.hand_over(call, outcome)
+                if call.hold is None or call.resumption is not None:
+                    port.discard(call, outcome)
+                elif not port.keep(call, outcome):
+                    break
+            # Dropped, since the response would be half of the memory that a waiting call holds.
+            wait, outcome, call.live = seconds, None, None
+        kept = end_held(call, port)
+        return closed(port, call) if kept is None else port.hand_over(call, kept)
+    except BaseException:  # interrupted, most likely in a listener or a hook of the user's
+        if call.live is not None:
+            port.close_unused(call.live)
+        raise
+    finally:
+        # An error's traceback holds this frame, and ``outcome`` the error: without this the two
+        # would keep each other, and the pool with its sockets, until the garbage collector runs.
+        outcome = None
+        try:
+            has_extras = call.extras is not NO_EXTRAS
+            if has_extras:
+                call.limits.leave(call, settings.clock.monotonic())
+            if has_extras or settings.wants_ends:
+                ended(settings, call)
+            call.live = None
+        except BaseException:  # interrupted here too: tokens and permits must still be returned,
+            # and before the response is closed, because closing may be interrupted again
+            call.limits.leave(call, settings.clock.monotonic())
+            port.close_unused(call.live)
+            raise
+
+
+async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
+    """Send until a verdict ends the call; return the response or raise the library's error."""
+    settings = port.settings
+    try:
+        outcome: Response | Exception | None = call.live  # None: the next attempt is yet to be sent
+        wait = enter(port, call) if outcome is None else 0.0
+        while True:
+            if outcome is None:
+                if wait > 0 and not await port.sleep(wait, call):
+                    if call.hold is None:
+                        return closed(port, call)
+                    break
+                if call.hold is not None or call.limits.follows:
+                    longer = admit(call, port)
+                    if longer is None:
+                        break
+                    if longer > 0:
+                        wait = longer
+                        continue
+                try:
+                    outcome = await port.send(call)
+                except Exception as error:  # never BaseException: cancellation passes through
+                    if not call.is_under_way:  # not sent: by the deadline, or a hook that raised
+                        raise
+                    outcome = error
+            if call.inspects_responses and not isinstance(outcome, Exception):
+                outcome = await port.inspect(call, outcome)
+            if isinstance(outcome, Exception):
+                failure: Failure | None = classify_error(port, call, outcome)
+                if call.extras.is_reused:
+                    await port.close_idle(call, outcome)
+                seconds = settle(call, settings, failure)
+                if seconds is None:
+                    raise last_error(port, call, outcome)
+            else:
+                failure = port.classify_response(call, outcome)
+                seconds = settle(call, settings, failure)
+                if seconds is None:
+                    return await port.hand_over(call, outcome)
+                if call.hold is None or call.resumption is not None:
+                    await port.discard(call, outcome)
+                elif not await port.keep(call, outcome):
+                    break
+            # Dropped, since the response would be half of the memory that a waiting call holds.
+            wait, outcome, call.live = seconds, None, None
+        kept = end_held(call, port)
+        return closed(port, call) if kept is None else await port.hand_over(call, kept)
+    except BaseException:  # interrupted, most likely in a listener or a hook of the user's
+        if call.live is not None:
+            await port.close_unused(call.live)
+        raise
+    finally:
+        # An error's traceback holds this frame, and ``outcome`` the error: without this the two
+        # would keep each other, and the pool with its sockets, until the garbage collector runs.
+        outcome = None
+        try:
+            has_extras = call.extras is not NO_EXTRAS
+            if has_extras:
+                call.limits.leave(call, settings.clock.monotonic())
+            if has_extras or settings.wants_ends:
+                ended(settings, call)
+            call.live = None
+        except BaseException:  # interrupted here too: tokens and permits must still be returned,
+            # and before the response is closed, because closing may be interrupted again
+            call.limits.leave(call, settings.clock.monotonic())
+            await port.close_unused(call.live)
+            raise
+
+
+def settle(call: Call, settings: Settings, failure: Failure | None) -> float | None:
+    """Decide on one outcome.
+
+    Returns:
+        Seconds until the next attempt; None: the caller gets this outcome.
+    """
+    now = settings.clock.monotonic()
+    call.limits.observe(call, failure, now)  # every attempt, even without a decision
+    if failure is not None:
+        verdict = decide(call, failure, now)
+        if type(verdict) is SendAgain:
+            call.decided_at = now
+            call.note(failure, verdict, now)
+            if call.last_error is not None:
+                drop_frames(call.last_error)
+            settings.events.retried(call, failure, verdict, now)
+            return verdict.delay
+        if verdict is not None or failure.status is None:
+            call.note(failure, verdict, now)
+            if type(verdict) is GiveUp:
+                notify_outer_loops(settings, call, verdict.reason)
+                if call.policy is not OFF:
+                    settings.events.gave_up(call, failure, verdict, now)
+            return None
+        call.status = failure.status  # of a response that the policy accepts
+        not_retried(settings, call, failure.status)
+    call.accept(now)
+    return None

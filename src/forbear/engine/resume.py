@@ -1,0 +1,385 @@
+"""Resume: a body that breaks after it was handed over is requested from where it broke.
+
+At the level of raw bytes, below the library's decoder. core/headers/ranges.py decides what may be
+resumed and what fits; the loop runs as before, under budget, breaker, deadline, hints and events.
+If the rest cannot be had, the caller gets the error that broke the body, with the call's story.
+
+``Resumable`` has the state and the decisions, for all libraries. What differs between libraries is
+how the bytes of a response are read (its *stream*) and what is known of the response that the
+caller has (its ``Original``).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.headers.ranges import Part, Repeat
+from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
+from .calls import body_broke, with_story
+from .events import RESUME
+from .loop import arun, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn, Self
+
+    from ..core.call import Call
+    from ..core.headers.fields import Line
+    from ..core.headers.ranges import Download
+    from ..core.record import Story
+    from .port import Classifier
+    from .settings import Settings
+
+LEAST_PROGRESS = 65_536  # bytes, or a tenth of what was left; less counts as a failed attempt
+
+
+def note_progress(call: Call, new_bytes: int, missing: int | None) -> None:
+    """Count attempts anew if enough of a body was received: only the rest will be requested.
+
+    One byte per connection is not enough, because a server could keep the call going for hours.
+
+    Args:
+        call: Whose body broke.
+        new_bytes: Raw bytes received since the body was requested last.
+        missing: Raw bytes that are still to come; None: unknown.
+    """
+    was_left = inf if missing is None else new_bytes + missing
+    if new_bytes > 0 and new_bytes >= min(LEAST_PROGRESS, was_left / 10):
+        call.attempts = 1
+
+
+def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Line]) -> Part:
+    """Return how an accepted response fits the download, and emit it if it does."""
+    resumption = call.resumption
+    assert resumption is not None
+    part = resumption.download.check_part(resumption.received, status, lines)
+    if part is Part.OTHER:
+        distrust(call)
+    else:
+        call.own_extras().resumed += (resumption.download.first + resumption.received,)
+        emit(settings, call, "resumed")
+    return part
+
+
+def distrust(call: Call) -> None:
+    """The rest belongs to another body, and the caller has the beginning of the first."""
+    if call.stop is None:
+        call.stop = GiveUp(Reason.RESPONSE_DELIVERED)
+
+
+def fail(port: Classifier, call: Call, error: Exception) -> bool:
+    """The rest cannot be had: attach the story to the error that broke the body.
+
+    Returns:
+        True: ``before_attempt`` has ended the call, and the caller gets its error.
+    """
+    assert call.resumption is not None
+    index = call.resumption.broke_at
+    if len(call.history) > index and call.history[index].delay is not None:
+        emit(port.settings, call, "failed")
+    with_story(port, call, error)
+    return call.stop is not None and call.stop.reason is Reason.HOOK_FAILED
+
+
+def emit(settings: Settings, call: Call, result: str) -> None:
+    assert call.resumption is not None
+    download, received = call.resumption.download, call.resumption.received
+    offset = download.first + received
+    settings.events.emit(RESUME, call.listeners, call, offset, download.complete, result)
+
+
+class Original(Protocol):
+    """The response that the caller has, as far as resuming needs it. It must not hold its body.
+
+    Attributes:
+        shows_deadline: Is a DeadlineExceeded that ends a resumption raised as it is? Not where the
+            library in between would make another error of it: there the first error is raised.
+    """
+
+    shows_deadline: bool
+
+    def download(self, call: Call) -> Download | Repeat | None:
+        """Return the part of its body that can be requested; None: nothing."""
+
+    def stream_of(self, response: Any) -> Any:
+        """Return the raw bytes of a response that continues the body; of None: a stream at its end.
+
+        A stream is an iterable of bytes that is closed by ``close`` or ``aclose``.
+        """
+
+    def attach(self, story: Story) -> None:
+        """Attach the story to the response."""
+
+
+class Resumable:
+    """A body, as far as it came, and how the rest is requested. Counts raw bytes; does no I/O.
+
+    Args:
+        port: Of the transport.
+        stream: The library's own, from which the body is read now.
+        begin: Returns the call that got the response; the fast path makes one only for a body that
+            breaks.
+        original: The response that the caller has.
+        keeps: What the caller gets is kept too, as long as it is little. Without a validator only
+            these bytes show whether the response to a second request has the same body.
+    """
+
+    _forbear_sends = True
+
+    # Most bodies never break, so these defaults are on the class: they cost a response no memory.
+    _chunks: Any = ()
+    _call: Any = None  # from the first break on
+    _error: Any = None  # what broke the body last
+    _received = _requested_at = 0  # raw bytes; as many as when the rest was requested last
+    _ends_at: int | None = None  # raw bytes in all, once a part was requested
+    _kept: bytearray | None = None  # all bytes that the caller has, of a small body
+    _expected_prefix = b""  # of these the bytes with which the body received now must begin
+    is_closed = False  # by the caller, who does not want the rest: no more is requested
+
+    def __init__(
+        self,
+        port: Any,
+        stream: Any,
+        begin: Callable[[], Call] | None,
+        original: Original,
+        *,
+        keeps: bool = False,
+    ) -> None:
+        self._port, self._stream, self._begin_call = port, stream, begin
+        self._original = original
+        if keeps:
+            self._kept = bytearray()
+
+    def _take(self, chunk: bytes) -> bytes:
+        """Count a chunk; return what of it is handed out."""
+        if self._expected_prefix:
+            seen, self._expected_prefix = (
+                self._expected_prefix[: len(chunk)],
+                self._expected_prefix[len(chunk) :],
+            )
+            if not chunk.startswith(seen):
+                self._distrust()
+            chunk = chunk[len(seen) :]
+        self._received += len(chunk)
+        if self._ends_at is not None and self._received > self._ends_at:
+            self._distrust()  # more than there is
+        if self._kept is not None:
+            self._kept += chunk
+            if len(self._kept) > self._port.prefetch:  # of unknown length, and not small
+                self._kept = None
+        return chunk
+
+    def _distrust(self) -> NoReturn:
+        """End the call: the received part does not belong to the same body."""
+        distrust(self._call)
+        fail(self._port, self._call, self._error)
+        raise self._what_broke_it()
+
+    def is_short(self) -> bool:
+        """Does a body that has ended lack bytes that its parts have declared?
+
+        A connection that is closed too early ends a body without an error where the library does
+        not count. The caller would take what came for the whole.
+        """
+        is_short = self._ends_at is not None and self._received < self._ends_at
+        return (is_short or bool(self._expected_prefix)) and not self.is_closed
+
+    def _begin(self, error: Exception) -> bool:
+        """Can the rest be asked for? Else attach the story to the error.
+
+        Not for an error that no retry prevents, such as a bug below, nor after the caller has
+        closed the body: neither is a failure of the call.
+        """
+        port, kind = self._port, self._port.kind_of(error)
+        if self.is_closed or kind not in RETRYABLE_KINDS:
+            return False
+        if self._call is None:
+            assert self._begin_call is not None
+            self._call = self._begin_call()
+        call = self._call
+        download, known = None, call.resumption
+        is_replayable = call.guard is None or call.guard.ready
+        if port.settings.resume and call.stop is None and is_replayable:
+            download = self._original.download(call) if known is None else known.download
+        if download is None or (type(download) is Repeat and self._kept is None):
+            body_broke(port, call, error, kind)
+            return False
+        call.begin_resuming(download)
+        self._error = error
+        return True
+
+    def _is_whole(self) -> bool:
+        """Drop the broken stream; is nothing missing but the end of the body?"""
+        self._stream = self._original.stream_of(None)
+        self._ends_at, self._expected_prefix = None, b""
+        return bool(self._call.resumption.download.missing(self._received) == 0)
+
+    def _ask(self, error: Exception) -> Call:
+        """Prepare to request the rest; return the call, for which the loop runs again."""
+        call: Call = self._call
+        resumption, context, clock = call.resumption, call.context, self._port.clock
+        assert resumption is not None
+        new_bytes, download = self._note_request(), resumption.download
+        if type(download) is Repeat:
+            self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
+        note_progress(call, new_bytes, download.missing(self._received))
+        resumption.received, resumption.progressed = self._received, new_bytes > 0
+        # Its time limits held until the response was handed over; ``forbear.deadline`` still does.
+        call.deadline_at = inf if context is None else context.deadline_on(clock, clock.monotonic())
+        call.body_error = call.live = error
+        self._port.resume(call)
+        return call
+
+    def _note_request(self) -> int:
+        """Count the raw bytes that came since the rest was requested last; it is now."""
+        new_bytes, self._requested_at = self._received - self._requested_at, self._received
+        return new_bytes
+
+    def _expect(self, download: Download | Repeat) -> None:
+        """Let the body end where its parts have declared by now."""
+        missing = download.missing(self._received)
+        self._ends_at = None if missing is None else self._received + missing
+
+    def _go_on_with(self, response: object) -> None:
+        """Continue with the stream of the rest; None: no rest is to come."""
+        self._expect(self._call.resumption.download)
+        self._stream = self._original.stream_of(response)
+
+    def _is_final(self, raised: Exception, error: Exception) -> bool:
+        """Does the caller get what ended the resumption, and not the error that broke the body?
+
+        That error says more, unless the deadline came or a hook of the user's has raised.
+        """
+        if self._original.shows_deadline and isinstance(raised, self._port.deadline_exceeded):
+            return True
+        return fail(self._port, self._call, error)
+
+    def _what_broke_it(self) -> Exception:
+        """Return the error, and forget it: its traceback will hold this object, which must not hold
+        it too. The cycle would keep the connection until the garbage collector runs.
+        """
+        error: Exception = self._error
+        self._error = None
+        return error
+
+
+# The two flavours differ in ``await`` only; a change in one belongs in the other.
+
+
+class SyncResumable(Resumable):
+    """The body of a synchronous response."""
+
+    def __iter__(self) -> Self:
+        self._chunks = iter(self._stream)
+        return self
+
+    def __next__(self) -> bytes:
+        while True:
+            try:
+                chunk = next(self._chunks, None)
+            except Exception as error:
+                if not self._resume(error):
+                    self._error = None  # as in ``_what_broke_it``
+                    raise
+            else:
+                if chunk is not None:
+                    chunk = self._take(chunk)
+                    if chunk:
+                        return chunk
+                    continue
+                if not self.is_short():
+                    raise StopIteration
+                if not self._resume(self._error):
+                    raise self._what_broke_it()
+
+    def _resume(self, error: Exception) -> bool:
+        """Request the rest and continue with it; False if it cannot be had."""
+        if not self._begin(error):
+            return False
+        with suppress(Exception):
+            self._stream.close()
+        if not self._is_whole():
+            call, response = self._ask(error), None
+            try:
+                response = run(call, self._port)
+                self._go_on_with(response)
+            except Exception as raised:
+                if self._is_final(raised, error):
+                    raise
+                return False
+            except BaseException:
+                if response is not None:
+                    self._original.stream_of(response).close()
+                raise
+            finally:
+                self._original.attach(call.story(self._port.clock.monotonic()))
+            if self.is_closed and response is not None:  # closed meanwhile, from elsewhere
+                self._stream.close()
+                return False
+        self._chunks = iter(self._stream)
+        return True
+
+    def close(self) -> None:
+        if not self.is_closed:  # httpx2 closes its iterator, which this is too, and then the stream
+            self.is_closed = True
+            self._stream.close()
+
+
+class AsyncResumable(Resumable):
+    """The body of an asynchronous response. No generator: trio complains of unfinished ones."""
+
+    def __aiter__(self) -> Self:
+        self._chunks = self._stream.__aiter__()
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            try:
+                chunk = await anext(self._chunks, None)
+            except Exception as error:
+                if not await self._resume(error):
+                    self._error = None  # as in ``_what_broke_it``
+                    raise
+            else:
+                if chunk is not None:
+                    chunk = self._take(chunk)
+                    if chunk:
+                        return chunk
+                    continue
+                if not self.is_short():
+                    raise StopAsyncIteration
+                if not await self._resume(self._error):
+                    raise self._what_broke_it()
+
+    async def _resume(self, error: Exception) -> bool:
+        """Request the rest and continue with it; False if it cannot be had."""
+        if not self._begin(error):
+            return False
+        with suppress(Exception):
+            await self._stream.aclose()
+        if not self._is_whole():
+            call, response = self._ask(error), None
+            try:
+                response = await arun(call, self._port)
+                self._go_on_with(response)
+            except Exception as raised:
+                if self._is_final(raised, error):
+                    raise
+                return False
+            except BaseException:
+                await self._port.close_unused(response)
+                raise
+            finally:
+                self._original.attach(call.story(self._port.clock.monotonic()))
+            if self.is_closed and response is not None:  # closed meanwhile, from elsewhere
+                await self._stream.aclose()
+                return False
+        self._chunks = self._stream.__aiter__()
+        return True
+
+    async def aclose(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            await self._stream.aclose()

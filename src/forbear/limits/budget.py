@@ -1,0 +1,252 @@
+"""Budget: keeps retries a small share of traffic.
+
+One token bucket per scope. Each call deposits ``ratio`` tokens, time adds ``floor_per_second``, a
+retry spends one: retries ≤ ratio × calls + floor × seconds + burst. The idea is Finagle's
+RetryBudget; it is asked before the wait, so that a refused call ends at once. Only buckets that are
+not full are kept: a full one needs no deposits.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import inf
+
+from ..core.call import Limit
+from ..core.checks import check_number, shown
+from ..core.outcome import GiveUp, Phase, Reason
+from ..core.request import check_scope, scope_of
+from .locks import Locked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..core.call import Call
+    from ..core.outcome import Failure, Refusal
+    from ..core.request import Scope
+    from ..core.strategy import Budget
+
+# Of the cost of a hinted retry: a resumption adds a request to the server's work and no more. With
+# the default budget a download may break some 140 times in a row.
+RESUMING_SHARE = 0.2
+MOST_SCOPES = 1024  # least recently used first out; a forgotten scope starts full again
+
+
+class RetryBudget(Locked):
+    """An allowance for retries, shared by everything it is given to. Thread-safe.
+
+    Args:
+        ratio: Tokens that each call deposits; 0.1 lets retries be a tenth of traffic. At least 0.
+        floor_per_second: Tokens per second that come whatever the traffic, so that a quiet client
+            can retry too. At least 0.
+        burst: Most tokens a bucket holds, and what it starts with. At least 1. A fleet of n
+            processes may send n bursts into the first second of an outage, so it is small.
+        hinted_cost: Tokens for a retry that the server itself scheduled (Retry-After and
+            relatives): a server that always names a time is sent up to 1 / ``hinted_cost`` times as
+            many. From 0 to 1; any other retry costs 1, and requesting the rest of a body that broke
+            off, after some of it came, a fifth of this.
+        scope: "origin": a bucket for each scheme://host:port; "transport": one for all origins; or
+            a function of the request (``forbear.core.request.Request``: ``method``, ``origin``,
+            ``url``, ``header(name)``) that returns any text, such as ``lambda request:
+            request.url``: requests with the same text share a bucket. The function is called at
+            most once per call, from any thread, but not for calls that succeed at once while all
+            buckets are full. If it raises or returns no text, the call is on its origin's bucket,
+            which is logged once. The text is never shown. The 1,024 buckets used last are kept.
+            A budget pickles if its function does: a lambda does not.
+
+    Raises:
+        ValueError: A number is out of its range.
+        TypeError: A value is of the wrong type.
+    """
+
+    def __init__(
+        self,
+        ratio: float = 0.1,
+        floor_per_second: float = 1.0,
+        burst: float = 7,
+        hinted_cost: float = 0.25,
+        scope: Scope = "origin",
+    ) -> None:
+        check_rates(ratio, floor_per_second, burst, hinted_cost)
+        check_scope(scope)
+        self.ratio = ratio
+        self.floor_per_second = floor_per_second
+        self.burst = burst
+        self.hinted_cost = hinted_cost
+        self.scope = scope
+        self.quiet = True  # every bucket is full: ``deposit`` may be skipped
+        # Tokens, and at what instant.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._full_at = -inf  # from then on time alone has filled every bucket
+        super().__init__()
+
+    def deposit(self, scope: str, now: float) -> None:
+        """Note a call."""
+        if self.quiet:
+            return
+        if self.scope == "transport":
+            scope = ""
+        with self._lock:  # no call in here: each is a point where another thread may run, and wait
+            buckets = self._buckets
+            if now >= self._full_at:
+                self._buckets = OrderedDict()
+                self.quiet = True
+            elif scope in buckets:
+                tokens, since = buckets[scope]
+                tokens += self.ratio
+                if now > since:
+                    tokens += (now - since) * self.floor_per_second
+                    since = now
+                if tokens < self.burst:
+                    buckets[scope] = tokens, since
+                else:
+                    del buckets[scope]
+                    if not buckets:
+                        self.quiet = True
+
+    def spend(self, scope: str, cost: float, now: float) -> bool:
+        """Take ``cost`` tokens if they are there, all or none."""
+        if self.scope == "transport":
+            scope = ""
+        tokens = burst = self.burst
+        floor = self.floor_per_second
+        with self._lock:
+            buckets = self._buckets
+            if scope in buckets:
+                tokens, since = buckets[scope]
+                if now > since:
+                    tokens += (now - since) * floor
+                    if tokens > burst:
+                        tokens = burst
+                else:
+                    now = since
+            elif len(buckets) >= MOST_SCOPES:
+                buckets.popitem(last=False)
+            enough = tokens >= cost
+            if enough:
+                tokens -= cost
+            # Before the change: were it interrupted in between, no deposit would refill the bucket.
+            self.quiet = False
+            full_at = now + (burst - tokens) / floor if floor else inf
+            if full_at > self._full_at:
+                self._full_at = full_at
+            buckets[scope] = tokens, now
+            buckets.move_to_end(scope)
+        return enough
+
+    def refund(self, scope: str, cost: float) -> None:
+        """Give back what bought an attempt that was not sent."""
+        if self.scope == "transport":
+            scope = ""
+        with self._lock:
+            if scope in self._buckets:  # else it is full, or forgotten
+                tokens, since = self._buckets[scope]
+                self._buckets[scope] = min(tokens + cost, self.burst), since
+
+    def tokens(self, scope: str, now: float) -> float:
+        """Tokens there now, for metrics and tests; takes nothing."""
+        if self.scope == "transport":
+            scope = ""
+        with self._lock:
+            bucket = self._buckets.get(scope)
+            return self.burst if bucket is None else self._grown(bucket, now)
+
+    def lowest(self, now: float) -> float:
+        """Tokens that the scope with the fewest has now, for metrics; takes nothing."""
+        with self._lock:
+            grown = [self._grown(bucket, now) for bucket in self._buckets.values()]
+        return min(grown, default=self.burst)
+
+    def _grown(self, bucket: tuple[float, float], now: float) -> float:
+        tokens, since = bucket
+        return min(self.burst, tokens + max(0.0, now - since) * self.floor_per_second)
+
+    def __repr__(self) -> str:
+        with self._lock:
+            held = [tokens for tokens, _ in self._buckets.values()]
+        lowest, count = min(held, default=self.burst), len(held)
+        below = f", {count} scope{'s' if count != 1 else ''} below full" if count else ""
+        return f"<RetryBudget {lowest:.4g}/{self.burst:.4g}{below}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy in another process starts full, because it has spent nothing.
+        rates = self.ratio, self.floor_per_second, self.burst, self.hinted_cost
+        return RetryBudget, (*rates, self.scope)
+
+
+def check_rates(ratio: float, floor_per_second: float, burst: float, hinted_cost: float) -> None:
+    """Raise a ValueError or a TypeError if a number of a budget is out of its range."""
+    for name, value, least in (
+        ("ratio", ratio, 0),
+        ("floor_per_second", floor_per_second, 0),
+        ("burst", burst, 1),
+        ("hinted_cost", hinted_cost, 0),
+    ):
+        check_number(name, value)
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
+    if hinted_cost > 1:
+        raise ValueError(
+            f"hinted_cost must be at most 1, got {shown(hinted_cost)}; any other retry costs 1"
+        )
+
+
+class BudgetLimit(Limit):
+    """Lets a budget, perhaps a user's own, count the calls of one transport and allow retries."""
+
+    begins_late = True
+
+    def __init__(self, budget: Budget) -> None:
+        self.shared = self.budget = budget
+        self._scope: Scope = getattr(budget, "scope", "origin")
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        """Deposit."""
+        self._choose_scope(call)
+        try:
+            self.budget.deposit(call.scope, now)
+        except Exception as error:  # of a user's own budget: the call loses nothing
+            call.own_extras().plugin_error = error
+        return wait
+
+    def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
+        """Spend tokens for the retry."""
+        cost = 1.0
+        if failure.progress:
+            cost = self.budget.hinted_cost * RESUMING_SHARE
+        elif call.origin != call.sent_to:
+            # No server has seen the request yet, so to all of them this is the first attempt; else
+            # it was another origin that named a time.
+            if failure.phase is Phase.UNSENT and call.origin not in call.extras.tried:
+                cost = 0.0
+        elif failure.hint.delay is not None:
+            cost = self.budget.hinted_cost
+        return None if self._spend(call, cost, now) else GiveUp(Reason.BUDGET_EXHAUSTED, delay)
+
+    def spend_for_hedge(self, call: Call, now: float) -> bool:
+        """Spend tokens for a hedge as for a retry; False: the budget does not allow it."""
+        self._choose_scope(call)
+        try:
+            return self._spend(call, 1.0, now)
+        except Exception:  # of a user's own budget
+            call.own_extras().tokens_spent = 0.0
+            return False
+
+    def leave(self, call: Call, now: float) -> None:
+        spent = call.extras.tokens_spent
+        if spent:
+            self.budget.refund(call.scope, spent)
+            call.own_extras().tokens_spent = 0.0
+
+    def _choose_scope(self, call: Call) -> None:
+        if callable(self._scope):
+            try:
+                call.scope = scope_of(self._scope, call.request)
+            except Exception as error:  # of the user's: the call is on its origin
+                call.own_extras().plugin_error = error
+
+    def _spend(self, call: Call, cost: float, now: float) -> bool:
+        extras = call.own_extras()
+        extras.tokens_spent = cost  # first: an interruption then refunds them, not loses them
+        if self.budget.spend(call.scope, cost, now):
+            return True
+        extras.tokens_spent = 0.0
+        return False

@@ -1,0 +1,213 @@
+"""Cooldown: for how long an origin asked this process to pause.
+
+A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls,
+only those that carry the same credential, so that one tenant does not delay another. Credentials
+are kept as salted hashes of ``Authorization`` or ``x-api-key``.
+
+Calls that are held are released one after the other, PACE apart, and each checks again when its
+time has come: if the response to one of the first asks for another wait, the rest waits too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import inf
+
+from ..core.call import Limit, Plan
+from ..core.outcome import Reason
+from ..errors import RetryRefused
+from .locks import Locked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from .breaker import CircuitBreaker
+    from .origins import OriginsLimit
+
+MOST_KEYS = 1024  # least recently begun first out
+PACE = 0.001  # seconds between two releases: a thousand calls take a second
+LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
+UNTIL, HELD = 0, 1  # of an entry: instant, calls that wait for it
+Key = tuple[str, bytes]  # origin, credential; b"": all calls
+
+
+class Cooldown(Locked):
+    """The pauses that origins asked of one transport. Thread-safe.
+
+    Args:
+        mode: "retries": only retries are held; "all": first attempts too.
+        random: Like ``random.random``; called once for each held call, and once for the salt.
+
+    Attributes:
+        is_idle: No attempt is to be held.
+        quiet: No first attempt is to be held.
+    """
+
+    def __init__(self, mode: str, random: Callable[[], float]) -> None:
+        self.mode = mode
+        self.is_idle = self.quiet = True
+        self._random = random
+        self._salt = b""
+        self._entries: OrderedDict[Key, list[float]] = OrderedDict()
+        self._over_at = -inf  # from then on no attempt is to be held
+        super().__init__()
+
+    def begin(self, origin: str, credential: bytes, seconds: float, now: float) -> None:
+        """Note that the origin asked for a pause, of all calls if ``credential`` is b""."""
+        until = now + min(seconds, LONGEST)
+        key = (origin, credential)
+        with self._lock:  # in this order an interruption leaves at worst an entry too few
+            self._over_at = max(self._over_at, until)
+            self.is_idle = False
+            self.quiet = self.mode != "all"
+            entry = self._entries.get(key)
+            if entry is None or entry[UNTIL] <= now:
+                entry = self._entries[key] = [until, 0]
+            entry[UNTIL] = max(entry[UNTIL], until)
+            self._entries.move_to_end(key)
+            if len(self._entries) > MOST_KEYS:
+                self._entries.popitem(last=False)
+
+    def left(self, origin: str, credential: bytes, now: float) -> float:
+        """Seconds until calls with this credential may be sent, 0 if they may now."""
+        if self.is_idle:
+            return 0.0
+        with self._lock:
+            if now >= self._over_at:
+                self._entries = OrderedDict()
+                self.is_idle = self.quiet = True
+            entries = self._holding(origin, credential, now)
+            return max((entry[UNTIL] - now for entry in entries), default=0.0)
+
+    def queue(self, origin: str, credential: bytes, now: float) -> float:
+        """Seconds that a further call waits behind those that are held already."""
+        with self._lock:
+            entries = self._holding(origin, credential, now)
+            place = max((entry[HELD] for entry in entries), default=0.0)
+            for entry in entries:
+                entry[HELD] += 1
+        return (place + self._random()) * PACE
+
+    def _holding(self, origin: str, credential: bytes, now: float) -> list[list[float]]:
+        """Return the entries that hold such a call. With the lock held."""
+        keys = {(origin, b""), (origin, credential)}
+        found = [self._entries[key] for key in keys if key in self._entries]
+        return [entry for entry in found if entry[UNTIL] > now]
+
+    def credential_of(self, lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> bytes:
+        """A salted hash of a request's credentials; never b""."""
+        from hashlib import blake2b
+
+        if not self._salt:
+            salt = repr(self._random()).encode()
+            with self._lock:  # two salts would make one tenant look like two: the first one counts
+                self._salt = self._salt or salt
+        digest = blake2b(key=self._salt, digest_size=16)
+        for name, value in lines:
+            if raw_bytes(name).lower() in CREDENTIALS:
+                digest.update(raw_bytes(name).lower() + b":" + raw_bytes(value) + b"\n")
+        return digest.digest()
+
+    def __repr__(self) -> str:
+        return f"<Cooldown {self.mode}, {len(self._entries)} held>"
+
+
+CREDENTIALS = (b"authorization", b"x-api-key")
+
+
+def raw_bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
+
+
+class CooldownLimit(Limit):
+    """Delays the calls of one transport for as long as the response to another one asked for.
+
+    Attributes:
+        origins: Of the transport, where another one may stand in for an origin that asked for it.
+    """
+
+    def __init__(self, mode: str, random: Callable[[], float], breaker: CircuitBreaker | None):
+        self.shared = self.cooldown = Cooldown(mode, random)
+        self.origins: OriginsLimit | None = None
+        self._delays_first = mode == "all"
+        self._breaker = breaker
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        """Delay a first attempt."""
+        if wait or not self._delays_first:
+            return wait
+        return self._delay(call, now)
+
+    def admit(self, call: Call, now: float) -> float:
+        """Delay the attempt, if the origin has asked for a pause meanwhile."""
+        if self.cooldown.is_idle or not (call.history or self._delays_first):
+            return 0.0
+        return self._delay(call, now)
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        """Begin a cooldown if the response asked for one."""
+        if failure is None or not failure.hint.delay or not failure.is_throttle:
+            return
+        credential = b"" if failure.status == 503 else self._credential(call)
+        self.cooldown.begin(call.sent_to, credential, failure.hint.delay, now)
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        """Wait for as long as the response to another call asked for."""
+        if self._has_others(call) or not (left := self.left(call, now)):
+            return plan
+        delay = left + self._stagger(call, left, now)
+        if delay > latest >= left:
+            delay = latest
+        asked = max(plan.asked, left)
+        if delay <= plan.delay:
+            return plan._replace(asked=asked)
+        return Plan(delay, failure.hint.source or "cooldown", asked, plan.backoff)
+
+    def refuse_hedge(self, call: Call, now: float) -> str | None:
+        return "cooldown" if self.left(call, now) else None
+
+    def left(self, call: Call, now: float) -> float:
+        """Seconds until the call may be sent."""
+        if self.cooldown.is_idle or call.policy.hints == "ignore":
+            return 0.0
+        return self.cooldown.left(call.origin, self._credential(call), now)
+
+    def _delay(self, call: Call, now: float) -> float:
+        """Seconds for which the attempt is delayed; 0: it is not, or another origin is free.
+
+        Raises:
+            RetryRefused: That is longer than the policy waits, or the breaker refuses.
+        """
+        left = self.left(call, now)
+        has_others = self._has_others(call)
+        if left and has_others:
+            assert self.origins is not None
+            call.origin, left = self.origins.next(call, now, fresh=0.0, again=0.0)
+        if not left:
+            return 0.0
+        extras = call.own_extras()
+        if extras.cooled + left > call.policy.max_retry_after:
+            raise RetryRefused(Reason.RETRY_AFTER_TOO_LONG, send=False, retry_after=left)
+        # At once: of many calls that waited for a probe all but a few would be refused then.
+        breaker = None if has_others else self._breaker
+        if breaker is not None and (refused_for := breaker.refused_for(call.origin, now)):
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        extras.cooled += left
+        return left + self._stagger(call, left, now)
+
+    def _has_others(self, call: Call) -> bool:
+        return self.origins is not None and self.origins.is_covered(call)
+
+    def _credential(self, call: Call) -> bytes:
+        if not call.extras.credential:
+            found = self.cooldown.credential_of(call.request.header_lines())
+            call.own_extras().credential = found
+        return call.extras.credential
+
+    def _stagger(self, call: Call, left: float, now: float) -> float:
+        """Seconds on top, so that neither delayed calls nor a fleet are sent at one instant."""
+        spread = call.random() * call.policy.hint_spread * max(left, 1.0)
+        return spread + self.cooldown.queue(call.origin, call.extras.credential, now)

@@ -1,0 +1,533 @@
+"""Limits: everything that outlives the calls of one transport, asked in one order.
+
+What each limit does is in its own file, behind the ``Limit`` protocol (core/call.py). Here are
+only the list, the walk through it, and the schedule of the policy, which all others begin with.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from math import inf
+from random import random as system_random
+from typing import TYPE_CHECKING
+
+from ..core.backoff import with_spread
+from ..core.call import NO_EXTRAS, Call, Limit, Plan
+from ..core.checks import check_choice
+from ..core.decide import plan_retry
+from ..core.outcome import TIMEOUT_KINDS, FailureKind, GiveUp, Phase, Reason
+from ..core.request import Request
+from ..core.strategy import RetryToken
+from ..errors import RetryRefused
+from .breaker import BreakerLimit
+from .budget import BudgetLimit
+from .gate import GateLimit, gate_key
+from .origins import OriginsLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Literal
+
+    from ..core.backoff import Backoff
+    from ..core.call import Quiet
+    from ..core.outcome import Failure, Refusal
+    from ..core.policy import RetryPolicy
+    from ..core.strategy import Budget, RetryStrategy
+    from .breaker import CircuitBreaker
+    from .cooldown import CooldownLimit
+    from .gate import RetryGate
+    from .origins import Origins
+
+
+class Silence:
+    """Stands for what limits share, where nothing is shared."""
+
+    quiet = True
+
+
+SILENCE = Silence()
+
+
+class Limits(Limit):
+    """All limits of one transport, as one. Thread-safe as they are.
+
+    Attributes:
+        listed: The limits, in the order in which they are asked.
+        follows: Some of them have to be asked before each attempt.
+        counts_calls: The budget wants ``count_call`` for each call that asks nothing else.
+        shared: As of each limit: has the plain attribute ``quiet`` that a first attempt reads.
+        only_gate: The gate, if nothing else has to note that a call begins.
+    """
+
+    def __init__(
+        self,
+        *,
+        gate: RetryGate | None = None,
+        budget: Budget | None = None,
+        breaker: CircuitBreaker | None = None,
+        cooldown: str = "off",
+        origins: Origins | None = None,
+        strategy: RetryStrategy | None = None,
+        random: Callable[[], float] | None = None,
+    ) -> None:
+        check_choice("cooldown", cooldown, ("off", "retries", "all"))
+        self.random: Callable[[], float] = system_random if random is None else random
+        self.gate, self.budget, self.strategy = gate, budget, strategy
+        self.cooldown: CooldownLimit | None = None
+        if cooldown != "off":
+            from .cooldown import CooldownLimit
+
+            self.cooldown = CooldownLimit(cooldown, self.random, breaker)
+        self.breaker = None if breaker is None else BreakerLimit(breaker)
+        self.origins: OriginsLimit | None = None
+        if origins is not None:
+            refused_for = at_once if breaker is None else breaker.refused_for
+            cooling = at_once if self.cooldown is None else self.cooldown.cooldown.left
+            self.origins = OriginsLimit(origins, refused_for, cooling)
+        self._gate = None if gate is None else GateLimit(gate, self.breaker)
+        self._budget = None if budget is None else BudgetLimit(budget)
+        for limit in (self.breaker, self.cooldown):
+            if limit is not None:
+                limit.origins = self.origins
+        self._list(
+            # The order of a decision: when and where, then whether. What takes something stands
+            # last, because a retry that a later limit refuses would keep it. A strategy of the
+            # user's takes the place of all others.
+            Schedule(gate, self.origins) if strategy is None else StrategyLimit(strategy),
+            self.origins,
+            self.cooldown,
+            self.breaker,
+            self._gate,
+            self._budget,
+        )
+
+    def _list(self, *limits: Limit | None) -> None:
+        listed = self.listed = tuple(limit for limit in limits if limit is not None)
+        self._beginning = those_with(listed, "begin")
+        self._beginning_late = tuple(limit for limit in listed if limit.begins_late)
+        self.begins_late = bool(self._beginning_late)
+        self._admitting = those_with(listed, "admit")
+        self._observing = those_with(listed, "observe")
+        self._planning = those_with(listed, "plan")
+        self._taking = those_with(listed, "take")
+        self._leaving = those_with(listed, "leave")
+        self.follows = bool(self._admitting)
+        self.counts_calls: bool = getattr(self.budget, "counts_calls", False)
+        noted = [limit.shared for limit in listed if limit.shared is not SILENCE]
+        self.shared: Quiet = self if len(noted) > 1 else (noted or [SILENCE])[0]
+        gate = self.gate
+        is_only = gate is not None and self.shared is gate and gate.scope == "origin"
+        self.only_gate = gate if is_only else None
+        # With a single limit, as by default, the walk would cost as much as the limit.
+        for name, asked in (
+            ("begin", self._beginning),
+            ("observe", self._observing),
+            ("plan", self._planning),
+            ("take", self._taking),
+        ):
+            if len(asked) == 1:
+                setattr(self, name, getattr(asked[0], name))
+
+    def lent(self) -> Limits:
+        """Return limits that share all parts, whose transitions another client emits."""
+        other = copy(self)
+        if self.breaker is not None:
+            other.breaker = copy(self.breaker)
+            other._list(*(other.breaker if one is self.breaker else one for one in self.listed))
+        return other
+
+    def hold_at_most(self, calls: int) -> None:
+        """Hold so many calls of one origin, unless the gate says another number."""
+        if self._gate is not None:
+            self._gate.most_held = calls
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing needs to be recorded of a call that succeeds at once."""
+        return all(limit.shared.quiet for limit in self.listed)
+
+    def count_call(self) -> None:
+        """Note a call that succeeds at once, for a budget that counts them."""
+        self.budget.count_call()  # type: ignore[union-attr]
+
+    # The steps of a call.
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        for limit in self._beginning_late if call.is_under_way else self._beginning:
+            wait = limit.begin(call, wait, now)
+        return wait
+
+    def admit(self, call: Call, now: float) -> float | None:
+        if call.hold is None:
+            return self._admit(call, now)
+        assert self._gate is not None
+        return self._gate.admit_held(call, now, self._admit)
+
+    def _admit(self, call: Call, now: float) -> float | None:
+        is_admitted = False
+        try:
+            for limit in self._admitting:
+                wait = limit.admit(call, now)
+                if wait != 0:
+                    return wait
+            is_admitted = True
+            return 0.0
+        finally:
+            if not is_admitted:  # while it waits, others may have what it took from earlier limits
+                for limit in self._admitting:
+                    limit.leave(call, now)
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        for limit in self._observing:
+            limit.observe(call, failure, now)
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        for limit in self._planning:
+            plan = limit.plan(call, failure, plan, now, latest)
+        return plan
+
+    def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
+        for limit in self._taking:
+            refusal = limit.take(call, failure, delay, now, until)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def leave(self, call: Call, now: float) -> None:
+        for limit in self._leaving:
+            limit.leave(call, now)
+
+    # A hedge of the first attempt.
+
+    def refuse_hedge(self, call: Call, now: float) -> str | None:
+        """Choose ``call.origin`` for a hedge; say why there is none, None: there is."""
+        origins = [call.sent_to]
+        if self.origins is not None:
+            origins = self.origins.for_hedge(call.sent_to, now)
+        refusal = "origin-unhealthy"
+        for origin in origins:
+            call.origin = origin
+            refusals = (limit.refuse_hedge(call, now) for limit in reversed(self.listed))
+            found = next(filter(None, refusals), None)
+            if found is None:
+                return None
+            refusal = found
+        return refusal
+
+    def spend_for_hedge(self, call: Call, now: float) -> bool:
+        """Spend tokens for a hedge as for a retry; False: the budget does not allow it."""
+        return self._budget is None or self._budget.spend_for_hedge(call, now)
+
+    def __repr__(self) -> str:
+        parts = [repr(limit.shared) for limit in self.listed if limit.shared is not SILENCE]
+        return " ".join(parts) or "no limits"
+
+
+def at_once(*asked: object) -> float:
+    """Seconds until what is not limited may be sent."""
+    return 0.0
+
+
+def those_with(limits: Sequence[Limit], name: str) -> tuple[Limit, ...]:
+    """Return the limits that have a method of their own for a step."""
+    default = getattr(Limit, name)
+    return tuple(limit for limit in limits if getattr(type(limit), name) is not default)
+
+
+# A connection that was found closed before anything was sent: a new one mostly holds.
+STALE_KINDS = frozenset({FailureKind.RESET, FailureKind.UNPROCESSED})
+new_plan = tuple.__new__  # a fifth of the time of the class's own constructor
+
+
+class Schedule(Limit):
+    """When the policy, or the server, wants the retry."""
+
+    shared = SILENCE
+
+    def __init__(self, gate: RetryGate | None, origins: OriginsLimit | None) -> None:
+        self._gate = gate
+        self._may_fail_over = origins is not None
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        asked = failure.hint.delay
+        if asked and not self._may_fail_over:  # else another origin is not bound by the hint
+            return hinted(call, failure, 0.0, latest)
+        policy = call.policy
+        longest: float | None = None
+        backoff = policy.backoff
+        if policy.throttle_backoff is not None and failure.is_throttle:
+            backoff = policy.throttle_backoff
+        if failure.status == 401:
+            # It rejects the credentials (RFC 9110 section 15.5.2), and ``before_attempt`` may send
+            # others, so there is no wait; if these fail too, a third attempt is of no use.
+            if any(attempt.status == 401 for attempt in call.history):
+                raise RetryRefused(Reason.ATTEMPTS_EXHAUSTED)
+            delay = 0.0
+        elif not call.used_fast_first and (
+            failure.stale_connection
+            or (
+                (longest := getattr(backoff, "fast_first", None)) is not None
+                and not asked  # a time that the server named is the wait
+                and failure.kind not in TIMEOUT_KINDS  # work may have piled up
+                and (
+                    self._gate is None
+                    or policy.patience is None
+                    or self._gate.is_healthy(
+                        call.origin if call.extras is NO_EXTRAS else gate_key(call, call.origin)
+                    )
+                )
+            )
+        ):
+            call.used_fast_first = True
+            call.off_schedule += 1
+            delay = 0.0  # at once over a stale connection: no new one has failed yet
+            is_unsent = failure.phase is Phase.UNSENT and failure.kind in STALE_KINDS
+            if not (is_unsent or failure.stale_connection):
+                delay = min(longest or 0.0, max(latest, 0.0)) * call.random()
+        else:
+            # The schedule's own last wait, not the server's: after an hour's hint the schedule
+            # would begin at its cap. A fast first retry does not advance it.
+            attempt = call.attempts - call.off_schedule
+            delay = backoff.delay(attempt, call.last_backoff, call.random)
+            if not 0 <= delay < inf:  # NaN too
+                raise ValueError(f"the backoff returned {delay!r} s")
+            if delay > latest:
+                delay = cut_to(latest, backoff, attempt, call, delay)
+            call.last_backoff = delay
+        if asked:
+            return hinted(call, failure, delay, latest)
+        return new_plan(Plan, (delay, "backoff", 0.0, delay))
+
+
+def hinted(call: Call, failure: Failure, backoff: float, latest: float) -> Plan:
+    """Wait as long as the server asked: the time itself, not the least time."""
+    asked, source = failure.hint.delay, failure.hint.source
+    assert asked is not None
+    delay = with_spread(asked, call.random() * call.policy.hint_spread, latest)
+    return Plan(delay, source or "backoff", asked, backoff)
+
+
+def cut_to(latest: float, backoff: Backoff, attempt: int, call: Call, delay: float) -> float:
+    """Choose a delay in what the deadline leaves, if half of the schedule's range fits."""
+    least = backoff.delay(attempt, call.last_backoff, float)
+    most = backoff.delay(attempt, call.last_backoff, almost_one)
+    if not least <= latest or latest - least < (most - least) / 2:
+        return delay
+    return least + (latest - least) * call.random()
+
+
+def almost_one() -> float:
+    return 1.0 - 2.0**-53
+
+
+class StrategyLimit(Limit):
+    """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
+
+    begins_late = True
+
+    def __init__(self, strategy: RetryStrategy) -> None:
+        self.shared = self
+        self.strategy = strategy
+        self._error: Exception | None = None  # that ``quiet`` raised
+
+    @property
+    def quiet(self) -> bool:
+        """The strategy's own; False if reading it fails, so that each call uses its methods."""
+        try:
+            return bool(self.strategy.quiet)
+        except Exception as error:
+            self._error = error
+            return False
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        """Ask for the scope of the call, and for a token if the first attempt is not sent yet."""
+        if self._error is not None:
+            call.own_extras().plugin_error, self._error = self._error, None
+        scope_of = getattr(self.strategy, "scope_of", None)
+        if scope_of is not None:
+            try:
+                call.scope = a_text(scope_of(call.request))
+            except Exception as error:
+                call.own_extras().plugin_error = error
+        if call.is_under_way:
+            return 0.0
+        try:
+            return a_delay(self._acquire(call, now))
+        except RetryRefused as refused:
+            if not refused.send:
+                raise
+            call.stop = GiveUp(refused.reason, refused.retry_after)
+        except Exception as error:
+            call.own_extras().plugin_error = error
+            call.stop = GiveUp(Reason.STRATEGY_FAILED)
+        self.leave(call, now)
+        return 0.0
+
+    def _acquire(self, call: Call, now: float) -> RetryToken:
+        try:
+            token = self.strategy.acquire_initial_token(call.scope, now)
+        except RetryRefused as refused:
+            raise a_refusal(refused) from None
+        token = call.own_extras().token = a_token(token, call)
+        return token
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        """Refresh the token; raise its delay to what the server asked for."""
+        token = call.extras.token or self._acquire(call, now)
+        token.attempts = call.attempts
+        try:
+            token = self.strategy.refresh_token(token, failure, now, latest=latest)
+        except RetryRefused as refused:
+            raise a_refusal(refused) from None
+        call.own_extras().token = a_token(token, call)
+        delay, source, asked = a_delay(token), a_text(token.source), failure.hint.delay
+        if asked is None:
+            return Plan(delay, source)
+        if delay < asked:
+            return Plan(asked, failure.hint.source or source, asked)
+        return Plan(delay, source, asked)
+
+    def leave(self, call: Call, now: float) -> None:
+        """End the token: the last response was accepted, or the call ends otherwise."""
+        token = call.extras.token
+        if token is None:
+            return
+        # Taken off the call first: a token must end once, also if the strategy raises below.
+        extras = call.own_extras()
+        extras.token = None
+        token.attempts = call.attempts
+        try:
+            if call.history and call.history[-1].failure is None:
+                self.strategy.record_success(token, now)
+            else:
+                self.strategy.release(token, now)
+        except Exception as error:  # the call is over: its response must not be lost
+            extras.plugin_error = extras.plugin_error or error
+
+    def __repr__(self) -> str:
+        return repr(self.strategy)
+
+
+def a_token(returned: object, call: Call) -> RetryToken:
+    if not isinstance(returned, RetryToken):
+        raise TypeError(f"a strategy returned {type(returned).__name__}, not a RetryToken")
+    returned.attempts = call.attempts
+    return returned
+
+
+def a_refusal(refused: RetryRefused) -> RetryRefused:
+    seconds = refused.retry_after
+    if not isinstance(refused.reason, Reason):
+        raise TypeError(f"a strategy gave a {type(refused.reason).__name__}, not a Reason")
+    if seconds is not None and not 0 <= float(seconds) < inf:  # NaN too
+        raise ValueError(f"a strategy returned a time of {seconds!r} s")
+    return refused
+
+
+def a_delay(token: RetryToken) -> float:
+    delay = token.delay
+    if not 0 <= delay < inf:  # NaN too
+        raise ValueError(f"a strategy returned a delay of {delay!r} s")
+    return float(delay)
+
+
+def a_text(returned: object) -> str:
+    if not isinstance(returned, str):
+        raise TypeError(f"a strategy returned {type(returned).__name__}, not text")
+    return returned
+
+
+class StandardStrategy:
+    """The default strategy: waits as the policy says, under a budget, a breaker and cooldowns.
+
+    A transport that is given one uses its ``limits`` and the schedule of its policy. Thread-safe.
+
+    Args:
+        policy: Schedules, attempts and limits.
+        budget: Shared allowance for retries, a RetryBudget or RedisBudget; None: no limit.
+        breaker: Shared breaker; None: none.
+        cooldown: Pause for an origin as long as it asked one call to wait: "off", "retries"
+            (retries of other calls wait too), or "all" (first attempts wait too; those that would
+            have to wait longer than ``policy.max_retry_after`` or their deadline are refused).
+        origins: Servers that can stand in for each other; None: a call is sent to its own origin.
+        random: Like ``random.random``; called a few times per retry.
+
+    Raises:
+        ValueError: ``cooldown`` is none of the three.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        budget: Budget | None = None,
+        breaker: CircuitBreaker | None = None,
+        cooldown: Literal["off", "retries", "all"] = "off",
+        origins: Origins | None = None,
+        random: Callable[[], float] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.limits = Limits(
+            budget=budget, breaker=breaker, cooldown=cooldown, origins=origins, random=random
+        )
+
+    @property
+    def quiet(self) -> bool:
+        """Every bucket is full and every circuit healthy: nothing needs to be recorded."""
+        return self.limits.quiet
+
+    def merged(self, policy: RetryPolicy) -> RetryPolicy:
+        """Return a transport's policy with what this strategy decides in its place."""
+        return policy.replace(**{name: getattr(self.policy, name) for name in DECIDED})
+
+    def acquire_initial_token(self, scope: str, now: float) -> RetryToken:
+        """Begin a call to ``scope``; the first attempt's permit is taken.
+
+        Raises:
+            RetryRefused: With ``send=False``: breaker or cooldown do not allow it.
+        """
+        request = Request("GET", scope)
+        call = Call(self.policy, request, self.limits, now, self.policy.max_attempts)
+        return RetryToken(self.limits.begin(call, 0.0, now), call)
+
+    def refresh_token(
+        self, token: RetryToken, failure: Failure, now: float, *, latest: float
+    ) -> RetryToken:
+        """Buy another attempt after ``failure``.
+
+        Raises:
+            RetryRefused: There is none; nothing was taken.
+        """
+        call: Call = token.state
+        call.attempts = token.attempts
+        call.deadline_at = now + latest
+        call.own_extras().tokens_spent = 0.0  # the attempt that has failed was sent
+        self.limits.observe(call, failure, now)
+        verdict = plan_retry(call, failure, now)
+        if isinstance(verdict, GiveUp):
+            raise RetryRefused(verdict.reason, retry_after=verdict.delay)
+        call.note(failure, verdict, now)
+        token.delay, token.source = verdict
+        return token
+
+    def record_success(self, token: RetryToken, now: float) -> None:
+        """End the call: its last response was accepted. Idempotent."""
+        call: Call = token.state
+        call.own_extras().tokens_spent = 0.0
+        if call.stop is None:
+            self.limits.observe(call, None, now)
+
+    def release(self, token: RetryToken, now: float) -> None:
+        """End the call otherwise; refund an attempt that was not sent. Idempotent."""
+        call: Call = token.state
+        if token.attempts > call.attempts:
+            call.own_extras().tokens_spent = 0.0  # it was sent
+        self.limits.leave(call, now)
+
+    def __repr__(self) -> str:
+        return f"<StandardStrategy max_attempts={self.policy.max_attempts} {self.limits!r}>"
+
+
+DECIDED = (
+    "max_attempts", "backoff", "throttle_backoff", "max_retry_after", "hint_spread",
+)  # fmt: skip

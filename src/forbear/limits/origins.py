@@ -1,0 +1,241 @@
+"""Origins: several servers that serve the same things, and which of them is next.
+
+``Origins`` knows which ones a user listed and which of them asked for a pause; ``OriginsLimit``
+asks the breaker and the cooldown of a transport in addition.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from ..core.backoff import with_spread
+from ..core.call import Limit, Plan
+from ..core.checks import check_choice, texts
+from ..core.frozen import rebuilt
+from ..core.outcome import Phase, Reason
+from ..core.request import origin_from
+from ..errors import RetryRefused
+from .locks import Locked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from typing import Literal
+
+    from ..core.call import Call
+    from ..core.outcome import Failure
+
+    # Returns seconds until an origin may be called, 0 if it may be now.
+    RefusedFor = Callable[[str, float], float]
+    # As ``Cooldown.left``.
+    Cooling = Callable[[str, bytes, float], float]
+
+LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
+EXAMPLE = '["https://a.example.com", "https://b.example.com"]'
+
+
+class Origins(Locked):
+    """Servers that can stand in for each other: a request to one of them may be sent to any.
+
+    Thread-safe. A call begins at one origin. Its retries go to the next one that the circuit
+    breaker allows and that has not asked for a pause: at once after a failure that proves that
+    nothing was sent, as long as an origin is left that was not tried. If all are out, the call
+    waits for the one that comes back soonest. Requests to other origins are not affected.
+
+    List only servers that share what they know. An idempotency key, credentials and cookies of a
+    request go wherever it is sent, so if the servers do not recognise each other's keys, a request
+    may be executed by each.
+
+    Args:
+        origins: At least two, such as "https://api.example.com", with a port if it is special.
+        choose: Where a call begins. "first": at the origin it names, while that is healthy; write
+            the preferred one into the client's base URL. "round-robin": at each in turn.
+
+    Raises:
+        ValueError: Fewer than two origins, the same one twice, something that is no origin, or
+            another ``choose``.
+        TypeError: Not several str.
+    """
+
+    def __init__(
+        self, origins: Iterable[str], *, choose: Literal["first", "round-robin"] = "first"
+    ) -> None:
+        listed = tuple(map(origin_from, texts("origins", origins, EXAMPLE)))
+        if len(listed) < 2:
+            raise ValueError(f"origins must be at least two, got {len(listed)}; write {EXAMPLE}")
+        for origin in listed:
+            if listed.count(origin) > 1:
+                raise ValueError(f"origins must differ, got {origin} twice")
+        check_choice("choose", choose, ("first", "round-robin"))
+        self.listed: tuple[str, ...] = listed
+        self.choose: Literal["first", "round-robin"] = choose
+        self.quiet = choose == "first"  # every call begins where it says
+        self._resting: dict[str, float] = {}  # origin: until when its pause lasts
+        self._begun = count()
+        super().__init__()
+
+    def covers(self, origin: str) -> bool:
+        """Is it listed?"""
+        return origin in self.listed
+
+    def first(self, named: str, now: float, refused_for: RefusedFor) -> tuple[str, float]:
+        """Say where a call begins, and for how long it is refused there: 0 s as a rule.
+
+        An origin that is not listed is returned as it is. One that rests is
+        passed over only while another one is free: a first attempt does not wait.
+        """
+        resting = self._rests(now)
+        if not self.covers(named):
+            return named, 0.0
+        if self.choose == "first":
+            order = [named, *(origin for origin in self.listed if origin != named)]
+        else:
+            order = self._from(next(self._begun))
+        refusals = {origin: refused_for(origin, now) for origin in order}
+        allowed = [origin for origin in order if refusals[origin] <= 0]
+        if allowed:
+            return min(allowed, key=resting.__contains__), 0.0  # the first one that does not rest
+        soonest = min(order, key=refusals.__getitem__)
+        return soonest, refusals[soonest]
+
+    def next(
+        self,
+        after: str,
+        tried: Collection[str],
+        now: float,
+        refused_for: RefusedFor,
+        *,
+        fresh: float,
+        again: float,
+    ) -> tuple[str, float]:
+        """Say where the next attempt is sent, and after how many seconds.
+
+        The last one went to ``after``, earlier ones to ``tried``. ``fresh`` is the least delay
+        before an origin that was not tried yet, ``again`` before one that was.
+        """
+        resting = self._rests(now)
+        order = self._from(self.listed.index(after) + 1)
+        order.sort(key=lambda origin: origin in tried)  # a stable sort: in turn, untried ones first
+        delays = []
+        for origin in order:
+            least = again if origin in tried else fresh
+            rest = resting.get(origin, now) - now
+            delays.append(max(least, rest, refused_for(origin, now)))
+        soonest = min(delays)
+        return order[delays.index(soonest)], soonest
+
+    def others(self, origin: str, now: float) -> list[str]:
+        """The other origins in turn, without those that asked for a pause."""
+        resting = self._rests(now)
+        order = self._from(self.listed.index(origin) + 1)
+        return [other for other in order if other != origin and other not in resting]
+
+    def rest(self, origin: str, seconds: float, now: float, *, longest_wait: float) -> None:
+        """Note that an origin asked for a pause.
+
+        After ``longest_wait``, which no call waits for, an hour more counts for where calls begin.
+        """
+        until = now + min(seconds, longest_wait + LONGEST)
+        with self._lock:
+            self._resting[origin] = max(until, self._resting.get(origin, until))
+            self.quiet = False
+
+    def _rests(self, now: float) -> dict[str, float]:
+        """Return the origins that rest; forget the others."""
+        if not self._resting:
+            return {}
+        with self._lock:
+            resting = self._resting.items()
+            self._resting = dict(one for one in resting if one[1] > now)
+            self.quiet = not self._resting and self.choose == "first"
+            return self._resting.copy()
+
+    def _from(self, place: int) -> list[str]:
+        place %= len(self.listed)
+        return [*self.listed[place:], *self.listed[:place]]
+
+    def __repr__(self) -> str:
+        return f"<Origins {', '.join(self.listed)}, {self.choose}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy in another process knows no origin that rests.
+        return rebuilt, (Origins, {"origins": self.listed, "choose": self.choose})
+
+
+class OriginsLimit(Limit):
+    """Chooses where the calls of one transport begin and where their retries go."""
+
+    def __init__(self, origins: Origins, refused_for: RefusedFor, cooling: Cooling) -> None:
+        self.shared = self.origins = origins
+        self._refused_for = refused_for  # the breaker's
+        self._cooling = cooling
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        """Choose where the first attempt is sent."""
+        call.origin, refused_for = self.origins.first(call.origin, now, self._refused_for)
+        if refused_for:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=refused_for)
+        return wait
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        """Note the pause that an origin asked for, also if this call is not retried."""
+        if failure is not None and failure.hint.delay:
+            self._rest(call, call.sent_to, failure.hint.delay, now)
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        """Fail over to the next origin: at once, if nothing was sent and it was not tried yet."""
+        if not self.is_covered(call):
+            return plan
+        before, asked, extras = call.origin, failure.hint.delay, call.own_extras()
+        if asked is not None:
+            if not asked:  # a server that says "now" rests for the random share
+                asked = with_spread(0.0, call.random() * call.policy.hint_spread, latest)
+            self._rest(call, before, plan.delay if failure.hint.delay else asked, now)
+        extras.tried = (*extras.tried, before)
+        again = plan.backoff
+        fresh = 0.0 if failure.phase is Phase.UNSENT else again
+        call.origin, delay = self.next(call, now, fresh=fresh, again=again)
+        if delay == again:
+            return Plan(delay, "backoff", 0.0, again)
+        too_long = delay > call.policy.max_retry_after
+        if too_long and self._refused_for(call.origin, now) >= delay:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, retry_after=delay)
+        source = "failover" if call.origin != before else failure.hint.source or "failover"
+        return Plan(delay, source, delay, again)
+
+    def is_covered(self, call: Call) -> bool:
+        """May another origin stand in for the call's?"""
+        return self.origins.covers(call.origin)
+
+    def next(self, call: Call, now: float, *, fresh: float, again: float) -> tuple[str, float]:
+        """Say where the next attempt is sent, and after how many seconds: as ``Origins.next``."""
+
+        def refused_for(origin: str, now: float) -> float:
+            refused_for = self._refused_for(origin, now)
+            if call.policy.hints == "ignore":
+                return refused_for
+            return max(refused_for, self._cooling(origin, call.extras.credential, now))
+
+        tried = call.extras.tried
+        return self.origins.next(call.origin, tried, now, refused_for, fresh=fresh, again=again)
+
+    def move_on(self, call: Call, now: float) -> float:
+        """Choose another origin than the one that is refused; return seconds to wait first.
+
+        Raises:
+            RetryRefused: None is free within the time that the policy waits.
+        """
+        extras = call.own_extras()
+        call.origin, delay = self.next(call, now, fresh=0.0, again=0.0)
+        extras.cooled += delay
+        if extras.cooled > call.policy.max_retry_after:
+            raise RetryRefused(Reason.CIRCUIT_OPEN, send=False, retry_after=delay)
+        return delay
+
+    def for_hedge(self, origin: str, now: float) -> list[str]:
+        """List the origins to which a first attempt to ``origin`` may be hedged."""
+        return self.origins.others(origin, now) if self.origins.covers(origin) else [origin]
+
+    def _rest(self, call: Call, origin: str, seconds: float, now: float) -> None:
+        if self.origins.covers(origin):
+            self.origins.rest(origin, seconds, now, longest_wait=call.policy.max_retry_after)

@@ -1,1 +1,0 @@
-"""Sending: the loops, and what they need of every library. Floor: acts."""

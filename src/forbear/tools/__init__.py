@@ -1,1 +1,0 @@
-"""Tools: programs made of forbear; nothing imports them. Floor: acts."""

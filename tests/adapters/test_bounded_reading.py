@@ -1,0 +1,77 @@
+"""The parts of a bounded read that few servers reach: broken codings, threads that wait."""
+
+import gzip
+import io
+import sys
+import threading
+from types import SimpleNamespace
+
+import httpx
+import httpx2
+import pytest
+import urllib3
+
+import forbear.httpx
+import forbear.httpx2
+from forbear import FailureKind
+from forbear.adapters.httpx.connections import Shared
+from forbear.adapters.urllib3.deadlines import WatchedResponse
+from forbear.engine.inspection import MOST_BYTES, BodyNotShown, inflated, undone
+
+
+def test_what_is_no_gzip_stays_as_it_is():
+    assert inflated(b"plain") == b"plain"
+    assert inflated(gzip.compress(b"first") + b"junk") == b"first"
+
+
+def test_zstd_is_undone_by_whatever_the_client_has_loaded(monkeypatch):
+    """Frame by frame, and never much more than is shown."""
+    zstd = pytest.importorskip("backports.zstd")
+    two = zstd.compress(b"first") + zstd.compress(b"x" * 10_000_000)
+    monkeypatch.delitem(sys.modules, "zstandard", raising=False)
+    assert undone("zstd", two)[:5] == b"first"
+    assert len(undone("zstd", two)) == MOST_BYTES + 1
+    with pytest.raises(BodyNotShown):
+        undone("zstd", b"junk")
+    monkeypatch.delitem(sys.modules, "backports.zstd")
+    assert undone("zstd", two) == two, "nobody can undo it"
+
+
+def test_a_thread_does_not_wait_for_longer_than_it_may_for_another_that_receives():
+    lock = threading.Lock()
+    shares = Shared.__new__(Shared)
+    shares._lock = SimpleNamespace(_lock=lock)
+    with lock:
+        assert shares.wait(0.01) is False
+    release = threading.Timer(0.05, lock.release)
+    lock.acquire()
+    release.start()
+    assert shares.wait(10.0) is False
+    assert not lock.locked()
+
+
+class Stalls(io.BytesIO):
+    def read(self, *arguments):
+        raise TimeoutError
+
+    read1 = readinto = read
+
+
+def test_a_streamed_body_that_nobody_watches_breaks_as_ever():
+    response = WatchedResponse(Stalls(), preload_content=False)
+    for read in ("read", "read1"):
+        with pytest.raises(urllib3.exceptions.ReadTimeoutError):
+            getattr(response, read)(10)
+    response.drain_conn()
+    if hasattr(urllib3.HTTPResponse, "shutdown"):
+        with pytest.raises(ValueError, match="shutdown"):
+            response.shutdown()
+
+
+@pytest.mark.parametrize(("library", "ours"), [(httpx, forbear.httpx), (httpx2, forbear.httpx2)])
+def test_classify_says_what_an_exception_means(library, ours):
+    assert ours.classify(library.ReadTimeout("late")).kind is FailureKind.READ_TIMEOUT
+    with library.Client() as client:
+        assert not ours.is_wrapped(client)
+    with pytest.raises(AttributeError, match="wrap"):
+        _ = ours.mount

@@ -1,0 +1,234 @@
+"""Stale connections: idle ones that the peer, or a middlebox on the way, has forgotten.
+
+Whatever is sent over one is answered by a reset, or not at all. The client has eight of them.
+"""
+
+import threading
+from time import monotonic
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from forbear import CircuitBreaker, Fixed, RetryGate, RetryPolicy, record_of
+from forbear.testing import record
+
+from ..sockets import Listening, end_by_reset, head_from
+
+pytestmark = pytest.mark.anyio
+
+EIGHT = 8
+ONE_RETRY = RetryPolicy(backoff=Fixed(0), max_attempts=2)
+HALF = 100_000  # bytes; more than is read ahead
+
+
+class Middlebox(Listening):
+    """A server behind a middlebox that can forget connections; serves while it is a context.
+
+    Attributes:
+        arrived: For each request its method, and whether its connection was forgotten.
+        together: Answer no request before so many have come.
+        goes_on: The second half of /long is sent.
+    """
+
+    def __init__(self):
+        self.arrived, self.together = [], 1
+        self.goes_on = threading.Event()
+        self._forgotten, self._waiting = {}, 0
+        super().__init__()
+
+    def stop(self):
+        self.goes_on.set()
+        super().stop()
+
+    def forget(self, how):
+        """Answer what comes over the connections so far by "reset" or "close", or not: "drop"."""
+        self._forgotten.update(dict.fromkeys(range(self.connections), how))
+
+    def remember(self):
+        """Answer on all connections again."""
+        self._forgotten.clear()
+
+    @property
+    def stale(self):
+        """How many requests came over a connection that was forgotten."""
+        return sum(was_forgotten for _, was_forgotten in self.arrived)
+
+    def serve(self, sock, number):
+        while request := head_from(sock):
+            method, path, _ = request.decode().split(" ", 2)
+            how = self._forgotten.get(number)
+            self.arrived.append((method, how is not None))
+            if how == "reset":
+                end_by_reset(sock)
+            if how in ("reset", "close"):
+                return
+            if how is None:
+                self._answer(sock, path)
+
+    def _answer(self, sock, path):
+        self._wait_for_others()
+        if path != "/long":
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            return
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * HALF))
+        sock.sendall(b"a" * HALF)
+        self.goes_on.wait(10)
+        sock.sendall(b"b" * HALF)
+
+    def _wait_for_others(self):
+        with self.lock:
+            self._waiting += 1
+            if self._waiting >= self.together:
+                self._waiting, self.together = 0, 1
+                self.lock.notify_all()
+            else:
+                self.lock.wait_for(lambda: self.together == 1, timeout=10)
+
+
+@pytest.fixture
+def box():
+    with Middlebox() as running:
+        yield running
+
+
+def options_of(adapter, *, settings=None, **options):
+    """The options of a client that keeps eight connections to a server."""
+    if "urllib3-family" in adapter.words:
+        options.update(adapter.pool_of(EIGHT))
+    options["settings"] = {**options.get("settings", {}), **(settings or {})}
+    return options
+
+
+async def call_at_once(adapter, client, box, count=EIGHT):
+    """Make calls that each take a connection of their own."""
+    box.together = count
+
+    async def one(n):
+        assert (await adapter.call(client, "GET", box.url)).status_code == 200
+
+    await adapter.together(count, one)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("how", ["reset", "close"])
+async def test_a_retry_goes_over_a_fresh_connection(adapter, box, how):
+    """Of eight dead connections a call meets one, and waits for nothing; later calls meet none."""
+    async with adapter.client(**options_of(adapter, gate=RetryGate())) as client:
+        await call_at_once(adapter, client, box)
+        box.forget(how)
+        with record() as events:
+            response = await adapter.call(client, "GET", box.url)
+        events.assert_retried(1)
+        assert response.status_code == 200
+        first, _ = record_of(getattr(response, "response", response)).attempts
+        assert first.delay == 0
+        assert (box.stale, box.connections) == (1, EIGHT + 1)
+        await call_at_once(adapter, client, box)
+        assert box.stale == 1
+
+
+@pytest.mark.smoke
+async def test_silence_is_waited_for_once(adapter, box):
+    """Where what is sent is dropped, a call has one read timeout, and later calls have none."""
+    options = options_of(adapter, policy=ONE_RETRY, settings=adapter.reading_for(1))
+    async with adapter.client(**options) as client:
+        await call_at_once(adapter, client, box)
+        box.forget("drop")
+        assert (await adapter.call(client, "GET", box.url)).status_code == 200
+        await call_at_once(adapter, client, box)
+    assert box.stale == 1
+
+
+@pytest.mark.smoke
+async def test_a_post_without_a_key_is_sent_once(adapter, box):
+    """The server may have read it. The next call meets no dead connection any more."""
+    async with adapter.client(**options_of(adapter)) as client:
+        await call_at_once(adapter, client, box)
+        box.forget("reset")
+        with pytest.raises(adapter.transport_error):
+            await adapter.call(client, "POST", box.url, content=b"order")
+        assert [method for method, _ in box.arrived].count("POST") == 1
+        assert (await adapter.call(client, "POST", box.url, content=b"order")).status_code == 200
+
+
+@pytest.mark.smoke
+async def test_a_stale_connection_says_nothing_of_the_server(adapter, box):
+    """Calls after pauses that are too long for the server are saved, each of them."""
+    gate, breaker = RetryGate(), CircuitBreaker(consecutive_failures=1)
+    limits = {"gate": gate, "breaker": breaker, "policy": ONE_RETRY}
+    async with adapter.client(**options_of(adapter, **limits)) as client:
+        # Two: aiohttp shows by the neighbour of a connection that it is not a new one.
+        await call_at_once(adapter, client, box, 2)
+        for _ in range(6):
+            box.forget("reset")
+            assert (await adapter.call(client, "GET", box.url)).status_code == 200
+        assert gate.quiet
+        assert breaker.states(monotonic()) == {}
+    assert box.stale == 6
+
+
+async def test_a_reset_of_a_new_connection_costs_as_before(adapter, server, quick):
+    """There the server may be in trouble; and the idle connections beside it are left alone."""
+    gate = RetryGate()
+    server.script("/thing", "reset", 200)
+    async with adapter.client(**{**quick, **options_of(adapter, gate=gate)}) as client:
+        assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
+    assert not gate.quiet
+
+
+async def test_other_connections_stay(adapter, box):
+    """Those to another origin, and those in use."""
+    with Middlebox() as other:
+        async with adapter.client(**options_of(adapter)) as client:
+            await adapter.call(client, "GET", other.url)
+            await call_at_once(adapter, client, box, 3)
+            response = await adapter.open(client, "GET", box.url + "/long")
+            in_use = box.connections
+            box.forget("reset")
+            assert (await adapter.call(client, "GET", box.url)).status_code == 200
+            assert (box.stale, box.connections) == (1, in_use + 1)
+            box.goes_on.set()
+            assert await adapter.read(response) == b"a" * HALF + b"b" * HALF
+            await adapter.call(client, "GET", other.url)
+            assert other.connections == 1
+            await adapter.close(response)
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_a_foreign_transport_is_left_alone(adapter, box):
+    """What it keeps inside is its own, even if that is one of the library's."""
+    within = adapter.inner()
+
+    class Foreign(adapter.base_class):
+        def handle_request(self, request):
+            return within.handle_request(request)
+
+        async def handle_async_request(self, request):
+            return await within.handle_async_request(request)
+
+    async with adapter.client(Foreign(), policy=ONE_RETRY) as client:
+        await call_at_once(adapter, client, box)
+        box.forget("reset")
+        with pytest.raises(adapter.transport_error):
+            await adapter.call(client, "GET", box.url)
+        assert box.stale == 2
+        await adapter.close(within)
+
+
+@pytest.mark.adapters("async")
+@pytest.mark.parametrize("steps", range(0, 12, 2))
+async def test_a_call_that_is_cancelled_while_they_are_closed_loses_no_place(adapter, box, steps):
+    """All places of the pool can be taken afterwards."""
+    async with adapter.client(**adapter.pool_of(EIGHT), policy=ONE_RETRY) as client:
+        await call_at_once(adapter, client, box)
+        box.forget("reset")
+        async with anyio.create_task_group() as group:
+            group.start_soon(adapter.call, client, "GET", box.url)
+            while len(box.arrived) == EIGHT:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        box.remember()
+        await call_at_once(adapter, client, box)

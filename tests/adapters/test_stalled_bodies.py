@@ -1,0 +1,205 @@
+"""Bodies that stall while forbear reads them: it goes on after a quarter of a second.
+
+The client waits 60 s for a read here, and a server that stalls does so until its peer leaves or
+the test says so: what waited for more than forbear's own time would take those 60 s.
+"""
+
+import functools
+import gzip
+import json
+import threading
+import time
+import tracemalloc
+
+import pytest
+
+from forbear import Fixed, RetryGate, RetryPolicy, record_of
+
+from ..sockets import Listening, head_from
+
+pytestmark = pytest.mark.anyio
+
+JSON = "Content-Type: application/json\r\n"
+CHUNKED = JSON + "Transfer-Encoding: chunked\r\n"
+LONG = 30  # seconds; half of the client's own timeout
+# How the head frames a body of 8 bytes, and where it stalls.
+STALLS = {
+    "length, before": (JSON + "Content-Length: 8\r\n", b"", b'{"a": 1}'),
+    "length, inside": (JSON + "Content-Length: 8\r\n", b'{"a"', b": 1}"),
+    "chunked, before": (CHUNKED, b"", b'8\r\n{"a": 1}\r\n0\r\n\r\n'),
+    "chunked, inside": (CHUNKED, b'8\r\n{"a"', b": 1}\r\n0\r\n\r\n"),
+    "chunked, between": (CHUNKED, b'4\r\n{"a"\r\n', b"4\r\n: 1}\r\n0\r\n\r\n"),
+    "chunked, at the end": (CHUNKED, b'8\r\n{"a": 1}', b"\r\n0\r\n\r\n"),
+}
+stalls = pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS)
+
+
+class Stalling(Listening):
+    """Answers every request with a head and a part of a body; the rest comes when ``go`` is set.
+
+    After the first ``times`` it answers 200 without a body.
+    """
+
+    def __init__(self, status, head, part, rest=b"", times=10**6):
+        self.answer = f"HTTP/1.1 {status} Made\r\n{head}\r\n".encode() + part
+        self.rest, self.times, self.go = rest, times, threading.Event()
+        self.requests = 0
+        super().__init__()
+
+    def stop(self):
+        self.go.set()
+        super().stop()
+
+    def serve(self, sock, number):
+        while head_from(sock):
+            self.requests += 1
+            if self.requests > self.times:
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                continue
+            sock.sendall(self.answer)
+            if self.rest:
+                self.go.wait(120)
+                sock.sendall(self.rest)
+
+
+@pytest.mark.smoke
+async def test_a_failed_body_that_stalls_is_drained_no_longer(adapter, elapsed):
+    """Chunked, and silent after five bytes: its connection is closed, and the retry goes out."""
+    for head, part, _ in (STALLS["chunked, inside"], STALLS["chunked, between"]):
+        with Stalling(503, head, part, times=1) as server:
+            settings, policy = adapter.reading_for(60), RetryPolicy(backoff=Fixed(0))
+            async with adapter.client(settings=settings, policy=policy) as client:
+                elapsed()
+                assert (await adapter.call(client, "GET", server.url)).status_code == 200
+                assert elapsed() < LONG
+            assert "urllib3-family" in adapter.words or server.wait_for_open(0)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("stall", ["length, inside", "chunked, inside", "chunked, between"])
+async def test_a_held_call_keeps_the_status_of_a_body_that_stalls(adapter, elapsed, stall):
+    """It is held, and its connection closed; the deadline of a held call holds meanwhile too."""
+    head, part, _ = STALLS[stall]
+    policy = RetryPolicy(backoff=Fixed(0), patience=0.3)
+    with Stalling(503, head, part) as server:
+        gate, origin = RetryGate(), server.url
+        settings = adapter.reading_for(60)
+        async with adapter.client(settings=settings, policy=policy, gate=gate) as client:
+            now = elapsed() and time.monotonic()
+            gate.bad(origin, now, sent_at=now, weight=2.0)
+            response = await adapter.call(client, "GET", server.url)
+            assert elapsed() < LONG
+            assert response.status_code == 503
+            assert not response.content
+            assert record_of(response).held > 0
+            assert server.wait_for_open(0)
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("httpx-family")
+@stalls
+async def test_a_good_body_that_stalls_is_handed_over_live(adapter, elapsed, stall):
+    """With what came: nothing of it is lost, and no second request is sent."""
+    with Stalling(200, *stall) as server:
+        async with adapter.client(settings={"timeout": 60}) as client:
+            elapsed()
+            response = await adapter.open(client, "GET", server.url)
+            assert elapsed() < LONG
+            server.go.set()
+            assert await adapter.read(response) == b'{"a": 1}'
+            await adapter.close(response)
+            again = await adapter.call(client, "GET", server.url)
+            assert again.content == b'{"a": 1}'
+        assert server.requests == 2
+
+
+@pytest.mark.adapters("plain-bodies")
+@pytest.mark.parametrize("looker", ["retry_if", "vendors"])
+@stalls
+async def test_a_body_that_stalls_while_it_is_looked_at_is_the_callers(
+    adapter, elapsed, looker, stall
+):
+    """What was read is put back, and the rest is live."""
+    seen = []
+
+    def look(response):
+        seen.append(1)
+        return response.json() and None
+
+    policy = RetryPolicy(max_attempts=1)
+    options = {"policy": policy, "retry_if": look}
+    if looker == "vendors":
+        options = {"policy": RetryPolicy(max_attempts=1).for_vendors("openai")}
+    elif "Length" in stall[0]:
+        return  # a body of known length is waited for as long as the client waits
+    with Stalling(429, *stall) as server:
+        async with adapter.client(settings=adapter.reading_for(60), **options) as client:
+            elapsed()
+            response = await adapter.open(client, "GET", server.url)
+            assert elapsed() < LONG
+            server.go.set()
+            assert await adapter.read(response) == b'{"a": 1}'
+            await adapter.close(response)
+    assert len(seen) == (looker == "retry_if")
+
+
+@functools.cache
+def bomb_in(coding):
+    large = json.dumps({"error": " " * 40_000_000}).encode()
+    if coding == "gzip":
+        return gzip.compress(large)
+    if coding == "br":
+        return pytest.importorskip("brotli").compress(large, quality=5)
+    compress = pytest.importorskip("zstandard").compress
+    return compress(b"  ") + compress(large)  # two frames, of which the first is small
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
+@pytest.mark.parametrize("looker", ["retry_if", "vendors"])
+async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
+    """40 KB of gzip would make 40 MB, less of others. The caller gets the body as it came."""
+    bomb = bomb_in(coding)
+    head = f"{JSON}Content-Encoding: {coding}\r\nContent-Length: {len(bomb)}\r\n"
+    if adapter.is_async and looker == "retry_if":
+
+        async def look(response):
+            await (response.read() if "aiohttp" in adapter.words else response.aread())
+
+    else:
+
+        def look(response):
+            return (getattr(response, "data", None) or response.content) and None
+
+    options = {"policy": RetryPolicy(max_attempts=1), "retry_if": look}
+    if looker == "vendors":
+        options = {"policy": RetryPolicy(max_attempts=1).for_vendors("openai")}
+    with Stalling(429, head, bomb) as server:
+        async with adapter.client(**options) as client:
+            tracemalloc.start()
+            try:
+                response = await adapter.open(client, "GET", server.url)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            await adapter.close(response)
+    assert adapter.status(response) == 429
+    assert peak < 10_000_000, peak
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("httpx-family")
+async def test_the_timeouts_of_the_callers_request_are_its_own(adapter):
+    """One request, sent by several tasks or threads at once, whose failed responses are drained."""
+    with Stalling(503, *STALLS["chunked, inside"][:2], times=4) as server:
+        async with adapter.client(policy=RetryPolicy(backoff=Fixed(0), max_attempts=5)) as client:
+            request = client.build_request("GET", server.url)
+            timeouts = request.extensions["timeout"]
+            before = dict(timeouts)
+
+            async def send(n):
+                response = await adapter.send_on(client, request)
+                assert response.status_code == 200
+
+            await adapter.together(4, send)
+            assert request.extensions["timeout"] is timeouts
+            assert timeouts == before

@@ -1,0 +1,283 @@
+"""AwsStandard and TokenBucket: the published scenarios, worked out by hand, and what forbear adds
+to them.
+
+The sequences are those of smithy-python's functional tests
+(``tests/functional/test_sync_retries.py`` of smithy-core) and of the example in Smithy's guide
+"Retrying Requests". What must be left is counted here from the rules: start full; a retry takes its
+cost; a success brings back what its last retry has cost, or 1.
+"""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from forbear import (
+    AwsStandard,
+    Exponential,
+    Failure,
+    Fixed,
+    Reason,
+    RetryRefused,
+    RetryStrategy,
+    TokenBucket,
+)
+
+from ..failures import RESET, TIMEOUT, answer
+from ..threads import hasty, in_threads
+
+A = "http://a:80"
+
+
+def a_strategy(capacity: float = 500, **fields: Any) -> AwsStandard:
+    return AwsStandard(**{"bucket": TokenBucket(capacity), "random": lambda: 1.0, **fields})
+
+
+def run(strategy: RetryStrategy, *outcomes: int | Failure) -> tuple[int, Reason | None]:
+    """One call as the core makes it; attempts sent, and why it gave up."""
+    token = strategy.acquire_initial_token(A, 0.0)
+    for outcome in outcomes:
+        token.attempts += 1
+        if outcome == 200:
+            strategy.record_success(token, 0.0)
+            return token.attempts, None
+        try:
+            failure = answer(outcome) if isinstance(outcome, int) else outcome
+            token = strategy.refresh_token(token, failure, 0.0, latest=1e9)
+        except RetryRefused as refused:
+            strategy.release(token, 0.0)
+            return token.attempts, refused.reason
+    raise AssertionError("the call went on")
+
+
+# --- published scenarios ----------------------------------------------------------------------
+
+EXHAUSTED, EMPTY = Reason.ATTEMPTS_EXHAUSTED, Reason.BUDGET_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("capacity", "most", "calls", "left"),
+    [
+        # 500 - 14 - 14, and the last cost back: + 14
+        pytest.param(500, 3, [([500, 500, 200], 3, None)], 486, id="eventually succeeds"),
+        # 500 - 14 - 14; nothing comes back for attempts that were sent
+        pytest.param(500, 3, [([502, 502, 502], 3, EXHAUSTED)], 472, id="attempts exhausted"),
+        # 14 - 14, and no 14 for the next
+        pytest.param(14, 3, [([500, 502], 2, EMPTY)], 0, id="exhausted after one retry"),
+        pytest.param(0, 3, [([500], 1, EMPTY)], 0, id="nothing from the start"),
+        # 20 - 14 = 6, less than 14
+        pytest.param(20, 5, [([500, 502], 2, EMPTY)], 6, id="a rest that buys nothing"),
+        # 30 - 14 - 14 + 14 = 16; 16 - 14 + 14 = 16
+        pytest.param(30, 5, [([500, 502, 200], 3, None), ([500, 200], 2, None)], 16, id="recovers"),
+        # a timeout costs what any failure costs: 500 - 14 - 14 + 14
+        pytest.param(500, 3, [([TIMEOUT, TIMEOUT, 200], 3, None)], 486, id="timeouts"),
+        # 500 - 14 - 14 + 14, then - 14 + 14
+        pytest.param(
+            500, 5, [([500, 500, 200], 3, None), ([500, 200], 2, None)], 486, id="two calls"
+        ),
+        # throttling costs 5: 500 - 5 - 5 + 5
+        pytest.param(500, 3, [([429, 429, 200], 3, None)], 495, id="throttled"),
+        # 500 - 5 - 14 + 14: what the last retry has cost, not the sum
+        pytest.param(500, 3, [([429, 500, 200], 3, None)], 495, id="throttled, then failed"),
+        # 500 - 14 - 5 + 5
+        pytest.param(500, 3, [([500, 429, 200], 3, None)], 486, id="failed, then throttled"),
+        # 472 after the first, + 1 for each success without a retry
+        pytest.param(
+            500,
+            3,
+            [([502, 502, 502], 3, EXHAUSTED), ([200], 1, None), ([200], 1, None)],
+            474,
+            id="gains",
+        ),
+        # 500 is all there can be
+        pytest.param(500, 3, [([200], 1, None)] * 3, 500, id="no more than full"),
+    ],
+)
+def test_standard(capacity: int, most: int, calls: list[Any], left: int) -> None:
+    strategy = a_strategy(capacity, max_attempts=most)
+    for outcomes, attempts, reason in calls:
+        assert run(strategy, *outcomes) == (attempts, reason)
+    assert strategy.bucket.tokens == left
+    assert strategy.quiet is (left >= capacity)
+
+
+# --- waits ------------------------------------------------------------------------------------
+
+
+def waits(strategy: AwsStandard, *failures: Failure) -> list[float]:
+    token, found = strategy.acquire_initial_token(A, 0.0), []
+    assert token.delay == 0.0
+    for failure in failures:
+        token.attempts += 1
+        token = strategy.refresh_token(token, failure, 0.0, latest=1e9)
+        found.append(token.delay)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("status", "delays"),
+    [
+        (500, [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]),
+        (429, [1.0, 2.0, 4.0, 8.0, 16.0, 20.0]),
+    ],
+    ids=["50 ms doubling", "1 s doubling after throttling"],
+)
+def test_it_waits_twice_as_long_each_time_up_to_20_s(status: int, delays: list[float]) -> None:
+    """0.05 × 2**8 = 12.8, then 25.6 is cut to 20."""
+    assert waits(a_strategy(max_attempts=99), *[answer(status)] * len(delays)) == delays
+
+
+def test_the_schedule_follows_each_failure() -> None:
+    """The number of the attempt counts for both: 0.05, 1 × 2, 0.05 × 4."""
+    strategy = a_strategy(max_attempts=99)
+    assert waits(strategy, RESET, answer(429), answer(500)) == pytest.approx([0.05, 2.0, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("failure", "delay", "source"),
+    [
+        # AWS would cut both at 0.05 + 5 s, and 1 + 5 s: P3
+        pytest.param(answer(500, 30.0), 30.0, "retry-after", id="far beyond the backoff"),
+        pytest.param(
+            answer(429, 6.5, "retry-after-ms"), 6.5, "retry-after-ms", id="beyond, throttled"
+        ),
+        pytest.param(answer(500, 0.02), 0.05, "backoff", id="below the backoff"),
+        pytest.param(answer(500, 0.0), 0.05, "backoff", id="at once"),
+    ],
+)
+def test_the_servers_word_is_obeyed_in_full(failure: Failure, delay: float, source: str) -> None:
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    strategy.refresh_token(token, failure, 0.0, latest=1e9)
+    assert (token.delay, token.source) == (delay, source)
+
+
+@pytest.mark.parametrize(
+    ("failure", "latest", "attempts", "reason", "delay"),
+    [
+        pytest.param(RESET, 1e9, 3, EXHAUSTED, None, id="attempts"),
+        pytest.param(RESET, 0.04, 1, Reason.DEADLINE, 0.05, id="backoff past the deadline"),
+        pytest.param(answer(503, 5.0), 4.0, 1, Reason.DEADLINE, 5.0, id="hint past the deadline"),
+        pytest.param(RESET, -1.0, 1, Reason.DEADLINE, 0.05, id="deadline over"),
+    ],
+)
+def test_it_refuses_before_it_takes(failure, latest, attempts, reason, delay):
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = attempts
+    with pytest.raises(RetryRefused) as caught:
+        strategy.refresh_token(token, failure, 0.0, latest=latest)
+    assert (caught.value.reason, caught.value.retry_after) == (reason, delay)
+    assert strategy.bucket.tokens == 500
+    assert strategy.quiet
+
+
+@pytest.mark.parametrize("wait", [-1.0, float("nan")])
+def test_a_schedule_that_answers_nonsense_is_an_error_before_anything_is_taken(wait: float) -> None:
+    class Nonsense:
+        def delay(self, attempt: int, previous: float, random: Any) -> float:
+            return wait
+
+    strategy = a_strategy(backoff=Nonsense())
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    with pytest.raises(ValueError, match="the backoff returned"):
+        strategy.refresh_token(token, RESET, 0.0, latest=1e9)
+    assert strategy.bucket.tokens == 500
+
+
+# --- the bucket -------------------------------------------------------------------------------
+
+
+def test_quiet_is_a_full_bucket() -> None:
+    """Only then would a success bring nothing."""
+    bucket = TokenBucket(20)
+    strategy = a_strategy(bucket=bucket)
+    assert strategy.quiet
+    assert bucket.spend(2)
+    assert not strategy.quiet
+    assert not bucket.spend(19)
+    assert not strategy.quiet
+    bucket.deposit(0)
+    assert not strategy.quiet
+    bucket.deposit(0)
+    assert strategy.quiet
+
+
+@pytest.mark.parametrize("first", ["record_success", "release"])
+@pytest.mark.parametrize("second", ["record_success", "release"])
+def test_both_ends_are_idempotent(first: str, second: str) -> None:
+    """500 - 14 - 5. Cancelled before the second retry was sent: 5 back. Succeeded: its 5 back too,
+    since a success brings what the last retry has cost.
+    """
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    for failure in (RESET, answer(429)):
+        token.attempts += 1
+        strategy.refresh_token(token, failure, 0.0, latest=1e9)
+    assert strategy.bucket.tokens == 481
+    token.attempts += first == "record_success"
+    for end in (first, second, second):
+        getattr(strategy, end)(token, 0.0)
+    assert strategy.bucket.tokens == 486
+
+
+def test_a_call_that_is_left_after_its_retries_were_sent_brings_nothing_back() -> None:
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    token.attempts = 1
+    strategy.refresh_token(token, RESET, 0.0, latest=1e9)
+    token.attempts = 2
+    strategy.release(token, 0.0)
+    assert strategy.bucket.tokens == 486
+
+
+def test_32_threads_never_overspend() -> None:
+    """500 buys 35 retries at 14, and 10 are left: not one more, whoever comes first."""
+    bucket = TokenBucket()
+    with hasty():
+        bought = in_threads(32, lambda n: sum(bucket.spend(14) for _ in range(20)))
+    assert (sum(bought), bucket.tokens) == (35, 10)
+
+
+# --- copies, reprs, what is refused -----------------------------------------------------------
+
+TWINS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
+
+
+def middle() -> float:
+    return 0.5
+
+
+@pytest.mark.parametrize("twin_of", TWINS[1:], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_strategy_follows_the_same_rules(twin_of: Any) -> None:
+    """For an adapter that is pickled with its session, and sent to another process."""
+    strategy = AwsStandard(
+        max_attempts=7, bucket=TokenBucket(30), backoff=Fixed(3.0), random=middle
+    )
+    assert run(strategy, 500, 500, 500) == (3, EMPTY)
+    twin = twin_of(strategy)
+    assert (twin.max_attempts, twin.bucket.tokens, strategy.bucket.tokens) == (7, 30, 2)
+    assert waits(twin, RESET, answer(429)) == [3.0, 1.0]
+    assert 0.0 <= waits(twin_of(AwsStandard()), RESET)[0] <= 0.05
+
+
+def test_repr_is_one_line_of_state() -> None:
+    strategy = a_strategy()
+    assert run(strategy, 500, 500, 200) == (3, None)
+    assert repr(strategy) == "<AwsStandard max_attempts=3 <TokenBucket 486/500>>"
+    token = strategy.acquire_initial_token(A, 0.0)
+    assert repr(token) == "<AwsToken after 0 attempts, delay 0 s>"
+
+
+def test_defaults() -> None:
+    """The numbers of the SDKs' standard mode."""
+    strategy = AwsStandard()
+    bucket = strategy.bucket
+    costs = bucket.cost, bucket.throttling_cost, bucket.timeout_cost
+    assert (strategy.max_attempts, bucket.capacity, costs) == (3, 500, (14, 5, 14))
+    assert (bucket.success_gain, bucket.returns_cost) == (1, True)
+    assert strategy.backoff == Exponential(base=0.05, cap=20.0, factor=2.0, jitter="full")
+    assert strategy.throttle_backoff == Exponential(base=1.0, cap=20.0, factor=2.0, jitter="full")

@@ -1,0 +1,315 @@
+"""CircuitBreaker: the table of its states, what opens and closes it, and what threads, forks and
+copies do to it.
+"""
+
+import re
+from typing import Any
+
+import pytest
+
+from forbear import CircuitBreaker
+from forbear.limits import breaker as circuit
+from forbear.limits.breaker import (
+    FADE,
+    LONGEST_HINT,
+    MOST_ORIGINS,
+    TRANSITIONS,
+    CircuitState,
+    Transition,
+)
+
+A, B = "http://a:80", "http://b:80"
+CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+NOW = 1_000.0
+
+
+def a_breaker(consecutive: int | None = 2, **fields: Any) -> CircuitBreaker:
+    return CircuitBreaker(
+        consecutive, **{"failure_rate": None, "open_for": 10.0, "max_open_for": 100.0, **fields}
+    )
+
+
+def fail(
+    breaker: CircuitBreaker, now: float = NOW, times: int = 1, origin: str = A, **fields: Any
+) -> Transition | None:
+    edge = None
+    for _ in range(times):
+        edge = breaker.record(origin, failed=True, **{"sent_at": now, "now": now, **fields})
+    return edge
+
+
+def succeed(
+    breaker: CircuitBreaker, now: float = NOW, origin: str = A, **fields: Any
+) -> Transition | None:
+    return breaker.record(origin, failed=False, **{"sent_at": now, "now": now, **fields})
+
+
+def opened(breaker: CircuitBreaker, now: float = NOW, origin: str = A) -> CircuitBreaker:
+    while breaker.state(origin, now) is not OPEN:
+        fail(breaker, now, origin=origin)
+    return breaker
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+def test_the_table_in_words_is_the_table_that_runs() -> None:
+    """Read off the docstring, row by row."""
+    text = circuit.__doc__ or ""
+    states = {"closed": CLOSED, "open": OPEN, "half-open": HALF_OPEN}
+    rows = re.findall(
+        r"^    (closed|open|half-open)\s+([A-Z_]+)\s+(closed|open|half-open)\s", text, re.M
+    )
+    assert {
+        (states[before], circuit.Trigger[cause]): states[after] for before, cause, after in rows
+    } == TRANSITIONS
+
+
+def test_a_whole_round() -> None:
+    """closed → open after two failures → half-open after 10 s → closed by a probe; each edge told
+    once.
+    """
+    breaker = a_breaker()
+    assert fail(breaker) is None
+    assert fail(breaker) == (A, CLOSED, OPEN, 2, None, 10.0)
+    assert breaker.admit(A, NOW + 9.5) == (0, 0.5, None)
+    permit, refused_for, edge = breaker.admit(A, NOW + 10)
+    assert (permit > 0, refused_for) == (True, 0.0)
+    assert edge == (A, OPEN, HALF_OPEN, 0, None, None)
+    assert breaker.admit(A, NOW + 10)[1:] == (1.0, None)
+    assert succeed(breaker, NOW + 10.1, permit=permit) == (A, HALF_OPEN, CLOSED, 0, None, None)
+    assert breaker.quiet
+    assert breaker.admit(A, NOW + 10.2) == (0, 0.0, None)
+
+
+def test_defaults() -> None:
+    """Half of at least 20 calls in 5 s; open for 0.5 s, then 1 s."""
+    breaker = CircuitBreaker()
+    assert (breaker.consecutive_failures, breaker.failure_rate) == (None, 0.5)
+    assert (breaker.window, breaker.minimum_calls) == (5, 20)
+    assert (breaker.open_for, breaker.max_open_for) == (0.5, 1.0)
+    assert (breaker.probes, breaker.successes_to_close) == (1, 1)
+    assert fail(breaker, times=19) is None
+    assert fail(breaker) == (A, CLOSED, OPEN, 0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(("draw", "open_for"), [(0.0, 8.0), (0.5, 10.0), (1.0, 12.0)])
+def test_the_time_open_is_random_so_that_a_fleet_does_not_probe_in_step(draw, open_for):
+    edge = a_breaker(1).record(A, failed=True, sent_at=NOW, now=NOW, draw=draw)
+    assert edge is not None
+    assert edge.open_for == pytest.approx(open_for)
+
+
+def test_a_success_in_between_starts_the_count_again() -> None:
+    breaker = a_breaker(3)
+    fail(breaker, times=2)
+    succeed(breaker)
+    assert breaker.quiet
+    assert fail(breaker, times=2) is None
+    assert fail(breaker) is not None
+
+
+# --- while open -------------------------------------------------------------------------------
+
+
+def test_it_is_open_for_longer_each_time_a_probe_fails_up_to_the_cap() -> None:
+    """10, 20, 40, then the cap of 50; and 10 again after it was closed."""
+    breaker = opened(a_breaker(max_open_for=50.0))
+    now, waits = NOW, []
+    for _ in range(5):
+        waits.append(breaker.refused_for(A, now))
+        now += waits[-1]
+        fail(breaker, now, permit=breaker.admit(A, now).permit)
+    assert waits == [10, 20, 40, 50, 50]
+    now += breaker.refused_for(A, now)
+    succeed(breaker, now, permit=breaker.admit(A, now).permit)
+    assert breaker.state(A, now) is CLOSED
+    assert opened(breaker, now).refused_for(A, now) == 10
+
+
+def test_a_hint_before_a_success_is_forgotten() -> None:
+    breaker = a_breaker()
+    fail(breaker, hint=500.0)
+    succeed(breaker)
+    assert opened(breaker).refused_for(A, NOW) == 10
+
+
+def test_no_server_can_switch_itself_off_for_ever() -> None:
+    breaker = a_breaker(1)
+    fail(breaker, hint=2_147_483_648.0)
+    assert breaker.refused_for(A, NOW) == LONGEST_HINT
+
+
+def test_what_was_sent_before_the_last_transition_counts_no_more() -> None:
+    """Slow timeouts of the outage arrive after the circuit has closed: they must not open it
+    again.
+    """
+    breaker = opened(a_breaker())
+    succeed(breaker, NOW + 10, permit=breaker.admit(A, NOW + 10).permit)
+    assert fail(breaker, NOW + 11, times=5, sent_at=NOW + 9) is None
+    assert breaker.quiet
+    fail(breaker, NOW + 11)
+    succeed(breaker, NOW + 11, sent_at=NOW + 9)
+    assert fail(breaker, NOW + 11) is not None
+
+
+# --- half-open --------------------------------------------------------------------------------
+
+
+def test_so_many_probes_must_succeed() -> None:
+    breaker = opened(a_breaker(successes_to_close=3))
+    for left in (2, 1, 0):
+        permit = breaker.admit(A, NOW + 10).permit
+        assert (succeed(breaker, NOW + 10, permit=permit) is not None) == (left == 0)
+
+
+def test_one_probe_that_fails_opens_it_whatever_others_did() -> None:
+    breaker = opened(a_breaker(probes=3, successes_to_close=3))
+    first, second, third = [breaker.admit(A, NOW + 10).permit for _ in range(3)]
+    succeed(breaker, NOW + 10, permit=first)
+    assert fail(breaker, NOW + 11, permit=second) == (A, HALF_OPEN, OPEN, 0, None, 20.0)
+    assert succeed(breaker, NOW + 11, permit=third) is None
+    assert breaker.refused_for(A, NOW + 11) == 20
+
+
+def test_a_forgotten_probe_gives_way() -> None:
+    """Its holder is gone: after probe_timeout another one is let through, and what the first says
+    is void.
+    """
+    breaker = opened(a_breaker(probe_timeout=5.0))
+    lost = breaker.admit(A, NOW + 10).permit
+    assert breaker.admit(A, NOW + 14).refused_for == 1
+    assert breaker.refused_for(A, NOW + 14.75) == 0.25
+    found = breaker.admit(A, NOW + 15).permit
+    assert found
+    assert fail(breaker, NOW + 16, permit=lost) is None
+    assert succeed(breaker, NOW + 16, permit=found) is not None
+
+
+# --- the rate ---------------------------------------------------------------------------------
+
+
+def a_rate(**fields: Any) -> CircuitBreaker:
+    return a_breaker(None, **{"failure_rate": 0.5, "window": 10.0, "minimum_calls": 4, **fields})
+
+
+def test_half_of_the_calls_in_the_window() -> None:
+    """1 of 1, 1 of 2, 1 of 3, 2 of 4 = 0.5: the fourth call opens it, and not before."""
+    breaker = a_rate()
+    fail(breaker)
+    succeed(breaker)
+    succeed(breaker)
+    assert fail(breaker) == (A, CLOSED, OPEN, 0, 0.5, 10.0)
+
+
+def test_the_window_opens_with_a_failure() -> None:
+    """A success before it is not counted: 3 of 4, not 3 of 7."""
+    breaker = a_rate(failure_rate=0.75)
+    for _ in range(3):
+        succeed(breaker)
+    assert breaker.quiet
+    fail(breaker)
+    assert not breaker.quiet
+    succeed(breaker)
+    fail(breaker)
+    assert fail(breaker) == (A, CLOSED, OPEN, 0, 0.75, 10.0)
+
+
+def test_the_window_slides() -> None:
+    """Three failures in a second; ten seconds later they are out, and one more is 1 of 1."""
+    breaker = a_rate(minimum_calls=1, failure_rate=1.0)
+    succeed_first = a_rate(minimum_calls=4, failure_rate=0.5)
+    fail(succeed_first, times=3)
+    assert fail(succeed_first, NOW + 10.0) is None  # 1 of 1, below the minimum
+    assert fail(breaker) is not None
+
+
+def test_the_window_closes_when_its_last_failure_has_left() -> None:
+    breaker = a_rate()
+    fail(breaker, NOW)
+    for second in range(9):
+        succeed(breaker, NOW + second)
+        assert not breaker.quiet
+    succeed(breaker, NOW + 10)
+    assert breaker.quiet
+
+
+# --- observe ----------------------------------------------------------------------------------
+
+
+def test_observing_refuses_nothing_and_tells_everything() -> None:
+    breaker = opened(a_breaker(mode="observe"))
+    assert breaker.state(A, NOW) is OPEN
+    assert breaker.admit(A, NOW) == (0, 0.0, None)
+    assert breaker.refused_for(A, NOW) == 0
+    permit, _, edge = breaker.admit(A, NOW + 10)
+    assert edge == (A, OPEN, HALF_OPEN, 0, None, None)
+    assert breaker.admit(A, NOW + 10) == (0, 0.0, None)
+    assert fail(breaker, NOW + 10) is None  # it would not have been sent
+    assert succeed(breaker, NOW + 10, permit=permit) == (A, HALF_OPEN, CLOSED, 0, None, None)
+
+
+# --- what is kept -----------------------------------------------------------------------------
+
+
+def test_an_origin_that_nobody_calls_any_more_does_not_slow_the_others_down() -> None:
+    breaker = a_breaker()
+    fail(breaker)
+    breaker.admit(B, NOW + FADE - 1)
+    assert not breaker.quiet
+    breaker.admit(B, NOW + FADE)
+    assert breaker.quiet
+    assert fail(breaker, NOW + FADE) is None  # the count began anew
+
+
+def test_an_open_circuit_fades_when_nobody_has_wanted_to_send_a_probe() -> None:
+    """It is open for 30 s; whoever asks after that begins the time anew."""
+    breaker = opened(CircuitBreaker(1, open_for=30))
+    assert breaker.state(A, NOW + 29) is OPEN
+    breaker.admit(B, NOW + 30 + FADE - 1)
+    assert breaker.state(A, NOW + 30 + FADE - 1) is HALF_OPEN
+    assert breaker.admit(A, NOW + 30 + FADE - 1).permit
+    breaker.admit(B, NOW + 30 + 2 * FADE - 2)
+    assert breaker.state(A, NOW + 30 + 2 * FADE - 2) is HALF_OPEN
+    breaker.admit(B, NOW + 30 + 2 * FADE - 1)
+    assert breaker.quiet
+    assert breaker.state(A, NOW + 30 + 2 * FADE - 1) is CLOSED
+
+
+def test_it_knows_whether_any_circuit_is_not_closed() -> None:
+    """Retries ask nothing else while all are: it has to be right after each way a circuit goes."""
+    breaker = a_breaker()
+    fail(breaker)
+    assert breaker.is_closed
+    opened(breaker)
+    opened(breaker, origin=B)
+    permit = breaker.admit(A, NOW + 10).permit
+    succeed(breaker, NOW + 10, permit=permit)
+    assert (breaker.is_closed, breaker.states(NOW + 10)) == (False, {B: HALF_OPEN})
+    breaker.admit(A, NOW + 10 + FADE)  # B is forgotten
+    assert (breaker.is_closed, breaker.states(NOW + 10 + FADE)) == (True, {})
+    opened(breaker, NOW + 10 + FADE)
+    for number in range(MOST_ORIGINS):
+        fail(breaker, NOW + 10 + FADE, origin=f"http://{number}:80")
+    assert (breaker.is_closed, breaker.quiet) == (True, False)  # A was used least recently
+
+
+def test_the_origins_kept_are_bounded() -> None:
+    """The least recently used go first, and are closed again."""
+    breaker = opened(a_breaker())
+    opened(breaker, origin=B)
+    for number in range(MOST_ORIGINS - 2):
+        fail(breaker, origin=f"http://{number}:80")
+    breaker.admit(A, NOW)
+    fail(breaker, origin="http://one-more:80")
+    assert breaker.state(A, NOW) is OPEN
+    assert breaker.state(B, NOW) is CLOSED
+    assert len(breaker._circuits) == MOST_ORIGINS
+
+
+def test_a_child_does_not_hold_the_permits_of_its_parent() -> None:
+    """test_locks.py forks; this is what runs in the child."""
+    breaker = opened(a_breaker())
+    assert breaker.admit(A, NOW + 10).permit
+    breaker.after_fork()
+    assert breaker.admit(A, NOW + 10).permit

@@ -1,0 +1,119 @@
+"""Cooldown: for how long an origin is left alone, by whom, and in which order callers are let go.
+
+Who is held when a call asks is in test_limits.py.
+"""
+
+import time
+from itertools import chain, count
+
+import pytest
+
+from forbear.limits.cooldown import LONGEST, MOST_KEYS, PACE, Cooldown
+
+from ..threads import in_threads
+
+A, B = "http://a:80", "http://b:80"
+NOW = 1_000.0
+EVERYBODY = b""
+
+
+def a_cooldown(mode: str = "all", random: float = 0.0) -> Cooldown:
+    return Cooldown(mode, lambda: random)
+
+
+def test_the_longest_time_holds() -> None:
+    cooldown = a_cooldown()
+    for seconds, left in [(5.0, 5.0), (2.0, 5.0), (8.0, 8.0)]:
+        cooldown.begin(A, EVERYBODY, seconds, NOW)
+        assert cooldown.left(A, b"one", NOW) == left
+    assert cooldown.left(B, b"one", NOW) == 0.0
+    assert cooldown.left(A, b"one", NOW + 8) == 0.0
+
+
+def test_no_server_can_be_left_alone_for_ever() -> None:
+    cooldown = a_cooldown()
+    cooldown.begin(A, EVERYBODY, 2_147_483_648.0, NOW)
+    assert cooldown.left(A, EVERYBODY, NOW) == LONGEST
+
+
+def test_headers_in_octets_are_the_same_credential() -> None:
+    cooldown = a_cooldown()
+    text = cooldown.credential_of([("Authorization", "Bearer x"), ("Accept", "*/*")])
+    assert text == cooldown.credential_of([(b"authorization", b"Bearer x")])
+    assert text != cooldown.credential_of([("x-api-key", "Bearer x")])
+    assert cooldown.credential_of([]) != EVERYBODY
+
+
+def test_no_credential_is_kept_and_the_hash_is_salted() -> None:
+    one, other = a_cooldown(random=0.1), a_cooldown(random=0.2)
+    lines = [("Authorization", "Bearer s3cret")]
+    assert one.credential_of(lines) != other.credential_of(lines)
+    one.begin(A, one.credential_of(lines), 5.0, NOW)
+    assert "s3cret" not in repr(one) + str(one._entries)
+
+
+def test_threads_that_need_the_salt_at_once_get_the_same_hash() -> None:
+    """Else one of them would neither hold nor be held by the others."""
+    numbers = count()
+
+    def slow() -> float:
+        number = next(numbers)
+        time.sleep(0.02)  # until all of them have found that there is no salt
+        return float(number)
+
+    cooldown = Cooldown("all", slow)
+    lines = [("Authorization", "Bearer x")]
+    assert len(set(in_threads(4, lambda n: cooldown.credential_of(lines)))) == 1
+
+
+def test_a_lone_caller_waits_a_millisecond_more_at_most() -> None:
+    cooldown = a_cooldown(random=0.999)
+    cooldown.begin(A, EVERYBODY, 0.2, NOW)
+    assert 0 <= cooldown.queue(A, EVERYBODY, NOW) <= PACE
+
+
+def test_a_caller_queues_behind_those_of_its_own_credential_and_behind_everybody() -> None:
+    cooldown = a_cooldown()
+    cooldown.begin(A, b"one", 5.0, NOW)
+    assert [cooldown.queue(A, b"one", NOW) for _ in range(2)] == [0.0, PACE]
+    cooldown.begin(A, EVERYBODY, 5.0, NOW)
+    assert cooldown.queue(A, b"two", NOW) == 0.0
+    assert cooldown.queue(A, b"one", NOW) == 2 * PACE
+
+
+def test_a_new_cooldown_has_a_new_queue() -> None:
+    cooldown = a_cooldown()
+    cooldown.begin(A, EVERYBODY, 1.0, NOW)
+    for _ in range(100):
+        cooldown.queue(A, EVERYBODY, NOW)
+    cooldown.begin(A, EVERYBODY, 1.0, NOW + 2)
+    assert cooldown.queue(A, EVERYBODY, NOW + 2) == 0.0
+
+
+def test_threads_get_different_places() -> None:
+    cooldown = a_cooldown()
+    cooldown.begin(A, EVERYBODY, 60.0, NOW)
+    places = in_threads(8, lambda n: [cooldown.queue(A, EVERYBODY, NOW) for _ in range(100)])
+    assert len(set(chain(*places))) == 800
+
+
+@pytest.mark.parametrize(("mode", "quiet"), [("all", False), ("retries", True)])
+def test_quiet_and_idle_are_back_when_the_last_one_is_over(mode: str, quiet: bool) -> None:
+    """Where only retries are held, first attempts need never ask."""
+    cooldown = a_cooldown(mode)
+    assert (cooldown.quiet, cooldown.is_idle) == (True, True)
+    cooldown.begin(A, EVERYBODY, 5.0, NOW)
+    cooldown.begin(B, EVERYBODY, 7.0, NOW)
+    assert cooldown.left(A, EVERYBODY, NOW + 6) == 0.0
+    assert (cooldown.quiet, cooldown.is_idle) == (quiet, False)
+    assert cooldown.left(A, EVERYBODY, NOW + 7) == 0.0
+    assert (cooldown.quiet, cooldown.is_idle) == (True, True)
+
+
+def test_the_keys_kept_are_bounded() -> None:
+    cooldown = a_cooldown()
+    for number in range(MOST_KEYS + 5):
+        cooldown.begin(A, str(number).encode(), 5.0, NOW)
+    assert repr(cooldown) == f"<Cooldown all, {MOST_KEYS} held>"
+    assert cooldown.left(A, b"4", NOW) == 0.0
+    assert cooldown.left(A, b"5", NOW) == 5.0

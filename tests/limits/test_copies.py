@@ -1,0 +1,108 @@
+"""Copies and reprs of what is shared: a copy, here or in another process, has the options of the
+original and none of its state; a repr is one line of state.
+"""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from forbear import CircuitBreaker, Hedge, Origins, RetryBudget, RetryGate, TokenBucket
+
+A, B = "http://a:80", "http://b:80"
+NOW = 1_000.0
+
+
+def spend(budget: RetryBudget) -> None:
+    assert budget.spend(A, 3.0, NOW)
+    assert budget.spend(B, 0.25, NOW)
+
+
+def trip(breaker: CircuitBreaker) -> None:
+    for origin in (A, B):
+        breaker.record(origin, failed=True, sent_at=NOW, now=NOW)
+    breaker.admit(B, NOW + 3.0)
+
+
+def learn(hedge: Hedge) -> None:
+    hedge.times(A, "GET").learn(0.1, NOW)
+
+
+def rest(origins: Origins) -> None:
+    origins.rest(A, 10.0, NOW, longest_wait=60)
+
+
+def hold(gate: RetryGate) -> None:
+    gate.bad(A, NOW, NOW, 3.0)
+    assert gate.hold(A, NOW, ready_at=NOW, until=NOW + 10) is not None
+
+
+# Class, options, what changes its state; its repr when it is new, and after that.
+SHARED: list[tuple[Any, dict[str, Any], Any, str, str]] = [
+    (
+        RetryBudget,
+        {"ratio": 0.5, "floor_per_second": 3.0, "burst": 20, "hinted_cost": 0.5, "scope": "origin"},
+        spend,
+        "<RetryBudget 20/20>",
+        "<RetryBudget 17/20, 2 scopes below full>",
+    ),
+    (
+        TokenBucket,
+        {"capacity": 30, "cost": 2, "throttling_cost": 3, "timeout_cost": 4, "success_gain": 5}
+        | {"returns_cost": False},
+        lambda bucket: bucket.spend(7),
+        "<TokenBucket 30/30>",
+        "<TokenBucket 23/30>",
+    ),
+    (
+        CircuitBreaker,
+        {"consecutive_failures": 1, "failure_rate": 0.25, "window": 7.0, "minimum_calls": 9}
+        | {"open_for": 3.0, "max_open_for": 8.0, "probes": 2, "successes_to_close": 4}
+        | {"probe_timeout": 5.0, "mode": "observe"},
+        trip,
+        "<CircuitBreaker closed, observing>",
+        "<CircuitBreaker 1 open, 1 half-open, observing>",
+    ),
+    (
+        Hedge,
+        {"quantile": 0.9, "delay": 0.3, "at_least": 0.01, "ratio": 0.2, "burst": 3.5}
+        | {"learn_from": 7, "methods": frozenset({"GET", "PUT"}), "keyed": True},
+        learn,
+        "0 origins and methods known",
+        "1 origins and methods known",
+    ),
+    (
+        Origins,
+        {"listed": (A, B), "choose": "first"},
+        rest,
+        f"<Origins {A}, {B}, first>",
+        f"<Origins {A}, {B}, first>",
+    ),
+    (
+        RetryGate,
+        {"max_held": 3},
+        hold,
+        "<RetryGate healthy>",
+        "<RetryGate 1 origin unhealthy, 1 held>",
+    ),
+]
+WAYS = [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))]
+
+
+@pytest.mark.parametrize("twin_of", WAYS, ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize(("cls", "options", "use", "new", "used"), SHARED)
+def test_a_copy_has_the_same_options_and_begins_anew(cls, options, use, new, used, twin_of):
+    """Its lock is its own too, and what it does is not the original's."""
+    original = cls(options["listed"]) if cls is Origins else cls(**options)
+    assert new in repr(original)
+    use(original)
+    assert used in repr(original)
+    twin = twin_of(original)
+    assert {name: getattr(twin, name) for name in options} == options
+    assert new in repr(twin)
+    assert getattr(twin, "quiet", True)
+    assert twin._lock is not original._lock
+    use(twin)
+    assert used in repr(original)
+    assert used in repr(twin)

@@ -1,0 +1,427 @@
+"""The gate: when a retry goes, when it is held, and what lets it go.
+
+Expected numbers follow from the rule by hand: three tokens, a failure costs 1 at most, a good first
+attempt earns 0.6; probes after 1, 2, 4, 8 s (a draw of 0.5 is no jitter).
+"""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from forbear import FailureKind, Phase
+from forbear.core.outcome import Failure, Hint
+from forbear.limits.gate import RetryGate
+from forbear.limits.health import Cause, Hold, cost_of
+
+from ..threads import in_threads
+
+HERE = "https://a:443"
+
+
+def draw() -> float:
+    return 0.5
+
+
+class Gate(RetryGate):
+    """A gate of one origin, with shorter words for tests."""
+
+    def fails(self, now: float, times: int = 1, weight: float = 1.0, **more: Any) -> bool:
+        for _ in range(times):
+            self.bad(HERE, now, now, weight, **more)
+        return self.is_healthy(HERE)
+
+    def is_dead(self, now: float) -> None:
+        self.fails(now, times=3)
+        assert not self.is_healthy(HERE)
+
+    def answers(self, now: float, times: int = 1, retry: bool = False) -> None:
+        for _ in range(times):
+            self.good(HERE, now, retry=retry)
+
+    def may_hold(
+        self, now: float, ready_in: float = 0.0, patience: float = 10.0, **more: Any
+    ) -> Hold | None:
+        ready_at = now + ready_in
+        return self.hold(
+            HERE, now, ready_at=ready_at, until=ready_at + patience, patience=patience, **more
+        )
+
+    def holds(self, now: float, ready_in: float = 0.0, patience: float = 10.0) -> Hold:
+        place = self.may_hold(now, ready_in, patience)
+        assert place is not None
+        return place
+
+    def asks(self, place: Hold, now: float) -> float | None:
+        return self.turn(place, now, draw)
+
+
+# Go.
+
+
+def test_a_gate_is_quiet_until_something_fails_and_when_all_is_well_again() -> None:
+    gate = Gate()
+    gate.answers(0)
+    assert gate.quiet
+    assert gate.is_healthy(HERE)
+    assert gate.fails(1), "one failure leaves two of three tokens"
+    assert not gate.quiet
+    gate.answers(2)
+    assert not gate.quiet
+    gate.answers(2)  # 2 + 2 x 0.6 is more than 3
+    assert gate.quiet
+
+
+ANSWER = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
+
+
+@pytest.mark.parametrize(
+    ("failure", "in_a_row"),
+    [
+        pytest.param(ANSWER, 3, id="a response"),
+        pytest.param(Failure(FailureKind.REFUSED, Phase.UNSENT), 5, id="refused"),
+        pytest.param(Failure(FailureKind.RESET, Phase.SENT), 5, id="reset"),
+        pytest.param(Failure(FailureKind.DNS, Phase.UNSENT), 5, id="never sent"),
+        pytest.param(Failure(FailureKind.READ_TIMEOUT, Phase.SENT), 3, id="a timeout"),
+    ],
+)
+def test_an_origin_is_unhealthy_after_so_many_failures(failure: Failure, in_a_row: int) -> None:
+    gate = Gate()
+    healthy = [gate.fails(0, weight=cost_of(failure, is_retry=False)) for _ in range(in_a_row)]
+    assert healthy == [True] * (in_a_row - 1) + [False]
+
+
+NAMED = Failure(FailureKind.STATUS, Phase.ANSWERED, 429, Hint(1.0, None, "retry-after"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "first", "again"),
+    [
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 404), -1.0, -1.0, id="works"),
+        pytest.param(NAMED, 0.0, 1.0, id="a 429 that names a time"),
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 429), 1.0, 1.0, id="a 429"),
+        pytest.param(Failure(FailureKind.STATUS, Phase.ANSWERED, 202), 0.0, 0.0, id="polling"),
+        pytest.param(Failure(FailureKind.CERTIFICATE, Phase.UNSENT), 0.0, 0.0, id="certificate"),
+        pytest.param(Failure(FailureKind.POOL, Phase.UNSENT), 0.0, 0.0, id="own pool full"),
+        pytest.param(
+            Failure(FailureKind.RESET, Phase.SENT, stale_connection=True), 0.0, 0.0, id="stale"
+        ),
+    ],
+)
+def test_a_failure_costs_what_it_says_of_the_origin(failure, first, again):
+    assert (cost_of(failure, is_retry=False), cost_of(failure, is_retry=True)) == (first, again)
+
+
+def test_an_unhealthy_origin_needs_two_good_first_attempts_and_no_retry_makes_up_for_them() -> None:
+    gate = Gate()
+    gate.fails(0, times=5)
+    gate.answers(1, times=9, retry=True)
+    gate.answers(1)
+    assert not gate.is_healthy(HERE)
+    gate.answers(1)  # 2 x 0.6
+    assert gate.is_healthy(HERE)
+
+
+# Trust.
+
+
+def test_a_failure_costs_less_where_retries_have_succeeded() -> None:
+    """Four retries at least 15 s apart weigh a quarter each: trust is 1 - 0.75**4 = 0.684."""
+    gate = Gate()
+    gate.fails(0)
+    for now in (20, 40, 60, 80):
+        gate.good(HERE, now, retry=True)
+    gate.answers(81, times=2)
+    in_a_row = 1
+    while gate.fails(90):
+        in_a_row += 1
+    assert in_a_row == 7, "2 tokens at 0.316 each"
+
+
+def test_an_outage_earns_no_trust_and_uses_it_up() -> None:
+    gate = Gate()
+    gate.fails(0)
+    for now in (20, 40, 60, 80):
+        gate.good(HERE, now, retry=True)
+    for now in (100, 120, 140):  # 0.684 x 0.75**3 = 0.288
+        gate.bad(HERE, now, now, 1.0, now - 1)
+    gate.answers(150, times=5)
+    assert [gate.fails(160) for _ in range(3)] == [True, True, False]  # 3 - 3 x 0.712
+
+
+def test_trust_outlasts_the_trouble_and_fades() -> None:
+    gate = Gate()
+    gate.fails(0)
+    for now in (20, 40, 60, 80):
+        gate.good(HERE, now, retry=True)
+    gate.answers(81, times=2)
+    assert gate.quiet
+    assert gate.fails(500, times=3), "3 - 3 x 0.316"
+    gate.answers(501, times=3)
+    assert [gate.fails(1700) for _ in range(3)] == [True, True, False]
+
+
+def test_a_retry_that_fails_counts_only_if_nobody_was_answered_meanwhile() -> None:
+    gate = Gate()
+    gate.fails(0)
+    gate.answers(1.5)
+    for now in (3, 4, 5, 6):
+        gate.bad(HERE, now, now, 1.0, 1.0)  # the attempt before it was sent at 1.0
+    assert gate.is_healthy(HERE)
+    gate.bad(HERE, 7, 7, 1.0, 2.0)
+    gate.bad(HERE, 8, 8, 1.0, 2.0)
+    assert not gate.is_healthy(HERE)
+
+
+def test_trust_makes_no_timeout_cheaper_and_a_retry_that_times_out_ends_it() -> None:
+    gate = Gate()
+    gate.fails(0)
+    for now in (20, 40, 60, 80):
+        gate.good(HERE, now, retry=True)
+    gate.answers(81, times=2)
+    gate.bad(HERE, 90, 90, 1.0, 89, is_timeout=True)
+    assert [gate.fails(91), gate.fails(91)] == [True, False], "1 each again"
+
+
+# Hold.
+
+
+@pytest.mark.parametrize(
+    ("last", "needed"),
+    [
+        pytest.param({}, 5, id="every fifth after a response"),
+        pytest.param({"is_timeout": True}, 10, id="every tenth after a timeout"),
+        pytest.param({"weight": 0.5}, 1, id="each after a refused connection"),
+    ],
+)
+def test_good_first_attempts_let_the_call_go_that_was_ready_first(last, needed):
+    gate = Gate()
+    gate.fails(0, times=2)
+    gate.fails(0, **last)
+    gate.fails(0, times=9, **last)
+    later, sooner = gate.holds(0, ready_in=0.2), gate.holds(0, ready_in=0.1)
+    gate.begin(HERE, 1.0)
+    gate.answers(1.0)  # not healthy yet
+    for _ in range(needed - 1):
+        gate.begin(HERE, 1.3)
+        gate.answers(1.3)
+    assert gate.asks(sooner, 1.3) == pytest.approx(0.3), "asks again in 0.1 to 0.5 s"
+    gate.begin(HERE, 1.3)
+    gate.answers(1.3)
+    assert gate.asks(later, 1.3) == pytest.approx(0.3)
+    assert gate.asks(sooner, 1.3) == 0.0
+    assert sooner.cause is Cause.HEALTHY
+    assert gate.held(HERE) == 1
+
+
+def test_where_nothing_new_is_sent_a_good_retry_lets_two_go() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    places = [gate.holds(0) for _ in range(4)]
+    gate.answers(2, retry=True)
+    assert [gate.asks(place, 2) for place in places[:3]] == [0.0, 0.0, pytest.approx(0.3)]
+    assert places[1].cause is Cause.GOOD_RETRY
+
+
+def test_a_process_that_goes_on_sending_lets_new_answers_decide() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    for now in (0.2, 0.4, 0.6, 0.8, 1.0):  # some 4 calls a second feed a queue of 1
+        gate.begin(HERE, now)
+    place = gate.holds(0)
+    gate.answers(1.1, retry=True)
+    assert gate.asks(place, 1.1) == pytest.approx(0.3)
+
+
+def test_a_backlog_that_new_calls_cannot_feed_is_fed_by_its_retries() -> None:
+    """1 call a second gathers 2 releases in 10 s of patience; 21 held are more than 2 × 10 × 1."""
+    gate = Gate()
+    gate.is_dead(0)
+    places = [gate.holds(0) for _ in range(21)]
+    gate.begin(HERE, 1.0)
+    gate.answers(1.0, retry=True)
+    assert gate.asks(places[0], 1.0) == 0.0
+
+
+def test_a_failure_voids_what_was_earned_and_at_most_ten_are_kept() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    first = gate.holds(0, ready_in=5)
+    gate.answers(1, times=20, retry=True)
+    places = [gate.holds(1, ready_in=1) for _ in range(11)]
+    gate.begin(HERE, 1.9)
+    free = [gate.asks(place, 2) for place in places]
+    assert free == [0.0] * 10 + [pytest.approx(0.3)]
+    gate.answers(2.5, times=20, retry=True)
+    gate.fails(3)
+    assert gate.asks(first, 5) != 0.0
+
+
+def test_a_call_is_not_held_beyond_the_room_or_if_it_could_not_go_in_time() -> None:
+    gate = Gate(max_held=1)
+    gate.is_dead(0)
+    assert gate.hold(HERE, 0, ready_at=2, until=1) is None
+    assert gate.hold(HERE, 0, ready_at=0, until=0) is None
+    assert gate.hold(HERE, 0, ready_at=0, until=1) is not None
+    assert gate.hold(HERE, 0, ready_at=0, until=1) is None
+    assert RetryGate().hold(HERE, 0, ready_at=0, until=1, most=0) is None
+
+
+# Probe.
+
+
+def test_a_dead_origin_is_probed_after_one_two_four_and_then_every_eight_seconds() -> None:
+    gate, now, sent_at = Gate(), 0.0, [0.0]
+    gate.fails(now, times=3)
+    while len(sent_at) < 7:
+        place = gate.holds(now, patience=60)
+        while wait := gate.asks(place, now):
+            now += wait
+        assert place.cause is Cause.PROBE
+        sent_at.append(now)
+        now += 0.01
+        gate.bad(HERE, now, sent_at[-1], 1.0, sent_at[-2])
+    gaps = [later - sooner for sooner, later in itertools.pairwise(sent_at)]
+    # The second failure of the burst was sent with the first, and is no second finding.
+    assert gaps == pytest.approx([1, 2, 4, 8, 8, 8])
+
+
+def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
+    gate = Gate()
+    for sent_at in (0.0, 0.01, 0.02):
+        gate.bad(HERE, 0.1, sent_at, 1.0)
+    place = gate.holds(0.1)
+    assert gate.asks(place, 0.9) == pytest.approx(0.12), "the last was sent at 0.02: due at 1.02"
+    assert gate.asks(place, 1.02) == 0.0
+
+
+def test_only_the_head_of_the_queue_is_a_probe_and_a_new_call_puts_it_off() -> None:
+    gate = Gate()
+    gate.bad(HERE, 0.5, 0.0, 2.9)
+    head, second = gate.holds(0.5), gate.holds(0.6)
+    gate.begin(HERE, 0.9)
+    assert gate.asks(head, 1.0) == pytest.approx(0.3)
+    assert gate.asks(second, 1.9) == pytest.approx(0.3)
+    assert gate.asks(head, 1.9) == 0.0
+    assert gate.asks(second, 1.9) == pytest.approx(0.3)
+
+
+def test_a_half_open_circuit_takes_its_probe_from_the_head() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    head, second = gate.holds(0), gate.holds(0)
+    assert gate.turn(second, 0.1, draw, probe_is_due=True) != 0.0
+    assert gate.turn(head, 0.1, draw, probe_is_due=True) == 0.0
+    gate.hold_again(head)
+    assert gate.held() == 2
+    assert gate.turn(head, 0.2, draw, probe_is_due=True) == 0.0
+
+
+# What is left behind.
+
+
+def test_a_call_that_does_not_ask_any_more_blocks_nobody() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    gate.holds(0, patience=5)
+    second = gate.holds(0, patience=20)
+    assert gate.asks(second, 4) != 0.0
+    assert gate.asks(second, 6) == 0.0
+    assert gate.held() == 0
+
+
+def test_a_call_that_was_let_go_is_sent_also_after_its_patience_but_not_after_its_deadline():
+    gate = Gate()
+    gate.is_dead(0)
+    patient = gate.holds(0, patience=5)
+    deadline_reads = gate.may_hold(0, patience=5, latest_at=5)
+    assert deadline_reads is not None
+    gate.answers(1, retry=True)
+    assert gate.asks(patient, 6) == 0.0
+    assert gate.asks(deadline_reads, 6) is None
+
+
+# Refuse.
+
+
+def test_an_outage_that_has_lasted_longer_than_patience_ends_calls_at_once() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    gate.drop(gate.holds(9.9))
+    assert gate.may_hold(10.1, began_at=10.0) is None
+    gate.drop(gate.may_hold(10.1, began_at=0.0))  # who began before the outage has all its patience
+    gate.drop(gate.holds(10.1, patience=60))  # who is more patient is held
+    gate.answers(11, times=2)
+    gate.fails(20, times=2)
+    assert gate.may_hold(20.1) is not None, "another outage"
+
+
+def test_a_queue_that_stands_while_others_are_answered_is_refused() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    gate.holds(0)
+    gate.answers(0.9)  # 0.6 tokens: still unhealthy
+    assert gate.may_hold(0.95) is not None, "it has stood for less than a second"
+    gate.answers(1.9)
+    gate.fails(1.95)
+    assert gate.may_hold(2.0) is None
+    assert gate.may_hold(12.0, patience=60) is not None, (
+        "nobody was answered for ten seconds: an outage"
+    )
+
+
+def test_a_queue_that_is_served_is_not_refused() -> None:
+    """Two held calls are not more than go in two seconds, at 3 in the mean of three."""
+    gate = Gate()
+    gate.is_dead(0)
+    places = [gate.holds(0) for _ in range(5)]
+    gate.answers(2.0, times=2, retry=True)
+    assert [gate.asks(place, 2.0) for place in places[:4]] == [0.0] * 4
+    gate.fails(2.1, times=3)
+    assert gate.may_hold(2.2) is not None
+
+
+def test_cancelled_calls_are_not_remembered() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    stays = gate.holds(0)
+    for _ in range(1000):
+        gate.drop(gate.holds(0, ready_in=60, patience=60))
+    assert len(stays.health.queue) < 100
+    assert gate.held() == 1
+
+
+def test_places_are_exact_under_64_threads() -> None:
+    gate = Gate()
+
+    def work(number: int) -> None:
+        for turn in range(50):
+            now = turn + number / 100
+            gate.fails(now, times=3)
+            place = gate.may_hold(now)
+            gate.answers(now, retry=True)
+            if place is not None and gate.asks(place, now) != 0.0:
+                gate.drop(place)
+
+    in_threads(64, work)
+    assert gate.held() == 0
+
+
+def test_a_thousand_and_some_origins_are_remembered_the_least_used_first_out() -> None:
+    gate = Gate()
+    gate.is_dead(0)
+    for number in range(1024):
+        gate.bad(f"https://{number}:443", 1, 1, 3.0)
+    assert gate.is_healthy(HERE)
+    assert not gate.is_healthy("https://0:443")
+
+
+def test_an_origin_that_nobody_calls_any_more_is_forgotten_after_ten_minutes() -> None:
+    gate = Gate()
+    gate.begin("https://b:443", 0.0)
+    gate.fails(1, times=2)
+    gate.begin("https://b:443", 599.0)
+    assert not gate.quiet
+    gate.begin("https://b:443", 602.0)
+    assert gate.quiet
+    assert gate.is_healthy(HERE)

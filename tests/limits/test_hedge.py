@@ -1,0 +1,123 @@
+"""Hedge: when a second attempt is wanted, and how many may be sent. All times by hand."""
+
+from math import inf
+
+import pytest
+
+from forbear import Hedge
+
+from ..threads import hasty, in_threads
+
+ORIGIN = "https://api.example:443"
+
+
+def times_of(hedge, *answers, now=0.0):
+    times = hedge.times(ORIGIN, "GET")
+    for seconds in answers:
+        times.learn(seconds, now)
+    return times
+
+
+def test_no_second_attempt_is_wanted_before_enough_good_answers_are_known():
+    hedge = Hedge(learn_from=50)
+    assert times_of(hedge, *[0.1] * 49).delay == inf
+    assert times_of(hedge, 0.1).delay == pytest.approx(0.1, rel=0.06)
+
+
+def test_the_delay_is_the_quantile_of_good_answers():
+    # 94 of 100 ms, 6 of 300 ms: 95 % of 100 answers came within 300 ms, 90 % within 100 ms.
+    answers = [0.1] * 94 + [0.3] * 6
+    assert times_of(Hedge(learn_from=100), *answers).delay == pytest.approx(0.3, rel=0.06)
+    tenth = Hedge(learn_from=100, quantile=0.9)
+    assert times_of(tenth, *answers).delay == pytest.approx(0.1, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "delay"),
+    [
+        pytest.param({"at_least": 0.05}, 0.001, 0.05, id="quantile below at_least"),
+        pytest.param({"delay": 0.2}, 0.001, 0.2, id="given delay"),
+        pytest.param({"delay": 0.01, "at_least": 0.05}, 0.001, 0.05, id="given delay too short"),
+    ],
+)
+def test_the_delay_is_the_given_one_and_at_least_at_least(options, answer, delay):
+    assert times_of(Hedge(learn_from=1, **options), answer).delay == delay
+
+
+def test_a_given_delay_needs_nothing_to_be_learnt():
+    assert Hedge(delay=0.2).times(ORIGIN, "GET").delay == 0.2
+
+
+def test_old_times_fade_by_number_and_by_time():
+    hedge = Hedge(learn_from=50)
+    assert times_of(hedge, *[0.05] * (50 + 16 * 64)).delay == pytest.approx(0.05, rel=0.06)
+    # 1,074 were halved to 537. 40 slow ones are a twentieth of 537 + 64, not of 1,074 + 64.
+    assert times_of(hedge, *[0.05] * 24, *[0.15] * 40).delay == pytest.approx(0.15, rel=0.06)
+    quiet = Hedge(learn_from=200)
+    times_of(quiet, *[0.1] * 200)
+    times_of(quiet, *[0.1] * 64, now=400.0)  # 264 are halved
+    assert times_of(quiet, *[0.1] * 64, now=401.0).delay == inf  # 132 + 64
+    assert times_of(quiet, *[0.1] * 4, now=402.0).delay == pytest.approx(0.1, rel=0.06)
+
+
+def test_origins_and_methods_are_known_apart_and_at_most_1024():
+    hedge = Hedge(learn_from=1)
+    times_of(hedge, 0.1)
+    assert hedge.times(ORIGIN, "HEAD").delay == inf
+    assert hedge.times("https://other.example:443", "GET").delay == inf
+    for number in range(1024):
+        hedge.times(f"https://{number}.example:443", "GET")
+    assert "1024 origins" in repr(hedge)
+    assert hedge.times(ORIGIN, "GET").delay == inf, "the oldest was forgotten"
+
+
+def test_threads_that_meet_new_origins_leave_no_more_of_them_known_than_may_be():
+    hedge = Hedge()
+
+    def meet(n):
+        for number in range(1500):
+            hedge.times(f"https://{n}-{number}.example:443", "GET")
+
+    with hasty():
+        in_threads(8, meet)
+    assert "1024 origins" in repr(hedge)
+
+
+def test_second_attempts_are_at_most_the_burst_and_the_ratio_of_good_answers():
+    times = times_of(Hedge(ratio=0.25, burst=2))
+    assert [times.spend() for _ in range(3)] == [True, True, False]
+    for _ in range(3):
+        times.learn(0.1, 0.0)
+    assert not times.spend()
+    times.learn(0.1, 0.0)  # four quarters
+    assert [times.spend(), times.spend()] == [True, False]
+    times.end_held()
+    assert times.spend()
+    for _ in range(100):
+        times.learn(0.1, 0.0)
+    assert [times.spend() for _ in range(3)] == [True, True, False]
+
+
+def test_answers_that_spread_widely_are_not_hedged():
+    # The median is 100 ms; a tail of single stragglers leaves the 95th of a hundred near it.
+    assert not times_of(Hedge(learn_from=100), *[0.1] * 99, 2.0).is_strained
+    assert times_of(Hedge(learn_from=100), *[0.1] * 90, *[0.5] * 10).is_strained
+
+
+def test_how_widely_answers_spread_does_not_depend_on_the_quantile():
+    answers = [0.1] * 98 + [2.0] * 2  # 95 of 100 came as usual
+    assert not times_of(Hedge(learn_from=100, quantile=0.99), *answers).is_strained
+    assert times_of(Hedge(learn_from=100, quantile=0.8), *[0.1] * 90, *[0.5] * 10).is_strained
+
+
+def test_answers_that_are_all_slower_than_they_were_are_not_hedged_until_that_is_usual():
+    hedge = Hedge(learn_from=64)
+    times = times_of(hedge, *[0.1] * 64)
+    assert times_of(hedge, *[0.19] * 1024) is times
+    assert not times.is_strained
+    times_of(hedge, *[0.25] * 2048)
+    assert times.is_strained
+    times_of(hedge, *[0.1] * 2048)
+    assert not times.is_strained
+    times_of(hedge, *[0.25] * 30_000)  # the best is forgotten by half in 22,000
+    assert not times.is_strained

@@ -1,0 +1,301 @@
+"""Shared state under interruption: a KeyboardInterrupt at any line leaves it usable."""
+
+from typing import Any
+
+import pytest
+
+from forbear import CircuitBreaker, Origins, RetryBudget, RetryGate
+from forbear.limits.breaker import CircuitState
+from forbear.limits.cooldown import Cooldown
+from forbear.limits.lease import LeasedBudget
+
+from ..injection import interrupted_at_every_line
+
+A, B = "http://a:80", "http://b:80"
+NOW = 1_000.0
+LATER = NOW + 10_000  # when whatever was begun has expired
+CLOSED, OPEN = CircuitState.CLOSED, CircuitState.OPEN
+SHARED = "limits"
+
+
+def fail(breaker: CircuitBreaker, now: float, origin: str = A, permit: int = 0) -> None:
+    breaker.record(origin, failed=True, sent_at=now, now=now, permit=permit)
+
+
+def succeed(breaker: CircuitBreaker, now: float, permit: int = 0) -> None:
+    breaker.record(A, failed=False, sent_at=now, now=now, permit=permit)
+
+
+@pytest.mark.parametrize("rate", [None, 0.5], ids=["in a row", "rate"])
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_a_breaker_can_open_and_close_again(steps: int, rate: float | None) -> None:
+    """Interrupted while it opens, probes, opens again, probes, closes or forgets."""
+    numbers: dict[str, Any] = {"failure_rate": rate, "minimum_calls": 2, "open_for": 1.0}
+    box: list[CircuitBreaker] = []
+
+    def one_round(breaker: CircuitBreaker, now: float) -> Any:
+        yield fail(breaker, now)
+        yield fail(breaker, now)
+        yield fail(breaker, now + 5, permit=breaker.admit(A, now + 5).permit)
+        yield succeed(breaker, now + 10, breaker.admit(A, now + 10).permit)
+        yield breaker.release(A, breaker.admit(A, now + 10).permit)
+        yield fail(breaker, now + 5_000, B)  # all others are forgotten by then
+
+    def begun() -> CircuitBreaker:
+        breaker = CircuitBreaker(2, **numbers)
+        rounds = one_round(breaker, NOW)
+        for _ in range(steps - 1):
+            next(rounds)
+        box[:] = breaker, rounds  # type: ignore[assignment]
+        return breaker
+
+    def operation() -> None:
+        next(box[1])  # type: ignore[call-overload]
+        begun()
+
+    def after(where: str) -> None:
+        breaker = box[0]
+        now = LATER
+        for _ in range(4):
+            admission = breaker.admit(A, now)
+            assert admission.refused_for == 0, where
+            succeed(breaker, now, admission.permit)
+            now += 1_000
+        assert breaker.state(A, now) is CLOSED, where
+        for _ in range(2):
+            fail(breaker, now)
+        assert breaker.state(A, now) is OPEN, where
+        assert breaker.refused_for(A, now) > 0, where
+        assert breaker.states(now) == {A: OPEN}, where
+        assert repr(breaker) == "<CircuitBreaker 1 open>", where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, SHARED, after) > 5
+
+
+def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted while it remembers an origin, forgets the oldest or fades."""
+    monkeypatch.setattr("forbear.limits.gate.MOST_ORIGINS", 4)
+    box: list[Any] = []
+
+    def begun() -> None:
+        box[:] = [RetryGate(), []]
+        for number in range(4):
+            box[0].bad(f"http://{number}:80", NOW, NOW, 1.0)
+
+    def operation() -> None:
+        gate, places = box
+        gate.bad(A, NOW, NOW, 1.0)
+        gate.bad(A, NOW + 1, NOW + 1, 3.0, NOW, is_timeout=True)
+        place = gate.hold(A, NOW + 1, ready_at=NOW + 1, until=NOW + 11)
+        places.append(place)
+        gate.good(A, NOW + 2, retry=True)
+        gate.turn(place, NOW + 20, lambda: 0.0)
+        gate.drop(place)
+        gate.begin(A, NOW + 700)  # those that have not failed for ten minutes fade
+
+    def after(where: str) -> None:
+        gate, places = box
+        assert gate._lock.acquire(blocking=False), where
+        gate._lock.release()
+        for place in places:
+            gate.drop(place)
+        assert gate.held() == 0, where
+        assert len(gate._origins) <= 4, where
+        for origin, health in gate._awake.items():
+            assert gate._origins[origin] is health, where
+        awake = [one for one in gate._origins.values() if one.tokens < 3.0]
+        assert not gate.quiet or not awake, where
+        gate.bad(B, LATER, LATER, 3.0)
+        assert not gate.is_healthy(B), where
+        assert gate.unhealthy() == 1, where
+        for _ in range(5):
+            gate.good(B, LATER, retry=False)
+        assert gate.quiet, where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, "limits/gate.py", after) > 50
+
+
+@pytest.mark.parametrize("origins", [1, 2])
+def test_a_gate_counts_whom_it_holds(origins: int) -> None:
+    """Interrupted while it holds calls, lets them go, drops them or takes them back."""
+    box: list[Any] = []
+
+    def begun() -> None:
+        box[:] = [RetryGate(), []]
+
+    def operation() -> None:
+        gate, places = box
+        for number in range(origins):
+            origin = f"http://{number}:80"
+            for _ in range(3):
+                gate.bad(origin, NOW, sent_at=NOW, weight=1.0)
+            for _ in range(3):
+                places.append(gate.hold(origin, NOW, ready_at=NOW, until=NOW + 10))
+            gate.begin(origin, NOW)
+            for _ in range(25):
+                gate.good(origin, NOW, retry=False)
+            for place in places[-3:]:
+                gate.turn(place, NOW + 1, lambda: 0.0)
+            gate.hold_again(places[-3])
+            for place in places[-3:]:
+                gate.drop(place)
+
+    def after(where: str) -> None:
+        gate, places = box
+        for place in places:
+            gate.drop(place)
+        # A call that was interrupted while it took its place is forgotten when its patience ends.
+        for origin in list(gate._origins):
+            last = gate.hold(origin, LATER, ready_at=LATER, until=LATER + 10)
+            if last is not None:
+                gate.turn(last, LATER, lambda: 0.0)
+                gate.drop(last)
+        assert gate.held() == 0, where
+        for origin in list(gate._origins):
+            for _ in range(8):
+                gate.good(origin, LATER, retry=False)
+        gate.begin(A, 2 * LATER)
+        assert gate.quiet, where
+        assert repr(gate) == "<RetryGate healthy>", where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, SHARED, after) > 50
+
+
+def test_a_budget_never_has_more_than_it_had() -> None:
+    """Interrupted while it is paid from, filled or refunded; time fills it again."""
+    box: list[RetryBudget] = []
+
+    def begun() -> None:
+        box[:] = [RetryBudget(ratio=0.1, floor_per_second=1, burst=4)]
+        for _ in range(3):
+            box[0].spend(A, 1, NOW)
+
+    def operation() -> None:
+        budget = box[0]
+        budget.spend(B, 1, NOW)
+        budget.deposit(A, NOW)
+        budget.spend(A, 1, NOW)
+        budget.refund(A, 1)
+        budget.deposit(B, NOW + 1)
+
+    def after(where: str) -> None:
+        budget = box[0]
+        assert budget.tokens(A, NOW) <= 1.1 + 1e-9, where
+        assert budget.spend(A, 4, LATER), where
+        assert not budget.spend(A, 1, LATER), where
+        assert not budget.quiet, where
+        budget.deposit(A, LATER + LATER)
+        assert budget.quiet, where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, SHARED, after) > 40
+
+
+def test_a_cooldown_goes_on_holding_and_ends() -> None:
+    box: list[Cooldown] = []
+
+    def begun() -> None:
+        box[:] = [Cooldown("all", lambda: 0.0)]
+        box[0].begin(A, b"", 5, NOW)
+
+    def operation() -> None:
+        cooldown = box[0]
+        cooldown.begin(A, b"", 8, NOW)
+        cooldown.left(A, b"", NOW)
+        cooldown.queue(A, b"", NOW)
+        cooldown.begin(B, b"", 5, NOW)
+
+    def after(where: str) -> None:
+        cooldown = box[0]
+        assert 5 <= cooldown.left(A, b"", NOW) <= 8, where
+        assert cooldown.left(A, b"", LATER) == 0, where
+        assert cooldown.is_idle, where
+        cooldown.begin(A, b"", 5, LATER)
+        assert cooldown.left(A, b"", LATER) == 5, where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, SHARED, after) > 20
+
+
+class Leased(LeasedBudget):
+    def __init__(self) -> None:
+        local = RetryBudget(ratio=0, floor_per_second=0, burst=2)
+        super().__init__(hinted_cost=0.25, scope="origin", fallback=local, random=lambda: 0.5)
+        self.asked: list[str] = []
+
+    def renew_soon(self, scope: str, now: float) -> None:
+        self.asked.append(scope)
+
+    def renewed(self, scope: str, size: int) -> None:
+        report = self.borrow(scope)
+        if report is not None:
+            self.lend(report, size, 1)
+
+
+def test_a_lease_is_kept_or_given_back() -> None:
+    """Nothing is spent that was not lent or is not owed, and a new lease can be had."""
+    box: list[Leased] = []
+
+    def begun() -> None:
+        box[:] = [Leased()]
+        box[0].spend(A, 1, NOW)
+        box[0].renewed(A, 6)
+
+    def operation() -> None:
+        leased = box[0]
+        leased.spend(A, 1, NOW)
+        leased.refund(A, 1)
+        leased.deposit(A, NOW)
+        leased.spend(B, 1, NOW)
+        report = leased.borrow(B)
+        assert report is not None
+        leased.refuse(report)
+        leased.spend(B, 1, NOW + 1)
+        leased.refund(B, 1)
+        leased.renewed(B, 5)
+
+    def after(where: str) -> None:
+        leased = box[0]
+        assert 4 <= leased.tokens(A, NOW) <= 5, where
+        assert leased.tokens(B, NOW + 1) <= 5, where
+        leased.asked.clear()
+        for scope in (A, B):
+            leased.spend(scope, 1, LATER)
+            leased.renewed(scope, 5)
+            assert 3 <= leased.tokens(scope, LATER) <= 5, where
+        assert leased.asked == [A, B], where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, SHARED, after) > 60
+
+
+def test_origins_rest_and_wake() -> None:
+    box: list[Origins] = []
+
+    def begun() -> None:
+        box[:] = [Origins([A, B])]
+
+    def operation() -> None:
+        origins = box[0]
+        origins.rest(A, 5, NOW, longest_wait=60)
+        origins.first(A, NOW, lambda origin, now: 0.0)
+
+    def after(where: str) -> None:
+        origins = box[0]
+        origins.rest(A, 5, LATER, longest_wait=60)
+        assert origins.first(A, LATER, lambda origin, now: 0.0) == (B, 0.0), where
+        assert origins.first(A, LATER + 10, lambda origin, now: 0.0) == (A, 0.0), where
+        assert origins.quiet, where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, SHARED, after) > 10

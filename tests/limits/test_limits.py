@@ -1,0 +1,575 @@
+"""Limits: in which order budget, breaker, cooldown and origins are asked, and what comes back.
+
+Each test drives a ``Call`` by hand as the loop does: begin, admit, send, observe, plan, leave.
+"""
+
+from typing import Any
+
+import pytest
+
+from forbear import (
+    CircuitBreaker,
+    Failure,
+    FailureKind,
+    Fixed,
+    Origins,
+    Phase,
+    Reason,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+    RetryRefused,
+)
+from forbear.core.call import Call
+from forbear.core.decide import plan_retry
+from forbear.core.outcome import SendAgain
+from forbear.core.request import Request
+from forbear.limits.breaker import Admission, CircuitState
+from forbear.limits.cooldown import PACE
+from forbear.limits.limits import Limits
+
+from ..failures import REFUSED, RESET, answer
+
+A, B, C = "http://a:80", "http://b:80", "http://c:80"
+CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+NOW = 1_000.0
+
+
+def a_budget(**fields: Any) -> RetryBudget:
+    return RetryBudget(**{"ratio": 0, "floor_per_second": 0, "burst": 20, **fields})
+
+
+def limits_of(**parts: Any) -> Limits:
+    return Limits(**{"random": lambda: 0.0, **parts})
+
+
+def a_call(
+    limits: Limits, origin: str = A, now: float = NOW, *, headers: Any = (), **fields: Any
+) -> Call:
+    fields = {"backoff": Fixed(0.0), "hint_spread": 0.0, "max_attempts": 99, **fields}
+    policy = RetryPolicy(**fields)
+    request = Request("GET", origin, [*dict(headers).items()])
+    return Call(policy, request, limits, now, policy.max_attempts)
+
+
+def begun(limits: Limits, origin: str = A, now: float = NOW, **options: Any) -> tuple[Call, float]:
+    """A call, and how long its first attempt has to wait."""
+    call = a_call(limits, origin, now, **options)
+    return call, limits.begin(call, 0.0, now)
+
+
+def sent(call: Call, failure: Failure | None, now: float = NOW) -> Call:
+    """Send an attempt, which ends like this."""
+    call.sending(now)
+    call.limits.observe(call, failure, now)
+    return call
+
+
+def told(
+    limits: Limits, failure: Failure, origin: str = A, now: float = NOW, **options: Any
+) -> Call:
+    """A call whose first attempt went the short way and ended like this."""
+    call = a_call(limits, origin, now, **options)
+    call.is_under_way = True
+    if limits.begins_late:
+        limits.begin(call, 0.0, now)
+    return sent(call, failure, now)
+
+
+def planned(call: Call, failure: Failure, now: float = NOW) -> Any:
+    """Decide on a retry, and note it."""
+    verdict = plan_retry(call, failure, now)
+    call.note(failure, verdict, now)
+    return verdict
+
+
+def held(limits: Limits, origin: str = A, now: float = NOW, **options: Any) -> float:
+    """Seconds for which the first attempt of another call is held."""
+    call, delay = begun(limits, origin, now, **options)
+    limits.leave(call, now)
+    return delay
+
+
+def refusal(ask: Any, *arguments: Any, **options: Any) -> tuple[Reason, bool, float | None]:
+    with pytest.raises(RetryRefused) as caught:
+        ask(*arguments, **options)
+    return caught.value.reason, caught.value.send, caught.value.retry_after
+
+
+def opened(**fields: Any) -> CircuitBreaker:
+    """A breaker that is open for A, for 10 s from NOW."""
+    breaker = CircuitBreaker(1, **{"failure_rate": None, "open_for": 10.0, **fields})
+    breaker.record(A, failed=True, sent_at=NOW, now=NOW)
+    return breaker
+
+
+# --- budget -----------------------------------------------------------------------------------
+
+
+def test_the_rest_of_a_body_costs_a_fifth_of_a_scheduled_retry() -> None:
+    """What other retries cost is test_decide's."""
+    went_on = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError", progress=True)
+    budget = a_budget()
+    call = told(limits_of(budget=budget), went_on)
+    assert isinstance(planned(call, went_on), SendAgain)
+    assert (call.extras.tokens_spent, budget.tokens(A, NOW)) == (0.05, 19.95)
+
+
+def test_a_scope_that_fails_means_the_origin() -> None:
+    def fail(request: Request) -> str:
+        raise ZeroDivisionError
+
+    budget = a_budget(scope=fail)
+    call = told(limits_of(budget=budget), RESET)
+    planned(call, RESET)
+    assert (call.scope, budget.tokens(A, NOW)) == (A, 19)
+    assert isinstance(call.extras.plugin_error, ZeroDivisionError)
+
+
+class Counting:
+    """A budget that counts calls."""
+
+    quiet, hinted_cost, counts_calls = True, 0.25, True
+
+    def __init__(self) -> None:
+        self.calls = self.spent = 0
+
+    def count_call(self) -> None:
+        self.calls += 1
+
+    def deposit(self, scope: str, now: float) -> None:
+        self.calls += 1
+
+    def spend(self, scope: str, cost: float, now: float) -> bool:
+        self.spent += 1
+        return True
+
+    def refund(self, scope: str, cost: float) -> None: ...
+
+
+def test_a_budget_counts_every_call_and_is_asked_after_all_else_allows_the_retry() -> None:
+    budget = Counting()
+    limits = limits_of(budget=budget)
+    assert limits.counts_calls
+    limits.count_call()
+    call = told(limits, RESET)
+    assert budget.calls == 2
+    assert planned(call, RESET) == (0.0, "backoff")
+    call.deadline_at = NOW
+    assert planned(sent(call, RESET), RESET).reason is Reason.DEADLINE
+    assert budget.spent == 1
+
+
+# --- breaker ----------------------------------------------------------------------------------
+
+TROUBLE = {
+    "dns", "refused", "connect-timeout", "tls", "proxy", "read-timeout", "write-timeout", "timeout",
+    "reset", "protocol",
+}  # fmt: skip
+NO_WORD = {"unprocessed", "pool", "certificate", "decoding", "permanent", "unknown"}
+
+
+def test_which_errors_are_trouble() -> None:
+    """Failed connections and timeouts; not what is wrong on this side, nor a healthy goodbye."""
+    kinds = {kind.value for kind in FailureKind} - {"status"}
+    assert kinds == TROUBLE | NO_WORD
+    for kind in sorted(kinds):
+        breaker = CircuitBreaker(1, failure_rate=None)
+        told(limits_of(breaker=breaker), Failure(FailureKind(kind), Phase.SENT, error="Some"))
+        assert (breaker.state(A, NOW) is OPEN) == (kind in TROUBLE), kind
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (None, False),
+        (answer(404), False),
+        (answer(408), False),
+        (answer(409), False),
+        (answer(500), True),
+        (answer(501), True),
+        (answer(503, 5.0), True),
+        (answer(529), True),
+        (answer(200), True),  # flagged by retry_if
+        (answer(429), None),
+        (answer(429, 5.0), None),
+        (answer(403, 5.0, "x-ratelimit-reset"), None),
+    ],
+    ids=repr,
+)
+def test_which_answers_are_trouble(failure: Failure | None, counts: bool | None) -> None:
+    """True opens a breaker of one failure; False ends a row of failures; None does neither."""
+    breaker, single = CircuitBreaker(2, failure_rate=None), CircuitBreaker(1, failure_rate=None)
+    limits = limits_of(breaker=breaker)
+    for outcome in (RESET, failure, RESET):
+        sent(a_call(limits), outcome)
+    assert breaker.state(A, NOW) is (CLOSED if counts is False else OPEN)
+    sent(a_call(limits_of(breaker=single)), failure)
+    assert single.state(A, NOW) is (OPEN if counts else CLOSED)
+
+
+def test_an_open_circuit_refuses_a_call_before_it_deposits() -> None:
+    budget = a_budget(ratio=1)
+    assert budget.spend(A, 10, NOW)
+    assert refusal(begun, limits_of(budget=budget, breaker=opened()), now=NOW + 4) == (
+        Reason.CIRCUIT_OPEN,
+        False,
+        6.0,
+    )
+    assert budget.tokens(A, NOW) == 10
+
+
+def test_a_retry_whose_wait_outlasts_the_circuit_is_the_probe() -> None:
+    """The permit is taken when it is sent, asked twice or not, and not when it is planned."""
+    breaker = CircuitBreaker(1, failure_rate=None, open_for=10.0)
+    limits = limits_of(breaker=breaker)
+    call = told(limits, RESET, backoff=Fixed(10.0))
+    assert planned(call, RESET) == (10.0, "backoff")
+    assert breaker.refused_for(A, NOW + 10) == 0
+    assert (limits.admit(call, NOW + 10), limits.admit(call, NOW + 10)) == (0.0, 0.0)
+    assert breaker.refused_for(A, NOW + 10) > 0
+    limits.leave(call, NOW + 10)
+    limits.leave(call, NOW + 10)
+    assert breaker.refused_for(A, NOW + 10) == 0
+
+
+@pytest.mark.parametrize(
+    "failure", [answer(429), answer(429, 3.0), Failure(FailureKind.POOL, Phase.UNSENT)], ids=repr
+)
+def test_a_probe_that_says_nothing_gives_its_permit_back(failure: Failure) -> None:
+    breaker = opened()
+    call, _ = begun(limits_of(breaker=breaker), now=NOW + 10)
+    sent(call, failure, NOW + 10)
+    assert breaker.state(A, NOW + 10) is HALF_OPEN
+    assert breaker.refused_for(A, NOW + 10) == 0
+
+
+def test_a_retry_that_is_a_probe_and_fails_is_paid_for() -> None:
+    """The server had the request: like any retry that fails."""
+    budget = a_budget()
+    limits = limits_of(budget=budget, breaker=CircuitBreaker(1, failure_rate=None, open_for=10.0))
+    call = told(limits, RESET, backoff=Fixed(10.0))
+    planned(call, RESET)
+    limits.admit(call, NOW + 10)
+    sent(call, RESET, NOW + 10)
+    limits.leave(call, NOW + 10)
+    assert budget.tokens(A, NOW) == 19
+
+
+def test_a_retry_that_another_calls_probe_has_shut_out_is_refused_and_refunded() -> None:
+    budget, breaker = a_budget(), CircuitBreaker(1, failure_rate=None, open_for=10.0)
+    limits = limits_of(budget=budget, breaker=breaker)
+    call = told(limits, RESET, backoff=Fixed(10.0))
+    planned(call, RESET)
+    assert breaker.admit(A, NOW + 10).permit
+    assert refusal(limits.admit, call, NOW + 10)[:2] == (Reason.CIRCUIT_OPEN, False)
+    limits.leave(call, NOW + 10)
+    assert budget.tokens(A, NOW) == 20
+
+
+def test_a_success_that_was_sent_before_the_circuit_opened_ends_no_row_of_failures() -> None:
+    """It says how the origin was, not how it is."""
+    breaker = CircuitBreaker(2, failure_rate=None, open_for=10.0)
+    limits = limits_of(breaker=breaker)
+    late = a_call(limits)
+    late.sending(NOW)
+    for now in (NOW + 1, NOW + 1):
+        sent(a_call(limits), RESET, now)
+    sent(begun(limits, now=NOW + 11)[0], None, NOW + 11)
+    sent(a_call(limits), RESET, NOW + 12)
+    limits.observe(late, None, NOW + 13)
+    sent(a_call(limits), RESET, NOW + 14)
+    assert breaker.state(A, NOW + 14) is OPEN
+
+
+# --- cooldown: who is held --------------------------------------------------------------------
+
+
+def test_a_503_with_a_time_holds_everybody() -> None:
+    limits = limits_of(cooldown="all")
+    told(limits, answer(503, 5.0), headers={"Authorization": "Bearer one"})
+    assert held(limits, headers={"Authorization": "Bearer two"}) == 5.0
+    assert held(limits, now=NOW + 2) == pytest.approx(3.0 + PACE)
+    assert held(limits, B) == 0.0
+    assert held(limits, now=NOW + 5) == 0.0
+    assert limits.quiet
+
+
+@pytest.mark.parametrize(
+    ("failure", "header"),
+    [(answer(429, 5.0), "Authorization"), (answer(403, 5.0, "x-ratelimit-reset"), "X-API-Key")],
+    ids=["429", "an exhausted quota"],
+)
+def test_a_429_holds_only_who_has_the_same_credential(failure: Failure, header: str) -> None:
+    """One tenant does not punish another, nor those who have no name."""
+    limits = limits_of(cooldown="all")
+    told(limits, failure, headers={header: "one"})
+    assert held(limits, headers={header.lower(): "one"}) == 5.0
+    assert held(limits, headers={header: "two"}) == 0.0
+    assert held(limits) == 0.0
+    assert held(limits, B, headers={header: "one"}) == 0.0
+
+
+def test_who_asked_for_nothing_gets_nothing() -> None:
+    """No time, or no throttling; and a policy that ignores times is not held."""
+    limits = limits_of(cooldown="all")
+    for failure in (RESET, answer(429), answer(503), answer(500, 5.0), answer(503, 0.0)):
+        told(limits, failure)
+        assert limits.quiet
+    told(limits, answer(503, 5.0))
+    assert held(limits, hints="ignore") == 0.0
+    off = limits_of()
+    told(off, answer(503, 5.0))
+    assert held(off) == 0.0
+
+
+def test_retries_only() -> None:
+    """A first attempt goes through; a retry of another call waits as long as the origin asked."""
+    limits = limits_of(cooldown="retries")
+    told(limits, answer(503, 5.0))
+    assert limits.quiet  # first attempts need not ask
+    call, delay = begun(limits)
+    assert (delay, limits.admit(call, NOW)) == (0.0, 0.0)
+    assert planned(sent(call, RESET, NOW + 1), RESET, NOW + 1) == (4.0, "cooldown")
+
+
+# --- cooldown: for how long -------------------------------------------------------------------
+
+
+def test_a_call_that_would_wait_too_long_is_told_at_once() -> None:
+    limits = limits_of(cooldown="all")
+    told(limits, answer(503, 30.0))
+    assert refusal(begun, limits, now=NOW + 5, max_retry_after=10.0) == (
+        Reason.RETRY_AFTER_TOO_LONG,
+        False,
+        25.0,
+    )
+    assert held(limits, now=NOW + 20, max_retry_after=10.0) == 10.0
+
+
+def test_a_retry_that_would_wait_too_long_is_refused_before_it_is_paid() -> None:
+    budget = RetryBudget()
+    limits = limits_of(budget=budget, cooldown="retries")
+    told(limits, answer(503, 30.0))
+    call = told(limits, RESET, max_retry_after=10.0)
+    assert plan_retry(call, RESET, NOW) == (Reason.RETRY_AFTER_TOO_LONG, 30.0)
+    call.deadline_at = NOW + 29.0
+    verdict = plan_retry(call, RESET, NOW + 25)
+    assert verdict == (Reason.DEADLINE, pytest.approx(5.0 + PACE))
+    assert budget.quiet
+
+
+def test_the_random_share_is_cut_to_the_deadline_and_the_servers_time_is_not() -> None:
+    limits = limits_of(cooldown="retries", random=lambda: 0.9)
+    told(limits, answer(503, 4.0))
+    call = told(limits, RESET, hint_spread=0.5)
+    call.deadline_at = NOW + 4.201  # a millisecond is left for the attempt
+    assert planned(call, RESET) == (pytest.approx(4.2), "cooldown")
+
+
+def test_a_held_call_looks_again_when_its_time_has_come_but_not_for_ever() -> None:
+    """Held for 5 s, then for 4 s more; another 4 would be more than the 10 that the policy waits."""
+    limits = limits_of(cooldown="all")
+    told(limits, answer(503, 5.0))
+    call, delay = begun(limits, max_retry_after=10.0)
+    told(limits, answer(503, 4.0), now=NOW + 5)
+    assert (delay, limits.admit(call, NOW + 5)) == (5.0, 4.0)
+    told(limits, answer(503, 4.0), now=NOW + 9)
+    assert refusal(limits.admit, call, NOW + 9)[:2] == (Reason.RETRY_AFTER_TOO_LONG, False)
+    assert limits.admit(call, NOW + 13) == 0.0
+
+
+def test_nobody_is_held_for_a_circuit_that_is_open() -> None:
+    limits = limits_of(cooldown="all", breaker=CircuitBreaker(1, failure_rate=None, open_for=30.0))
+    told(limits, answer(503, 5.0))
+    assert refusal(begun, limits) == (Reason.CIRCUIT_OPEN, False, 24.0)  # -20 %
+
+
+def test_no_permit_is_held_while_waiting() -> None:
+    """Open for 1 s, held for 5: the permit is taken when the probe is sent."""
+    breaker = CircuitBreaker(1, failure_rate=None, open_for=1.0)
+    limits = limits_of(cooldown="all", breaker=breaker)
+    told(limits, answer(429, 5.0))
+    told(limits, RESET)
+    call, delay = begun(limits, now=NOW + 2)
+    assert delay == 3.0
+    assert breaker.refused_for(A, NOW + 4) == 0.0
+    assert limits.admit(call, NOW + 5) == 0.0
+    assert breaker.refused_for(A, NOW + 5) > 0.0
+
+
+def test_a_thousand_callers_are_let_go_one_after_the_other() -> None:
+    """A millisecond apart: no 10 ms in which more than 11 of them send, and all within a second."""
+    limits = limits_of(cooldown="all")
+    told(limits, answer(503, 5.0))
+    releases = sorted(held(limits) for _ in range(1_000))
+    assert releases[0] == 5.0
+    assert releases[-1] == pytest.approx(5.999)
+    assert max(sum(1 for other in releases if at <= other < at + 0.010) for at in releases) <= 11
+
+
+def test_a_fleet_that_was_told_the_same_second_does_not_return_in_step() -> None:
+    """hint_spread, as for hints: 0.1 of 5 s, by each caller's own random number."""
+    draws = iter([0.0, 0.0, 0.0, 0.5, 0.0, 1.0, 0.0])
+    limits = limits_of(cooldown="all", random=lambda: next(draws))
+    told(limits, answer(503, 5.0))
+    delays = [held(limits, hint_spread=0.1) for _ in range(3)]
+    assert delays == pytest.approx([5.0, 5.251, 5.502])
+
+
+# --- origins ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failure", "delay", "source", "cost"),
+    [
+        pytest.param(REFUSED, 0.0, "failover", 0.0, id="nothing was sent: at once, for nothing"),
+        pytest.param(RESET, 2.0, "backoff", 1.0, id="it may have been sent: the backoff, paid"),
+        pytest.param(answer(503, 30.0), 2.0, "backoff", 1.0, id="the time is the other origin's"),
+    ],
+)
+def test_a_retry_goes_to_the_next_origin(failure, delay, source, cost):
+    budget = a_budget()
+    limits = limits_of(budget=budget, origins=Origins([A, B]))
+    call = told(limits, failure, backoff=Fixed(2.0))
+    assert planned(call, failure) == (delay, source)
+    assert (call.origin, 20 - budget.tokens(A, NOW)) == (B, cost)
+
+
+def test_when_every_origin_was_tried_the_backoff_is_waited_and_paid() -> None:
+    budget = a_budget()
+    call = told(limits_of(budget=budget, origins=Origins([A, B])), REFUSED, backoff=Fixed(2.0))
+    assert planned(call, REFUSED) == (0.0, "failover")
+    assert planned(sent(call, REFUSED), REFUSED) == (2.0, "backoff")
+    assert (call.origin, budget.tokens(A, NOW)) == (A, 19)
+
+
+def test_an_origin_whose_circuit_is_open_is_passed_over() -> None:
+    """At first, after a failure, and if it opens during the wait."""
+    breaker = opened()
+    limits = limits_of(breaker=breaker, origins=Origins([A, B, C]))
+    call, delay = begun(limits)
+    call.random = lambda: 0.5  # no jitter of the time open
+    assert (call.origin, delay) == (B, 0.0)
+    planned(sent(call, RESET), RESET)
+    assert call.origin == C
+    breaker.record(C, failed=True, sent_at=NOW, now=NOW + 3)  # as A and B: the soonest is A
+    assert limits.admit(call, NOW + 3) == 7.0
+    assert (call.origin, limits.admit(call, NOW + 10)) == (A, 0.0)
+
+
+def test_if_all_circuits_are_open_a_call_is_refused_for_the_shortest_time() -> None:
+    breaker = opened(open_for=40.0)
+    breaker.record(B, failed=True, sent_at=NOW - 9, now=NOW - 9)
+    assert refusal(begun, limits_of(breaker=breaker, origins=Origins([A, B]))) == (
+        Reason.CIRCUIT_OPEN,
+        False,
+        31.0,
+    )
+
+
+@pytest.mark.parametrize("seconds", [30.0, 120.0])
+def test_a_retry_goes_on_to_an_origin_that_nobody_is_to_leave_alone(seconds: float) -> None:
+    """It was to go to B after 1 s; then another call was told by B to come back later."""
+    limits = limits_of(cooldown="retries", origins=Origins([A, B]))
+    call = told(limits, RESET, backoff=Fixed(1.0))
+    assert planned(call, RESET) == (1.0, "backoff")
+    assert call.origin == B
+    told(limits, answer(503, seconds), B)
+    assert limits.admit(call, NOW + 1) == 0
+    assert call.origin == A
+
+
+def test_when_all_are_left_alone_a_call_is_held_for_the_one_that_comes_back_first() -> None:
+    limits = limits_of(cooldown="all", origins=Origins([A, B]))
+    told(limits, answer(503, 30.0), A)
+    told(limits, answer(503, 20.0), B)
+    call, delay = begun(limits)
+    assert (call.origin, delay, limits.admit(call, NOW + 20)) == (B, 20.0, 0.0)
+    told(limits, answer(503, 90.0), B)
+    told(limits, answer(503, 80.0), A)
+    assert refusal(begun, limits) == (Reason.RETRY_AFTER_TOO_LONG, False, 80.0)
+
+
+# --- together ---------------------------------------------------------------------------------
+
+
+def test_quiet_asks_every_part() -> None:
+    budget, breaker = a_budget(ratio=1), CircuitBreaker(2, failure_rate=None)
+    origins = Origins([B, C])
+    limits = limits_of(budget=budget, breaker=breaker, cooldown="all", origins=origins)
+    assert limits.quiet
+    for trouble, cure in [
+        (lambda: budget.spend(A, 1.0, NOW), lambda: budget.deposit(A, NOW)),
+        (lambda: told(limits, RESET), lambda: sent(a_call(limits), None)),
+        (lambda: told(limits, answer(429, 5.0)), lambda: held(limits, now=NOW + 5)),
+        (lambda: origins.rest(B, 5.0, NOW, longest_wait=9), lambda: held(limits, B, NOW + 5)),
+    ]:
+        trouble()
+        assert not limits.quiet
+        cure()
+        assert limits.quiet
+
+
+class Taken:
+    """A half-open breaker whose only permit another call takes each time, just before ours."""
+
+    quiet = is_closed = False
+    mode = "enforce"
+    is_taken = True
+
+    def refused_for(self, origin: str, now: float) -> float:
+        return 0.0
+
+    def state(self, origin: str, now: float) -> CircuitState:
+        return HALF_OPEN
+
+    def admit(self, origin: str, now: float) -> Admission:
+        return Admission(0, 1.0, None) if self.is_taken else Admission(1, 0.0, None)
+
+    def release(self, origin: str, permit: int) -> None:
+        self.is_taken = False
+
+
+@pytest.mark.parametrize(
+    ("at", "asks_in"), [(0.0, 0.5), (9.75, 0.25), (10.5, None)], ids=["in time", "late", "over"]
+)
+def test_a_held_call_whose_probe_another_has_taken_is_held_again(at, asks_in):
+    """Until its patience is over after 10 s, and no longer."""
+
+    gate = RetryGate()
+    for _ in range(3):
+        gate.bad(A, NOW, sent_at=NOW, weight=1.0)
+    limits = limits_of(gate=gate, breaker=Taken())
+    call = a_call(limits)
+    call.hold = gate.hold(A, NOW, ready_at=NOW, until=NOW + 10)
+    if asks_in is None:  # it was let go in time, but the machine slept
+        gate.turn(call.hold, NOW, lambda: 0.0, probe_is_due=True)
+    assert limits.admit(call, NOW + at) == asks_in
+    assert gate.held() == (asks_in is not None)
+    limits.leave(call, NOW + at)
+    assert gate.held() == 0
+
+
+def test_a_probe_that_was_put_back_twice_uses_its_patience_once() -> None:
+    """A policy that waits for longer than by default: a probe uses up no attempt, when it is sent."""
+    gate, breaker = RetryGate(), Taken()
+    for _ in range(3):
+        gate.bad(A, NOW, sent_at=NOW, weight=1.0)
+    limits = limits_of(gate=gate, breaker=breaker)
+    call = a_call(limits, patience=60.0, max_attempts=5)
+    call.hold = gate.hold(A, NOW, ready_at=NOW + 2, until=NOW + 60)
+    assert [limits.admit(call, NOW + at) for at in (2.0, 4.0)] == [0.5, 0.5]
+    assert (call.most_attempts, call.off_schedule, call.extras.patience_used) == (5, 0, 0.0)
+    breaker.is_taken = False
+    assert limits.admit(call, NOW + 8) == 0.0
+    assert (call.most_attempts, call.off_schedule, call.extras.patience_used) == (6, 1, 2.0)
+
+
+def test_repr_shows_the_parts() -> None:
+    breaker = CircuitBreaker(5, failure_rate=None)
+    limits = limits_of(gate=RetryGate(), budget=RetryBudget(), breaker=breaker, cooldown="all")
+    assert repr(limits) == (
+        "<Cooldown all, 0 held> <CircuitBreaker closed> <RetryGate healthy> <RetryBudget 7/7>"
+    )
+    assert repr(limits_of()) == "no limits"

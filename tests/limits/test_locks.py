@@ -1,0 +1,163 @@
+"""Locks of shared state: what another thread held at a fork does not stay locked in the child."""
+
+import gc
+import os
+import weakref
+from typing import Any
+
+import pytest
+
+from forbear import CircuitBreaker, Hedge, Origins, RetryBudget, TokenBucket
+from forbear.limits.cooldown import Cooldown
+from forbear.limits.lease import LeasedBudget
+from forbear.limits.locks import renew
+
+from ..processes import python
+
+MAKERS: list[Any] = [
+    RetryBudget,
+    TokenBucket,
+    CircuitBreaker,
+    Hedge,
+    lambda: Cooldown("all", lambda: 0.0),
+    lambda: Origins(["http://a", "http://b"]),
+    lambda: LeasedBudget(
+        hinted_cost=0.25, scope="origin", fallback=RetryBudget(), random=lambda: 0.5
+    ),
+]
+
+
+def test_every_lock_is_made_anew() -> None:
+    """What runs in a forked child."""
+    for make in MAKERS:
+        held, free = make(), make()
+        lock = held._lock
+        with lock:
+            renew()
+            assert held._lock is not lock
+            for shared in (held, free):
+                assert shared._lock.acquire(blocking=False)
+                shared._lock.release()
+
+
+def test_what_nobody_holds_is_freed() -> None:
+    """Forks renew the locks of all shared things, which must not keep them alive."""
+    for make in MAKERS:
+        gone = weakref.ref(make())
+        gc.collect()
+        assert gone() is None
+
+
+FORK_WITH_THE_LOCK_HELD = """
+import os, threading
+from forbear import RetryBudget
+
+budget = RetryBudget(burst=5)
+budget.spend("a", 1.0, 0.0)
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with budget._lock:
+        held.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    # In the child nobody is left who could let go of the parent's lock.
+    assert budget.spend("a", 1.0, 0.0)
+    os._exit(0)
+for _ in range(200):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    done.wait(0.05)
+else:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    status = "the child hung on the lock"
+done.set()
+thread.join()
+assert status == 0, status
+assert budget.tokens("a", 0.0) == 4  # what the child spends is the child's
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child() -> None:
+    """gunicorn and multiprocessing fork whenever they like."""
+    # Python warns of every fork beside threads, which is what this test is about.
+    python(FORK_WITH_THE_LOCK_HELD, "-W", "ignore")
+
+
+FORK_WHILE_CALLS_WAIT = """
+import logging, multiprocessing, os, signal, sys, threading
+import httpx
+from forbear import CircuitBreaker, Fixed, RetryBudget, RetryGate, RetryPolicy
+from forbear.httpx import RetryTransport
+
+logging.getLogger("forbear").setLevel(logging.CRITICAL)
+
+class Busy(httpx.BaseTransport):
+    def handle_request(self, request):
+        return httpx.Response(503)
+
+policy = RetryPolicy(max_attempts=3, backoff=Fixed(0.001), patience=0.02)
+lavish = RetryBudget(ratio=1, burst=1000, floor_per_second=1e6)
+never = CircuitBreaker(10**9, failure_rate=None)
+parts = {"budget": lavish, "breaker": never, "cooldown": "all"}
+# One whose calls wait before each retry, and one whose calls are held.
+transports = [RetryTransport(Busy(), policy=policy, gate=gate, **parts) for gate in (None, RetryGate())]
+gate = transports[1].port.settings.limits.gate
+
+def call(transport):
+    return transport.handle_request(httpx.Request("GET", "http://a/")).status_code
+
+def calls_of_the_child(number):
+    signal.alarm(20)  # a lock that nobody will let go of
+    waiting = [transport.port.settings.sleeper.waiting() for transport in transports]
+    assert (waiting, gate.held()) == ([0, 0], 0)
+    assert [call(transport) for transport in transports for _ in range(2)] == [503] * 4
+
+def work(number):
+    while not over.is_set():
+        call(transports[number % 2])
+
+sys.setswitchinterval(1e-6)
+over = threading.Event()
+threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+for thread in threads:
+    thread.start()
+ended = []
+if sys.argv[1] == "fork":  # as a prefork server does
+    for number in range(50):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                calls_of_the_child(number)
+                status = 0
+            finally:
+                os._exit(status)
+        ended.append(os.waitpid(child, 0)[1])
+else:
+    children = multiprocessing.get_context("fork")
+    for number in range(10):
+        child = children.Process(target=calls_of_the_child, args=(number,))
+        child.start()
+        child.join()
+        ended.append(child.exitcode)
+over.set()
+for thread in threads:
+    thread.join()
+assert set(ended) == {0}, ended
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("how", ["fork", "multiprocessing"])
+def test_a_child_forked_while_calls_wait_makes_calls_of_its_own(how: str) -> None:
+    """It retries as its parent does, and none of the parent's waiting or held calls is its own."""
+    python(FORK_WHILE_CALLS_WAIT.replace("sys.argv[1]", repr(how)), "-W", "ignore")

@@ -1,0 +1,106 @@
+"""StandardStrategy: the default limits behind the interface that any strategy has.
+
+What the limits themselves do is in test_limits.py.
+"""
+
+from typing import Any
+
+import pytest
+
+from forbear import (
+    CircuitBreaker,
+    Failure,
+    Fixed,
+    Reason,
+    RetryBudget,
+    RetryPolicy,
+    RetryRefused,
+    RetryToken,
+    StandardStrategy,
+)
+
+from ..failures import RESET, answer
+
+A = "http://a:80"
+
+
+def a_strategy(
+    budget: RetryBudget | None = None, *, breaker: CircuitBreaker | None = None, **fields: Any
+) -> StandardStrategy:
+    policy = RetryPolicy(**{"backoff": Fixed(1.0), "hint_spread": 0.0, **fields})
+    return StandardStrategy(policy, budget=budget, breaker=breaker, random=lambda: 0.5)
+
+
+def refresh(
+    strategy: StandardStrategy, token: RetryToken, failure: Failure = RESET, latest: float = 1e9
+) -> float:
+    token.attempts += 1
+    assert strategy.refresh_token(token, failure, 0.0, latest=latest) is token
+    return token.delay
+
+
+def test_a_token_says_what_a_strategy_may_know_of_a_call() -> None:
+    strategy = a_strategy()
+    token = strategy.acquire_initial_token(A, 0.0)
+    assert (token.delay, token.attempts, token.source) == (0.0, 0, "backoff")
+    assert refresh(strategy, token) == 1.0
+    assert refresh(strategy, token, answer(503, 3.0)) == 3.0
+    assert token.source == "retry-after"
+    assert repr(token) == "<RetryToken after 2 attempts, delay 3 s>"
+
+
+@pytest.mark.parametrize("first", ["record_success", "release"])
+@pytest.mark.parametrize("second", ["record_success", "release"])
+def test_both_ends_are_idempotent(first: str, second: str) -> None:
+    """Cancelled before the second retry was sent: paid back once. Succeeded: it was sent."""
+    budget = RetryBudget(ratio=0, floor_per_second=0, burst=20)
+    strategy = a_strategy(budget)
+    token = strategy.acquire_initial_token(A, 0.0)
+    refresh(strategy, token)
+    refresh(strategy, token)
+    assert budget.tokens(A, 0.0) == 18
+    token.attempts += first == "record_success"
+    for end in (first, second, second):
+        getattr(strategy, end)(token, 0.0)
+    assert budget.tokens(A, 0.0) == (19 if first == "release" else 18)
+
+
+def test_quiet_is_the_budgets_and_each_call_deposits_once() -> None:
+    budget = RetryBudget(ratio=0.5, floor_per_second=0, burst=2)
+    strategy = a_strategy(budget)
+    assert strategy.quiet
+    token = strategy.acquire_initial_token(A, 0.0)
+    refresh(strategy, token)
+    assert not strategy.quiet
+    token.attempts += 1
+    strategy.record_success(token, 0.0)
+    assert budget.tokens(A, 0.0) == 1.0
+    strategy.acquire_initial_token(A, 0.0)
+    strategy.acquire_initial_token(A, 0.0)
+    assert strategy.quiet
+
+
+def test_the_four_methods_alone_drive_the_breaker() -> None:
+    """Failures and successes reach it, and a first attempt takes the probe's permit."""
+    strategy = a_strategy(breaker=CircuitBreaker(2, open_for=10.0), backoff=Fixed(0.0))
+    edges: list[str] = []
+    strategy.limits.breaker.on_transition = lambda edge: edges.append(edge.to_state)
+    token = strategy.acquire_initial_token(A, 0.0)
+    refresh(strategy, token)
+    with pytest.raises(RetryRefused) as caught:
+        refresh(strategy, token)
+    assert caught.value.reason is Reason.CIRCUIT_OPEN
+    strategy.release(token, 0.0)
+    probe = strategy.acquire_initial_token(A, 10.0)
+    with pytest.raises(RetryRefused) as caught:
+        strategy.acquire_initial_token(A, 10.0)
+    assert caught.value.send is False
+    probe.attempts = 1
+    strategy.record_success(probe, 10.0)
+    assert edges == ["open", "half_open", "closed"]
+    assert strategy.quiet
+
+
+def test_repr_is_one_line_of_state() -> None:
+    assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=5 <RetryBudget 7/7>>"
+    assert repr(a_strategy(max_attempts=2)) == "<StandardStrategy max_attempts=2 no limits>"

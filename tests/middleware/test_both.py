@@ -1,0 +1,316 @@
+"""What both middlewares promise, around an application that makes calls and answers."""
+
+import functools
+import math
+from contextlib import ExitStack, suppress
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import anyio
+import httpx
+import pytest
+import requests
+import urllib3
+
+import forbear
+import forbear.requests
+import forbear.urllib3
+from forbear import Fixed, Reason, RetryPolicy, asgi, wsgi
+from forbear.engine.context import CURRENT
+from forbear.testing import FaultServer
+
+DEADLINE = "x-envoy-expected-rq-timeout-ms"
+
+
+def serve_asgi(work, status, own, headers, options, backend="asyncio"):
+    """One request as a server makes it; return the values of x-should-retry in the answer."""
+    sent = []
+
+    async def app(scope, receive, send):
+        work()
+        lines = [(name.encode(), value.encode()) for name, value in own]
+        await send({"type": "http.response.start", "status": status, "headers": lines})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def send(message):
+        sent.append(message)
+
+    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": lines}
+    anyio.run(asgi.RetryContextMiddleware(app, **options), scope, None, send, backend=backend)
+    assert sent[1:] == [{"type": "http.response.body", "body": b"ok"}]
+    lines = [(name.decode().lower(), value.decode()) for name, value in sent[0]["headers"]]
+    return [value for name, value in lines if name == "x-should-retry"]
+
+
+def serve_wsgi(work, status, own, headers, options):
+    """The same by the rules of PEP 3333, which are kept on both sides."""
+    started = []
+
+    def app(environ, start_response):
+        work()
+        start_response(f"{status} Scripted", [("Content-Type", "text/plain"), *own])
+        return [b"ok"]
+
+    def start_response(line, lines, exc_info=None):
+        started.extend(lines)
+        return
+
+    environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+    setup_testing_defaults(environ)
+    served = validator(wsgi.RetryContextMiddleware(validator(app), **options))
+    body = served({**environ, "QUERY_STRING": ""}, start_response)
+    assert list(body) == [b"ok"]
+    body.close()
+    return [value for name, value in started if name.lower() == "x-should-retry"]
+
+
+ON_TRIO = functools.partial(serve_asgi, backend="trio")
+
+
+@pytest.fixture(params=[serve_asgi, ON_TRIO, serve_wsgi], ids=["asgi", "asgi on trio", "wsgi"])
+def ask(request):
+    """A function: a request whose application does some work; returns the marks of its answer."""
+
+    def ask(work, headers=(), status=200, own=(), **options):
+        marks = request.param(work, status, own, dict(headers), options)
+        assert CURRENT.get() is None
+        return marks
+
+    return ask
+
+
+# Retries.
+
+
+# What says that a request is a retry, and how often a call made for it is sent.
+COUNTS = [
+    ({}, 4),
+    ({"x-envoy-attempt-count": "1"}, 4),
+    ({"x-envoy-attempt-count": "2"}, 1),
+    ({"amz-sdk-request": "attempt=1; max=3"}, 4),
+    ({"amz-sdk-request": "attempt=2; max=3"}, 1),
+    ({"x-stainless-retry-count": "0"}, 4),
+    ({"x-stainless-retry-count": "1"}, 1),
+    ({"grpc-previous-rpc-attempts": "1"}, 1),
+    ({"retry-attempt": "2"}, 1),
+    ({"retry-attempt": "often", "x-envoy-attempt-count": "-2"}, 4),  # malformed
+]
+
+
+@pytest.mark.parametrize(("headers", "attempts"), COUNTS)
+def test_calls_made_for_a_retry_are_sent_once(ask, backend, headers, attempts):
+    """By each of the five headers, as its source numbers it; the record says why."""
+    calls, records = backend([503]), []
+    ask(lambda: records.append(forbear.record_of(calls.get())), headers)
+    assert calls.sent == attempts
+    assert (records[0].reason is Reason.NESTED_CALL) == (attempts == 1)
+
+
+def test_no_setting_is_above_it(ask, backend):
+    """A bound, not a default: for override, the request's own policy, a user's strategy."""
+    calls = backend([503, "read_error"])
+
+    def work():
+        with forbear.override(max_attempts=9), forbear.deadline(60, clock=calls.clock):
+            calls.get()
+        with pytest.raises(httpx.ReadError):
+            calls.get(extensions={"forbear": {"max_attempts": 9}})
+
+    ask(work, {"retry-attempt": "2"})
+    assert calls.sent == 2
+    calls = backend([503], strategy=forbear.StandardStrategy(RetryPolicy(max_attempts=9)))
+    ask(calls.get, {"retry-attempt": "2"})
+    assert calls.sent == 1
+
+
+def test_an_application_that_raises_leaves_nothing_behind(ask, backend):
+    def work():
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        ask(work, {"retry-attempt": "2"})
+    assert CURRENT.get() is None
+    calls = backend([503])
+    calls.get()
+    assert calls.sent == 4
+
+
+def test_a_request_that_asks_nothing_leaves_first_attempts_alone(ask, backend):
+    """No retry, no deadline: a call that succeeds is on the fast path; a failure is heard of."""
+    asked, calls = [], backend([503])
+
+    def work():
+        asked.append(CURRENT.get().asks_nothing)
+        calls.get()
+
+    assert ask(work, status=503) == ["false"]
+    ask(work, {"grpc-timeout": "1S"})
+    ask(work, {"retry-attempt": "2"})
+    assert asked == [True, False, False]
+
+
+def test_a_retry_is_announced_further_down(ask, backend):
+    """With announce_attempts the work that is asked for again says so from its first sending on."""
+    calls = backend([503], announce_attempts=True)
+    ask(calls.get, {"retry-attempt": "3"})
+    ask(calls.get, {"x-stainless-retry-count": "1"})
+    assert calls.said("retry-attempt") == ["3", "2"]
+    ask(calls.get)
+    assert calls.said("retry-attempt")[2:] == [None, "2", "3", "4"]
+
+
+# Deadlines.
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"grpc-timeout": "2S"}, 1.95),
+        ({"grpc-timeout": "2S", DEADLINE: "1000"}, 0.95),  # the earlier
+        ({"grpc-timeout": "60m"}, 0.03),  # never less than half
+        ({"grpc-timeout": "soon", DEADLINE: "0"}, math.inf),
+    ],
+)
+def test_the_incoming_deadline_bounds_the_calls(ask, backend, headers, seconds):
+    """Taken over, and 0.05 s of it kept for the way back."""
+    calls, left = backend([503]), []
+
+    def work():
+        now = calls.clock.monotonic()
+        left.append(CURRENT.get().deadline_on(calls.clock, now) - now)
+        calls.get()
+
+    ask(work, headers, clock=calls.clock)
+    assert left == [pytest.approx(seconds)]
+    # Attempts are 0.1 s apart.
+    assert calls.sent == (1 if seconds == 0.03 else 4)
+
+
+def test_the_time_left_is_sent_on_if_asked(ask, backend):
+    """announce_deadline: with each attempt what is left of 2 s less the margin; half a second goes
+    by in between.
+    """
+    calls = backend([503, 200], policy=RetryPolicy(backoff=Fixed(0.5)))
+    ask(calls.get, {"grpc-timeout": "2S"}, announce_deadline=True, clock=calls.clock)
+    assert calls.said(DEADLINE) == ["1950", "1450"]
+
+
+TWO = {"grpc-timeout": "2S"}
+
+
+@pytest.mark.parametrize(
+    ("announces", "incoming", "named", "said"),
+    [
+        pytest.param(False, TWO, {}, None, id="not asked for"),
+        pytest.param(True, {}, {}, None, id="no deadline"),
+        pytest.param(True, TWO, {"headers": {DEADLINE.title(): "7"}}, "7", id="the caller's own"),
+        pytest.param(
+            True, {**TWO, "retry-attempt": "2"}, {"extensions": {"forbear": False}}, None,
+            id="a request that is off is forwarded untouched",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_else_is_sent_on(ask, backend, announces, incoming, named, said):
+    calls = backend([200], announce_attempts=True)
+    work = functools.partial(calls.get, **named)
+    ask(work, incoming, clock=calls.clock, announce_deadline=announces)
+    assert (calls.said(DEADLINE), calls.said("retry-attempt")) == ([said], [None])
+
+
+def test_a_deadline_of_ones_own_is_sent_on_too(ask, backend):
+    """The earlier one holds: forbear.deadline inside the incoming one, and the other way round."""
+    calls = backend([200])
+
+    def work():
+        for seconds in (0.5, 60):
+            with forbear.deadline(seconds, clock=calls.clock):
+                calls.get()
+
+    ask(work, {"grpc-timeout": "1S"}, announce_deadline=True, clock=calls.clock)
+    assert calls.said(DEADLINE) == ["500", "950"]
+
+
+# The mark.
+
+
+@pytest.mark.parametrize(
+    ("steps", "status", "marked"),
+    [
+        ([503], 502, True),
+        (["read_error"], 500, True),
+        ([503], 429, True),
+        ([(503, {"x-should-retry": "false"})], 503, True),  # the server's no goes up
+        ([(429, {"Retry-After": "3600"})], 503, True),
+        ([503], 200, False),
+        ([503], 404, False),  # no loop repeats that
+        ([503, 200], 503, False),
+        ([404], 503, False),
+        ([RuntimeError("unknown")], 503, False),  # one attempt, and nobody's no
+    ],
+)
+def test_a_failed_answer_is_marked(ask, backend, steps, status, marked):
+    """x-should-retry: false, if a call made for it was retried in vain or may not be repeated."""
+    calls = backend(steps)
+
+    def work():
+        with suppress(httpx.TransportError, RuntimeError):
+            calls.get()
+
+    assert ask(work, status=status) == (["false"] if marked else [])
+
+
+@pytest.mark.parametrize("library", ["requests", "urllib3", "Retry"])
+def test_every_client_is_heard(ask, library):
+    """Sent once for a retry; else its giving up marks the answer."""
+    policy = RetryPolicy(max_attempts=4, backoff=Fixed(0))
+    with FaultServer() as server, ExitStack() as stack:
+        server.script("/thing", 503)
+        url = server.url + "/thing"
+        if library == "requests":
+            session = stack.enter_context(requests.Session())
+            session.trust_env = False
+            forbear.requests.mount(session, policy, gate=None)
+            get = functools.partial(session.get, url)
+        else:
+            retry = forbear.urllib3.Retry(policy)
+            made = forbear.urllib3.RetryPoolManager(policy, gate=None)
+            manager = made if library == "urllib3" else urllib3.PoolManager(retries=retry)
+            get = functools.partial(stack.enter_context(manager).request, "GET", url)
+        assert ask(get, {"retry-attempt": "2"}, status=502) == []
+        assert len(server.requests()) == 1
+        assert ask(get, status=502) == ["false"]
+        assert len(server.requests()) == 1 + 4
+
+
+def test_a_call_of_one_attempt_leaves_it_to_those_above(ask, backend):
+    """max_attempts=1, a POST without a key, a request that is a retry: nothing was multiplied."""
+    calls = backend([503])
+
+    def work():
+        with forbear.override(max_attempts=1):
+            calls.get()
+        calls.client.post("http://backend.example/")
+
+    assert ask(work, status=503) == []
+    assert ask(calls.get, {"retry-attempt": "2"}, status=503) == []
+
+
+def test_no_mark_where_the_application_has_one_or_none_is_wanted(ask, backend):
+    calls, own = backend([503]), [("X-Should-Retry", "true")]
+    assert ask(calls.get, status=503, own=own) == ["true"]
+    assert ask(calls.get, status=503, stop_outer_retries=False) == []
+
+
+def test_a_refused_origin_marks_the_answer_too(ask, backend):
+    """Nothing was sent, for the server's sake: whoever asks again would be refused again."""
+    breaker = forbear.CircuitBreaker(consecutive_failures=1, open_for=60.0)
+    calls = backend([500], breaker=breaker)
+    calls.get()
+
+    def work():
+        with pytest.raises(forbear.CircuitOpenError):
+            calls.get()
+
+    assert ask(work, status=503) == ["false"]
+    assert calls.sent == 1

@@ -1,0 +1,219 @@
+"""The simulator's command: what it prints, what it refuses, and with which exit status."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulation import LATENCIES
+from benchmarks.simulation.__main__ import (
+    EXAMPLES,
+    main,
+    options_of,
+    planned,
+    planned_latencies,
+)
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--policies", "none,exponential")
+
+
+def simulate(capsys, *arguments):
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def rows(out):
+    """The table, by policy; a unit stays with its number."""
+    table = out.partition("\npolicy ")[2].partition("\n\n")[0].splitlines()[1:]
+    cells = [re.sub(r"(?<=\d) (?=m?s )", "_", line).split(maxsplit=12) for line in table]
+    return {name: found for name, *found in cells}
+
+
+def test_the_table_holds_what_was_found(capsys):
+    """500 calls a second for 10 s, of which 100 fail; 148 of them are sent again. All calls take 5
+    ms, 100 of them 105 ms more, and 48 another 205 ms: 9.07 ms. The 100 wait at the same time,
+    beside three that are answered within 5 ms.
+    """
+    status, out, err = simulate(capsys, "blip", *SMALL)
+    assert (status, err) == (0, "")
+    assert out.startswith("blip: ")
+    assert "5,000 calls: 500/s" in out
+    assert "answers 503 from 2 s to 2.2 s" in out
+    none = (
+        "1.00, 1.0, 98.00%, 98.00%, 98.00%, 5_ms, 5_ms, 5_ms, 0.00_s, 0, 3, attempts-exhausted 100"
+    )
+    exponential = "1.03, 2.0, 100.00%, 100.00%, 100.00%, 0.11_s, 9.07_ms, 5_ms, 0.00_s, 0, 103, -"
+    found = {name: ", ".join(cells) for name, cells in rows(out).items()}
+    assert found == {"none": none, "exponential": exponential}
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_healthy_calls_are_told_apart_from_those_to_a_broken_route(capsys):
+    """Half of the calls always fail, the others never; the policy waits 100, 200, 400, 800 and
+    1,600 ms in vain, beside six answers of 5 ms: 3.13 s.
+    """
+    given = ("blip", "--policies", "exponential", "--world", "broken_share=0.5 trouble_for=0")
+    _, out, _ = simulate(capsys, *given)
+    told = "of the calls to healthy routes 100.000% succeed, after 5 ms in the mean;"
+    assert f"exponential: {told} those to the broken one take 3.13 s\n" in out
+    routes = json.loads(simulate(capsys, *given, "--json")[1])["policies"][0]["routes"]
+    assert routes["broken_mean"] == pytest.approx(3.13)
+
+
+def test_json_holds_the_same_and_the_settings(capsys):
+    status, out, err = simulate(capsys, "blip", *SMALL, "--json", "--seed", "7", "--runs", "3")
+    assert (status, err) == (0, "")
+    report = json.loads(out)
+    assert (report["scenario"], report["seed"], report["runs"]) == ("blip", 7, 3)
+    assert report["settings"]["trouble_for"] == 0.2
+    none, exponential = report["policies"]
+    assert (none["policy"], none["success"], none["last_retry"]) == ("none", 0.98, None)
+    assert none["refusals"] == {"attempts-exhausted": 100}
+    assert exponential["amplification"] == 5_148 / 5_000
+
+
+@pytest.mark.parametrize(
+    ("conditions", "status", "told"),
+    [
+        (["amplification>1.2"], 0, ""),
+        (["amplification>1.2", "success<99%"], 1, "success<99% is true of none"),
+        (["amplification>=1"], 1, "amplification>=1 is true of none, exponential"),
+    ],
+)
+def test_fail_if_decides_the_exit_status(capsys, conditions, status, told):
+    given = [word for condition in conditions for word in ("--fail-if", condition)]
+    found, out, err = simulate(capsys, *SMALL, *given)
+    assert found == status
+    assert err == (f"simulation: {told}\n" if told else "")
+    assert set(rows(out)) == {"none", "exponential"}  # the table is there either way
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("storm", "there is no scenario 'storm'; choose among blip, quota-reset, blip-503"),
+        ("--policies none,ful", "there is no policy 'ful'; choose among none, exponential"),
+        ("--runs 0", "--runs must be from 1 to 10000, got 0"),
+        ("--fail-if speed>1", "there is no figure 'speed'"),
+        ("--policies none --fail-if full:success<1", "'full' does not take part"),
+        ("--custom retries=3", "'retries=3' is not one of"),
+        ("--custom base=1 --custom base=2", "two policies are called 'custom'; name one"),
+        ("--world rate=0", "rate × duration + fleet + workers must be from 1"),
+        ("--world outage=2", "'outage=2' is not one of rate=…, duration=…"),
+        ("--world trouble_for=20", "the trouble must end before the calls do"),
+        (
+            "blip --hedge",
+            "--hedge is for stragglers, stragglers-one-dead, stragglers-half-20s; not",
+        ),
+        ("stragglers --policies none", "stragglers has no retries: --policies, --custom and"),
+        ("stragglers --hedge ratio=2", "ratio must be above 0 and at most 1, got 2"),
+        ("stragglers --hedge keyed=true", "'keyed=true' is not one of quantile=…, delay=…"),
+        ("stragglers --world load=0", "load must be more than 0, got 0"),
+        ("stragglers --runs 0", "--runs must be from 1 to 10000, got 0"),
+        ("stragglers --world 'load=0.3 calls=9' --plot a.gif", "cannot write a.gif: its name must"),
+        ("--plot storm.gif --policies none", "cannot write storm.gif: its name must end with"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line_and_is_status_2(capsys, arguments, says):
+    status, _, err = simulate(capsys, *shlex.split(arguments))
+    assert status == 2
+    assert err.startswith("simulation: ")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def world(*arguments):
+    options = options_of(arguments)
+    return (planned_latencies if options.scenario in LATENCIES else planned)(options)[0]
+
+
+def test_what_a_scenario_is_like_can_be_changed():
+    found = world("blip", "--world", "rate=100 arrivals=poisson, timeout=0.5 retry_after=end")
+    assert (found.rate, found.arrivals, found.timeout) == (100, "poisson", 0.5)
+    assert (found.retry_after, found.duration) == ("end", 10.0)
+    assert world("one-of-ten-sticky", "--world", "sticky=false").sticky is False
+    assert world("half-2s", "--world", "capacity=none").capacity is None
+
+
+LITTLE = ("stragglers", "--hedge", "burst=5", "--world", "calls=500")
+
+
+def test_latencies_are_shown_for_each_load_with_and_without_hedging(capsys):
+    status, out, err = simulate(capsys, *LITTLE, "--runs", "3")
+    assert (status, err) == (0, "")
+    assert "(medians of 3 runs, seeds 0 to 2)" in out
+    head, *lines = out.partition("\nload ")[2].splitlines()
+    assert head.split()[:5] == ["hedged", "p50", "p95", "p99", "p99.9"]
+    shown = [line.split()[:2] for line in lines]
+    assert shown == [
+        [f"{load}%", hedged] for load in range(10, 100, 10) for hedged in ("no", "yes")
+    ]
+
+
+def test_latencies_are_told_as_json(capsys):
+    one = ("stragglers-one-dead", "--world", "load=0.5 calls=2000", "--json", "--seed", "7")
+    status, out, err = simulate(capsys, *one, "--hedge")
+    assert (status, err) == (0, "")
+    report = json.loads(out)
+    assert (report["scenario"], report["seed"], report["runs"]) == ("stragglers-one-dead", 7, 1)
+    assert report["settings"]["dead"] == 1
+    none, hedged = report["latencies"]
+    assert (none["load"], none["hedged"], hedged["hedged"]) == (0.5, False, True)
+    assert none["success"] == pytest.approx(0.9, abs=0.02)  # one of ten servers is dead
+    assert (none["extra"], hedged["extra"] > 0) == (0, True)
+    assert json.loads(simulate(capsys, *one)[1])["latencies"] == [none]
+
+
+def test_latencies_are_drawn(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("one.svg", "two.svg"):
+        assert simulate(capsys, *LITTLE, "--plot", str(tmp_path / name))[0] == 0
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_without_matplotlib_it_says_what_to_install_before_it_simulates(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.simulation.plot", raising=False)
+    status, out, err = simulate(capsys, "--plot", "blip.png")
+    assert (status, out) == (2, "")
+    assert err.startswith("simulation: pictures need matplotlib (")
+    assert err.endswith("): pip install matplotlib\n")
+
+
+def test_every_example_of_the_help_can_be_typed():
+    examples = EXAMPLES.partition("\n\n")[0].splitlines()[1:]
+    assert len(examples) == 12
+    for example in examples:
+        words = shlex.split(re.split(r"   +", example.strip())[0])
+        assert world(*words) is not None
+
+
+def test_the_help_fits_and_tells_the_exit_status(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: python -m benchmarks.simulation [")
+    assert "exit status: 0 " in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_it_runs_from_the_root_of_a_checkout_that_was_not_installed():
+    """``python -m benchmarks.simulation``, with nothing but the standard library; a reader that
+    leaves, as in ``… | head -1``, is no traceback.
+    """
+    given = ("blip", "--policies", "none,forbear")
+    command = [sys.executable, "-E", "-S", "-m", "benchmarks.simulation", *given]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline().startswith("blip: ")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=300) == 1

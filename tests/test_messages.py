@@ -1,0 +1,537 @@
+"""Messages: what is written wrong is told where it is written, with what was given and what to write.
+
+One row for each way to be wrong: the constructor or function, its arguments (by name, or a tuple
+by position), the error and a part of its message. What several clients answer is in
+adapters/test_messages.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import httpx_retries
+import pytest
+import requests
+
+import forbear
+import forbear.aiohttp
+import forbear.asgi
+import forbear.httpx
+import forbear.httpx2
+import forbear.requests
+import forbear.urllib3
+import forbear.wsgi
+from forbear import (
+    AwsStandard,
+    CircuitBreaker,
+    Exponential,
+    FailureKind,
+    Fixed,
+    Hedge,
+    IdempotencyKeys,
+    Origins,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+    TokenBucket,
+    idempotency,
+)
+from forbear.core.headers import keys
+from forbear.limits.limits import Limits
+from forbear.telemetry import otel, prometheus
+from forbear.testing import (
+    FakeClock,
+    ScriptedAdapter,
+    ScriptedTransport,
+    answer,
+    assert_schedule,
+    disabled,
+    fast,
+    record,
+)
+
+Rows = list[tuple[Any, type[Exception], str]]
+INF, NAN = float("inf"), float("nan")
+
+POLICY: Rows = [
+    ({"max_attempts": 0}, ValueError,
+        "max_attempts must be at least 1, got 0; use max_attempts=1 to send once and never retry"),
+    ({"max_attempts": -3}, ValueError, "max_attempts must be at least 1, got -3"),
+    ({"max_attempts": 2.0}, TypeError, "max_attempts must be a whole number, got 2.0"),
+    ({"max_attempts": True}, TypeError, "max_attempts must be a whole number, got True"),
+    ({"max_attempts": None}, TypeError, "max_attempts must be a whole number, got None"),
+    ({"max_attempts": "3"}, TypeError, "max_attempts must be a whole number, got '3'"),
+    ({"backoff": 0.5}, TypeError,
+        "backoff must be Exponential(…), Fixed(…) or an object with delay(attempt, previous, random), got 0.5"),
+    ({"backoff": None}, TypeError, "backoff must be Exponential(…)"),
+    ({"patience": -1}, ValueError, "patience must be at least 0 and finite, got -1"),
+    ({"patience": "10"}, TypeError, "patience must be a number of seconds, got '10'"),
+    ({"patience": INF}, ValueError,
+        "patience must be at least 0 and finite, got inf; use None for no gate for these calls"),
+    ({"throttle_backoff": 5}, TypeError, "throttle_backoff must be Exponential(…), Fixed(…)"),
+    ({"statuses": 503}, TypeError, "statuses must be a set such as {429, 503}, got 503"),
+    ({"statuses": None}, TypeError, "statuses must be a set such as {429, 503}, got None"),
+    ({"statuses": "503"}, TypeError, "statuses must be a set such as {429, 503}, got '503'"),
+    ({"statuses": {"503"}}, ValueError,
+        "statuses must hold whole numbers from 400 to 599, got '503'"),
+    ({"statuses": {200}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 200"),
+    ({"statuses": {600}}, ValueError, "statuses must hold whole numbers from 400 to 599, got 600"),
+    ({"statuses": {True}}, ValueError,
+        "statuses must hold whole numbers from 400 to 599, got True"),
+    ({"hinted_statuses": {302}}, ValueError,
+        "hinted_statuses must hold whole numbers from 400 to 599, got 302"),
+    ({"vendors": ["github"]}, ValueError,
+        "vendor must be one of anthropic, google, openai, got 'github'"),
+    ({"vendors": "google"}, TypeError,
+        "vendors must be an iterable of str, got a single str; write ['google']"),
+    ({"conflict_with_key": 1}, TypeError, "conflict_with_key must be True or False, got 1"),
+    ({"conflict_with_key": None}, TypeError, "conflict_with_key must be True or False, got None"),
+    ({"failures": "reset"}, TypeError,
+        "failures must be a set such as {FailureKind.REFUSED}, got 'reset'"),
+    ({"failures": {FailureKind.CERTIFICATE}}, ValueError,
+        "failures must hold retryable FailureKind members"),
+    ({"failures": {FailureKind.POOL}}, ValueError, "got <FailureKind.POOL: 'pool'>"),
+    ({"failures": {FailureKind.STATUS}}, ValueError, "got <FailureKind.STATUS: 'status'>"),
+    ({"failures": {ConnectionError}}, ValueError, "got <class 'ConnectionError'>"),
+    ({"methods": "GET"}, TypeError, "methods must be a set such as {'GET', 'PUT'}, got 'GET'"),
+    ({"methods": {"get"}}, ValueError,
+        "methods must hold upper-case names such as 'GET', got 'get'"),
+    ({"methods": {""}}, ValueError, "methods must hold upper-case names such as 'GET', got ''"),
+    ({"methods": {b"GET"}}, ValueError,
+        "methods must hold upper-case names such as 'GET', got b'GET'"),
+    ({"attempt_timeout": 0}, ValueError,
+        "attempt_timeout must be more than 0 seconds, got 0; use None for the client's own timeouts"),
+    ({"attempt_timeout": -1}, ValueError, "attempt_timeout must be at least 0 and finite, got -1"),
+    ({"attempt_timeout": "5"}, TypeError, "attempt_timeout must be a number of seconds, got '5'"),
+    ({"total_timeout": INF}, ValueError,
+        "total_timeout must be at least 0 and finite, got inf; use None for no limit"),
+    ({"total_timeout": NAN}, ValueError,
+        "total_timeout must be at least 0 and finite, got nan"),
+    ({"total_timeout": -0.1}, ValueError, "total_timeout must be at least 0 and finite, got -0.1"),
+    ({"total_timeout": True}, TypeError, "total_timeout must be a number of seconds, got True"),
+    ({"max_retry_after": None}, TypeError, "max_retry_after must be a number of seconds, got None"),
+    ({"max_retry_after": -1}, ValueError, "max_retry_after must be at least 0 and finite, got -1"),
+    ({"max_retry_after": INF}, ValueError,
+        "max_retry_after must be at least 0 and finite, got inf"),
+    ({"hints": "respect"}, ValueError, "hints must be one of 'obey', 'ignore', got 'respect'"),
+    ({"hints": False}, ValueError, "hints must be one of 'obey', 'ignore', got False"),
+    ({"hint_spread": -0.1}, ValueError,
+        "hint_spread must be at least 0, got -0.1; 0.1 adds up to 10 %"),
+    ({"hint_spread": NAN}, ValueError, "hint_spread must be finite, got nan"),
+    ({"hint_spread": None}, TypeError, "hint_spread must be a number, got None"),
+    ({"on_exhausted": "throw"}, ValueError,
+        "on_exhausted must be one of 'return', 'raise', got 'throw'"),
+    ({"backoff": Exponential}, TypeError,
+        "backoff was given the class Exponential: write backoff=Exponential()"),
+    ({"throttle_backoff": Fixed}, TypeError, "write throttle_backoff=Fixed(…)"),
+    ({"wood": 503}, TypeError,
+        "RetryPolicy has no field 'wood'; its fields are max_attempts, backoff,"),
+]  # fmt: skip
+
+EXPONENTIAL: Rows = [
+    ({"base": -1}, ValueError, "base must be at least 0 and finite, got -1"),
+    ({"base": NAN}, ValueError, "base must be at least 0 and finite, got nan"),
+    ({"base": "1"}, TypeError, "base must be a number of seconds, got '1'"),
+    ({"base": True}, TypeError, "base must be a number of seconds, got True"),
+    ({"base": None}, TypeError, "base must be a number of seconds, got None"),
+    ({"cap": INF}, ValueError, "cap must be at least 0 and finite, got inf"),
+    ({"base": 2.0, "cap": 1.0}, ValueError, "cap must be at least base (2.0), got 1.0"),
+    ({"factor": 0.5}, ValueError,
+        "factor must be at least 1, got 0.5; use 1 for waits that do not grow"),
+    ({"factor": INF}, ValueError, "factor must be finite, got inf"),
+    ({"jitter": "half"}, ValueError,
+        "jitter must be one of full, equal, decorrelated, none or a float"),
+    ({"jitter": 1.5}, ValueError,
+        "jitter as a number must be in [0, 1], got 1.5; 0.2 means ±20 %"),
+    ({"jitter": NAN}, ValueError, "jitter must be finite, got nan"),
+    ({"jitter": True}, TypeError, "jitter must be a number, got True"),
+    ({"fast_first": True}, TypeError, "fast_first must be a number of seconds, got True"),
+    ({"fast_first": -0.1}, ValueError, "fast_first must be at least 0 and finite, got -0.1"),
+]  # fmt: skip
+
+KEYS: Rows = [
+    ({"header": ""}, ValueError,
+        "got an empty one; write the name alone"),
+    ({"header": "Idempotency Key"}, ValueError, "got ' ' after 'Idempotency'"),
+    ({"header": "Idempotency-Key:"}, ValueError, "got ':' after 'Idempotency-Key'"),
+    ({"header": "Key\r\nX: y"}, ValueError, r"got '\r' after 'Key'"),
+    ({"header": "Schlüssel"}, ValueError, r"got '\xfc' after 'Schl'"),
+    ({"header": b"Idempotency-Key"}, TypeError, "header must be a str, got one bytes"),
+    ({"header": None}, TypeError, "header must be a str, got one NoneType"),
+    ({"style": "quoted"}, ValueError, "style must be one of 'raw', 'sf-string', got 'quoted'"),
+    ({"style": None}, ValueError, "style must be one of 'raw', 'sf-string', got None"),
+    ({"profile": "adyen2"}, ValueError, "profile must be one of 'generic', 'stripe', "),
+    ({"generate": 1}, TypeError, "generate must be True or False, got 1"),
+    ({"generate": "no"}, TypeError, "generate must be True or False, got 'no'"),
+    ({"recognise": "X-Key"}, TypeError,
+        'recognise must be an iterable of str, got a single str; write ("X-'),
+    ({"recognise": b"X-Key"}, TypeError, "got a single bytes"),
+    ({"recognise": None}, TypeError,
+        "recognise must be an iterable of str, got a single NoneType"),
+    ({"recognise": [b"X-Key"]}, TypeError, "recognise must hold only str, got one bytes"),
+    ({"recognise": ["X-Key", "X Key"]}, ValueError,
+        "got ' ' after 'X'"),
+    ({"header": "Authorization: Bearer hunter2"}, ValueError, "header must be a header name"),
+    ({"lifetime": 0}, ValueError,
+        "lifetime must be more than 0 seconds and finite, got 0; write how long"),
+    ({"lifetime": -1.5}, ValueError, "got -1.5"),
+    ({"lifetime": NAN}, ValueError, "got nan"),
+    ({"lifetime": INF}, ValueError, "got inf"),
+    ({"lifetime": 10**400}, ValueError, "got 1000"),
+    ({"lifetime": True}, TypeError, "lifetime must be a number of seconds, got True"),
+    ({"lifetime": "60"}, TypeError,
+        "lifetime must be a number of seconds, got '60'; write 86_400.0"),
+    ({"lifetime": None}, TypeError, "lifetime must be a number of seconds, got None"),
+    ({"origins": "https://a"}, TypeError,
+        'origins must be an iterable of str, got a single str; write {"https:'),
+    ({"origins": [b"https://a"]}, TypeError, "origins must hold only str, got one bytes"),
+    ({"origins": 17}, TypeError, "origins must be an iterable of str, got a single int"),
+    ({"origins": ["*.example"]}, ValueError, "got one with another scheme, or none"),
+    ({"origins": ["https://u:hunter2@h"]}, ValueError, "got one with a user name"),
+    ({"origins": ["https://h/"]}, ValueError, "got one with a path, a query or a fragment"),
+    ({"origins": ["https://*.h"]}, ValueError, "got one with '*.h' for a host"),
+    ({"origins": ["https://h:0"]}, ValueError, "after the host that is no port"),
+    ({"headers": "X-Key"}, TypeError, "headers"),
+]  # fmt: skip
+
+BUDGET: Rows = [
+    ({"ratio": -0.1}, ValueError, "ratio must be at least 0, got -0.1"),
+    ({"ratio": "20%"}, TypeError, "ratio must be a number, got '20%'"),
+    ({"ratio": True}, TypeError, "ratio must be a number, got True"),
+    ({"floor_per_second": None}, TypeError, "floor_per_second must be a number, got None"),
+    ({"burst": 0}, ValueError, "burst must be at least 1, got 0"),
+    ({"burst": INF}, ValueError, "burst must be finite, got inf"),
+    ({"hinted_cost": 1.5}, ValueError, "must be at most 1, got 1.5; any other retry costs 1"),
+    ({"scope": "host"}, ValueError,
+        "scope must be 'origin', 'transport' or a function of the request, got 'host'"),
+    ({"scope": None}, ValueError, "scope must be 'origin', 'transport' or a function"),
+]  # fmt: skip
+
+BREAKER: Rows = [
+    ({"consecutive_failures": 0}, ValueError, "consecutive_failures must be at least 1, got 0"),
+    ({"failure_rate": None}, ValueError, "give consecutive_failures= or failure_rate="),
+    ({"failure_rate": 0}, ValueError, "failure_rate must be above 0 and at most 1, got 0"),
+    ({"failure_rate": "half"}, TypeError, "failure_rate must be a number"),
+    ({"window": 0}, ValueError, "window must be more than 0"),
+    ({"open_for": NAN}, ValueError, "open_for"),
+    ({"max_open_for": 0.1}, ValueError, "max_open_for must be at least open_for (0.5 s), got 0.1"),
+    ({"probes": True}, TypeError, "probes must be a whole number, got True"),
+    ({"mode": "shadow"}, ValueError, "mode must be one of 'enforce', 'observe', got 'shadow'"),
+]
+
+HEDGE: Rows = [
+    ({"quantile": 0.4}, ValueError, "quantile must be at least 0.5, got 0.4"),
+    ({"quantile": 1}, ValueError, "quantile must be below 1, got 1"),
+    ({"quantile": True}, TypeError, "quantile must be a number"),
+    ({"delay": 0}, ValueError, "delay must be more than 0 seconds"),
+    ({"delay": "1"}, TypeError, "use None for the quantile"),
+    ({"at_least": -1}, ValueError, "at_least must be at least 0"),
+    ({"ratio": 0}, ValueError, "hedge=None sends none"),
+    ({"ratio": 1.5}, ValueError, "at most 1, got 1.5"),
+    ({"burst": 0.5}, ValueError, "burst must be at least 1"),
+    ({"learn_from": 0}, ValueError, "learn_from must be at least 1"),
+    ({"methods": "GET"}, TypeError, "methods must be an iterable of str"),
+    ({"methods": {"post"}}, ValueError, "write keyed=True"),
+    ({"keyed": 1}, TypeError, "keyed must be True or False"),
+]
+
+ORIGINS: Rows = [
+    ((["https://a"],), ValueError, "at least two, got 1"),
+    ((["https://a", "https://A:443"],), ValueError, "must differ, got https://a:443 twice"),
+    ((["https://a", "https://b/v1"],), ValueError, "a path"),
+    (("https://a",), TypeError, "an iterable of str, got a single str"),
+    ((["https://a", 7],), TypeError, "only str, got one int"),
+    ({"origins": ["https://a", "https://b"], "choose": "random"}, ValueError,
+        "choose must be one of 'first', 'round-robin', got 'random'"),
+]  # fmt: skip
+
+MIDDLEWARE: Rows = [
+    ({"margin": -1}, ValueError, "margin must be at least 0"),
+    ({"margin": NAN}, ValueError, "margin must be at least 0"),
+    ({"margin": "1"}, TypeError, "margin must be a number of seconds"),
+    ({"announce_deadline": 1}, TypeError, "announce_deadline must be True or False"),
+    ({"stop_outer_retries": None}, TypeError, "stop_outer_retries must be True or False"),
+    ({"app": None}, TypeError, "goes around an application, got None"),
+]
+
+OVERRIDE: Rows = [
+    ({"max_attempts": 0}, ValueError, "use max_attempts=1 to send once"),
+    ({"max_attempts": True}, TypeError, "max_attempts must be a whole number, got True"),
+    ({"retries": 3}, TypeError, "max_attempts = retries + 1"),
+    ({"timeout": 3}, TypeError, "RetryPolicy has no field 'timeout'"),
+    ({"policy": RetryPolicy()}, TypeError, "RetryPolicy has no field 'policy'"),
+    ({"statuses": 503}, TypeError, "statuses must be a set"),
+]
+
+NEVER_NEGATIVE: Rows = [  # of seconds that are neither "no limit" nor left out
+    *(((seconds,), ValueError, f"must be at least 0 and finite, got {seconds}")
+        for seconds in (-1, INF, NAN)),
+    *(((seconds,), TypeError, f"must be a number of seconds, got {seconds!r}")
+        for seconds in ("2", None, True)),
+]  # fmt: skip
+
+KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+SERIALIZE: Rows = [
+    *(((key,), TypeError, f"got {type(key).__name__}") for key in (None, 17, b"abc")),
+    ((" a",), ValueError, 'style="sf-string"'),
+    (("k" * 256,), ValueError, "at most 255 characters, got 256"),
+    ({"key": KEY, "style": "quoted"}, ValueError,
+        "style must be one of 'raw', 'sf-string', got 'quoted'"),
+    ({"key": KEY, "style": []}, ValueError, "got []"),
+    ({"key": KEY, "profile": "Stripe"}, ValueError, "profile must be one of 'generic', 'stripe', "),
+    ({"key": "k" * 65, "profile": "adyen"}, ValueError,
+        "'adyen' allows at most 64 characters, got 65; use "),
+    ({"key": "a.b", "profile": "amazon-pay"}, ValueError, "got '.' at position 1; use "),
+    ({"key": "order-17", "profile": "repeatability"}, ValueError,
+        "8-4-4-4-12 form, got 8 characters of another form; use "),
+    ({"key": "00000000-0000-0000-0000-000000000000", "profile": "google-request-id"}, ValueError,
+        "UUID of zeros; use "),
+]  # fmt: skip
+
+SCHEDULE: Rows = [
+    ((RetryPolicy(), [0.5]), TypeError,
+        "wait 1 must be a pair of seconds such as (0, 0.5), got 0.5"),
+    ((RetryPolicy(), [(0, 1), (0, 1, 2)]), TypeError,
+        "wait 2 must be a pair of seconds such as (0, 0.5), got"),
+    ((RetryPolicy(), [("a", 1)]), TypeError, "got ('a', 1)"),
+    ((RetryPolicy(), [(2, 1)]), ValueError, "wait 1 must be (least, longest), got (2, 1)"),
+    ((RetryPolicy(), [(NAN, 1)]), ValueError, "wait 1 must be (least, longest), got (nan, 1)"),
+    ((3, []), TypeError, "policy must be a RetryPolicy, got int"),
+]  # fmt: skip
+
+ANSWER: Rows = [  # of the test kit
+    ({"step": "reset", "json": 1}, ValueError, "no response"),
+    ({"step": "hang", "headers": {"A": "b"}}, ValueError, "no response"),
+    ({"step": 200, "json": 1, "text": "1"}, ValueError, "one of json=, text= and body="),
+    ({"step": "200;body=5", "text": "1"}, ValueError, "a body of its own"),
+    ({"step": "cut:9", "body": b"012345678"}, ValueError, "a body of 9 bytes ends before byte 9"),
+    ({"step": 200, "headers": {"A": "b\r\nc: d"}}, ValueError, "cannot be a header"),
+    ({"step": "nonsense"}, ValueError, "unknown step"),
+]
+
+SCRIPT: Rows = [
+    (([],), ValueError, "a script needs at least one step, such as 200"),
+    ((["timeout"],), ValueError, "unknown step 'timeout'; errors are connect_error, con"),
+]
+
+
+class Forgetful:
+    """A strategy without ``quiet``."""
+
+    acquire_initial_token = refresh_token = record_success = release = print
+
+
+AB = ["https://a", "https://b"]
+OBJECTS = {  # what an option takes, and the code that the message writes for it
+    "gate": (RetryGate, "RetryGate()"),
+    "budget": (RetryBudget, "RetryBudget()"),
+    "breaker": (CircuitBreaker, "CircuitBreaker()"),
+    "origins": (Origins, "Origins(…)"),
+    "strategy": (AwsStandard, "AwsStandard()"),
+    "idempotency": (IdempotencyKeys, "IdempotencyKeys()"),
+    "clock": (FakeClock, "FakeClock()"),
+}
+# Without origins it would give keys to servers that ignore them.
+SHOWN = {
+    "origins": 'Origins(["https://a", "https://b"])',
+    "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
+}
+OPTIONS: Rows = [  # of every transport
+    *(({name: cls}, TypeError, f"{name} was given the class {cls.__name__}: write {name}={code}")
+        for name, (cls, code) in OBJECTS.items()),
+    *(({name: True}, TypeError, f": write {name}={SHOWN.get(name, code)}")
+        for name, (_, code) in OBJECTS.items() if name != "clock"),
+    *(({name: False}, TypeError, f": write {name}=None") for name in OBJECTS if name != "clock"),
+    *(({name: value}, TypeError, f"{name} must be True or False, got {value!r}")
+        for name in ("announce_attempts", "stop_outer_retries", "resume")
+        for value in (1, "yes", None)),
+    *(({"contact": contact}, ValueError, "contact must be one e-mail address")
+        for contact in ("jörg@example.org", '"a b"@example.org', "ops@[127.0.0.1]",
+            "Ops <ops@acme.dev>", "ops@acme.dev\n", "ops@acme.dev\r\nX-Evil: 1", "ops@localhost",
+            "mailto:ops@acme.dev", "a" * 65 + "@acme.dev", "")),
+    *(({"strategy": AwsStandard(), name: made}, ValueError, f"strategy= or {name}=, not both")
+        for name, made in (("budget", RetryBudget()), ("gate", RetryGate()),
+            ("breaker", CircuitBreaker()), ("origins", Origins(AB)))),
+    ({"idempotency": "uuid4"}, TypeError,
+        "idempotency must be IdempotencyKeys(), or None, got 'uuid4'"),
+    ({"budget": 5}, TypeError, "RetryBudget"),
+    ({"policy": {"max_attempts": 2}}, TypeError, "RetryPolicy"),
+    ({"retry_if": True}, TypeError, "retry_if must be a function"),
+    ({"before_attempt": "sign"}, TypeError, "before_attempt must be a function"),
+    ({"on_event": print}, TypeError, "on_event=["),
+    ({"body_buffer": True}, ValueError, "body_buffer"),
+    ({"cooldown": "on"}, ValueError, "cooldown must be one of 'off', 'retries', 'all', got 'on'"),
+    ({"origins": AB}, TypeError, "origins must be Origins"),
+    ({"strategy": Forgetful()}, TypeError, "strategy has no attribute quiet"),
+]  # fmt: skip
+
+PREFETCH: Rows = [
+    (
+        {"prefetch": value},
+        ValueError,
+        f"prefetch must be a number of bytes, 0 for none, got {value!r}",
+    )
+    for value in (-1, 1.5, True, "64k", None)
+]
+
+HTTPX = forbear.httpx.RetryTransport, forbear.httpx.AsyncRetryTransport
+HTTPX2 = forbear.httpx2.RetryTransport, forbear.httpx2.AsyncRetryTransport
+NO_PREFETCH = forbear.requests.RetryAdapter, forbear.urllib3.RetryPoolManager
+MIDDLEWARES = forbear.asgi.RetryContextMiddleware, forbear.wsgi.RetryContextMiddleware
+
+
+def around(middleware: Any) -> Callable[..., Any]:
+    return lambda app=print, **options: middleware(app, **options)
+
+
+def a_generator() -> Any:
+    yield
+
+
+async def an_async_generator() -> Any:
+    yield
+
+
+def from_httpx_retries(**changes: Any) -> RetryPolicy:
+    """Convert what an httpx_retries.Retry refuses itself, but a subclass may not."""
+    theirs = type("Theirs", (), {**vars(httpx_retries.Retry(3)), **changes})
+    return RetryPolicy.from_httpx_retries(theirs())  # type: ignore[arg-type]
+
+
+TABLE: list[tuple[Callable[..., Any], Rows]] = [
+    (RetryPolicy, POLICY),
+    (RetryPolicy().replace, POLICY),
+    (RetryPolicy().for_vendors, [(("google", "acme"), ValueError,
+        "vendor must be one of anthropic, azure, cloudflare, github, google, openai, got 'acme'")]),
+    (RetryPolicy().check, [
+        *(({"slo": slo}, ValueError, "slo must be ") for slo in (0, -1, INF, NAN)),
+        ({"slo": "1"}, TypeError, "slo must be a number of seconds, got '1'")]),
+    (RetryPolicy().worst_case, [
+        ({"attempt_timeout": value}, ValueError, "attempt_timeout must be at least 0 and finite")
+        for value in (-1.0, INF, NAN)]),
+    (from_httpx_retries, [
+        ({"total": -1}, ValueError,
+            "total of a Retry must be a whole number, at least 0, got -1"),
+        ({"total": 2.5}, ValueError, "must be a whole number, at least 0, got 2.5"),
+        ({"total": True}, ValueError, "must be a whole number, at least 0, got True"),
+        ({"backoff_jitter": 2}, ValueError, "backoff_jitter of a Retry must be in [0, 1], got 2"),
+        ({"max_backoff_wait": NAN}, ValueError, "max_backoff_wait must be at least 0"),
+        ({"backoff_factor": -1}, ValueError, "backoff_factor must be at least 0"),
+        ({"total_timeout": -1}, ValueError, "total_timeout must be at least 0")]),
+    (Exponential, EXPONENTIAL),
+    (Fixed, [((-0.1,), ValueError, "seconds must be"), *NEVER_NEGATIVE]),
+    (IdempotencyKeys, KEYS),
+    (idempotency.serialize, SERIALIZE),
+    (idempotency.generate, [({"profile": "paypal"}, ValueError, "profile must be one of")]),
+    *((read, [((value,), TypeError, f"must be a str, got {type(value).__name__}")
+        for value in (None, b'"abc"', 17)]) for read in (idempotency.parse, keys.parse_item)),
+    (keys.check_profile, [
+        ((None, "generic"), TypeError, "got NoneType"),
+        (("abc", "paypal"), ValueError, "profile must be one of")]),
+    (RetryBudget, BUDGET),
+    (TokenBucket, [
+        ({"capacity": -1}, ValueError, "capacity must be at least 0, got -1"),
+        ({"capacity": "500"}, TypeError, "capacity must be a number, got '500'"),
+        ({"cost": NAN}, ValueError, "cost must be finite, got nan"),
+        ({"returns_cost": 1}, TypeError, "returns_cost must be True or False, got 1")]),
+    (AwsStandard, [
+        ({"max_attempts": 0}, ValueError, "max_attempts must be at least 1, got 0"),
+        ({"max_attempts": 2.5}, TypeError, "max_attempts must be a whole number, got 2.5"),
+        ({"bucket": 500}, TypeError, "bucket must be a TokenBucket, got 500"),
+        ({"backoff": 0.5}, TypeError, "backoff must be Exponential(…), Fixed(…) or")]),
+    (CircuitBreaker, BREAKER),
+    (Hedge, HEDGE),
+    (Origins, ORIGINS),
+    (RetryGate, [
+        ({"scope": "host"}, ValueError, "scope must be 'origin', 'transport' or a function"),
+        ({"max_held": -1}, ValueError, "max_held must be"),
+        *(({"max_held": value}, TypeError, "max_held must be") for value in (1.5, True))]),
+    (Limits, [({"cooldown": "on"}, ValueError,
+        "cooldown must be one of 'off', 'retries', 'all', got 'on'")]),
+    (forbear.override, OVERRIDE),
+    (forbear.deadline, NEVER_NEGATIVE),
+    (forbear.deadline(2.0), [((one,), TypeError, "use the with block inside it")
+        for one in (a_generator, an_async_generator)]),
+    (forbear.record_of, [((thing,), TypeError,
+        f"record_of takes a response or an exception, got {type(thing).__name__}")
+        for thing in (3, "response", object(), None)]),
+    (forbear.httpx.RetryTransport, OPTIONS),
+    *((make, PREFETCH) for make in (*HTTPX, *HTTPX2, forbear.aiohttp.RetryMiddleware)),
+    *((make, [({"resume": "yes"}, TypeError, "resume must be True or False")])
+        for make in (HTTPX[1], *HTTPX2, *NO_PREFETCH)),
+    *((make, [({"prefetch": 65_536}, TypeError, "takes no prefetch")]) for make in NO_PREFETCH),
+    (forbear.httpx.AsyncRetryTransport, [
+        ({"hedge": True}, TypeError, "hedge=Hedge"),
+        ({"hedge": Hedge(), "strategy": AwsStandard()}, ValueError, "not both")]),
+    (forbear.requests.RetryAdapter, [
+        ({"max_retries": 3}, TypeError, "write policy=RetryPolicy(max_attempts=4)"),
+        ({"inner": RetryPolicy()}, TypeError, "inner must be an adapter")]),
+    (forbear.requests.mount, [((wrong,), TypeError, "takes a requests.Session")
+        for wrong in (None, requests, "session", forbear.requests.RetryAdapter())]),
+    (forbear.requests.is_mounted, [((None,), TypeError, "takes a requests.Session, got None")]),
+    (forbear.urllib3.RetryProxyManager, [((RetryPolicy(),), TypeError, "proxy_url")]),
+    (forbear.urllib3.Retry, [
+        ({"policy": 3}, TypeError, "max_attempts=4"),
+        ({"policy": None}, TypeError, "policy must be a RetryPolicy"),
+        ({"bodies_replayable": 1}, TypeError, "bodies_replayable must be True or False"),
+        ({"budget": RetryBudget(), "strategy": AwsStandard()}, ValueError, "not both"),
+        ({"strategy": object()}, TypeError, "acquire_initial_token"),
+        ({"on_event": print}, TypeError, "on_event must be a list"),
+        ({"redirect": -1}, ValueError, "redirect"),
+        ({"total": 3}, TypeError, "total"),
+        ({"hedge": Hedge()}, TypeError, "hedge")]),
+    (forbear.urllib3.Retry.from_int, [
+        (("3",), TypeError, "retries must be"), ((2.5,), TypeError, "retries must be"),
+        ((-1,), ValueError, "retries must be")]),
+    (forbear.aiohttp.RetryMiddleware().with_policy, [
+        ((3,), TypeError, "mapping of its fields, False"),
+        (({"max_atempts": 3},), TypeError, "max_atempts")]),
+    (forbear.aiohttp.wrap, [((httpx.Client(),), TypeError, "use forbear.httpx.wrap(client)")]),
+    *((getattr(getattr(forbear, library), name), [
+        ((thing,), TypeError, f"wrap takes an {library}.Client or AsyncClient")
+        for thing in (None, "http://example.com", object(), 5)])
+        for library in ("httpx", "httpx2") for name in ("wrap", "is_wrapped")),
+    *((around(middleware), MIDDLEWARE) for middleware in MIDDLEWARES),
+    (prometheus.Metrics, [({"metrics_host": "no"}, TypeError,
+        "metrics_host must be True or False, got 'no'")]),
+    (otel.Metrics, [({"metrics_host": "no"}, TypeError,
+        "metrics_host must be True or False, got 'no'")]),
+    (assert_schedule, SCHEDULE),
+    (answer, ANSWER),
+    (ScriptedTransport, SCRIPT),
+    (ScriptedAdapter, SCRIPT),
+    (record().assert_no_events, [(("retry_sheduled",), ValueError,
+        "there is no event 'retry_sheduled'; they are")]),
+    (FakeClock().advance, [((-1,), ValueError,
+        "time does not go back, got -1; step_utc steps the wall clock")]),
+    (fast, [({"max_attempts": value}, error, "max_attempts")
+        for value, error in ((0, ValueError), ("2", TypeError), (1.5, TypeError))]),
+    (fast(), [((a_generator,), TypeError, "use the with block inside it instead")]),
+    (disabled(), [((FakeClock,), TypeError,
+        "decorate the functions of FakeClock, or use the fixture")]),
+]  # fmt: skip
+CASES = [
+    pytest.param(make, *row, id=f"{getattr(make, '__qualname__', type(make).__name__)}: {row[2]}")
+    for make, rows in TABLE
+    for row in rows
+]
+
+
+@pytest.mark.parametrize(("make", "given", "error", "message"), CASES)
+def test_what_is_wrong_is_told_with_what_to_write(make, given, error, message):
+    """Not at the first outage; in a few words, and without a secret that was written there."""
+    with pytest.raises(error) as caught:
+        make(*given) if isinstance(given, tuple) else make(**given)
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_long_value_does_not_drown_the_message() -> None:
+    with pytest.raises(TypeError) as caught:
+        RetryPolicy(statuses="5" * 10_000)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 200
+
+
+def test_every_field_of_a_policy_has_a_value_that_is_refused() -> None:
+    assert set(RetryPolicy.FIELDS) <= {name for fields, _, _ in POLICY for name in fields}
