@@ -1,5 +1,7 @@
 """Small bodies are read inside the loop: a broken one is a failure like any other."""
 
+import gc
+
 import anyio
 import pytest
 
@@ -147,6 +149,17 @@ async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, s
             await adapter.close(response)
         assert adapter.is_idle(client)
     assert len(server.requests("/thing")) == len(opened)
+
+
+@pytest.mark.lanes("httpx-trio", "httpx2-trio")
+async def test_a_slow_body_may_be_closed_unread(adapter, server):
+    """Whoever closes it has begun no generator of the library's, so trio warns of none."""
+    server.script("/thing", "200;body=60;drip=30")
+    async with adapter.client() as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        await adapter.close(response)
+    del response
+    gc.collect()
 
 
 async def test_a_read_timeout_below_that_is_a_failure(adapter, server, options):

@@ -224,6 +224,21 @@ class AsyncPrefetched(PrefetchedBody):
 
     async def aclose(self) -> None:
         await self.stream.aclose()
+        if self.rest is not None and arrived(self.stream) >= 0:
+            await self._finish(self.rest)
+
+    async def _finish(self, rest: AsyncIterator[bytes]) -> None:
+        """Let the library's generators end by reading on, since trio warns of unfinished ones.
+
+        Only over HTTP/1: a body whose generators have not ended closed its connection there, so
+        reading on is an error at once. Over HTTP/2 it would wait for the other streams' parts.
+        """
+        room = KEPT_BYTES  # what had arrived is still there to be read
+        with suppress(Exception):
+            async for chunk in rest:
+                room -= len(chunk)
+                if room < 0:
+                    break
 
 
 def is_prefetched(
@@ -316,15 +331,6 @@ async def aprefetch_body(
         return body.break_off(port, response, error)
     response.stream = body
     return WHOLE
-
-
-async def afinish(rest: AsyncIterator[bytes]) -> None:
-    """Read on in a body that was closed in the middle, so that its generators end, by an error."""
-    room = KEPT_BYTES
-    async for chunk in rest:
-        room -= len(chunk)
-        if room < 0:
-            break
 
 
 class InspectedBody:

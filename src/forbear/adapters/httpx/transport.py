@@ -25,7 +25,7 @@ from ...engine.calls import (
 from ...engine.context import CURRENT
 from ...engine.deadlines import BACKSTOP, Backstop
 from ...engine.errors import DeadlineCut, HedgeFinished, Interrupted, let_signals_through
-from ...engine.inspection import LATE, WHOLE, ainspect, inspect, note_prefetch
+from ...engine.inspection import WHOLE, ainspect, inspect, note_prefetch
 from ...engine.loop import arun, run
 from ...engine.outgoing import (
     ConsumedBody,
@@ -36,7 +36,7 @@ from ...engine.outgoing import (
 )
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
-from .bodies import afinish, aprefetch_body, length_to_prefetch, prefetch_body
+from .bodies import aprefetch_body, length_to_prefetch, prefetch_body
 from .connections import aclose_idle, arrived, close_idle, has_ended
 from .errors import close_lost, free_lost_request
 from .port import HttpxPort
@@ -417,9 +417,7 @@ class AsyncHttpxPort(HttpxPort):
                 if outcome is WHOLE:
                     return response.stream.chunks  # type: ignore[union-attr, no-any-return]
             if not isinstance(outcome, Exception):  # else it is closed
-                await stream.aclose()
-                if outcome is LATE:
-                    await afinish(response.stream.rest)  # type: ignore[union-attr]
+                await response.stream.aclose()  # type: ignore[union-attr]
         except Exception as error:  # the response has failed: how its body ends does not matter
             with suppress(Exception):
                 await stream.aclose()
@@ -444,10 +442,6 @@ class AsyncHttpxPort(HttpxPort):
             return False
         call.own_extras().kept = None  # its body stalls or breaks, so only its status is kept
         await self.close_unused(response)
-        rest = getattr(response.stream, "rest", None)
-        if rest is not None:
-            with suppress(Exception):
-                await afinish(rest)
         return True
 
     async def hand_over(self, call: Call, response: Response) -> Response | None:
