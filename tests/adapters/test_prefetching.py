@@ -151,6 +151,24 @@ async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, s
     assert len(server.requests("/thing")) == len(opened)
 
 
+@pytest.mark.smoke
+async def test_what_came_with_its_head_stays_in_the_librarys_buffer(adapter, server):
+    """It cannot break any more. Who leaves it unread gets what the bare client does."""
+    server.script("/thing", "200;body=1001", "404;body=1001", "200;body=1001")
+    async with adapter.client() as client:
+        for _ in range(2):
+            response = await adapter.open(client, "GET", server.url + "/thing")
+            kind = type(response.stream._stream)
+            assert kind.__module__ == f"{adapter.library.__name__}._transports.default"
+            assert len(forbear.record_of(response).attempts) == 1
+            assert await adapter.read(response) == parse_step("200;body=1001").content
+            assert adapter.is_idle(client)
+        await adapter.close(await adapter.open(client, "GET", server.url + "/thing"))
+        assert adapter.is_idle(client)
+        await adapter.call(client, "GET", server.url + "/thing")
+    assert server.connections == 2  # that of the unread body was closed
+
+
 @pytest.mark.lanes("httpx-trio", "httpx2-trio")
 async def test_a_slow_body_may_be_closed_unread(adapter, server):
     """Whoever closes it has begun no generator of the library's, so trio warns of none."""

@@ -12,7 +12,8 @@ from .outcome import Failure, FailureKind, GiveUp, Phase, Reason
 
 RECORD = "_forbear_record"  # attribute of exceptions, and of responses without extensions
 SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
-SETTING = "forbear"  # key in a response's extensions
+SETTING = "forbear"  # key in a response's extensions: of its story, or
+SENT = True  # of a response that nothing else of forbear's is on
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
 
 
@@ -212,14 +213,19 @@ def record_of(outcome: object) -> CallRecord | None:
 
 def story_on(thing: object) -> Story | None:
     """Find the story attached to a response or an exception."""
-    extensions = getattr(thing, "extensions", None)
-    attached = extensions.get(SETTING) if isinstance(extensions, dict) else None
+    attached = noted_on(thing)
     raw = getattr(thing, "raw", thing)  # urllib3's response below one of requests
     retries = getattr(raw, "retries", None)  # with forbear.urllib3.Retry inside urllib3
     for found in (attached, *(getattr(one, RECORD, None) for one in (thing, raw, retries))):
         if isinstance(found, Story):
             return found
     return None
+
+
+def noted_on(thing: object) -> object:
+    """What a response of httpx carries."""
+    extensions = getattr(thing, "extensions", None)
+    return extensions.get(SETTING) if isinstance(extensions, dict) else None
 
 
 def plain_record(response: object) -> CallRecord | None:
@@ -249,6 +255,8 @@ def was_sent_by_us(response: object, status: int) -> bool:
     mocks make it, may have passed a transport; it counts if it has a request.
     """
     raw, stream = getattr(response, "raw", response), getattr(response, "stream", None)
+    if noted_on(response) is SENT:
+        return True
     for found in (response, getattr(response, "connection", None), getattr(raw, "retries", None)):
         if getattr(found, SENDS, False) is True or hasattr(type(found), RECORD):
             return True

@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...core.headers.ranges import Repeat, download_of
-from ...core.record import SETTING
+from ...core.record import SENT, SETTING
 from ...engine.errors import let_signals_through
 from ...engine.inspection import (
     ENDLESS,
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 # Longest that a body delays the hand-over of its head: a busy server's pause between the two.
 SECONDS = 0.25
 KEPT_BYTES = 65_536  # of the response of a held call
-FRAMING = (b"content-length", b"transfer-encoding")
+LENGTH = b"content-length"
+FRAMING = (LENGTH, b"transfer-encoding")
 UNKNOWN = 2**62
 CLOSING = {b"{": b"}", b"[": b"]"}
 NEVER = -inf
@@ -59,30 +60,40 @@ NEVER = -inf
 def length_to_prefetch(port: HttpxPort, response: Response) -> int:
     """Return the length that the head declares; if it declares none, more than is ever prefetched.
 
-    Every call that succeeds at once asks this. A server declares it in the same line of each head,
-    so that line is tried first. Where the body really ends, the library decides.
+    Where the body really ends, the library decides.
     """
     try:
-        lines = response.headers._list
-    except AttributeError:
-        lines = [(name, name.lower(), value) for name, value in response.headers.raw]
-    try:
-        _, name, value = lines[port.length_line]
-    except IndexError:
+        _, name, value = response.headers._list[port.length_line]
+    except (AttributeError, IndexError):
         name = value = b""
-    if name != b"content-length":
-        if name not in FRAMING:
-            for index, line in enumerate(lines):
-                if line[1] in FRAMING:
-                    _, name, value = line
-                    port.length_line = index
-                    break
-        if name != b"content-length":
+    if name not in FRAMING:
+        lines = response.headers.raw
+        places = [i for i, line in enumerate(lines) if line[0].lower() in FRAMING]
+        if not places:
             return UNKNOWN
+        port.length_line = places[0]
+        name, value = lines[places[0]]
     try:
-        return int(value) if value.isdigit() else UNKNOWN
-    except ValueError:
+        return int(value) if name.lower() == LENGTH and value.isdigit() else UNKNOWN
+    except ValueError:  # thousands of digits
         return UNKNOWN
+
+
+def has_arrived(port: HttpxPort, response: Response) -> bool:
+    """Has all of a body come with its head? Then it cannot break, and it stays where it is.
+
+    Every call that succeeds at once asks this. A server declares the length in the same line of
+    each head, so only that line is read; where it is another one, ``prefetch_body`` looks closer.
+    """
+    try:
+        _, name, value = response.headers._list[port.length_line]
+        if name != LENGTH:
+            return False
+        stream: Any = response.stream
+        found = stream._httpcore_stream._stream._connection._h11_state.trailing_data[0]
+        return len(found) == int(value)
+    except (AttributeError, IndexError, ValueError):
+        return False
 
 
 def kind_of(response: Response) -> str:
@@ -269,17 +280,25 @@ def prefetch_body(
         response: The response; what was read is put before the rest of its body.
         outgoing: What was sent in the request's place, if anything was.
         seconds: If given, up to KEPT_BYTES of any body are read in that time, and if that is all,
-            its connection is released.
+            its connection is released. Else a body that has come with its head stays in the
+            library's buffer: it cannot break, and whoever leaves it unread gets what the bare
+            client does.
     """
     length = length_to_prefetch(port, response)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
     ):
         return None
+    stream = response.stream
+    is_here = arrived(stream) == length
+    if is_here and seconds is None:
+        if response.status_code < 300:
+            response.extensions[SETTING] = SENT
+        return WHOLE
     body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
+    body.stream = stream
     try:
-        if arrived(stream) == length:
+        if is_here:
             body.chunks = list(stream)
         else:
             reader = body.begin(Arriving, port, request, response, outgoing, length, seconds)
@@ -309,10 +328,16 @@ async def aprefetch_body(
         port, request, response, length, seconds
     ):
         return None
+    stream = response.stream
+    is_here = arrived(stream) == length
+    if is_here and seconds is None:
+        if response.status_code < 300:
+            response.extensions[SETTING] = SENT
+        return WHOLE
     body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
+    body.stream = stream
     try:
-        if arrived(stream) == length:
+        if is_here:
             body.chunks = [chunk async for chunk in stream]
         else:
             reader = body.begin(AsyncArriving, port, request, response, outgoing, length, seconds)

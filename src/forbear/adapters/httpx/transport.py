@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.headers.ranges import Part
+from ...core.record import SENT, SETTING
 from ...engine.calls import (
     acall_before_attempt,
     call_before_attempt,
@@ -36,7 +37,7 @@ from ...engine.outgoing import (
 )
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
-from .bodies import aprefetch_body, length_to_prefetch, prefetch_body
+from .bodies import aprefetch_body, has_arrived, prefetch_body
 from .connections import aclose_idle, arrived, close_idle, has_ended
 from .errors import close_lost, free_lost_request
 from .port import HttpxPort
@@ -96,7 +97,9 @@ class SyncHttpxPort(HttpxPort):
 
     def bound_reads(self, response: Response, outgoing: Outgoing) -> None:
         """Let each read of a response's body end by the deadline."""
-        if outgoing.bounds_reads and hasattr(response.extensions.get("network_stream"), "__dict__"):
+        if not outgoing.bounds_reads or has_arrived(self, response):
+            return
+        if hasattr(response.extensions.get("network_stream"), "__dict__"):
             is_ours_alone = response.extensions.get("http_version") in HTTP_1
             if is_ours_alone and response.status_code != 101:
                 response.stream = self.library.deadline_reads(response, outgoing.timeouts)
@@ -114,7 +117,7 @@ class SyncHttpxPort(HttpxPort):
         stream: Any = response.stream
         outcome: PrefetchResult = None
         try:
-            if arrived(stream) == length_to_prefetch(self, response):
+            if has_arrived(self, response):
                 body = list(stream)
                 stream.close()  # Response.close() costs as much as a third of a retry
                 return body
@@ -231,8 +234,11 @@ class SyncRetrying:
                 port.bound_reads(outcome, outgoing)
             if outcome.status_code < 300:
                 prefetch = WHOLE
-                if self.prefetches and type(outcome.stream) not in port.ready:
-                    prefetch = prefetch_body(port, request, outcome, outgoing)
+                if self.prefetches:
+                    if has_arrived(port, outcome):
+                        outcome.extensions[SETTING] = SENT
+                    elif type(outcome.stream) not in port.ready:
+                        prefetch = prefetch_body(port, request, outcome, outgoing)
                 if prefetch is WHOLE:
                     if outgoing is None and self.is_plain and self.shared.quiet:
                         return outcome
@@ -301,6 +307,9 @@ class AsyncHttpxPort(HttpxPort):
             sleeper.end_sleep(sleep)
 
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
+        if call.prefetch_result is WHOLE and has_arrived(self, response):
+            # So that a plain function can read it, and is not called a second time for it.
+            await aprefetch_body(self, sent_request(call), response, None, inf)
         return await ainspect(self, call, response)
 
     async def close_idle(self, call: Call, error: Exception) -> None:
@@ -408,7 +417,7 @@ class AsyncHttpxPort(HttpxPort):
         stream: Any = response.stream
         outcome: PrefetchResult = None
         try:
-            if arrived(stream) == length_to_prefetch(self, response):
+            if has_arrived(self, response):
                 body = [chunk async for chunk in stream]
                 await stream.aclose()  # Response.aclose() costs as much as a third of a retry
                 return body
@@ -528,8 +537,11 @@ class AsyncRetrying:
                 )
                 if outcome.status_code < 300:
                     prefetch = WHOLE
-                    if self.prefetches and type(outcome.stream) not in port.ready:
-                        prefetch = await aprefetch_body(port, request, outcome, outgoing)
+                    if self.prefetches:
+                        if has_arrived(port, outcome):
+                            outcome.extensions[SETTING] = SENT
+                        elif type(outcome.stream) not in port.ready:
+                            prefetch = await aprefetch_body(port, request, outcome, outgoing)
                     if (
                         prefetch is WHOLE
                         and outgoing is None
