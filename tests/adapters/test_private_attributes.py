@@ -167,6 +167,8 @@ def test_a_body_over_http_1_shows_what_has_come_of_it(name):
         server.script("/", "200;body=160")
         response = transport.handle_request(lib.Request("GET", server.url + "/"))
         assert httpx_arriving.arrived(response.stream) in (0, 160)
+        state = response.stream._httpcore_stream._stream._connection._h11_state
+        assert state._receive_buffer._data == state.trailing_data[0]  # else bodies are read ahead
         response.stream.close()
     assert httpx_arriving.arrived(object()) == -1
     assert httpx_arriving.has_ended(SimpleNamespace(stream=object())) is False

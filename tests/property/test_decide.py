@@ -2,13 +2,24 @@
 
 from math import inf
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forbear import Exponential, Failure, FailureKind, Fixed, Phase, RetryBudget, RetryPolicy
+from forbear import (
+    CircuitBreaker,
+    Exponential,
+    Failure,
+    FailureKind,
+    Fixed,
+    Phase,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+)
 from forbear.core.call import Call
 from forbear.core.decide import answered
 from forbear.core.outcome import SendAgain
@@ -24,18 +35,20 @@ UTC = 1_767_225_600.0
 KEY = [("Idempotency-Key", "8e03978e-40d5-43e8-bc93-6894a57f9324")]
 SLACK = 1e-9
 
-backoffs = st.builds(
+exponentials = st.builds(
     lambda base, more, factor, jitter, fast: Exponential(base, base + more, factor, jitter, fast),
     st.floats(0, 10),
     st.floats(0, 50),
     st.floats(1, 5),
     st.sampled_from(["full", "equal", "decorrelated", "none", 0.2]),
     st.none() | st.floats(0, 2),
-) | st.builds(Fixed, st.floats(0, 20))
+)
+backoffs = exponentials | st.builds(Fixed, st.floats(0, 20))
 
 policies = st.builds(
     RetryPolicy,
     max_attempts=st.integers(1, 8),
+    statuses=st.just(RetryPolicy().statuses) | st.just({401, 429, 503}),
     backoff=backoffs,
     patience=st.floats(0, 30),
     throttle_backoff=st.none() | backoffs,
@@ -56,7 +69,15 @@ answers = st.tuples(
 errors = st.tuples(
     st.sampled_from(sorted(set(FailureKind) - {FailureKind.STATUS})), st.sampled_from(sorted(Phase))
 )
-outcomes = st.lists(st.tuples(answers | errors, st.floats(0, 5)), min_size=1, max_size=12)
+bare = st.tuples(st.sampled_from([401, 429, 500, 503]), st.none(), st.just(()), st.just(False))
+outcomes = st.lists(st.tuples(answers | errors | bare, st.floats(0, 5)), min_size=1, max_size=12)
+usual_policies = st.builds(
+    RetryPolicy,
+    max_attempts=st.integers(2, 8),
+    statuses=st.just(RetryPolicy().statuses) | st.just({401, 429, 503}),
+    backoff=exponentials,
+    throttle_backoff=st.none() | exponentials,
+)
 requests = st.tuples(
     st.sampled_from(["GET", "PUT", "POST", "PATCH", "LOCK"]), st.sampled_from([(), tuple(KEY)])
 )
@@ -162,3 +183,45 @@ def test_only_a_retry_is_paid_for(policy, request, deadline_at, steps, tokens, s
     left = budget.tokens(ORIGIN, calls.clock.monotonic())
     assert left == pytest.approx(tokens - sum(paid[:sent]))
     assert left >= 0
+
+
+SPECIAL = ["", "breaker", "used-up body", "deadline", "retry_if says no"]
+
+
+def decided(
+    policy: RetryPolicy, method: str, calls: list[Any], special: str, seed: int, *, usual: bool
+) -> Any:
+    """What is decided of some calls in a row, and what their gate has learned from them."""
+    player, gate, found = Calls(), RetryGate(), []
+    breaker = CircuitBreaker(2) if special == "breaker" else None
+    limits = Limits(gate=gate, breaker=breaker, random=Random(seed).random)
+    for steps in calls:
+        now = player.clock.monotonic()
+        call = Call(policy, Request(method, ORIGIN), limits, now, policy.max_attempts)
+        if usual and method in policy.methods:  # as begin_call does
+            call.usual_failures = limits.usual_failures(policy)
+        if special == "used-up body":
+            call.guard = SimpleNamespace(ready=False)
+        elif special == "deadline":
+            call.deadline_at = now + 3
+        elif special == "retry_if says no":
+            call.inspects_responses, call.retry_if_result = True, False
+        player.play(call, steps)
+        found.append((call.history, call.stop, call.last_backoff, call.off_schedule, call.origin))
+    health = gate._origins.get(ORIGIN)
+    learned = health and (health.tokens, health.trust, health.probe, health.good_at, health.credit)
+    return [verdict for _, _, verdict in player.judged], found, learned
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+@settings(deadline=None, max_examples=200)
+@given(
+    usual_policies,
+    st.sampled_from(["GET", "GET", "GET", "POST"]),
+    st.lists(outcomes, min_size=1, max_size=3),
+    st.integers(),
+)
+def test_the_usual_retry_is_decided_as_by_the_ten_rules(special, policy, method, calls, seed):
+    """``Limits.usual_retry`` is a shorter way to the same verdicts, draws and tokens."""
+    shorter = decided(policy, method, calls, special, seed, usual=True)
+    assert shorter == decided(policy, method, calls, special, seed, usual=False)

@@ -16,6 +16,7 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
     _conns              aiohttp, connector: what is idle, and since when
     _container          urllib3, HTTPHeaderDict: the lines by lower-case name
     _content            requests, response: the body that was read
+    _data               h11, what was received: the bytes; its length alone is read
     _events             httpcore, connection of HTTP/2: the streams in flight
     _fp                 urllib3, response: http.client's response below
     _h11_state          httpcore, connection of HTTP/1.1: h11's part of it, and what arrived unread
@@ -37,6 +38,7 @@ falls back to the strict side or says so; tests/adapters/test_private_attributes
     _raw_headers        aiohttp, response: of one without a connection
     _read_lock          httpcore, connection of HTTP/2: held while one receives for all streams
     _real_url           aiohttp, response: of one without a connection
+    _receive_buffer     h11, connection: what was received and is not read; its public view copies
     _receive_events     httpcore, connection of HTTP/2: called to receive once
     _request            httpcore, body over HTTP/2: whose timeouts a receive has
     _request_count      httpcore, connection: requests that were sent over it

@@ -13,7 +13,7 @@ from .outcome import SendAgain
 from .record import Attempt, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from enum import StrEnum
 
     from .events import Event
@@ -150,6 +150,8 @@ class SharedLimits(Limit, Protocol):
     budget: Budget | None
     strategy: RetryStrategy | None
 
+    def usual_retry(self, call: Call, failure: Failure, now: float) -> SendAgain | None: ...
+
 
 class Extras:
     """State that few calls need. Made with the first of it (``Call.own_extras``)."""
@@ -190,7 +192,7 @@ class NoExtras(Extras):
 
 NO_EXTRAS = NoExtras()
 NONES = (None,) * 12
-DEFAULTS = (*NONES, (), (), False, False, False, 0, 0)  # of a call's attributes
+DEFAULTS = (*NONES, (), (), (), False, False, False, 0, 0)  # of a call's attributes
 
 
 class Call:
@@ -202,7 +204,7 @@ class Call:
         "last_backoff", "last_error", "limits", "listeners", "live", "most_attempts",
         "off_schedule", "origin", "outgoing", "policy", "prefetch_result", "random", "request",
         "resumption", "retry_if_result", "scope", "sent_at", "sent_before_at", "sent_to",
-        "started_at", "status", "stop", "used_fast_first",
+        "started_at", "status", "stop", "used_fast_first", "usual_failures",
     )  # fmt: skip
 
     policy: RetryPolicy  # the rules in force for this call
@@ -248,6 +250,7 @@ class Call:
     body_error: Exception | None  # what broke the body
     last_error: Exception | None  # of the attempt, if that is retried
 
+    usual_failures: Container[object]  # of those failures ``usual_retry`` may decide
     history: list[Attempt]  # the attempts that are judged
     stop: GiveUp | None  # why there will be no further attempt, once that is known
 
@@ -269,7 +272,7 @@ class Call:
         (
             self.status, self.live, self.retry_if_result, self.prefetch_result, self.body_error,
             self.last_error, self.stop, self.hold, self.resumption, self.outgoing, self.guard,
-            self.context, self.listeners, self.header_lines, self.is_under_way,
+            self.context, self.listeners, self.header_lines, self.usual_failures, self.is_under_way,
             self.inspects_responses, self.used_fast_first, self.attempts, self.off_schedule,
         ) = DEFAULTS  # fmt: skip
 
@@ -347,7 +350,7 @@ class Call:
         if self.history:  # else the first attempt left no note
             self.history.pop()
         self.resumption = Resumption(download, len(self.history))
-        self.stop = None
+        self.stop, self.usual_failures = None, ()
 
     def broke(self, failure: Failure, stop: GiveUp, now: float) -> None:
         """The body of the last accepted response broke, and no attempt follows."""

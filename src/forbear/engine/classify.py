@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.call import NO_EXTRAS
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD, Story
@@ -63,31 +64,40 @@ def broken_body(port: Classifier, call: Call) -> Failure | None:
 
 def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     """Make the failure of an exception."""
-    extras = call.own_extras()
-    extras.is_reused = False
     if isinstance(error, DeadlineCut):
-        extras.is_cut_by_deadline = True
-        extras.cut_by_incoming_deadline = is_cut_by_incoming_deadline(port, call)
+        note_cut(port, call, nested=False)
         return Failure(FailureKind.TIMEOUT, Phase.SENT, error="DeadlineExceeded")
     failure = port.classify_exception(call, error)
     if error is call.body_error:
         progress = call.resumption is not None and call.resumption.progressed
         failure = Failure(failure.kind, Phase.ANSWERED, error=failure.error, progress=progress)
-    extras.is_cut_by_deadline = port.is_cut_by_deadline(call, failure)
-    extras.cut_by_incoming_deadline = extras.is_cut_by_deadline and is_cut_by_incoming_deadline(
-        port, call
-    )
-    extras.nested = is_final(getattr(error, RECORD, None)) or sends_once(call)
     call.last_error = error
-    extras.is_reused = (
+    nested = is_final(getattr(error, RECORD, None)) or sends_once(call)
+    if port.is_cut_by_deadline(call, failure):
+        note_cut(port, call, nested=nested)
+        return failure
+    if call.extras is not NO_EXTRAS or nested:
+        extras = call.own_extras()
+        extras.is_cut_by_deadline = extras.cut_by_incoming_deadline = extras.is_reused = False
+        extras.nested = nested
+    if (
         failure.kind in BROKEN_KINDS
         and failure.phase is Phase.SENT
-        and not (extras.is_cut_by_deadline or extras.nested)
+        and not nested
         and port.is_reused(call, error)
-    )
-    if extras.is_reused and failure.kind is FailureKind.RESET:
-        return failure._replace(stale_connection=True)
+    ):
+        call.own_extras().is_reused = True
+        if failure.kind is FailureKind.RESET:
+            kind, phase = failure.kind, failure.phase
+            return Failure(kind, phase, error=failure.error, stale_connection=True)
     return failure
+
+
+def note_cut(port: Classifier, call: Call, *, nested: bool) -> None:
+    """Note that the deadline has ended the attempt."""
+    extras = call.own_extras()
+    extras.is_cut_by_deadline, extras.is_reused, extras.nested = True, False, nested
+    extras.cut_by_incoming_deadline = is_cut_by_incoming_deadline(port, call)
 
 
 def is_cut_by_incoming_deadline(port: Classifier, call: Call) -> bool:

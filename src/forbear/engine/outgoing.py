@@ -45,7 +45,7 @@ def new_headers(settings: Settings, request: Request) -> tuple[Lines, Lines]:
     """Return the headers that forbear adds to each attempt, and those of a generated key. (K7)"""
     added: Lines = []
     if settings.contact is not None and request.header("from") is None:
-        added.append(("From", settings.contact))
+        added.append(settings.contact_line)
     keys = settings.idempotency
     if (
         keys is None
@@ -198,7 +198,10 @@ def outgoing_for(
     if body is not None and policy is not OFF:
         outgoing.guard = port.guard_of(request, body, hop)
     if settings.adds_headers and policy is not OFF:
-        lines = new_lines(port, source, outgoing)
+        if settings.makes_keys:
+            lines = new_lines(port, source, outgoing)
+        elif not port.has_header(request, "from"):
+            lines = [settings.contact_line]
     is_bounded = deadline_at != inf or policy.attempt_timeout is not None
     if is_bounded or lines or outgoing.guard is not None:
         outgoing.request = outgoing.pristine = port.copied(request, lines)
@@ -241,12 +244,7 @@ def call_of(
     context: CallContext | None,
 ) -> Call:
     """Begin a call."""
-    call = begin_call(port.settings, port.view_of(source), started_at, context, outgoing)
-    if outgoing is not None:
-        call.request.headers = outgoing.request.headers
-        if outgoing.hop is not None:
-            call.attempts = call.own_extras().sent_before = outgoing.hop.retries_used
-    return call
+    return begin_call(port.settings, port.view_of(source), started_at, context, outgoing)
 
 
 def call_after_first(
@@ -257,7 +255,8 @@ def call_after_first(
     context: CallContext | None,
 ) -> Call:
     """Begin a call whose first attempt was sent before there was a call."""
-    return note_first_attempt(call_of(port, source, outgoing, started_at, context))
+    view = port.view_of(source)
+    return note_first_attempt(begin_call(port.settings, view, started_at, context, outgoing))
 
 
 def outgoing_of(port: Copying[Source, Sent, Url], call: Call) -> Outgoing:
@@ -278,8 +277,7 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     outgoing: Outgoing | None = call.outgoing
     original: Sent = call.request.original
     fails_over = call.origin != call.sent_to
-    is_alike = settings.sends_alike and not fails_over
-    if is_alike and call.context is None and call.resumption is None:
+    if settings.sends_alike and not fails_over and call.context is None and call.resumption is None:
         return original if outgoing is None else outgoing.request
     if fails_over:
         outgoing = outgoing_of(port, call)

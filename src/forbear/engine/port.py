@@ -215,6 +215,10 @@ class Copying(Protocol[Source_contra, Sent, Url]):
         """A copy, with header lines or a URL of its own."""
         ...
 
+    def has_header(self, request: Sent, name: str) -> bool:
+        """Has a request a header? The name is in lower case."""
+        ...
+
     def url_at(self, url: Url, scheme: str, host: str, port: int) -> Url:
         """The URL at another origin."""
         ...

@@ -301,6 +301,8 @@ class Settings:
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         inspects_responses: ``retry_if`` or a vendor's body hint may decide.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
+        usual_failures: Of these ``Limits.usual_retry`` may decide.
+        makes_keys: A request may get an idempotency key of ours.
         adds_headers: A request may get headers of ours.
         wants_ends: A listener wants to know when a call is over.
         is_plain: A first attempt that succeeds is only returned; nothing is noted of it.
@@ -374,6 +376,7 @@ class Settings:
         self.announce_attempts: bool = given["announce_attempts"]
         self.stop_outer_retries: bool = given["stop_outer_retries"]
         self.contact = None if given["contact"] is None else checked_contact(given["contact"])
+        self.contact_line = ("From", self.contact or "")
         self.name: str = given["name"]
         self._take_limits(given)
         self.events = EventLog(self.name, given["on_event"])
@@ -383,7 +386,9 @@ class Settings:
         self.inspects_responses = self.retry_if is not None or bool(self.policy.vendors)
         self.most_attempts: float = inf if self.counts_attempts else self.policy.max_attempts
         self.sends_alike = not (self.before_attempt or self.announce_attempts or self.hedge)
-        self.adds_headers = self.contact is not None or (keys is not None and keys.generate)
+        self.usual_failures = self.limits.usual_failures(self.policy)
+        self.makes_keys = keys is not None and keys.generate
+        self.adds_headers = self.contact is not None or self.makes_keys
         self.wants_ends = self.events.wants_ends
         self.is_plain = not (self.limits.counts_calls or self.events.wants_calls)
         self.special = (

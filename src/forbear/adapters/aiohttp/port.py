@@ -174,6 +174,9 @@ class AiohttpPort:
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind
 
+    def has_header(self, request: Any, name: str) -> bool:
+        return name in request.headers
+
     def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.with_scheme(scheme).with_host(host).with_port(port)
 
@@ -187,9 +190,10 @@ class AiohttpPort:
         if session.closed:
             return False
         sleep = sleeper.begin_sleep(seconds, since=call.started_at, after=call.decided_at)
+        if not isinstance(sleep, Future):  # a test's clock, on which a sleep takes no time
+            return await sleep and not session.closed
         watch = SessionWatch(session, sleep)
-        if isinstance(sleep, Future):  # else a test's clock, on which a sleep takes no time
-            self.backstop.add(watch, sleep.get_loop())
+        self.backstop.add(watch, sleep.get_loop())
         try:
             return await sleep and not session.closed
         finally:
@@ -240,6 +244,8 @@ class AiohttpPort:
         try:
             if outgoing is None or outgoing.timeouts is None:
                 response = await handler(request)
+                if response.content.is_eof():  # mostly; this costs less than to await the same
+                    return response, WHOLE
                 return response, await self.prefetch_body(response, policy)
             if outgoing.deadline_at == inf:
                 response = await self._send_in_time(request, handler, outgoing.timeouts)
@@ -351,7 +357,7 @@ class AiohttpPort:
             call.status = status
             return None
         lines = response.raw_headers
-        if READ_BYTES.isdisjoint(name.lower() for name, _ in lines):
+        if READ_BYTES.isdisjoint([name.lower() for name, _ in lines]):
             lines = ()
         return classify_status(self, call, status, lines, getattr(response, RECORD, None))
 
@@ -408,7 +414,8 @@ class AiohttpPort:
                             room -= len(await content.readany())
                 except Exception as error:  # the response has failed: its body does not matter
                     let_signals_through(error)
-        response.close()  # after a whole body the connection has been released already
+        if not response.closed or response.connection is not None:
+            response.close()  # else its body was whole, and the connection is released already
 
     async def keep(self, call: Call, response: ClientResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
@@ -443,6 +450,9 @@ class AiohttpPort:
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response)
+        if call.policy is not OFF and not response.content.is_eof():
+            self.watch_body(response, lambda: call, sent_request(call), call.context)
+        self.reopen(call.outgoing, response)
         return response
 
     def rest_of(self, call: Call, response: ClientResponse) -> Part:
@@ -460,10 +470,6 @@ class AiohttpPort:
             response._cache["headers"] = type(response.headers)(headers)
         if 300 <= response.status < 400 and call.policy is not OFF:
             LAST_HOP.set(Hop(self, call))
-        if not wants_status_error(call):
-            if call.policy is not OFF:
-                self.watch_body(response, lambda: call, sent_request(call), call.context)
-            self.reopen(call.outgoing, response)
 
     def reopen(self, outgoing: Outgoing | None, response: ClientResponse) -> None:
         if outgoing is not None and outgoing.timeouts is not None:
@@ -480,7 +486,7 @@ class AiohttpPort:
 
         It ends at ``forbear.deadline``.
         """
-        if response.content.is_eof() or response.status == 101:
+        if response.status == 101:
             return
         if self.watches_bodies:
             download = resumable(self, request, response)

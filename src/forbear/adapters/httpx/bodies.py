@@ -90,8 +90,8 @@ def has_arrived(port: HttpxPort, response: Response) -> bool:
         if name != LENGTH:
             return False
         stream: Any = response.stream
-        found = stream._httpcore_stream._stream._connection._h11_state.trailing_data[0]
-        return len(found) == int(value)
+        state = stream._httpcore_stream._stream._connection._h11_state
+        return len(state._receive_buffer._data) == int(value)  # its public view is a copy
     except (AttributeError, IndexError, ValueError):
         return False
 

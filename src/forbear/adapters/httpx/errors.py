@@ -61,6 +61,8 @@ MEANING: dict[str, tuple[FailureKind, Phase]] = {
     "ResponseNotRead": (K.PERMANENT, SENT),
     "SSEError": (K.PERMANENT, ANSWERED),
 }
+BY_CLASS = frozenset({K.UNKNOWN, K.PERMANENT})  # whatever their cause
+BY_TEXT = frozenset({K.PROXY, K.PROTOCOL})  # even without a cause, by what they were made of
 CORES = ("httpcore", "httpcore2")
 REFUSED_STREAM = 7  # RFC 9113 section 7
 # A proxy refused CONNECT with 4xx, or a SOCKS proxy the credentials: a retry cannot change that.
@@ -74,13 +76,24 @@ CANCEL = 8  # RFC 9113 section 7
 def classify(error: BaseException, roots: tuple[str, ...]) -> Failure:
     """Say what an exception means to a transport of the family whose modules are ``roots``."""
     cls: type = type(error)
-    kind, phase = meaning_of_class(cls, roots)
-    if kind is not K.UNKNOWN and kind is not K.PERMANENT:
-        kind, phase = by_cause(error, kind, phase)
-    return Failure(kind, phase, error=cls.__name__)
+    bare = failure_of_class(cls, roots)
+    if bare.kind in BY_CLASS or (
+        error.__cause__ is error.__context__ is None
+        and bare.kind not in BY_TEXT
+        and not (error.args and isinstance(error.args[0], BaseException))
+    ):
+        return bare
+    kind, phase = by_cause(error, bare.kind, bare.phase)
+    return Failure(kind, phase, error=bare.error)
 
 
 @lru_cache(maxsize=256)
+def failure_of_class(cls: type, roots: tuple[str, ...]) -> Failure:
+    """Make the failure of an exception that has no cause."""
+    kind, phase = meaning_of_class(cls, roots)
+    return Failure(kind, phase, error=cls.__name__)
+
+
 def meaning_of_class(cls: type, roots: tuple[str, ...]) -> tuple[FailureKind, Phase]:
     """Say what a class of exceptions means, whatever its cause."""
     if issubclass(cls, (ForbearError, UnicodeError)):

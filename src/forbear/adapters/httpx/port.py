@@ -44,6 +44,7 @@ from .errors import classify, free_lost_slots, is_inside, status_error
 from .request import (
     BODY,
     HOP,
+    NAME,
     AsyncBodyGuard,
     BodyGuard,
     Guard,
@@ -51,7 +52,9 @@ from .request import (
     HttpxRequest,
     mark_redirect,
     origin_of_url,
+    triples,
     wants_guard,
+    with_lines,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +73,6 @@ if TYPE_CHECKING:
 
     Lines = Sequence[tuple[str, str]]
 
-NAME = itemgetter(1)
 PAIR = itemgetter(0, 2)
 
 
@@ -144,12 +146,11 @@ class HttpxPort:
     def bound(self, outgoing: Outgoing) -> None:
         """Bound the timeouts of what is sent by the deadline."""
         extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
-        timeouts = outgoing.timeouts = extensions["timeout"] = self.streams.timeouts(
-            extensions.get("timeout") or {},
-            self.clock,
-            deadline_at,
-            outgoing.policy.attempt_timeout,
-        )
+        timeouts = self.streams.timeouts(extensions.get("timeout") or ())
+        outgoing.timeouts = extensions["timeout"] = timeouts
+        timeouts.clock, timeouts.deadline_at = self.clock, deadline_at
+        if outgoing.policy.attempt_timeout is not None:
+            timeouts.shorten(outgoing.policy.attempt_timeout)
         if deadline_at != inf:
             if "trace" in extensions:
                 timeouts.trace = extensions["trace"]
@@ -167,12 +168,13 @@ class HttpxPort:
         fields = copy.__dict__ = vars(request).copy()  # the constructor would encode the body anew
         fields["extensions"] = dict(request.extensions)
         if lines is not None:
-            fields["headers"] = made = self.library.module.Headers(request.headers)
-            for name, value in lines:
-                made[name] = value
+            fields["headers"] = with_lines(request.headers, lines)
         if url is not None:
             fields["url"] = url
         return copy
+
+    def has_header(self, request: Request, name: str) -> bool:
+        return name.encode("ascii") in map(NAME, triples(request.headers))
 
     def url_at(self, url: URL, scheme: str, host: str, port: int) -> URL:
         return url.copy_with(scheme=scheme, host=host, port=port)
@@ -252,10 +254,7 @@ class HttpxPort:
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status
             return None
-        try:
-            headers = response.headers._list
-        except AttributeError:
-            headers = [(name, name.lower(), value) for name, value in response.headers.raw]
+        headers = triples(response.headers)
         lines: tuple[tuple[bytes, bytes], ...] = ()
         if not READ_BYTES.isdisjoint(map(NAME, headers)):
             lines = tuple(map(PAIR, headers))

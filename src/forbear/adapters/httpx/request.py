@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from inspect import isasyncgen, isgenerator
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ...engine.clock import Clock
 
 HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
+NAME = itemgetter(1)  # of a header line, in lower case
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
 PHASE_OF = {
     FailureKind.POOL: "pool",
@@ -55,6 +57,28 @@ class HttpxRequest(Request):
 
     def path_and_query(self) -> str:
         return self.target.raw_path.decode("ascii")  # type: ignore[no-any-return]
+
+
+def triples(headers: httpx.Headers) -> list[tuple[bytes, bytes, bytes]]:
+    """Header lines: the name as written, in lower case, and the value."""
+    try:
+        return headers._list
+    except AttributeError:
+        return [(name, name.lower(), value) for name, value in headers.raw]
+
+
+def with_lines(headers: httpx.Headers, lines: Iterable[tuple[str, str]]) -> httpx.Headers:
+    """Copy headers, with these lines in place of those of the same names."""
+    made = type(headers)(headers)
+    own = getattr(made, "_list", None)
+    written = () if own is None else set(map(NAME, own))
+    for name, value in lines:
+        key = name.lower().encode("ascii")
+        if own is None or key in written:
+            made[name] = value
+        else:  # in a fifth of the time
+            own.append((name.encode("ascii"), key, value.encode("ascii")))
+    return made
 
 
 def origin_of_url(url: httpx.URL) -> str:
@@ -118,35 +142,29 @@ class Timeouts(dict[str, float | None]):
     timeout bounds name resolution, so without that check a request could be written too late.
     """
 
+    # No constructor of our own, since every call under a deadline makes one of these.
+    clock: Clock
+    deadline_at: float
     trace: Any = None  # the client's own
+    _shortened: frozenset[str] = frozenset()  # phases that the deadline has shortened
     _replaced: Mapping[str, float | None] | None = None  # the client's own, if that is longer
 
-    def __init__(
-        self,
-        configured: Mapping[str, float | None],
-        clock: Clock,
-        deadline_at: float,
-        attempt_timeout: float | None,
-    ) -> None:
-        dict.__init__(self, configured)
-        self._clock = clock
-        self._deadline_at = deadline_at
-        self._shortened: set[str] = set()
-        if attempt_timeout is not None:
-            self._replaced = configured
-            for phase in ("pool", "connect", "read", "write"):
-                own = configured.get(phase)
-                self[phase] = attempt_timeout if own is None else min(own, attempt_timeout)
+    def shorten(self, attempt_timeout: float) -> None:
+        """Let no phase last longer than that."""
+        self._replaced = dict.copy(self)
+        for phase in ("pool", "connect", "read", "write"):
+            own = dict.get(self, phase)
+            self[phase] = attempt_timeout if own is None else min(own, attempt_timeout)
 
     def get(self, phase: str, default: Any = None) -> float | None:
         configured: float | None = dict.get(self, phase, default)
-        if self._deadline_at == inf:
+        if self.deadline_at == inf:
             return configured
-        left = max(self._deadline_at - self._clock.monotonic(), LEAST)
+        left = max(self.deadline_at - self.clock.monotonic(), LEAST)
         if configured is not None and configured <= left:
-            self._shortened.discard(phase)
+            self._shortened -= {phase}
             return configured
-        self._shortened.add(phase)
+        self._shortened |= {phase}
         return left
 
     def __getitem__(self, phase: str) -> float | None:
@@ -158,7 +176,7 @@ class Timeouts(dict[str, float | None]):
 
     def cut_short(self, kind: FailureKind, now: float) -> bool:
         """Did this timeout fire because the deadline had shortened it?"""
-        if now < self._deadline_at - EARLY:
+        if now < self.deadline_at - EARLY:
             return False
         if kind is FailureKind.TIMEOUT:
             return bool(self._shortened)
@@ -174,7 +192,7 @@ class Timeouts(dict[str, float | None]):
             raise DeadlineCut
 
     def left(self) -> float:
-        return self._deadline_at - self._clock.monotonic()
+        return self.deadline_at - self.clock.monotonic()
 
     def is_over(self) -> bool:
         return self.left() <= EARLY
@@ -183,7 +201,7 @@ class Timeouts(dict[str, float | None]):
         """Give a body that the caller streams the client's own timeouts, bounded by
         ``forbear.deadline`` only.
         """
-        self._deadline_at = deadline_at
+        self.deadline_at = deadline_at
         if self._replaced is not None:
             self.update(self._replaced)
 

@@ -165,7 +165,7 @@ class SyncHttpxPort(HttpxPort):
                 return None
             raise Interrupted
         self.finish(call, response)
-        if wants_status_error(call):
+        if call.stop is not None and wants_status_error(call):
             body = self.discard(call, response)
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
@@ -463,7 +463,7 @@ class AsyncHttpxPort(HttpxPort):
                 return None
             raise Interrupted
         self.finish(call, response)
-        if wants_status_error(call):
+        if call.stop is not None and wants_status_error(call):
             body = await self.discard(call, response)
             # No name for the error, as in the other flavour.
             raise self.status_error(call, response, body)
