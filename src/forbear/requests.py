@@ -239,14 +239,15 @@ class RetryAdapter(HTTPAdapter):
         verify: bool | str, cert: Cert, proxies: Mapping[str, str] | None,
     ) -> requests.Response:  # fmt: skip
         """Send once, through the inner adapter if there is one."""
-        adapter: Any = super() if self.inner is None else self.inner
+        inner = self.inner
+        send: Any = super().send if inner is None else inner.send
         response: Any = None
         try:
             # By name, as a session does: adapters may take nothing else.
-            response = adapter.send(
+            response = send(
                 request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies
             )
-            if self.inner is not None:
+            if inner is not None:
                 response.connection = self  # digest authentication resends through it
             return response  # type: ignore[no-any-return]
         except BaseException:

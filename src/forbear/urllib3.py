@@ -67,7 +67,7 @@ class RetryingPool(DeadlinePool):
     """The part of a pool that retries; the rest is urllib3's."""
 
     retry_port: PoolPort
-    is_http2 = False
+    is_http2: bool
 
     def urlopen(  # type: ignore[override]  # what else it takes is passed on
         self,

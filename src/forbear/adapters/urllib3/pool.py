@@ -131,7 +131,8 @@ class PoolPort(Urllib3Port[HTTPResponse]):
 
     def transmit(self, call: Call, request: PoolRequest) -> HTTPResponse:
         changed: dict[str, Any] = {}
-        if self.is_bounded(call):
+        is_bounded = self.is_bounded(call)
+        if is_bounded:
             changed["timeout"] = self.bounded(call)
             changed["pool_timeout"] = least(request.named.get("pool_timeout"), self.left(call))
         if call.resumption is not None or call.request.partial is not None:  # type: ignore[attr-defined]
@@ -140,11 +141,12 @@ class PoolPort(Urllib3Port[HTTPResponse]):
             changed["redirect"] = False
         if call.guard is not None:  # it seeks a file back by itself
             changed["body_pos"] = None
-        named = {**request.named, **changed}
+        named, send = {**request.named, **changed}, request.pool.send_once
+        parts = request.method, request.url, request.body, request.headers
+        if not is_bounded:
+            return send(*parts, **named)  # type: ignore[no-any-return]
         with self.under_deadline(call):
-            return request.pool.send_once(  # type: ignore[no-any-return]
-                request.method, request.url, request.body, request.headers, **named
-            )
+            return send(*parts, **named)  # type: ignore[no-any-return]
 
     def load(self, request: PoolRequest, response: HTTPResponse) -> None:
         """Leave the response as ``preload_content=True`` does: read, its connection released."""

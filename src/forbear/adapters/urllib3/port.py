@@ -203,9 +203,10 @@ class Urllib3Port(Generic[AnyResponse]):
         view: Any = call.request
         if call.origin != (call.sent_to if call.attempts else view.origin):
             self.aim(call, view)
-        lines = next_lines(
-            self.settings, call, lambda name: has_header(view.original.headers, name)
-        )
+        lines: list[tuple[str, str]] = []
+        if not (self.settings.sends_alike and call.context is None and call.resumption is None):
+            headers = view.original.headers
+            lines = next_lines(self.settings, call, lambda name: has_header(headers, name))
         if view.partial is not None:
             lines.extend(view.partial.fields())
         hook = self.settings.before_attempt if call.history else None

@@ -20,7 +20,7 @@ from zlib import crc32
 from urllib3.util import Timeout, parse_url
 
 from ...core.headers.hints import READ_TEXT
-from ...core.request import Request, origin_of
+from ...core.request import Request, known_origin
 from ...engine.outgoing import ConsumedBody, Readings, is_file, is_reiterable, is_seekable
 
 if TYPE_CHECKING:
@@ -225,10 +225,10 @@ def origin_at(url: str | None, pool: Any = None) -> str:
         try:
             parts = urlsplit(url)
             if parts.scheme and parts.hostname:
-                return origin_of(parts.scheme, parts.hostname, parts.port)
+                return known_origin(parts.scheme, parts.hostname, parts.port)
         except ValueError:  # the library raises its own error for it
             pass
-    return "" if pool is None else origin_of(pool.scheme, pool.host, pool.port)
+    return "" if pool is None else known_origin(pool.scheme, pool.host, pool.port)
 
 
 def field_lines(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
