@@ -18,8 +18,11 @@ from typing import Any
 from _candidates import (
     BODIES_ALONE,
     CANDIDATES,
+    CONTACT,
     COUNTED,
     FORBEAR,
+    HEDGED,
+    IN_DEADLINE,
     ONE_OPTION,
     PEER,
     TIMED,
@@ -278,26 +281,41 @@ class Goal:
         return None if median is None else self.plus + self.times * median
 
 
-def _of_peer(times: float) -> Goal:
+def of_peer(times: float) -> Goal:
     return Goal(times=times, of=PEER)
 
 
 # Of forbear's own rows: nanoseconds for a success, microseconds for a retry.
 _SUCCESS = {
-    FORBEAR: _of_peer(1.0),
-    BODIES_ALONE: _of_peer(0.25),
-    "forbear, budget=None": _of_peer(0.25),
-    WITH_BREAKER: _of_peer(0.25),
+    BODIES_ALONE: of_peer(0.25),
+    "forbear, budget=None": of_peer(0.25),
+    WITH_BREAKER: of_peer(0.25),
     COUNTED: Goal(2_500),
     **{name: Goal(4_000) for name in ONE_OPTION},
 }
-_RETRY = {BODIES_ALONE: _of_peer(1.1), WITH_BREAKER: Goal(3.0, 1.0, BODIES_ALONE)}
-_REFUSED = {BODIES_ALONE: _of_peer(1.5)}
+_WITH_BREAKER = {WITH_BREAKER: Goal(3.0, 1.0, BODIES_ALONE)}
+_REFUSED = {BODIES_ALONE: of_peer(2.0)}
 GOALS: dict[str, dict[str, dict[str, Goal]]] = {
     "success": {
-        "sync": {**_SUCCESS, TIMED: Goal(4_000)},
-        "async": {**_SUCCESS, TIMED: Goal(6_000)},
+        "sync": {
+            **_SUCCESS,
+            FORBEAR: of_peer(0.8),
+            TIMED: Goal(1_600),
+            CONTACT: Goal(1_400),
+            IN_DEADLINE: Goal(2_800),
+        },
+        "async": {
+            **_SUCCESS,
+            FORBEAR: of_peer(0.85),
+            TIMED: Goal(3_000),
+            CONTACT: Goal(1_600),
+            IN_DEADLINE: Goal(4_600),
+            HEDGED: Goal(800),
+        },
     },
-    "stubbed": {"sync": _RETRY, "async": _RETRY},
+    "stubbed": {
+        "sync": {**_WITH_BREAKER, BODIES_ALONE: of_peer(1.0)},
+        "async": {**_WITH_BREAKER, BODIES_ALONE: of_peer(1.25)},
+    },
     "refused": {"sync": _REFUSED, "async": _REFUSED},
 }

@@ -30,13 +30,15 @@ WITH_BREAKER = "forbear, budget and breaker on"
 TIMED = "forbear, total_timeout=30"
 COUNTED = "forbear, metrics for Prometheus"
 HEDGED = "forbear, hedge, none sent"
+CONTACT = "forbear, contact"
+IN_DEADLINE = "forbear, in deadline()"
 ONE_OPTION = (  # that a success once paid dearly for
     "forbear, attempt_timeout=10",
     "forbear, retry_if",
-    "forbear, contact",
+    CONTACT,
     "forbear, IdempotencyKeys and a GET",
     "forbear, in override()",
-    "forbear, in deadline()",
+    IN_DEADLINE,
 )
 ATTEMPTS = 4
 STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -446,10 +448,10 @@ CANDIDATES = (
     _ours(TIMED, _forbear_with(policy={"total_timeout": 30.0})),
     _ours(ONE_OPTION[0], _forbear_with(policy={"attempt_timeout": 10.0})),
     _ours(ONE_OPTION[1], _forbear_with(retry_if=_undecided)),
-    _ours(ONE_OPTION[2], _forbear_with(contact="ops@example.com"), "email_validator"),
+    _ours(CONTACT, _forbear_with(contact="ops@example.com"), "email_validator"),
     _ours(ONE_OPTION[3], _keyed),
     _ours(ONE_OPTION[4], _in_override),
-    _ours(ONE_OPTION[5], _in_deadline),
+    _ours(IN_DEADLINE, _in_deadline),
     Candidate(HEDGED, _hedged, FORBEAR, success_only=True, flavours=("async",)),
     _ours("forbear, one listener", _forbear_with(on_event=(_ignore,))),
     _ours(COUNTED, _counted, "prometheus_client"),

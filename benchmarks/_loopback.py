@@ -83,15 +83,9 @@ def loopback(
 def _sync(
     family: Family, url: str, rounds: int, seconds: float, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
-    lib = family.lib
-    with lib.HTTPTransport() as shared:
-
-        class Through(lib.BaseTransport):
-            def __init__(self, send: Any) -> None:
-                self.handle_request = send
-
+    with family.lib.HTTPTransport() as shared:
         senders, skipped = _senders(family, "sync", shared, chosen)
-        clients = {name: lib.Client(transport=Through(send)) for name, send in senders.items()}
+        clients = {name: family.client("sync", send) for name, send in senders.items()}
         rates: dict[str, list[float]] = {name: [] for name in clients}
 
         def turn(name: str) -> tuple[float, ...]:
@@ -114,15 +108,9 @@ def _sync(
 async def _async(
     family: Family, url: str, rounds: int, seconds: float, chosen: Sequence[Candidate]
 ) -> dict[str, Any]:
-    lib = family.lib
-    async with lib.AsyncHTTPTransport() as shared:
-
-        class Through(lib.AsyncBaseTransport):
-            def __init__(self, send: Any) -> None:
-                self.handle_async_request = send
-
+    async with family.lib.AsyncHTTPTransport() as shared:
         senders, skipped = _senders(family, "async", shared, chosen)
-        clients = {name: lib.AsyncClient(transport=Through(send)) for name, send in senders.items()}
+        clients = {name: family.client("async", send) for name, send in senders.items()}
         rates: dict[str, list[float]] = {name: [] for name in clients}
 
         async def turn(name: str) -> tuple[float, ...]:

@@ -30,16 +30,15 @@ HEADERS = [
 ]
 
 
-class Buffer:
-    @property
-    def trailing_data(self) -> tuple[bytes, bool]:
-        return bytes(BODY), False
+def received() -> Any:
+    """Below a stream of the library's own: a connection of HTTP/1.1 whose h11 has the body.
 
-
-# Below a stream of the library's own: a connection of HTTP/1.1 whose h11 has the body, since it
-# came with its head.
-CONNECTION = SimpleNamespace(_h11_state=Buffer(), _network_stream=None)
-BELOW = SimpleNamespace(_stream=SimpleNamespace(_connection=CONNECTION))
+    New for each response, since the library has just filled the buffer when it returns one.
+    """
+    state = SimpleNamespace(
+        _receive_buffer=SimpleNamespace(_data=BODY), trailing_data=(BODY, False)
+    )
+    return SimpleNamespace(_stream=SimpleNamespace(_connection=SimpleNamespace(_h11_state=state)))
 
 
 class Plan:
@@ -61,7 +60,8 @@ class Family:
         self.lib = lib = importlib.import_module(name)
 
         class Body(lib.SyncByteStream, lib.AsyncByteStream):
-            _httpcore_stream = BELOW
+            def __init__(self) -> None:
+                self._httpcore_stream = received()
 
             def __iter__(self) -> Iterator[bytes]:
                 yield BODY
@@ -135,6 +135,15 @@ class Family:
                 plan.late = time.monotonic() - plan.at
                 return self._response_of(200)
 
+        class Through(lib.BaseTransport):
+            def __init__(self, send: Any) -> None:
+                self.handle_request = send
+
+        class AsyncThrough(lib.AsyncBaseTransport):
+            def __init__(self, send: Any) -> None:
+                self.handle_async_request = send
+
+        self._through = {"sync": Through, "async": AsyncThrough}
         self._body = Body
         self._answering = {"sync": Answering, "async": AsyncAnswering}
         self._scripted = {"sync": Scripted, "async": AsyncScripted}
@@ -150,6 +159,11 @@ class Family:
         )
         request.extensions.update(extensions)
         return request
+
+    def client(self, flavour: str, send: Any) -> Any:
+        """The family's client, over what a candidate has made."""
+        made = self.lib.Client if flavour == "sync" else self.lib.AsyncClient
+        return made(transport=self._through[flavour](send))
 
     def response(self, status: int) -> Any:
         return self.lib.Response(

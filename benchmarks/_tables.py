@@ -12,8 +12,9 @@ from _adapters import GOALS as ADAPTER_GOALS
 from _aiohttp import GOALS as AIOHTTP_GOALS
 from _calls import GOALS as CALL_GOALS
 from _calls import Goal
-from _candidates import LOOP
+from _candidates import LOOP, PEER
 from _imports import GOALS as IMPORT_GOALS
+from _in_situ import GOALS as IN_SITU_GOALS
 from _waiting import GOALS as WAITING_GOALS
 
 FLAVOURS = ("sync", "async")
@@ -42,10 +43,10 @@ def number(value: float) -> str:
 
 
 def _timed(
-    rows: dict[str, Any], goals: Mapping[str, Goal | float] | None = None
+    rows: dict[str, Any], goals: Mapping[str, Goal | float] | None = None, of: str = LOOP
 ) -> list[list[str]]:
-    """Median, range, quiet rounds, multiple of the minimal loop, goal."""
-    loop = rows.get(LOOP, {}).get("median")
+    """Median, range, quiet rounds, multiple of the row `of`, goal."""
+    unit = rows.get(of, {}).get("median")
 
     def most(name: str) -> str:
         goal = (goals or {}).get(name)
@@ -63,7 +64,7 @@ def _timed(
                 number(row["median"]),
                 f"{number(row['low'])}..{number(row['high'])}",
                 f"{row['quiet']}/{row['rounds']}",
-                f"{row['median'] / loop:.2f}" if loop else "-",
+                f"{row['median'] / unit:.2f}" if unit else "-",
                 most(name),
             ]
         )
@@ -85,6 +86,9 @@ def render(measures: dict[str, Any]) -> str:
     for family, by_colour in measures.get("retry", {}).items():
         for flavour in FLAVOURS:
             parts.extend(_retry_tables(family, flavour, by_colour[flavour]))
+    for family, by_colour in measures.get("in-situ", {}).items():
+        for flavour in FLAVOURS:
+            parts.extend(_in_situ_tables(family, flavour, by_colour[flavour]))
     for family, by_colour in measures.get("garbage", {}).items():
         for flavour in FLAVOURS:
             rows = by_colour[flavour]["rows"]
@@ -140,6 +144,18 @@ def _retry_tables(family: str, flavour: str, result: dict[str, Any]) -> list[str
         ],
     )
     return [*parts, zero]
+
+
+def _in_situ_tables(family: str, flavour: str, result: dict[str, Any]) -> list[str]:
+    return [
+        table(
+            f"{family} {flavour}: CPU added to client.get() between other work, us; {what}"
+            f" (bare call {number(result[part]['bare'])})",
+            ("candidate", "median", "min..max", "quiet", f"x {PEER}", "goal"),
+            _timed(result[part]["rows"], IN_SITU_GOALS[part][flavour], PEER),
+        )
+        for part, what in (("success", "200"), ("retry", "503, 200, waits stubbed"))
+    ]
 
 
 def _aiohttp_tables(result: dict[str, Any]) -> list[str]:

@@ -3,10 +3,11 @@
     python benchmarks/hot_path.py [--json FILE|-] [--rounds N] [--only MEASURE] [--rows TEXT]
                                   [--family httpx|httpx2|both] [--quick]
 
-Eight measures: success, retry, garbage, adapters (requests and urllib3), aiohttp, imports, waiting,
-loopback. All candidates are measured interleaved in one run, so compare figures of one run with
-each other; nothing here passes or fails on a time. `goal` is what the project wants of its own rows
-on CPython 3.12: a fixed time, or a share of what httpx-retries costs in the same run.
+Nine measures: success, retry, in-situ (`client.get()` with cold caches), garbage, adapters
+(requests and urllib3), aiohttp, imports, waiting, loopback. All candidates are measured interleaved
+in one run, so compare figures of one run with each other; nothing here passes or fails on a time.
+`goal` is what the project wants of its own rows on CPython 3.12: a fixed time, or times what
+httpx-retries costs in the same run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from _aiohttp import aiohttp_calls
 from _calls import FLAVOURS, Effort, garbage, retry, success
 from _candidates import CANDIDATES, FORBEAR, LOOP, PACKAGES
 from _imports import imports
+from _in_situ import in_situ
 from _loopback import loopback
 from _stubs import Family
 from _tables import render
@@ -33,7 +35,8 @@ from _waiting import waiting
 
 SOURCE = Path(__file__).parent.parent / "src"
 MEASURES = (
-    "success", "retry", "garbage", "adapters", "aiohttp", "imports", "waiting", "loopback",
+    "success", "retry", "in-situ", "garbage", "adapters", "aiohttp", "imports", "waiting",
+    "loopback",
 )  # fmt: skip
 
 
@@ -49,7 +52,7 @@ def main() -> int:
     chosen = [c for c in CANDIDATES if c.name == LOOP or options.rows in c.name]
     wanted = options.only or MEASURES
 
-    calls = {"success": success, "retry": retry, "garbage": garbage}
+    calls = {"success": success, "retry": retry, "in-situ": in_situ, "garbage": garbage}
     report: dict[str, Any] = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),

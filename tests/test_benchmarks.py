@@ -81,6 +81,10 @@ def test_every_row_has_its_figures():
                 assert set(result[part]["rows"][name]) == ANSWERED, (where, part, name)
         for name in FORBEAR:
             assert result["sleep_calls"][name] == 0, (where, name)
+    for where, result in each(measures["in-situ"]):
+        for part in ("success", "retry"):
+            for name in ("minimal loop", "forbear", "forbear, prefetch=0, resume=False"):
+                assert set(result[part]["rows"][name]) == ANSWERED, (where, part, name)
     for where, result in each(measures["garbage"]):
         rows = result["rows"]
         for name in FORBEAR:
