@@ -32,7 +32,7 @@ DIALECT = (
 # What stands; each may only fall. The goals are those of a house that one person reads in a day.
 BOUNDS = {  # name: (bound, goal)
     "files": (111, 95),
-    # The types of the port, of the limits and of events cost 800, the usual retry and its speed 190.
+    # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
     "lines": (26_920, 22_500),
     "lines without cli and testing": (23_550, 18_500),
     "longest file": (600, 600),
@@ -40,11 +40,11 @@ BOUNDS = {  # name: (bound, goal)
     "classes deeper than two": (11, 6),
     "private modules with __all__": (0, 0),
     "words of a dialect": (11, 20),
-    "httpx": ((53, 17, 45), (45, 10, 26)),
-    "httpx async": ((75, 17, 57), (60, 11, 34)),
-    "requests": ((88, 17, 61), (60, 12, 34)),
-    "urllib3": ((103, 17, 71), (60, 12, 34)),
-    "aiohttp": ((61, 15, 45), (50, 11, 28)),
+    "httpx": ((45, 16, 42), (45, 10, 26)),
+    "httpx async": ((64, 16, 54), (60, 11, 34)),
+    "requests": ((79, 16, 56), (60, 12, 34)),
+    "urllib3": ((88, 16, 62), (60, 12, 34)),
+    "aiohttp": ((48, 14, 42), (50, 11, 28)),
 }
 PUBLIC = re.compile(
     r"(aiohttp|asgi|errors|httpx2?|idempotency|pytest_plugin|redis|requests|urllib3|wsgi)\.py"
