@@ -2,11 +2,12 @@
 
 A small body is read inside the loop, so that a broken one is a failure like any other. That is done
 only where the caller gains nothing by having the beginning early, and where the length is known or
-the body is one JSON document. It is read through the library's own stream, as it arrives
-(connections.py): after a quarter of a second the bytes read are handed over with the live stream
-behind them. A failed response is drained, and that of a held call kept, by the same reading.
-``retry_if`` is given a copy of the response. Of the caller's response only the stream is replaced,
-by one that holds what was read and the rest.
+the body is one JSON document. What came with its head cannot break, so it is left where it is. The
+rest is read through the library's own stream, as it arrives (connections.py): after a quarter of a
+second the bytes read are handed over with the live stream behind them. A failed response is
+drained, and that of a held call kept, by the same reading. ``retry_if`` is given a copy of the
+response. Of the caller's response only the stream is replaced, by one that holds what was read and
+the rest.
 """
 
 from __future__ import annotations
