@@ -185,7 +185,7 @@ def test_only_a_retry_is_paid_for(policy, request, deadline_at, steps, tokens, s
     assert left >= 0
 
 
-SPECIAL = ["", "breaker", "used-up body", "deadline", "retry_if says no"]
+SPECIAL = ["", "breaker", "used-up body", "deadline", "retry_if says no", "random raises"]
 
 
 def decided(
@@ -206,6 +206,8 @@ def decided(
             call.deadline_at = now + 3
         elif special == "retry_if says no":
             call.inspects_responses, call.retry_if_result = True, False
+        elif special == "random raises":
+            call.random = {}.popitem  # type: ignore[assignment]
         player.play(call, steps)
         found.append((call.history, call.stop, call.last_backoff, call.off_schedule, call.origin))
     health = gate._origins.get(ORIGIN)

@@ -150,7 +150,7 @@ class SharedLimits(Limit, Protocol):
     budget: Budget | None
     strategy: RetryStrategy | None
 
-    def usual_retry(self, call: Call, failure: Failure, now: float) -> SendAgain | None: ...
+    def usual_retry(self, call: Call, failure: Failure) -> SendAgain | None: ...
 
 
 class Extras:

@@ -264,7 +264,7 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
     now = settings.clock.monotonic()
     call.limits.observe(call, failure, now)  # every attempt, even without a decision
     if failure is not None:
-        verdict = call.limits.usual_retry(call, failure, now) or decide(call, failure, now)
+        verdict = call.limits.usual_retry(call, failure) or decide(call, failure, now)
         if type(verdict) is SendAgain:
             call.decided_at = now
             call.note(failure, verdict, now)

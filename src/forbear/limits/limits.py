@@ -161,7 +161,7 @@ class Limits(Limit):
             own_rules.add(429)
         return (policy.statuses | policy.failures) - own_rules
 
-    def usual_retry(self, call: Call, failure: Failure, now: float) -> SendAgain | None:
+    def usual_retry(self, call: Call, failure: Failure) -> SendAgain | None:
         """Decide at once on the most common failures: a bare status, or a broken connection.
 
         Only where no other limit than the gate and the breaker is set, the origin is healthy and no
@@ -184,13 +184,22 @@ class Limits(Limit):
         ):
             return None
         backoff: Exponential = call.policy.backoff  # type: ignore[assignment]
-        if backoff.fast_first is not None and not call.used_fast_first:
+        longest = None if call.used_fast_first else backoff.fast_first
+        try:
+            if longest is None:
+                attempt = call.attempts - call.off_schedule
+                delay = backoff.delay(attempt, call.last_backoff, call.random)
+            else:
+                delay = longest * call.random()
+        except Exception:  # ``random`` is the user's: the rules say how the call ends
+            return None
+        if not 0 <= delay < inf:
+            return None
+        if longest is None:
+            call.last_backoff = delay
+        else:
             call.used_fast_first = True
             call.off_schedule += 1
-            delay = backoff.fast_first * call.random()
-        else:
-            attempt = call.attempts - call.off_schedule
-            delay = call.last_backoff = backoff.delay(attempt, call.last_backoff, call.random)
         return new_tuple(SendAgain, (delay, "backoff"))
 
     # The steps of a call.
