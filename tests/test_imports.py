@@ -33,7 +33,8 @@ def foreign(modules: set[str]) -> set[str]:
     return {name for name in modules if name.partition(".")[0] not in OWN}
 
 
-OWN = {*sys.stdlib_module_names, "forbear"}
+# traceback loads the last of them from Python 3.15 on, which does not list it.
+OWN = {*sys.stdlib_module_names, "forbear", "_missing_stdlib_info"}
 
 
 # --- import forbear ---------------------------------------------------------------------------

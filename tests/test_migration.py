@@ -196,6 +196,7 @@ def run(decorator, monkeypatch):
     return len(calls), waits
 
 
+@pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction':DeprecationWarning")  # backoff
 @pytest.mark.parametrize(("name", "cells"), LIBRARIES)
 def test_a_decorator_does_what_the_table_says(name, cells, monkeypatch):
     """As many calls, and the same waits."""

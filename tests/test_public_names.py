@@ -148,10 +148,15 @@ HELPED = [
 ]  # fmt: skip
 
 
+# How Python 3.13 and later print a long one; before, it is a single line.
+SIGNATURE_OF_MANY_LINES = r"\((?:\n \|      .*)+\n \|  \)"
+
+
 @pytest.mark.parametrize("helped", HELPED, ids=lambda helped: helped.__name__)
 def test_help_fits_a_screen(helped):
     """What is ours of it, at the width of the docstrings; all of it where little is inherited."""
     text = pydoc.plain(pydoc.render_doc(helped))
+    text = re.sub(SIGNATURE_OF_MANY_LINES, "(…)", text)
     ours, _, rest = text.partition("Method resolution order:")
     assert sum(1 + len(line) // 105 for line in ours.splitlines()) <= 40
     if helped.__name__ == "RetryTransport":

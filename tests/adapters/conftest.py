@@ -5,7 +5,6 @@ import time
 from contextlib import contextmanager
 
 import pytest
-import trustme
 
 from forbear import RetryBudget
 from forbear.testing import FakeClock, FaultServer
@@ -33,16 +32,19 @@ def clock():
 @pytest.fixture(scope="session")
 def authority():
     """Issues certificates, and is trusted by nobody who was not told to."""
+    import trustme  # needs cryptography, which has no wheel for every interpreter
+
     return trustme.CA(key_type=trustme.KeyType.ECDSA)
 
 
 @pytest.fixture(scope="session")
 def context_of(authority):
     """Makes the TLS context of a server."""
+    from trustme import KeyType
 
     def make(name="127.0.0.1", by=authority):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        by.issue_cert(name, key_type=trustme.KeyType.ECDSA).configure_cert(context)
+        by.issue_cert(name, key_type=KeyType.ECDSA).configure_cert(context)
         return context
 
     return make

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import random
+import sys
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
@@ -514,6 +515,9 @@ async def test_the_loser_leaves_connection_slot_cookies_and_task_behind(adapter,
 
 
 @pytest.mark.smoke
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="this interpreter does not count references"
+)
 @pytest.mark.parametrize(
     "steps",
     [
@@ -820,6 +824,7 @@ async def test_wrap_takes_a_hedge_and_transports_may_share_one(adapter, server):
     assert len(server.requests("/y")) == 1  # the token is spent
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("way", ["loops", "fork"])
 def test_a_transport_serves_loops_one_after_the_other(server, way):
     """Connections are the library's, which may not be used on two: each call has its own."""

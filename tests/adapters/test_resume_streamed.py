@@ -15,7 +15,6 @@ import importlib
 import random
 import threading
 import time
-import tracemalloc
 import weakref
 import zlib
 
@@ -178,6 +177,7 @@ def test_a_body_that_stalls_goes_on_elsewhere(lane):
 @clients
 def test_memory_stays_flat(lane):
     """20 MB over eleven connections: what is held is a block or two."""
+    tracemalloc = pytest.importorskip("tracemalloc")
     content = random.Random(7).randbytes(1_000_000) * 20
     answers = [*(Answer(1_900_000, rst=number % 2 == 0) for number in range(10)), Answer()]
     with Origin(content, answers) as origin:

@@ -4,8 +4,6 @@ Every client over real sockets. A server may answer at once and read no further 
 9.3): that is an answer, and not a broken connection, as far as the library still finds it.
 """
 
-import tracemalloc
-
 import pytest
 import urllib3
 
@@ -129,8 +127,8 @@ async def test_what_comes_in_place_of_100_is_the_answer(adapter, server):
 async def test_a_buffer_costs_what_it_holds(adapter, room, server):
     """16 MB in pieces cost themselves if kept; what does not fit is let go of at once."""
     server.script("/up", 200)
+    tracemalloc = pytest.importorskip("tracemalloc")
     size, count = 64_000, 250
-
     body = one_shot(adapter, (bytes([number]) * size for number in range(count)))
     tracemalloc.start()
     try:

@@ -1,9 +1,9 @@
 """wrap and unwrap: a built client retries, and keeps everything it was built with."""
 
-import anthropic
+from importlib import import_module
+
 import httpx
 import httpx2
-import openai
 import pytest
 
 from forbear import Fixed, RetryBudget, RetryPolicy, record_of
@@ -153,13 +153,17 @@ async def test_unwrapping_what_is_not_wrapped_is_refused(adapter):
 
 @pytest.mark.adapters("sync")
 @pytest.mark.parametrize(
-    "make",
-    [openai.OpenAI, openai.AsyncOpenAI, anthropic.Anthropic, anthropic.AsyncAnthropic],
-    ids=lambda make: make.__name__,
+    ("package", "name"),
+    [
+        ("openai", "OpenAI"),
+        ("openai", "AsyncOpenAI"),
+        ("anthropic", "Anthropic"),
+        ("anthropic", "AsyncAnthropic"),
+    ],
 )
-async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, make):
+async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, package, name):
     """wrap takes the HTTP client inside; the message says where it is, and of which library."""
-    sdk = make(api_key="k")
+    sdk = getattr(import_module(package), name)(api_key="k")
     inside = "httpx2" if isinstance(sdk._client, (httpx2.Client, httpx2.AsyncClient)) else "httpx"
     for function in (adapter.forbear.wrap, adapter.forbear.unwrap):
         with pytest.raises(TypeError, match=rf"forbear\.{inside}\.wrap\(client\._client\)"):
