@@ -124,7 +124,7 @@ def test_a_figure_above_the_last_releases_is_named():
     """By more than 2 %: a bytecode or two of a later Python is no news."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        from instructions import FIGURES, read_kept, too_high
+        from instructions import FIGURES, read_kept, too_high, verdict
     finally:
         sys.path.remove(str(BENCHMARKS))
     kept = {"sync": {"per retry": 700}, "async": {"per retry": 780}}
@@ -132,9 +132,15 @@ def test_a_figure_above_the_last_releases_is_named():
     assert too_high({"sync": {"per retry": 715}, "async": {"per retry": 1}}, kept) == [
         "sync, per retry: 715 bytecodes, 700 are kept"
     ]
-    assert {flavour: set(by_name) for flavour, by_name in read_kept()["figures"].items()} == {
-        flavour: set(FIGURES) for flavour in FLAVOURS
-    }
+    for kept in read_kept().values():
+        assert {flavour: set(by_name) for flavour, by_name in kept["figures"].items()} == {
+            flavour: set(FIGURES) for flavour in FLAVOURS
+        }
+    assert too_high({"sync": {"per retry": 9999}}, {}) == []
+    assert verdict("3.99", ["3.12", "3.13"], []) == (
+        "not compared: the kept figures are of Python 3.12, 3.13, not 3.99"
+    )
+    assert verdict("3.12", ["3.12", "3.13"], ["too many"]) == "too many"
 
 
 # house.py
