@@ -1,9 +1,13 @@
 """Small bodies are read inside the loop: a broken one is a failure like any other."""
 
 import gc
+import select
+import time
 
 import anyio
+import httpcore
 import pytest
+from httpcore._backends.sync import SyncStream
 
 import forbear
 from forbear import FailureKind, Fixed, Phase, RetryPolicy
@@ -149,6 +153,26 @@ async def test_a_slow_body_is_handed_over_after_a_quarter_of_a_second(adapter, s
             await adapter.close(response)
         assert adapter.is_idle(client)
     assert len(server.requests("/thing")) == len(opened)
+
+
+@pytest.mark.lanes("httpx-sync")
+async def test_a_socket_that_times_out_a_little_early_breaks_no_body(adapter, server, monkeypatch):
+    """As those of PyPy do: the body is handed over live, and not requested again."""
+
+    def read(stream, max_bytes, timeout=None):
+        ends_at = time.monotonic() + timeout - 0.0005
+        while not select.select([stream._sock], [], [], 0)[0]:
+            if time.monotonic() >= ends_at:
+                raise httpcore.ReadTimeout
+        return stream._sock.recv(max_bytes)
+
+    monkeypatch.setattr(SyncStream, "read", read)
+    server.script("/thing", "200;body=1001;drip=400")
+    async with adapter.client(policy=POLICY) as client:
+        response = await adapter.open(client, "GET", server.url + "/thing")
+        assert response.status_code == 200
+        await adapter.close(response)
+    assert len(server.requests("/thing")) == 1
 
 
 @pytest.mark.smoke
