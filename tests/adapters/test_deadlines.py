@@ -1,5 +1,6 @@
 """P4: a deadline reaches the library as its own timeouts, and is taken back at hand-over."""
 
+import asyncio
 import pickle
 import socket
 import time
@@ -13,6 +14,7 @@ import urllib3
 import forbear
 from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
 from forbear.core.events import RetryScheduled
+from forbear.engine.deadlines import Backstop
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")
@@ -539,3 +541,22 @@ async def test_a_stalled_body_of_a_failed_response_delays_nothing(adapter, serve
             assert (await adapter.call(client, "GET", server.url + "/thing")).status_code == 200
 
         assert await quickest(run, bound=0.42) < 0.42  # it was 0.55
+
+
+def test_an_attempt_is_cut_although_the_loop_of_another_thread_shares_its_transport():
+    """The other loop drops no alarm of this one, and does not touch its timer."""
+    backstop, was_cut = Backstop(), True
+
+    async def other():
+        with backstop.after(30):
+            pass
+
+    async def attempt():
+        nonlocal was_cut
+        with backstop.after(0.5):
+            await asyncio.to_thread(asyncio.run, other())
+            await asyncio.sleep(10)
+            was_cut = False
+
+    asyncio.run(attempt())
+    assert was_cut

@@ -8,6 +8,7 @@ attempts under way. On trio a cancel scope is the only way.
 from __future__ import annotations
 
 import sys
+import threading
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt or body is cut
 
 
-class Alarms:
+class Alarms(threading.local):
     """The alarms of one transport, each due at an instant, on one asyncio loop at a time.
+
+    Each thread has its own, because the loops of several threads may share a transport, and a timer
+    may only be set and cancelled in the thread of its loop.
 
     An alarm has ``at`` and ``ring``. The code that puts one into ``alarms`` also removes it.
 

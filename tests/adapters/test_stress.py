@@ -1,0 +1,123 @@
+"""Stress: threads and event loops that share a transport's limits leave nothing of a call behind."""
+
+import asyncio
+import random
+import sys
+import threading
+import time
+from collections import Counter
+
+import httpx
+import pytest
+
+from forbear import CircuitBreaker, Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
+from forbear.core.events import CallEnded
+from forbear.httpx import AsyncRetryTransport, RetryTransport
+
+from ..threads import in_threads
+
+THREADS, LOOPS = 16, 8
+CALLS = 150  # of each thread and of each loop
+TASKS = 5  # of each loop at once
+ORIGINS = [f"http://{name}.example.com" for name in "abc"]
+POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0), total_timeout=0.5)
+STATUSES = [200] * 6 + [503] * 2 + [429]
+
+
+class Unsteady(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Answers at random; keeps how often each call was sent, and the fewest tokens seen."""
+
+    def __init__(self, budget):
+        self.budget = budget
+        self.sent = Counter()
+        self.fewest = float("inf")
+        self._lock = threading.Lock()
+
+    def handle_request(self, request):
+        tokens = self.budget.lowest(time.monotonic())
+        with self._lock:
+            self.sent[request.headers["X-Request-ID"]] += 1
+            self.fewest = min(self.fewest, tokens)
+        if random.random() < 0.1:
+            raise httpx.ConnectError("refused", request=request)
+        return httpx.Response(random.choice(STATUSES), content=b"x" * 100)
+
+    async def handle_async_request(self, request):
+        await asyncio.sleep(0)
+        return self.handle_request(request)
+
+
+@pytest.fixture
+def _hurried():
+    """Threads change every 10 microseconds: between any two steps of a limit."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_hurried")
+def test_threads_and_loops_on_one_transport_keep_count():
+    """Tokens never below zero; nothing held or taken at the end; records and events say what was."""
+    gate, breaker = RetryGate(), CircuitBreaker(open_for=0.05, probes=2, successes_to_close=2)
+    budget = RetryBudget(ratio=0.5, floor_per_second=50, burst=10)
+    inner, ended, recorded = Unsteady(budget), Counter(), Counter()
+
+    lock = threading.Lock()
+
+    def listen(event):
+        if isinstance(event, CallEnded):
+            with lock:
+                ended[event.request_id] += 1
+
+    listen.wants_calls = True
+    options = {
+        "policy": POLICY, "gate": gate, "budget": budget, "breaker": breaker, "on_event": [listen],
+    }  # fmt: skip
+    one = RetryTransport(inner, **options)
+    many = AsyncRetryTransport(inner, **options)
+
+    def request(name):
+        return httpx.Request("GET", random.choice(ORIGINS), headers={"X-Request-ID": name})
+
+    def note(name, outcome):
+        record = record_of(outcome)
+        with lock:
+            recorded[name] = 1 if record is None else len(record.attempts)
+
+    def in_thread(n):
+        for k in range(CALLS):
+            name = f"thread {n}, {k}"
+            try:
+                note(name, one.handle_request(request(name)))
+            except httpx.TransportError as error:
+                note(name, error)
+
+    async def task(n, first):
+        for k in range(first, CALLS, TASKS):
+            name = f"loop {n}, {k}"
+            try:
+                note(name, await many.handle_async_request(request(name)))
+            except httpx.TransportError as error:
+                note(name, error)
+
+    async def in_loop(n):
+        await asyncio.gather(*(task(n, first) for first in range(TASKS)))
+
+    def run(n):
+        if n < THREADS:
+            in_thread(n)
+        else:
+            asyncio.run(in_loop(n - THREADS))
+
+    in_threads(THREADS + LOOPS, run)
+    calls = (THREADS + LOOPS) * CALLS
+    assert len(recorded) == calls
+    assert inner.sent == recorded
+    assert set(ended.values()) == {1}
+    assert len(ended) == calls
+    assert inner.fewest >= 0
+    assert budget.lowest(time.monotonic()) >= 0
+    assert gate.held() == 0
+    assert [circuit.probes for circuit in breaker._circuits.values() if circuit.probes] == []
