@@ -33,8 +33,8 @@ DIALECT = (
 BOUNDS = {  # name: (bound, goal)
     "files": (111, 95),
     # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
-    "lines": (26_920, 22_500),
-    "lines without cli and testing": (23_550, 18_500),
+    "lines": (26_940, 22_500),
+    "lines without cli and testing": (23_570, 18_500),
     "longest file": (600, 600),
     "uses of Any": (260, 300),
     "classes deeper than two": (11, 6),
