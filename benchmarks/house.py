@@ -33,7 +33,7 @@ DIALECT = (
 BOUNDS = {  # name: (bound, goal)
     "files": (111, 95),
     # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
-    "lines": (26_940, 22_500),
+    "lines": (26_950, 22_500),
     "lines without cli and testing": (23_570, 18_500),
     "longest file": (600, 600),
     "uses of Any": (260, 300),

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from ..core.headers.hints import why_unused
 from ..core.outcome import Reason
-from ..limits.budget import RetryBudget
 from ..limits.limits import Limits
 from ..limits.locks import Locked
 from . import events
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure, GiveUp, SendAgain
     from ..limits.aws import TokenBucket
     from ..limits.breaker import Transition
+    from ..limits.budget import RetryBudget
     from ..limits.lease import LeasedBudget
     from .clock import Clock, Sleeper
     from .events import E, Line, P, Row
@@ -67,6 +67,7 @@ def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket 
     same name as one of ours may mean anything.
     """
     if limits.strategy is None:
+        from ..limits.budget import RetryBudget
         from ..limits.lease import LeasedBudget
 
         budget = limits.budget
@@ -78,6 +79,7 @@ def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket 
 
 def budget_in_force(call: Call, now: float) -> tuple[str, str, float | None]:
     """The budget that decides for a call: its name, "local" or "shared", its tokens if known."""
+    from ..limits.budget import RetryBudget
     from ..limits.lease import LeasedBudget
 
     budget = budget_of(call.limits)

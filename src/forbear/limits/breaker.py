@@ -25,7 +25,7 @@ from typing import NamedTuple
 from ..core.call import Limit
 from ..core.checks import check_choice, check_duration, check_number, check_positive_int, shown
 from ..core.frozen import rebuilt
-from ..core.outcome import RETRYABLE_KINDS, FailureKind, GiveUp, Reason
+from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
 from .locks import Locked
 
@@ -249,8 +249,6 @@ MOST_ORIGINS = 1024  # least recently used first out; a forgotten origin is clos
 # Seconds after which failures are forgotten, for an open circuit from when a probe may be sent: an
 # origin that is not called any more must not slow down the calls to all others.
 FADE = 600.0
-# These say that an origin fails. A healthy one refuses streams when it closes a connection.
-ORIGIN_FAILURE_KINDS = RETRYABLE_KINDS - {FailureKind.UNPROCESSED}
 
 
 class CircuitBreaker(Locked):

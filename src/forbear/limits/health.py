@@ -12,8 +12,7 @@ from itertools import count
 from math import exp, inf
 from typing import TYPE_CHECKING
 
-from ..core.outcome import FailureKind, Phase
-from .breaker import ORIGIN_FAILURE_KINDS
+from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, Phase
 
 if TYPE_CHECKING:
     from ..core.outcome import Failure

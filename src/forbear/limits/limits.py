@@ -19,10 +19,7 @@ from ..core.outcome import TIMEOUT_KINDS, FailureKind, GiveUp, Phase, Reason, Se
 from ..core.request import Request
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
-from .breaker import BreakerLimit
-from .budget import BudgetLimit
 from .gate import GateLimit, gate_key
-from .origins import OriginsLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,10 +30,11 @@ if TYPE_CHECKING:
     from ..core.outcome import Failure, Refusal
     from ..core.policy import RetryPolicy
     from ..core.strategy import Budget, RetryStrategy
-    from .breaker import CircuitBreaker
+    from .breaker import BreakerLimit, CircuitBreaker
+    from .budget import BudgetLimit
     from .cooldown import CooldownLimit
     from .gate import RetryGate
-    from .origins import Origins
+    from .origins import Origins, OriginsLimit
 
 
 class Silence:
@@ -73,19 +71,30 @@ class Limits(Limit):
         check_choice("cooldown", cooldown, ("off", "retries", "all"))
         self.random: Callable[[], float] = system_random if random is None else random
         self.gate, self.budget, self.strategy = gate, budget, strategy
+        # What few transports have is loaded where it is given.
         self.cooldown: CooldownLimit | None = None
         if cooldown != "off":
             from .cooldown import CooldownLimit
 
             self.cooldown = CooldownLimit(cooldown, self.random, breaker)
-        self.breaker = None if breaker is None else BreakerLimit(breaker)
+        self.breaker: BreakerLimit | None = None
+        if breaker is not None:
+            from .breaker import BreakerLimit
+
+            self.breaker = BreakerLimit(breaker)
         self.origins: OriginsLimit | None = None
         if origins is not None:
+            from .origins import OriginsLimit
+
             refused_for = at_once if breaker is None else breaker.refused_for
             cooling = at_once if self.cooldown is None else self.cooldown.cooldown.left
             self.origins = OriginsLimit(origins, refused_for, cooling)
         self._gate = None if gate is None else GateLimit(gate, self.breaker)
-        self._budget = None if budget is None else BudgetLimit(budget)
+        self._budget: BudgetLimit | None = None
+        if budget is not None:
+            from .budget import BudgetLimit
+
+            self._budget = BudgetLimit(budget)
         for limit in (self.breaker, self.cooldown):
             if limit is not None:
                 limit.origins = self.origins
@@ -155,9 +164,12 @@ class Limits(Limit):
 
     def usual_failures(self, policy: RetryPolicy) -> frozenset[int | FailureKind]:
         """Return the statuses and kinds of which ``usual_retry`` decides under this policy."""
-        usual = {Schedule, GateLimit, BreakerLimit}
-        is_usual = usual.issuperset(map(type, self.listed)) and type(policy.backoff) is Exponential
-        if not is_usual or any(limit.begins_late for limit in self.listed):
+        schedule, *others = self.listed
+        if (
+            type(schedule) is not Schedule
+            or type(policy.backoff) is not Exponential
+            or any(one.begins_late or one not in (self.breaker, self._gate) for one in others)
+        ):
             return frozenset()
         own_rules: set[int | FailureKind] = {401, *TIMEOUT_KINDS, *STALE_KINDS}
         if policy.throttle_backoff is not None:
