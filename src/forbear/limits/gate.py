@@ -225,10 +225,7 @@ class RetryGate(Locked):
             # An attempt sent before the last step says nothing about it, nor does a retry that was
             # sent together with a probe: such a pair would double the wait past 10 s of patience.
             if health.trust < TRUSTED and sent_at >= health.stepped_at + health.probe / 8:
-                probe = health.probe * 2
-                if probe < health.first_probe:
-                    probe = health.first_probe
-                health.probe = probe if probe < LONGEST_PROBE else LONGEST_PROBE
+                health.probe = min(LONGEST_PROBE, max(health.probe * 2, health.first_probe))
                 health.stepped_at = now
 
     def is_healthy(self, origin: str) -> bool:
