@@ -8,6 +8,7 @@ An nginx of its own stands before asyncio upstreams that respond after 20 ms; ``
 measurement has its own nginx, upstreams and process, starts cold, and sends GETs in an open loop:
 
     third-…, tenth-…  one of three or of ten upstreams responds 503 or 500, refuses or hangs; random
+                      (in-turn: round robin, as nginx does unless told otherwise)
     half-503          one of two on 503, round robin: every other attempt fails
     gone-N            nginx is killed for N seconds; only calls begun meanwhile count
     limit-503         30 calls/s against limit_req of 20/s and a burst of ten, nodelay, without hint
@@ -134,6 +135,7 @@ def one_of(count: int, bad: str, **options: Any) -> Scenario:
 
 SCENARIOS = {
     "third-503": one_of(3, "503"),
+    "third-503-in-turn": Scenario(("503", "200", "200")),
     "third-500": one_of(3, "500"),
     "third-refused": one_of(3, "refused"),
     "tenth-503": one_of(10, "503"),

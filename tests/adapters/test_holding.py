@@ -252,10 +252,10 @@ async def test_first_attempts_are_never_held(adapter, quick, gate):
 
 
 async def test_good_first_answers_make_an_origin_well(adapter, quick, gate):
-    """Also those that take the fast path: three tokens are gone, five answers earn them."""
+    """Also those that take the fast path: 0.9 tokens are left, and six answers earn the other three."""
     make_unwell(gate, quick["clock"].monotonic())
     async with adapter.client([200], gate=gate, **quick) as client:
-        for count in range(5):
+        for count in range(6):
             assert not gate.quiet, count
             await adapter.call(client, "GET", URL)
     assert gate.quiet

@@ -7,6 +7,7 @@ import pytest
 from forbear import CircuitBreaker, Origins, RetryBudget, RetryGate
 from forbear.limits.breaker import CircuitState
 from forbear.limits.cooldown import Cooldown
+from forbear.limits.health import TOKENS
 from forbear.limits.lease import LeasedBudget
 
 from ..injection import interrupted_at_every_line
@@ -105,12 +106,12 @@ def test_a_gate_knows_who_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(gate._origins) <= 4, where
         for origin, health in gate._awake.items():
             assert gate._origins[origin] is health, where
-        awake = [one for one in gate._origins.values() if one.tokens < 3.0]
+        awake = [one for one in gate._origins.values() if one.tokens < TOKENS]
         assert not gate.quiet or not awake, where
         gate.bad(B, LATER, LATER, 3.0)
         assert not gate.is_healthy(B), where
         assert gate.unhealthy() == 1, where
-        for _ in range(5):
+        for _ in range(6):  # 0.5 each, for the 3 that are lacking
             gate.good(B, LATER, retry=False)
         assert gate.quiet, where
         begun()

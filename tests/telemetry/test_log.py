@@ -340,7 +340,7 @@ def test_refusals_are_told_of_once_a_minute_and_origin(lines, caplog):
 def test_an_edge_says_how_many_were_refused(name, left, lines):
     """Without patience. The first call's three answers of 503 make the origin unhealthy, and it is
     told of; three more calls end after one. The sixth answer may open a circuit, which is the next
-    line. Else five good answers bring the three tokens back, and a retry succeeds.
+    line. Else five good answers make it healthy again, and a retry succeeds.
     """
     breaker, steps = CircuitBreaker(6, failure_rate=None), [503] * 6
     if name == "succeeded_after_retry":

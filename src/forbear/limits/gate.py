@@ -2,8 +2,8 @@
 
 Of each origin the gate keeps ``Health`` (health.py):
 
-    tokens   3, healthy from 1 on: a failure costs up to 1 (``cost_of``), a good first attempt
-             earns 0.6. First attempts are the unbiased sample: a retry that fails counts only if
+    tokens   3.9, healthy from 1 on: a failure costs up to 1 (``cost_of``), a good first attempt
+             earns 0.5. First attempts are the unbiased sample: a retry that fails counts only if
              no response was good since the attempt before it, and one that succeeds earns
              nothing, except after a timeout.
     trust    the share of retries that succeeded lately: failures cost less by it. An
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ..core.request import Scope
     from .breaker import BreakerLimit
 
-EARNED = 0.6  # tokens, by a good first attempt: two of them make up for a failure
+EARNED = 0.5  # tokens, by a good first attempt: two of them make up for a failure
 # Of a release, by a good response while the origin is healthy: every fifth releases one call. After
 # a timeout work may have piled up, so every tenth; after a failure that cost half a token at most,
 # such as a refused connection, nothing has, so each.
