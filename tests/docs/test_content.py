@@ -39,7 +39,7 @@ NAMED = {  # page and head of a table: the names that its first column must have
         for kind in vars(events).values()
         if isinstance(kind, type) and "name" in getattr(kind, "_field_defaults", {})
     ],
-    ("guides/observing.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
+    ("guides/metrics.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
     ("guides/options.md", "option"): [
         "policy", *{**Options.__annotations__, **FamilyOptions.__annotations__}
     ],
@@ -93,8 +93,8 @@ def test_each_exit_status_is_explained():
 
 def test_each_log_event_is_explained():
     """Everything that is logged, at the highest of the levels that the page names."""
-    _, rows = table("troubleshooting.md", "`forbear.event`")
-    explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows}
+    rows = [row for head in ("event", "line") for row in table("guides/observing.md", head)[1]]
+    explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows if row[1] != "–"}
     logged = {row.name: row.level for row in (*TABLE.values(), *LINES) if row.level != NOTSET}
     assert explained == {name: getLevelName(level) for name, level in logged.items()}
 
@@ -322,7 +322,7 @@ def test_the_commands_are_those_that_ci_runs(end):
 
 def test_the_tuning_table_names_what_ships():
     """Alerts and recorded series stand in the rules, metrics in the exporters' common table."""
-    text = section("guides/observing.md", "Tuning")
+    text = section("guides/metrics.md", "Tuning")
     rules = assets.read(assets.RULES)
     for alert in re.findall(r"`(Forbear\w+)`", text):
         assert f"alert: {alert}\n" in rules
