@@ -389,3 +389,31 @@ def sentences(text):
 def test_sentences_are_short(page):
     long = [one for one in sentences(PAGES[page]) if len(WORDS.findall(one)) > 30]
     assert long == []
+
+
+# Words of everyday speech that stood for a term of the field, which nobody would search for.
+DIALECT = re.compile(
+    r"""\b(answer(s|ed|ing)?|sendings?|(send|sends|sent)\ again|repeat(s|ed|able)?|troubles?|backends?
+    |colours?|flood(s|ed)?|draws?|drawn|told|tells?|hears?|heard|hurried|punctual|price[sd]?
+    |ow(es|ed)|paid|guard(s|ed)?|lets?\ go|unwell|besides?|rac(e|es|ed|ing)|octets?|pieces?
+    |tak(e|es|en|ing)\ up|lost\ slot|mend(s|ed)?|at\ last|reads?\ ahead|(?<!retry\ )storms?)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same words in their ordinary sense.
+ORDINARY = (
+    "class that answers", "guarded bodies", "draws pictures", "last step repeats", "server owes",
+    "tell the gate", "tells the server", "tells them apart", "tell the maintainers",
+    "a backend", "the backend", "one backend", "different backends", "whole backend",
+)  # fmt: skip
+
+
+def test_the_words_are_those_of_the_field():
+    """In prose and tables; blocks, names and links' targets are somebody else's words."""
+    found = {}
+    for page, text in PAGES.items():
+        text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+        for use in ORDINARY:
+            text = re.sub(use.replace(" ", r"\s+"), " ", text, flags=re.IGNORECASE)
+        found[page] = [word[0] for word in DIALECT.finditer(text)]
+    assert {page: words for page, words in found.items() if words} == {}
