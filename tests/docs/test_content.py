@@ -402,7 +402,7 @@ DIALECT = re.compile(
 # The same words in their ordinary sense.
 ORDINARY = (
     "class that answers", "guarded bodies", "draws pictures", "last step repeats", "server owes",
-    "tell the gate", "tells the server", "tells them apart", "tell the maintainers",
+    "tell the gate", "tells the operator", "tells them apart", "tell the maintainers",
     "a backend", "the backend", "one backend", "different backends", "whole backend",
 )  # fmt: skip
 

@@ -56,7 +56,7 @@ class RetryPolicy(Frozen):
             held at most beyond the delays that were decided, all holds together; see
             ``RetryGate``. Longer than the default, it bounds a call in an outage in place of
             ``max_attempts``: a held call that is sent as a probe uses up no attempt. 0: a call is
-            never held; while its origin is unhealthy it ends at once. None: neither; the call is
+            never held; while its server is unhealthy it ends at once. None: neither; the call is
             retried as if there were no gate, for polling and for a schedule that must hold.
         throttle_backoff: A slower schedule after throttling (429, an exhausted quota) that names no
             time. None: ``backoff``.
@@ -207,7 +207,7 @@ class RetryPolicy(Frozen):
 
         Two quick retries, after a timeout too, cost at most 30 ms of waiting, less than one more
         round trip across a continent; they catch a lost connection or one bad replica. While the
-        origin is unhealthy a call ends at once: an outage is the caller's to handle.
+        server is unhealthy a call ends at once: an outage is the caller's to handle.
         """
         return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1), patience=0.0)
 
