@@ -144,7 +144,7 @@ def test_how_a_value_is_read(line, says, delay):
         (429, ["x-ratelimit-reset: 9", "age: 3"], "ignored", "not from a cache"),
         (429, ["x-ratelimit-remaining: 0"], "ignored", "no reset header says"),
         (403, ["x-ratelimit-remaining: 0", "x-ratelimit-reset: 9"], "gate", "decides whether"),
-        (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost", "retry-after asks outright"),
+        (429, ["x-ratelimit-reset: 9", "retry-after: 3"], "lost", "retry-after is a request"),
         (503, ["retry-after: 9", "x-ms-retry-after-ms: 9"], "lost", "is more exact"),
         (503, ["retry-after: 9", "x-should-retry: false"], "lost", "the server says no"),
         (503, ["x-should-retry: true", "stripe-should-retry: false"], "lost", "any no wins"),
