@@ -71,7 +71,7 @@ def about_waiting(policy: RetryPolicy) -> list[str]:
             )
     if policy.hints == "ignore":
         found.append(
-            "hints: a server that says when to retry is asked sooner, and refuses again;"
+            "hints: a server that says when to retry is retried sooner, and fails again;"
             " leave hints='obey'"
         )
     elif policy.hint_spread == 0 and policy.max_retry_after > 0:
