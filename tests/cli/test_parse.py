@@ -89,7 +89,11 @@ def test_what_curl_prints(capsys, monkeypatch):
         (["503", "x-should-retry: false"], 0, "another attempt is useless (server-said-no)"),
         (["503", "Retry-After: 5", "--method=post"], 0, "no known key (method-not-replayable)"),
         (["503", "Retry-After: 5", "--method=POST", "--key"], 0, "retries after 5 s to 6.25 s"),
-        (["503", "Retry-After: 5", "--max-attempts=1"], 0, "allows one attempt (attempts-exhausted)"),
+        (
+            ["503", "Retry-After: 5", "--max-attempts=1"],
+            0,
+            "allows one attempt (attempts-exhausted)",
+        ),
         (["503", "Retry-After: 5", "--total-timeout=4"], 0, "5 s is more than total_timeout"),
         (["503", "Retry-After: 5", "--total-timeout=5.2"], 0, "retries after 5 s to 5.2 s"),
         (["503", "Retry-After: 5", "--hints=ignore"], 0, "by its own backoff, hints are ignored"),
