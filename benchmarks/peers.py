@@ -2,7 +2,7 @@
 
     python benchmarks/peers.py [--json]
 
-Prints the table of docs/compared.md. Every cell is what was seen, not what is promised: requests
+Prints the tables of docs/compared.md. Every cell is what was seen, not what is promised: requests
 that arrived, those that were executed, what the caller got. Each library is set up as its
 documentation has it for HTTP, with four attempts and waits of milliseconds; all else is by default.
 A library that is not installed is left out. Sleeps of more than a few seconds are noted instead of
@@ -32,7 +32,6 @@ if find_spec("forbear") is None:  # a checkout that was not installed
 from forbear import (  # noqa: E402 - which had to be found first
     Exponential,
     RetryPolicy,
-    override,
     record_of,
 )
 from forbear.testing import FaultServer  # noqa: E402
@@ -167,12 +166,14 @@ def stamina_httpx(limit: float | None, opened: ExitStack) -> Send:
 
 def retryhttp_httpx(limit: float | None, opened: ExitStack) -> Send:
     import retryhttp
-    from tenacity import wait_random_exponential
+    from tenacity import stop_after_attempt, stop_after_delay, stop_never, wait_random_exponential
 
     quick = wait_random_exponential(multiplier=BASE, max=CAP)
     return decorated(
         retryhttp.retry(
             max_attempt_number=ATTEMPTS,
+            stop=stop_after_attempt(ATTEMPTS)
+            | (stop_never if limit is None else stop_after_delay(limit)),
             wait_server_errors=quick,
             wait_network_errors=quick,
             wait_timeouts=quick,
@@ -180,6 +181,32 @@ def retryhttp_httpx(limit: float | None, opened: ExitStack) -> Send:
         ),
         opened,
     )
+
+
+def httpware_httpx2(limit: float | None, opened: ExitStack) -> Send:
+    import httpware
+
+    # One for all clients, as a program has one client: its budget remembers the outage. Its
+    # ``max_delay``, 5 s, is also the longest Retry-After that it waits for, so it stays.
+    retry = httpware.AsyncRetry(max_attempts=ATTEMPTS, base_delay=BASE)
+    middleware = [retry] if limit is None else [httpware.AsyncTimeout(timeout=limit), retry]
+
+    async def send(order: Order) -> Answer:
+        body = order.content
+        if body is not None and not isinstance(body, bytes):
+            body = asynchronous(body)
+        async with httpware.AsyncClient(middleware=middleware, timeout=TIMEOUT) as client:
+            try:
+                response = await client.request(
+                    order.method, order.url, headers=order.headers, content=body
+                )
+            except httpware.StatusError as error:
+                return Answer(error.response.status_code)
+            except httpware.ClientError as error:
+                return Answer(error=type(error).__name__)
+            return Answer(response.status_code, len(response.content), response=response)
+
+    return lambda order: asyncio.run(send(order))
 
 
 def aiohttp_retry(limit: float | None, opened: ExitStack) -> Send:
@@ -296,6 +323,7 @@ class Peer(NamedTuple):
             what sends.
         tells: Where a caller learns of the attempts, as read in its source; ours is asked.
         has_limit: It takes a limit for the whole call.
+        is_decorator: It decorates a function, and stands in the second table.
     """
 
     name: str
@@ -303,22 +331,30 @@ class Peer(NamedTuple):
     make: Callable[[float | None, ExitStack], Send]
     tells: str = ""
     has_limit: bool = True
+    is_decorator: bool = False
 
 
 PEERS = (
+    Peer("forbear", "forbear", forbear_httpx),
     Peer(
-        "urllib3 {} `Retry`, under requests",
+        "urllib3 {}, under requests",
         "urllib3",
         urllib3_under_requests,
         "a history",
         has_limit=False,
     ),
     Peer("httpx-retries {}", "httpx-retries", httpx_retries, "their number"),
-    Peer("tenacity {}", "tenacity", tenacity_httpx, "hooks, a function's statistics"),
-    Peer("stamina {}", "stamina", stamina_httpx, "hooks"),
-    Peer("retryhttp {}", "retryhttp", retryhttp_httpx, "a function's statistics", has_limit=False),
-    Peer("aiohttp-retry {}", "aiohttp-retry", aiohttp_retry, "its traces", has_limit=False),
-    Peer("forbear", "forbear", forbear_httpx),
+    Peer("httpware {}", "httpware", httpware_httpx2, "its log, a note on errors"),
+    Peer(
+        "aiohttp-retry {}",
+        "aiohttp-retry",
+        aiohttp_retry,
+        "aiohttp's traces, numbered",
+        has_limit=False,
+    ),
+    Peer("tenacity {}", "tenacity", tenacity_httpx, "hooks, statistics", is_decorator=True),
+    Peer("stamina {}", "stamina", stamina_httpx, "hooks", is_decorator=True),
+    Peer("retryhttp {}", "retryhttp", retryhttp_httpx, "hooks, statistics", is_decorator=True),
     Peer("forbear, aiohttp", "forbear", forbear_aiohttp),
 )
 
@@ -427,8 +463,8 @@ def whole_call(bench: Bench) -> str:
 
 
 def outage(bench: Bench) -> str:
-    with override(patience=0):  # else each call of forbear is held for ten seconds
-        _, arrived, _ = bench.send(503, calls=OUTAGE)
+    """One call after the other; those of forbear that are held take some seconds here."""
+    _, arrived, _ = bench.send(503, calls=OUTAGE)
     return f"{len(arrived)}"
 
 
@@ -523,16 +559,29 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
-    for name in ("forbear", "urllib3", "httpx", "httpx_retries", "stamina", "aiohttp_retry"):
+    for name in (
+        "forbear",
+        "urllib3",
+        "httpx",
+        "httpx_retries",
+        "httpware",
+        "stamina",
+        "aiohttp_retry",
+    ):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     heads, rows = measure()
     if options.json:
         print(json.dumps({"peers": heads, "rows": rows}, indent=1))
         return 0
-    print(f"| | {' | '.join(heads)} |")
-    print(f"| --- |{' --- |' * len(heads)}")
-    for name, cells in rows.items():
-        print(f"| {name} | {' | '.join(cells)} |")
+    # forbear, aiohttp is in no table, because it does what forbear does; a test compares the two.
+    decorators = [at for at, peer in enumerate(installed()) if peer.is_decorator]
+    clients = [at for at in range(1, len(heads) - 1) if at not in decorators]
+    for columns in ([0, *clients], [0, *decorators]):
+        print(f"| | {' | '.join(heads[at] for at in columns)} |")
+        print(f"| --- |{' --- |' * len(columns)}")
+        for name, cells in rows.items():
+            print(f"| {name} | {' | '.join(cells[at] for at in columns)} |")
+        print()
     return 0
 
 

@@ -25,7 +25,7 @@ from forbear.httpx import RetryTransport
 from forbear.testing import FakeClock, FaultServer, disabled, fast
 from forbear.urllib3 import RetryPoolManager
 
-PAGES = Path(__file__).parent.parent / "docs" / "from"
+PAGE = Path(__file__).parent.parent / "docs" / "migrate.md"
 OURS = {
     "Exponential": Exponential, "FakeClock": FakeClock, "Fixed": Fixed, "RetryPolicy": RetryPolicy,
     "RetryMiddleware": RetryMiddleware, "RetryTransport": RetryTransport, "disabled": disabled,
@@ -47,12 +47,10 @@ def log_retry(*arguments):
 
 
 def rows(library):
-    """The rows of the table on the page of a library: its cell, and forbear's."""
-    found = []
-    for line in (PAGES / f"{library}.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("| "):
-            found.append([cell.strip() for cell in line.strip("|").split("|")])
-    return found[2:]
+    """The rows of the table of a library: its cell, and forbear's."""
+    table = PAGE.read_text(encoding="utf-8").partition(f"| {library} | forbear |")[2]
+    lines = [line.strip() for line in table.partition("\n\n")[0].splitlines()[2:]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def code(cell):

@@ -1,8 +1,8 @@
 """forbear: retries that know when to stop, for httpx, httpx2, aiohttp, requests and urllib3.
 
 >>> import httpx
->>> from forbear.httpx import RetryTransport
->>> client = httpx.Client(transport=RetryTransport())
+>>> from forbear.httpx import wrap
+>>> client = wrap(httpx.Client())
 
 Names are resolved when they are first used, so that ``import forbear`` costs next to nothing and
 imports no third-party package.

@@ -501,7 +501,7 @@ async def test_a_body_that_only_looks_re_iterable_never_arrives_empty(adapter, s
     for number, (content, first) in enumerate(bodies):
         path = f"/{number}"
         server.script(path, 503, 200)
-        with pytest.raises(adapter.transport_error, match="cannot be sent again"):
+        with pytest.raises(adapter.transport_error, match="cannot be resent"):
             await put(adapter, server.url + path, content=content)
         assert complete(server, path) == [digest(first)]
         assert server.executed(path) == 0
@@ -535,7 +535,7 @@ async def test_a_second_pass_of_other_bytes_is_not_completed(adapter, server):
 
     server.script("/thing", 503, 200)
     headers = {"Content-Length": "1003"}
-    with pytest.raises(adapter.transport_error, match="cannot be sent again"):
+    with pytest.raises(adapter.transport_error, match="cannot be resent"):
         await put(adapter, server.url + "/thing", content=Rewritten(), headers=headers)
     assert complete(server) == [digest(b"1" * 1_000 + b"end")]
     assert server.executed() == 0
@@ -644,7 +644,7 @@ async def test_a_body_that_changed_meanwhile_is_not_sent_as_if_whole(
     body = make(file_of)
     server.script("/thing", first, 200)
     changing = {"on_event": [lambda event: change(body)]}
-    with pytest.raises(adapter.transport_error, match="cannot be sent again") as caught:
+    with pytest.raises(adapter.transport_error, match="cannot be resent") as caught:
         await put(adapter, server.url + "/thing", content=body, options=changing)
     assert complete(server) == [digest(PAYLOAD)]
     assert server.executed() == (1 if first == "close" else 0)  # "close" has executed the first
@@ -813,7 +813,7 @@ async def test_a_body_follows_a_307_whole_or_not_at_all(adapter, server):
             assert response.status_code == 200, name
             assert complete(server, path + "-moved") == [digest(PAYLOAD)] * 2, name
         else:
-            refused = r"cannot be sent again|Unable to rewind|a consumed request body"
+            refused = r"cannot be resent|Unable to rewind|a consumed request body"
             with pytest.raises(adapter.transport_error, match=refused):
                 await put(adapter, server.url + path, **asked)
             assert complete(server, path + "-moved") == [], name
@@ -860,7 +860,7 @@ ONCE_MORE_ASYNC = {
 @pytest.mark.adapters("status-errors")
 async def test_a_body_answers_a_challenge_whole_or_not_at_all(adapter, server):
     """The bare libraries send the second time what is left of a body that was read: nothing."""
-    refused = r"cannot be sent again|already been streamed"
+    refused = r"cannot be resent|already been streamed"
     flows = {"digest": digest_of(adapter)}
     if adapter.name != "requests":
         flows["token"] = refreshing(adapter, server.url + "/token")

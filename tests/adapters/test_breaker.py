@@ -58,7 +58,7 @@ async def test_after_five_failures_calls_are_refused_at_once(adapter, quick):
     assert isinstance(error, adapter.transport_error)
     assert isinstance(error, CircuitOpenError)
     assert (error.reason, error.retry_after) == (Reason.CIRCUIT_OPEN, 20.0)
-    assert str(error) == f"{ORIGIN} is not sent to now: circuit-open, try again in 20 s"
+    assert str(error) == f"nothing is sent to {ORIGIN} now: circuit-open, try again in 20 s"
     assert (record_of(error).attempts, record_of(error).reason) == ((), Reason.CIRCUIT_OPEN)
     assert len(inner.requests) == 5
     assert quick["clock"].sleeps == []

@@ -59,7 +59,7 @@ def test_a_call_is_played_against_each_kind_of_outage(capsys):
         ["2", "6 s", "6 s", "100%", "after its backoff"],
     ]
     assert rows(for_ever) == rows(ends) == attempts
-    assert for_ever.startswith("a server that answers 503 for ever:")
+    assert for_ever.startswith("a server that always responds with 503:")
     assert "The call fails after 6 s, attempts-exhausted: max_attempts were sent." in for_ever
     assert hang.startswith("a server that hangs, attempts time out after 1.5 s:")
     assert "The call succeeds after 6 s." in ends

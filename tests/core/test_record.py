@@ -164,7 +164,7 @@ def test_a_record_reads_as_a_sentence() -> None:
         (
             CallRecord(*here, (), 1e4, Reason.ORIGIN_UNHEALTHY, 7.19, held=8.0),
             f"0 attempts in 10,000 s, {said}; held for 8 s;"
-            " gave up: origin-unhealthy (the origin is unhealthy)",
+            " gave up: origin-unhealthy (the server is unhealthy)",
         ),
         (
             CallRecord(*here, (), 0.0, Reason.CIRCUIT_OPEN, None),

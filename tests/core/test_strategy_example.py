@@ -15,7 +15,7 @@ from forbear.testing import FakeClock, ScriptedTransport
 class TwoRetriesPerMinute:
     """Two retries a minute for everyone who shares this object, a second after the failure."""
 
-    quiet = True  # nothing needs to be recorded of a call that succeeds at once
+    quiet = True  # a call that succeeds at once need not be recorded
 
     def __init__(self) -> None:
         self._lock, self._bought = threading.Lock(), list[float]()
@@ -32,13 +32,13 @@ class TwoRetriesPerMinute:
             if len(self._bought) == 2 and self._bought[0] > now - 60.0:
                 raise RetryRefused(Reason.BUDGET_EXHAUSTED)
             self._bought = [*self._bought[-1:], now]
-        return RetryToken(1.0, state=token.attempts)  # lifted to what the server asked for
+        return RetryToken(1.0, state=token.attempts)  # a longer server hint wins
 
     def record_success(self, token: RetryToken, now: float) -> None: ...
 
     def release(self, token: RetryToken, now: float) -> None:
         with self._lock:
-            if token.state == token.attempts:  # cancelled in its wait: bought, and never sent
+            if token.state == token.attempts:  # cancelled while it waited, so refund it
                 del self._bought[-1:]
             token.state = None
 

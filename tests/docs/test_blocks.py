@@ -92,3 +92,14 @@ def test_no_line_of_a_block_is_scrolled():
         line for page in PAGES for one in blocks(page, "python") for line in one.text.split("\n")
     ]
     assert [line for line in lines if len(line) > 100] == []
+
+
+def test_clients_are_wrapped():
+    """httpx drops proxies, ``verify=`` and ``http2=`` beside a transport; one page says so."""
+    pages = {
+        page
+        for page in PAGES
+        for block in blocks(page, "python")
+        if re.search(r"transport=(Async)?RetryTransport\(", block.text)
+    }
+    assert pages == {"guides/httpx.md"}

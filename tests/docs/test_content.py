@@ -39,7 +39,7 @@ NAMED = {  # page and head of a table: the names that its first column must have
         for kind in vars(events).values()
         if isinstance(kind, type) and "name" in getattr(kind, "_field_defaults", {})
     ],
-    ("guides/observing.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
+    ("guides/metrics.md", "metric"): [metric.prometheus_name for metric in METRICS.values()],
     ("guides/options.md", "option"): [
         "policy", *{**Options.__annotations__, **FamilyOptions.__annotations__}
     ],
@@ -93,8 +93,8 @@ def test_each_exit_status_is_explained():
 
 def test_each_log_event_is_explained():
     """Everything that is logged, at the highest of the levels that the page names."""
-    _, rows = table("troubleshooting.md", "`forbear.event`")
-    explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows}
+    rows = [row for head in ("event", "line") for row in table("guides/observing.md", head)[1]]
+    explained = {row[0].strip("`"): row[1].partition(",")[0] for row in rows if row[1] != "–"}
     logged = {row.name: row.level for row in (*TABLE.values(), *LINES) if row.level != NOTSET}
     assert explained == {name: getLevelName(level) for name, level in logged.items()}
 
@@ -322,7 +322,7 @@ def test_the_commands_are_those_that_ci_runs(end):
 
 def test_the_tuning_table_names_what_ships():
     """Alerts and recorded series stand in the rules, metrics in the exporters' common table."""
-    text = section("guides/observing.md", "Tuning")
+    text = section("guides/metrics.md", "Tuning")
     rules = assets.read(assets.RULES)
     for alert in re.findall(r"`(Forbear\w+)`", text):
         assert f"alert: {alert}\n" in rules
@@ -389,3 +389,31 @@ def sentences(text):
 def test_sentences_are_short(page):
     long = [one for one in sentences(PAGES[page]) if len(WORDS.findall(one)) > 30]
     assert long == []
+
+
+# Words of everyday speech that stood for a term of the field, which nobody would search for.
+DIALECT = re.compile(
+    r"""\b(answer(s|ed|ing)?|sendings?|(send|sends|sent)\ again|repeat(s|ed|able)?|troubles?|backends?
+    |colours?|flood(s|ed)?|draws?|drawn|told|tells?|hears?|heard|hurried|punctual|price[sd]?
+    |ow(es|ed)|paid|guard(s|ed)?|lets?\ go|unwell|besides?|rac(e|es|ed|ing)|octets?|pieces?
+    |tak(e|es|en|ing)\ up|lost\ slot|mend(s|ed)?|at\ last|reads?\ ahead|(?<!retry\ )storms?)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same words in their ordinary sense.
+ORDINARY = (
+    "class that answers", "guarded bodies", "draws pictures", "last step repeats", "server owes",
+    "tell the gate", "tells the operator", "tells them apart", "tell the maintainers",
+    "a backend", "the backend", "one backend", "different backends", "whole backend",
+)  # fmt: skip
+
+
+def test_the_words_are_those_of_the_field():
+    """In prose and tables; blocks, names and links' targets are somebody else's words."""
+    found = {}
+    for page, text in PAGES.items():
+        text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+        for use in ORDINARY:
+            text = re.sub(use.replace(" ", r"\s+"), " ", text, flags=re.IGNORECASE)
+        found[page] = [word[0] for word in DIALECT.finditer(text)]
+    assert {page: words for page, words in found.items() if words} == {}

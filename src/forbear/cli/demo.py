@@ -29,7 +29,7 @@ ABOUT = (
     "Start a server on 127.0.0.1 that fails on purpose, send it real requests through the installed"
     " clients (httpx, httpx2, aiohttp, requests, urllib3), and print what it saw, what the clients"
     " waited and which promise that shows. Needs no network; takes about ten seconds, since the"
-    " waits are those of the default policy."
+    " delays are those of the default policy."
 )
 EXIT = (
     "exit status: 0 all promises held, 1 one did not, 2 no client is installed or no server starts."
@@ -77,9 +77,9 @@ POST = Order("POST", content=b"one order")
 SCENES = (
     Scene(
         "A POST without an idempotency key",
-        "P1: what is not safe to repeat is executed at most once;"
+        "P1: what is not safe to retry is executed at most once;"
         " the caller gets the client's own error",
-        "executes it, then resets the connection instead of answering",
+        "executes it, then resets the connection without a response",
         ("reset", 200),
         POST,
         ends=(1, None, Reason.METHOD_NOT_REPLAYABLE),
@@ -87,14 +87,14 @@ SCENES = (
     Scene(
         "The same POST with an Idempotency-Key",
         "P1: a key makes it safe to retry: the server executes it once and responds twice",
-        "executes it, then resets the connection instead of answering",
+        "executes it, then resets the connection without a response",
         ("reset", 200),
         POST._replace(headers={"Idempotency-Key": "order-4711"}),
     ),
     Scene(
         "An upload from memory",
         "P2: a body is sent whole every time (SHA-256 of what arrived)",
-        "answers 503, then 200",
+        "responds with 503, then 200",
         (503, 200),
         Order("PUT", content=UPLOAD),
     ),
@@ -102,7 +102,7 @@ SCENES = (
         "An upload from a generator, which can be read only once",
         "P2: whole or not at all: never an empty body later;"
         " the caller gets the server's real response",
-        "answers 503, and would answer 200 next",
+        "responds with 503, and would respond with 200 next",
         (503, 200),
         Order("PUT", content=UPLOAD, one_shot=True),
         ends=(1, 503, Reason.BODY_CONSUMED),
@@ -110,28 +110,28 @@ SCENES = (
     Scene(
         "A throttled GET",
         "P3: never sooner than the server asked",
-        "answers 429 with Retry-After: 1, then 200",
+        "responds with 429 and Retry-After: 1, then 200",
         ("429;retry-after=1", 200),
     ),
     Scene(
         "A Retry-After longer than max_retry_after",
-        "P3: if the server asks for longer than we may wait, its response is returned at once",
-        "answers 503 with Retry-After: 3600",
+        "P3: if the server asks for more than max_retry_after, its response is returned at once",
+        "responds with 503 and Retry-After: 3600",
         ("503;retry-after=3600",),
         ends=(1, 503, Reason.RETRY_AFTER_TOO_LONG),
     ),
     Scene(
         f"A deadline of {DEADLINE:g} s on a server that hangs",
         "P4: the call ends with its deadline, as a timeout of the client's own kind",
-        "reads the request and never answers",
+        "reads the request and never responds",
         ("hang",),
         Order(seconds=DEADLINE),
         ends=(1, None, Reason.DEADLINE),
     ),
     Scene(
         "A deadline of 1 s and a Retry-After of 5 s",
-        "P4: no wait begins that cannot be followed by an attempt",
-        "answers 503 with Retry-After: 5, and would answer 200 next",
+        "P4: no delay begins that leaves no time for another attempt",
+        "responds with 503 and Retry-After: 5, and would respond with 200 next",
         ("503;retry-after=5", 200),
         Order(seconds=1.0),
         ends=(1, 503, Reason.DEADLINE),
@@ -140,7 +140,7 @@ SCENES = (
         f"A dead server: {CALLS_IN_OUTAGE} GETs, one after the other",
         f"P5: successes release retries: two are sent, and then none; without that it would see"
         f" {CALLS_IN_OUTAGE * OUTAGE_POLICY.max_attempts}",
-        "answers 503 to everything; the policy is RetryPolicy.latency_sensitive()",
+        "responds with 503 to everything; the policy is RetryPolicy.latency_sensitive()",
         (503,),
         Order(times=CALLS_IN_OUTAGE, policy=OUTAGE_POLICY),
         ends=(CALLS_IN_OUTAGE + 2, 503, None),
@@ -148,7 +148,7 @@ SCENES = (
     Scene(
         f"A short outage under {CALLS_AT_ONCE} GETs at once",
         "P5: calls are held, and not lost; two are retried at once, and successes release others",
-        f"answers 503 to {CALLS_AT_ONCE} requests, then 200",
+        f"responds with 503 to {CALLS_AT_ONCE} requests, then 200",
         (503,) * CALLS_AT_ONCE + (200,),
         Order(times=CALLS_AT_ONCE, at_once=True),
         ends=(2 * CALLS_AT_ONCE, 200, None),
@@ -156,13 +156,13 @@ SCENES = (
     Scene(
         "A GET whose connection is dropped",
         "P7: the caller gets an ordinary response, with the story of the attempts attached",
-        "reads the request and resets the connection, then answers 200",
+        "reads the request and resets the connection, then responds with 200",
         ("reset", 200),
     ),
     Scene(
         "A server that talks nonsense",
         "P8: nothing a server sends can crash or stall a call",
-        'answers 503 with "Retry-After: soon", then bytes that are not HTTP, then 200',
+        'responds with 503 and "Retry-After: soon", then bytes that are not HTTP, then 200',
         ("503;retry-after=soon", "garbage", 200),
         ends=(3, 200, None),
     ),

@@ -65,11 +65,11 @@ WHY = {
     "fast": "fast first retry",
     "backoff": "after its backoff",
     "probe": "held, sent as a probe",
-    "healthy": "held until the origin was healthy",
+    "healthy": "held until the server was healthy",
 }
 ENDS = {
     "attempts-exhausted": "max_attempts were sent",
-    "origin-unhealthy": "the origin is unhealthy, and the call is held no longer",
+    "origin-unhealthy": "the server is unhealthy, and the call is no longer held",
     "deadline": "total_timeout is over",
     "not-retried": "the policy does not retry it",
 }
@@ -128,7 +128,7 @@ def show(page: Page, policy: RetryPolicy, waits: dict[str, list[tuple[float, flo
             page.line("…")
         fast = getattr(getattr(policy, name), "fast_first", None)
         if fast is not None:
-            page.text(f"one fast first retry: {between(0.0, fast)}, while the origin is healthy")
+            page.text(f"one fast first retry: {between(0.0, fast)}, while the server is healthy")
     page.text(holding(policy))
     if policy.hints == "obey":
         most = spoken(policy.max_retry_after)
@@ -138,14 +138,14 @@ def show(page: Page, policy: RetryPolicy, waits: dict[str, list[tuple[float, flo
 
 
 def holding(policy: RetryPolicy) -> str:
-    """Say what happens while the origin is unhealthy."""
+    """Say what happens while the server is unhealthy."""
     if policy.patience is None:
-        return "No gate holds or refuses its retries while the origin is unhealthy: no patience."
+        return "No gate holds or refuses its retries while the server is unhealthy: no patience."
     if not policy.patience:
-        return "While the origin is unhealthy a failed call ends at once: patience is 0."
+        return "While the server is unhealthy a failed call ends at once: patience is 0."
     return (
-        "While the origin is unhealthy a failed call is held, for at most"
-        f" {spoken(policy.patience)}, and sent as a probe, or once the origin is healthy."
+        "While the server is unhealthy a failed call is held, for at most"
+        f" {spoken(policy.patience)}, and sent as a probe, or once the server is healthy."
     )
 
 
@@ -156,11 +156,11 @@ def show_calls(page: Page, policy: RetryPolicy, attempt_timeout: float | None) -
     timeout = attempt_timeout or policy.attempt_timeout or HANGS_FOR
     assumed = "" if timeout in (attempt_timeout, policy.attempt_timeout) else ASSUMED
     outages = {
-        "a server that answers 503 for ever": unavailable(),
+        "a server that always responds with 503": unavailable(),
         f"a server that hangs, attempts time out after {spoken(timeout)}{assumed}": (
             hanging(timeout)
         ),
-        f"a server that answers 503 for {spoken(OUTAGE)}, then 200": unavailable(OUTAGE),
+        f"a server that responds with 503 for {spoken(OUTAGE)}, then 200": unavailable(OUTAGE),
     }
     for name, outage in outages.items():
         calls = play(policy, outage)
@@ -326,7 +326,7 @@ class LoneCall(NamedTuple):
 
 
 def unavailable(seconds: float = inf) -> Outage:
-    """A server that responds 503 at once, for so many seconds or for ever."""
+    """A server that responds 503 at once, for so many seconds or always."""
     return Outage(UNAVAILABLE, lasts=seconds)
 
 

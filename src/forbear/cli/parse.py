@@ -55,7 +55,7 @@ WHY = {
     Reason.SERVER_SAID_NO: "the server says that another attempt is useless",
     Reason.REPLAYED_RESPONSE: "this is the stored response to an earlier attempt with the same key",
     Reason.METHOD_NOT_REPLAYABLE: "the server may have executed it, and it carries no known key",
-    Reason.ATTEMPTS_EXHAUSTED: "the policy sends once",
+    Reason.ATTEMPTS_EXHAUSTED: "the policy allows one attempt",
     Reason.RETRY_AFTER_TOO_LONG: "{} is over max_retry_after, {.max_retry_after:g} s",
     Reason.DEADLINE: "{} is more than total_timeout leaves",
 }
@@ -293,7 +293,7 @@ class Reader:
         if is_quota and winner is None:
             return "ignored", "counts on 403, 429, 503 if nothing is left, and not from a cache"
         if is_quota and winner in WAITS:
-            return "lost", f"{winner} asks outright, a quota only reports"
+            return "lost", f"{winner} is a request, a quota only reports"
         if is_quota and self.hint.delay is not None and delay < self.hint.delay:
             return "lost", f"{winner} has the longer wait"
         return "lost", f"{winner} {'is more exact' if name == 'retry-after' else 'comes first'}"

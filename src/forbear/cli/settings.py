@@ -46,7 +46,7 @@ ARGUMENTS: tuple[tuple[str, Any, str, str], ...] = (
     ("--cap", float, "S", "longest wait"),
     ("--factor", float, "X", "growth from one wait to the next"),
     ("--jitter", jitter, "KIND", "full, equal, decorrelated, none, or 0.2 for ±20 %%"),
-    ("--patience", patience, "S", "longest hold while the origin is unhealthy; none: no gate"),
+    ("--patience", patience, "S", "longest hold while the server is unhealthy; none: no gate"),
     ("--max-retry-after", float, "S", "longest wait that a server may ask for"),
     ("--total-timeout", float, "S", "for the whole call"),
     ("--hints", str, "HOW", "obey or ignore what servers ask for"),

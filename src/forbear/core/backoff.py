@@ -48,7 +48,7 @@ class Exponential(Frozen):
             previous], "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
         fast_first: Longest delay, in seconds, of one fast first retry that a call may have before
             the schedule begins: after any failure but a timeout and a response that names a time,
-            while the origin is healthy. 0: at once; None: no such retry.
+            while the server is healthy. 0: at once; None: no such retry.
 
     Raises:
         ValueError: A number is out of its range.

@@ -50,7 +50,7 @@ class RetryScheduled(NamedTuple):
     waited: float  # seconds between attempts until now, without this delay
     elapsed: float  # seconds of the call until now
     deadline_left: float | None  # seconds, None without a deadline
-    held: bool = False  # its origin is unhealthy: the call is held from the end of the delay on
+    held: bool = False  # its server is unhealthy: the call is held from the end of the delay on
     request_id: int = 0
     name: str = "retry_scheduled"
 

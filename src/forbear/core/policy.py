@@ -56,7 +56,7 @@ class RetryPolicy(Frozen):
             held at most beyond the delays that were decided, all holds together; see
             ``RetryGate``. Longer than the default, it bounds a call in an outage in place of
             ``max_attempts``: a held call that is sent as a probe uses up no attempt. 0: a call is
-            never held; while its origin is unhealthy it ends at once. None: neither; the call is
+            never held; while its server is unhealthy it ends at once. None: neither; the call is
             retried as if there were no gate, for polling and for a schedule that must hold.
         throttle_backoff: A slower schedule after throttling (429, an exhausted quota) that names no
             time. None: ``backoff``.
@@ -203,11 +203,12 @@ class RetryPolicy(Frozen):
 
     @staticmethod
     def latency_sensitive() -> RetryPolicy:
-        """For a call that a person waits for: 3 attempts, 10 ms, ×2, cap 100 ms, no patience.
+        """For latency-sensitive calls: 3 attempts, 10 ms, ×2, cap 100 ms, no patience.
 
-        Two quick retries, after a timeout too, cost at most 30 ms of waiting, less than one more
-        round trip across a continent; they catch a lost connection or one bad replica. While the
-        origin is unhealthy a call ends at once: an outage is the caller's to handle.
+        While the server is healthy, up to two fast retries, after a timeout too, cost at most 30 ms
+        of delay, less than one more round trip across a continent; they help against a lost
+        connection or one bad replica. While it is unhealthy a failed call ends immediately, because
+        an outage is the caller's to handle.
         """
         return RetryPolicy(max_attempts=3, backoff=Exponential(base=0.01, cap=0.1), patience=0.0)
 
@@ -218,17 +219,17 @@ class RetryPolicy(Frozen):
 
         The first retries, within 0.1, 0.2 and 0.4 s of each other, bridge the gap between a replica
         that closes and the load balancer that notices. A call survives an outage of 5 s, with
-        refused connections or a 503, because it is held then and its probes use up no attempt.
+        refused connections or a 503, because it is then held and its probes use up no attempt.
         """
         backoff = Exponential(base=0.1, cap=30.0)
         return RetryPolicy(max_attempts=6, backoff=backoff, patience=20.0)
 
     @staticmethod
     def batch() -> RetryPolicy:
-        """For jobs that no person waits for: 11 attempts, 100 ms, ×2, cap 60 s, patience an hour.
+        """For background jobs: 11 attempts, 100 ms, ×2, cap 60 s, patience an hour.
 
-        A job waits until its deadline, or an hour: in an outage one probe in eight seconds is sent
-        for all held calls together, and uses up no attempt, so that a single call too outlasts the
+        A job waits until its deadline, or an hour. In an outage one probe in eight seconds is sent
+        for all held calls together, and uses up no attempt, so even a lone call outlasts the
         failover of a database.
         """
         return RetryPolicy(

@@ -285,7 +285,7 @@ REFUSED_WAITS = {
     Reason.DEADLINE: " (the next attempt would come in {}, after the deadline)",
     Reason.KEY_EXPIRED: " (the next attempt would come in {}, when the key has expired)",
     Reason.CIRCUIT_OPEN: " (nothing is sent for another {})",
-    Reason.ORIGIN_UNHEALTHY: " (the origin is unhealthy)",
+    Reason.ORIGIN_UNHEALTHY: " (the server is unhealthy)",
     Reason.BUDGET_EXHAUSTED: "",
 }
 

@@ -226,7 +226,7 @@ def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Ex
         return deadline_error(port, call, message, seconds)
     again = "" if seconds is None else f", try again in {in_seconds(seconds)}"
     error = port.circuit_open_error(
-        f"{call.request.origin} is not sent to now: {refused.reason.value}{again}",
+        f"nothing is sent to {call.request.origin} now: {refused.reason.value}{again}",
         reason=refused.reason,
         retry_after=seconds,
     )

@@ -54,9 +54,9 @@ REASONS = {
     FailureKind.POOL: "pool_timeout",
 }
 RELEASED_BY = {
-    "healthy": "the origin is healthy again",
+    "healthy": "the server is healthy again",
     "good-retry": "another retry succeeded",
-    "probe": "it goes as a probe",
+    "probe": "sent as a probe",
     "patience-over": "its patience is over",
 }
 IGNORED = {
@@ -272,7 +272,7 @@ def result_of(status: int | None, failure: FailureKind | None, phase: Phase | No
 
 
 def retry_sentence(event: events.RetryScheduled) -> str:
-    held = ", held while the origin is unhealthy" if event.held else ""
+    held = ", held while the server is unhealthy" if event.held else ""
     return (
         f"{event.method} {event.origin}: {cause_of(event.status, event.error)} on attempt"
         f" {event.attempt} of {event.max_attempts}, again in {in_seconds(event.delay)}"

@@ -216,8 +216,8 @@ class Options(TypedDict, Generic[Predicate], total=False):
         >>> client = forbear.httpx.wrap(httpx.Client(), **options)
 
     Attributes:
-        gate: A RetryGate. It lets retries go while their origin is healthy, and holds failed calls
-            while the origin is unhealthy. Left out: one for this client. None: no call is held.
+        gate: A RetryGate. It lets retries go while their server is healthy, and holds failed calls
+            while the server is unhealthy. Left out: one for this client. None: no call is held.
         budget: A RetryBudget, or a RedisBudget for a fleet: a hard bound over all retries in
             addition to the gate. None: no bound.
         breaker: A CircuitBreaker. It refuses calls to an origin that keeps failing, by the

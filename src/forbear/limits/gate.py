@@ -84,23 +84,23 @@ MOST_THREADS, MOST_TASKS = 256, 1024  # held calls of one origin
 class RetryGate(Locked):
     """Sends the retries of one or more transports, holds them, or refuses them. Thread-safe.
 
-    A retry is sent after its backoff while its origin is healthy: until three first attempts in a
-    row have failed, or more where retries have succeeded lately. Else the call is held, for at most
-    ``RetryPolicy.patience`` beyond the delays that were decided. While the origin is healthy again,
-    every fifth good response releases one held call; where this process has begun no new call for a
-    second, or holds more than twice what its new calls could release in time, every good retry
-    releases two. If nothing was sent for 1, 2, 4, then 8 s (±25 %), one is sent as a probe. So a
-    dead origin sees at most one retry in eight seconds from each process.
+    A retry is sent after its backoff while its server is healthy: until three first attempts in a
+    row have failed, or more if retries have succeeded lately. Otherwise the call is held, for at
+    most ``RetryPolicy.patience`` beyond the delays that were decided. While the server is healthy
+    again, every fifth good response releases one held call; if this process has begun no new call
+    for a second, or holds more than twice what its new calls could release in time, every good
+    retry releases two. If nothing was sent for 1, 2, 4, then 8 s (±25 %), one is sent as a probe,
+    so a dead server sees at most one retry in eight seconds from each process.
 
-    A call is refused, and ends at once with what it has, when the outage has lasted longer than its
-    patience, or when the origin responds to other calls while held ones pile up: that is a partial
-    failure, such as a bad replica, and waiting does not help. Each transport has a gate of its own
-    unless one is given.
+    A call is refused, and ends immediately with its last response or error, when the outage has
+    lasted longer than its patience, or when the server responds to other calls while held ones pile
+    up: that is a partial failure, such as a bad replica, and waiting does not help. Each transport
+    has a gate of its own unless one is given.
 
     Args:
-        max_held: Most calls that are held for one origin; further ones end at once with
+        max_held: Most calls that are held for one server; further ones end at once with
             ``origin-unhealthy``. None: 256 for threads, 1,024 for tasks. 0 holds none: retries are
-            sent only while the origin is healthy.
+            sent only while the server is healthy.
         scope: What one health is kept of. "origin": each scheme://host:port; "transport": all
             together; or a function of the request (``forbear.core.request.Request``: ``method``,
             ``origin``, ``url``, ``header(name)``) that returns any text, for a host that serves

@@ -47,7 +47,7 @@ class Hedge(Locked):
     An option of ``AsyncRetryTransport``, off unless given. The second attempt starts when the first
     one has taken longer than ``delay``, or than the ``quantile`` of this origin's good responses to
     this method. A failure of one attempt does not end the other. The loser is cancelled and
-    closed. There is no second attempt while the origin is unhealthy, its circuit is not closed,
+    closed. There is no second attempt while the server is unhealthy, its circuit is not closed,
     a cooldown holds, no connection of the pool is free, or the origin's responses spread so widely
     that more requests would only make its queues longer. Thread-safe; one Hedge may serve several
     transports.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..core.policy import RetryPolicy
 
 SHARE = 3  # a third of the SLO is for retries: the first attempt and a slow response need the rest
-MOST_SENT = 3  # attempts of a lone call before its origin is unhealthy (limits/gate.py)
+MOST_SENT = 3  # attempts of a lone call before its server is unhealthy (limits/gate.py)
 MOST_RETRIES = 1_000  # that are computed; no objective is met by more
 
 
@@ -71,7 +71,7 @@ def about_waiting(policy: RetryPolicy) -> list[str]:
             )
     if policy.hints == "ignore":
         found.append(
-            "hints: a server that says when to retry is asked sooner, and refuses again;"
+            "hints: a server that says when to retry is retried sooner, and fails again;"
             " leave hints='obey'"
         )
     elif policy.hint_spread == 0 and policy.max_retry_after > 0:
@@ -83,11 +83,11 @@ def about_waiting(policy: RetryPolicy) -> list[str]:
 
 
 def about_patience(policy: RetryPolicy) -> list[str]:
-    """Attempts that the gate refuses while the origin is unhealthy."""
+    """Attempts that the gate refuses while the server is unhealthy."""
     if policy.patience != 0 or policy.max_attempts <= MOST_SENT:
         return []
     return [
-        "patience: 0 ends a failed call as soon as its origin is unhealthy: in an outage only"
+        "patience: 0 ends a failed call as soon as its server is unhealthy: in an outage only"
         f" about the first {MOST_SENT} of its {policy.max_attempts} attempts are sent; more"
         " patience holds the call and sends probes"
     ]

@@ -126,14 +126,14 @@ ROWS = (
         {**CLIENT, "source": ("computed", "retry_after", "rate_limit_reset")}, "s",
         "Wait before a retry, by the source of the delay.", WAITS, "delay"),
     Metric("forbear.request.duration", "histogram", {**WHOSE, **OUTCOME}, "s",
-        "From the call to its response, waits included.", DURATIONS, "elapsed"),
+        "From the call to its response, delays included.", DURATIONS, "elapsed"),
     Metric("forbear.waiting_requests", "gauge", CLIENT, "{request}",
         "Calls waiting before an attempt.", combine=sum),
     Metric("forbear.held_calls", "gauge", CLIENT, "{call}",
-        "Calls that wait for their origin to be healthy; clients that share a gate all show its"
+        "Calls held until their server is healthy; clients that share a gate all show its"
         " calls.", combine=sum),
     Metric("forbear.origin_healthy", "gauge", CLIENT, "{client}",
-        "1 if every origin is healthy by its last responses, 0 if retries to one are held.",
+        "1 if every server is healthy by its last responses, 0 if retries to one are held.",
         combine=min),
     Metric("forbear.releases", "counter", {**CLIENT, **CAUSE}, "{call}",
         "Held calls that were released, or whose patience ended, and why."),

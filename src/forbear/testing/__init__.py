@@ -10,7 +10,7 @@ FaultServer: HTTP/1.1 on loopback that fails by script, with a ledger of what ar
         assert response.json() == {"id": 7}
         assert server.executed("/orders") == 2  # also by "reset"
 
-Every request consumes one step of its path; the last step repeats for ever. The same without a
+Every request consumes one step of its path; the last step repeats. The same without a
 call, for other programs: ``/s/ID/STEP,STEP,…``, for example ``/s/a1/503,reset,200``, where ID (any
 text without a slash) keeps the position and names the requests in the ledger:
 ``server.requests("/s/a1")``. An ID keeps the steps of its first request. Other paths get a 404.
@@ -34,7 +34,7 @@ Steps
     ``stale``            FIN without a response if the connection was used before, as a server whose
                          keep-alive ran out; on a fresh connection respond 200 and stay at this step
     ``early:NNN:BYTES``  respond with that status once BYTES of the upload are read, then close
-    ``drip``             read the request, then send the bytes of a head one by one, for ever
+    ``drip``             read the request, then send the bytes of a head one by one, forever
 
 Modifiers of steps that respond (``NNN``, ``cut``, ``reset-body``, ``stale``, ``early``)
     ``retry-after=V`` Retry-After: V          ``header=Name:Value`` add a header; repeatable

@@ -255,7 +255,7 @@ class AiohttpPort:
                 return response, await self.prefetch_body(response, policy)
         except aiohttp.ClientConnectionError as error:
             if isinstance(error.__cause__, ConsumedBody):
-                message = f"The request cannot be sent again: {error.__cause__}."
+                message = f"The request cannot be resent: {error.__cause__}."
                 raise aiohttp.ClientConnectionError(message) from None
             if not isinstance(error.__cause__, DeadlineCut):
                 raise

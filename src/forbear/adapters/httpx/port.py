@@ -191,7 +191,7 @@ class HttpxPort:
         if outgoing.guard.was_sent and first and outgoing.guard.generated:
             # An earlier call has read it: the error that the client raises without us.
             return module.StreamConsumed()  # type: ignore[no-any-return]
-        return module.RemoteProtocolError(f"The request cannot be sent again: {error}.")  # type: ignore[no-any-return]
+        return module.RemoteProtocolError(f"The request cannot be resent: {error}.")  # type: ignore[no-any-return]
 
     def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool:
         """Is the response likely to be accepted, so that its body is read before it is?"""

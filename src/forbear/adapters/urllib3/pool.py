@@ -114,7 +114,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         is_hop = bool(getattr(named["retries"], "history", None))
         if is_hop and guard is not None and not guard.replayable and not guard.is_sent:
             raise exceptions.ProtocolError(
-                "The body was sent before the redirect and cannot be sent again."
+                "The body was sent before the redirect and cannot be resent."
             )
 
     def aim(self, call: Call, view: Urllib3Request) -> None:
@@ -182,7 +182,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
         return configured if isinstance(configured, Timeout) else Timeout.from_float(configured)
 
     def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
-        return exceptions.ProtocolError(f"The request cannot be sent again: {error}.")
+        return exceptions.ProtocolError(f"The request cannot be resent: {error}.")
 
     def load_last(self, call: Call, response: HTTPResponse) -> None:
         if not self.loads(call.request, call.policy, response):  # type: ignore[arg-type]

@@ -175,7 +175,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
         return self.with_raw(copy, raw)
 
     def failed_to_send(self, call: Call, error: ConsumedBody) -> Exception:
-        message = f"The request cannot be sent again: {error}."
+        message = f"The request cannot be resent: {error}."
         return requests.ConnectionError(message, request=call.request.original)
 
     def status_error(self, call: Call, response: requests.Response) -> Exception:

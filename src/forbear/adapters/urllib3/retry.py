@@ -215,7 +215,7 @@ class Retry(util.Retry):
       over. For an error it raises what urllib3's own Retry would raise, with the story as a note.
     - With ``preload_content=True`` urllib3 reads a failed response to its end before it calls the
       Retry. A body that a library reads after the hand-over, as requests does, is not watched.
-    - It cannot hold a call and sees no success, so that it cannot know when an origin is healthy
+    - It cannot hold a call and sees no success, so it cannot know when a server is healthy
       again. There is no ``gate``, no ``breaker`` and no ``cooldown``: a RetryBudget of its own
       bounds its retries unless another one is given.
 

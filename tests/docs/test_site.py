@@ -1,0 +1,156 @@
+"""The site as it would be published: Zensical builds it, every link leads somewhere, search finds.
+
+Zensical itself refuses a missing page, anchor, snippet or name of the reference. Links to files,
+pictures and absolute paths are followed here, in what was built.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+import yaml
+
+from ..real.conftest import binary
+from .pages import DOCS, ROOT
+
+MOST_PAGES = 45  # of the navigation
+
+# What people type into the search, and the page that answers it.
+FIRST = {
+    "rate limit": "how/waits/",
+    "exponential backoff": "how/waits/",
+    "retry storm": "how/hold-and-release/",
+    "jitter": "how/waits/",
+    "429": "how/waits/",
+    "timeout": "how/deadlines/",
+    "idempotency key": "guides/keys/",
+    "circuit breaker": "guides/breaker/",
+    "thundering herd": "how/waits/",
+    "load balancer": "partial-failures/",
+    "test without sleeping": "guides/testing/",
+    "openai": "guides/sdks/openai/",
+    "why was it not retried": "troubleshooting/",
+    "turn off": "troubleshooting/",
+    "proxy": "guides/httpx/",
+    "redis": "guides/fleet/",
+}
+
+# The search of the site is a worker of its browser; Node runs the very file that was built.
+ASK = """
+const fs = require("fs"), path = require("path"), site = process.argv[1];
+const folder = path.join(site, "assets", "javascripts", "workers");
+let heard;
+globalThis.self = { postMessage: (message) => heard(message) };
+require(path.join(folder, fs.readdirSync(folder).find((name) => name.startsWith("search."))));
+const ask = (data) => new Promise((resolve) => { heard = resolve; self.onmessage({ data }); });
+(async () => {
+  const index = JSON.parse(fs.readFileSync(path.join(site, "search.json")));
+  await ask({ type: 0, data: index });
+  const found = {};
+  for (const input of process.argv.slice(2)) {
+    const { data } = await ask({ type: 2, data: { input } });
+    found[input] = data.items.map((item) => index.items[item.id].location);
+  }
+  console.log(JSON.stringify(found));
+})();
+"""
+
+
+class Links(HTMLParser):
+    """The targets and the anchors of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and tag in ("a", "img", "link", "script") and value:
+                self.targets.append(value)
+            if name == "id" and value:
+                self.anchors.add(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built from a copy: Zensical leaves a cache beside what it reads."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(DOCS, folder / "docs")
+    for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "src").symlink_to(ROOT / "src")
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        capture_output=True, text=True, cwd=folder, timeout=120, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "site"
+
+
+def test_every_link_leads_somewhere(site):
+    pages = {
+        path.parent.relative_to(site).as_posix() if path.name == "index.html" else path.name: Links(
+            path.read_text(encoding="utf-8")
+        )
+        for path in site.rglob("*.html")
+        if path.name != "404.html"
+    }
+    broken = []
+    for page, links in pages.items():
+        base = "/" if page == "." else f"/{page}/"
+        for target in links.targets:
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, anchor = urldefrag(unquote(urljoin(base, target)))
+            there = site / path.lstrip("/")
+            is_there = (there / "index.html" if there.is_dir() else there).is_file()
+            of = pages.get(path.strip("/") or ".")
+            if not is_there or (anchor and of and anchor not in of.anchors | {"__skip"}):
+                broken.append((page, target))
+    assert len(pages) > MOST_PAGES
+    assert broken == []
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    """No font, script or picture: a reader's browser asks this site only."""
+    text = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
+    assert re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="https?://[^"]+', text) == []
+
+
+def test_search_finds_the_right_page_first(site):
+    asked = subprocess.run(
+        [binary("node"), "-e", ASK, site, *FIRST],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stderr
+    found = json.loads(asked.stdout)
+    first = {query: (hits or [""])[0].partition("#")[0] for query, hits in found.items()}
+    assert first == FIRST
+    assert not [hit for hits in found.values() for hit in hits if hit.startswith("changelog/")]
+
+
+def entries(navigation):
+    for entry in navigation:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        yield from entries(value) if isinstance(value, list) else [value]
+
+
+def test_the_navigation_is_short_and_leads_to_every_page():
+    """What it does not name is linked from a page that it names."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = list(entries(yaml.safe_load(text)["nav"]))
+    assert len(named) == len(set(named)) <= MOST_PAGES
+    linked = {
+        (DOCS / page).parent.joinpath(target).resolve().relative_to(DOCS.resolve()).as_posix()
+        for page in named
+        for target in re.findall(r"\]\(([\w./-]+\.md)", (DOCS / page).read_text(encoding="utf-8"))
+    }
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert pages - {*named, *linked} == set()
