@@ -351,6 +351,12 @@ def test_the_readme_is_short():
     assert len(PAGES["README.md"].split()) <= 1300
 
 
+def test_the_pages_are_short():
+    """Words of prose and tables; a block of code is as long as it has to be."""
+    prose = re.sub(r"^( *)```.*?^\1```$", "", EVERYTHING, flags=re.MULTILINE | re.DOTALL)
+    assert sum(any(map(str.isalnum, word)) for word in prose.split()) <= 25_000
+
+
 def test_the_readme_works_on_an_index_page():
     """No link or picture is relative: an index has no files beside the page."""
     assert re.findall(r"\]\((?!https?:|#)([^)]+)\)", PAGES["README.md"]) == []
