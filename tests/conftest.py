@@ -30,8 +30,25 @@ def pytest_configure(config):
     for line in (
         "adapters(*words): run only over the lanes that have all these words (tests/lanes)",
         "lanes(*names): run over just these",
+        "no_cover: pytest-cov pauses",
     ):
         config.addinivalue_line("markers", line)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers():
+    """One worker more than there are cores, because many tests wait."""
+    return (os.cpu_count() or 1) + 1
+
+
+# Many examples of rules of which each has its plain tests: measured, they would take three times
+# as long, and cover no line that those do not.
+NOT_MEASURED = ("property/", "simulation/", "limits/test_interruption.py", "test_injection.py")
+
+
+def pytest_itemcollected(item):
+    if item.path.relative_to(Path(__file__).parent).as_posix().startswith(NOT_MEASURED):
+        item.add_marker("no_cover")
 
 
 def pytest_generate_tests(metafunc):

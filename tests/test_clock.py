@@ -72,7 +72,7 @@ def test_functions_of_time_are_looked_up_when_called(monkeypatch: pytest.MonkeyP
     SYSTEM_CLOCK.sleep(3.0)
     assert slept == [3.0]
     assert SYSTEM_CLOCK.time() == 7.0
-    assert abs(SYSTEM_CLOCK.monotonic() - time.monotonic()) < 1
+    assert time.monotonic() <= SYSTEM_CLOCK.monotonic() <= time.monotonic()
     assert repr(SYSTEM_CLOCK) == "<SystemClock>"
 
 
@@ -100,7 +100,7 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
     finally:
         SYSTEM_CLOCK.replace_by(None)
     assert clock.sleeps == [1.0, 2.0, LONG, LONG]
-    assert abs(now() - time.monotonic()) < 1
+    assert time.monotonic() <= now() <= time.monotonic()
     assert SYSTEM_CLOCK.stand_in is None
 
 
@@ -110,7 +110,7 @@ def test_a_stand_in_takes_the_clocks_place_until_it_is_taken_back() -> None:
 def test_a_sleep_takes_its_time() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert sleeper.sleep(0.02, since=began, after=now()) is True
-    assert 0.015 < now() - began < 5
+    assert now() - began > 0.015
     assert sleeper.waiting() == 0
 
 
@@ -126,10 +126,9 @@ def test_close_wakes_every_sleeper_however_they_came() -> None:
         sleeper, began = Sleeper(SYSTEM_CLOCK), now()
 
         def work(n: int, sleeper: Sleeper = sleeper, began: float = began) -> Any:
-            return sleeper.sleep(5.0, since=began, after=now()) if n else sleeper.close()
+            return sleeper.sleep(LONG, since=began, after=now()) if n else sleeper.close()
 
         assert in_threads(17, work) == [None] + [False] * 16
-        assert now() - began < 4
 
 
 def test_a_close_concerns_the_calls_that_had_begun() -> None:
@@ -199,7 +198,7 @@ def test_a_forked_child_sleeps_and_closes_for_itself() -> None:
 async def test_an_asynchronous_sleep_takes_its_time() -> None:
     sleeper, began = Sleeper(SYSTEM_CLOCK), now()
     assert await asleep(sleeper, 0.02, began) is True
-    assert 0.015 < now() - began < 5
+    assert now() - began > 0.015
     assert sleeper.waiting() == 0
 
 

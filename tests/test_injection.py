@@ -50,7 +50,6 @@ def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
 
 
 @pytest.mark.slow
-@pytest.mark.no_cover  # the lines are covered elsewhere, and each is run some thousand times
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.usefixtures("server")
 def test_all_is_back_after_an_interruption_at_each_line(client):

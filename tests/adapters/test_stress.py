@@ -10,15 +10,17 @@ from collections import Counter
 import httpx
 import pytest
 
-from forbear import CircuitBreaker, Fixed, RetryBudget, RetryGate, RetryPolicy, record_of
-from forbear.core.events import CallEnded
+from forbear import CircuitBreaker, Fixed, Hedge, RetryBudget, RetryGate, RetryPolicy, record_of
+from forbear.core.events import CallEnded, CircuitTransition
 from forbear.httpx import AsyncRetryTransport, RetryTransport
+from forbear.limits.hedge import MOST_TIMES
 
 from ..threads import in_threads
 
 THREADS, LOOPS = 16, 8
 CALLS = 150  # of each thread and of each loop
 TASKS = 5  # of each loop at once
+CANCELLED = 2  # each second call of a loop is
 ORIGINS = [f"http://{name}.example.com" for name in "abc"]
 POLICY = RetryPolicy(max_attempts=4, backoff=Fixed(0), total_timeout=0.5)
 STATUSES = [200] * 6 + [503] * 2 + [429]
@@ -62,16 +64,23 @@ def _hurried():
 @pytest.mark.usefixtures("_hurried")
 def test_threads_and_loops_on_one_transport_keep_count():
     """Tokens never below zero; nothing held or taken at the end; records and events say what was."""
-    gate, breaker = RetryGate(), CircuitBreaker(open_for=0.05, probes=2, successes_to_close=2)
+    gate = RetryGate()
+    # It opens now and then. A 429 and a cancellation say nothing of an origin, and release a permit.
+    breaker = CircuitBreaker(3, open_for=0.01, successes_to_close=3)
     budget = RetryBudget(ratio=0.5, floor_per_second=50, burst=10)
-    inner, ended, recorded = Unsteady(budget), Counter(), Counter()
+    inner, ended, attempts = Unsteady(budget), Counter(), Counter()
+    edges, recorded = Counter(), Counter()
 
     lock = threading.Lock()
 
     def listen(event):
+        if isinstance(event, CircuitTransition):
+            with lock:
+                edges[event.to_state] += 1
         if isinstance(event, CallEnded):
             with lock:
                 ended[event.request_id] += 1
+                attempts[event.request_id] += event.attempts
 
     listen.wants_calls = True
     options = {
@@ -96,13 +105,22 @@ def test_threads_and_loops_on_one_transport_keep_count():
             except httpx.TransportError as error:
                 note(name, error)
 
+    async def send(name):
+        try:
+            note(name, await many.handle_async_request(request(name)))
+        except httpx.TransportError as error:
+            note(name, error)
+
     async def task(n, first):
         for k in range(first, CALLS, TASKS):
             name = f"loop {n}, {k}"
-            try:
-                note(name, await many.handle_async_request(request(name)))
-            except httpx.TransportError as error:
-                note(name, error)
+            if k % CANCELLED:
+                await send(name)
+                continue
+            sending = asyncio.create_task(send(name))
+            await asyncio.wait([sending], timeout=random.choice([0, 0, 0.01]))  # sent, or held
+            sending.cancel()
+            await asyncio.wait([sending])
 
     async def in_loop(n):
         await asyncio.gather(*(task(n, first) for first in range(TASKS)))
@@ -115,11 +133,46 @@ def test_threads_and_loops_on_one_transport_keep_count():
 
     in_threads(THREADS + LOOPS, run)
     calls = (THREADS + LOOPS) * CALLS
-    assert len(recorded) == calls
-    assert inner.sent == recorded
+    assert edges["closed"] > 0  # a circuit has opened, and its probes have succeeded
+    assert len(recorded) < calls
+    assert recorded == Counter({name: inner.sent[name] for name in recorded})
     assert set(ended.values()) == {1}
     assert len(ended) == calls
+    assert attempts.total() == inner.sent.total()
     assert inner.fewest >= 0
     assert budget.lowest(time.monotonic()) >= 0
     assert gate.held() == 0
     assert [circuit.probes for circuit in breaker._circuits.values() if circuit.probes] == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_hurried")
+def test_threads_that_hedge_to_many_origins_keep_count():
+    """No sketch gives more tokens than it has earned, though more origins come than are kept."""
+    hedge = Hedge(learn_from=5, ratio=0.5, burst=2)
+    origins = [f"http://{n}.example.com" for n in range(2000)]
+    lock, learned, spent, fewest = threading.Lock(), Counter(), Counter(), []
+    sketches = []  # kept alive, so that each has an id of its own
+
+    def run(n):
+        for k in range(len(origins) * 2):
+            # Threads meet at an origin, because all walk the same way; half of them turn round.
+            times = hedge.times(origins[k // 8 * 8 % 2000 + (k + n) % 8], "GET")
+            times.learn(0.01 + n / 1000, k / 100)
+            has_token = times.spend()
+            if has_token and not k % 3:
+                times.end_held()
+                has_token = False
+            with lock:
+                sketches.append(times)
+                learned[id(times)] += 1
+                spent[id(times)] += has_token
+                fewest.append(times._tokens)
+
+    in_threads(THREADS, run)
+    assert len(hedge._times) <= MOST_TIMES < len(learned)
+    assert min(fewest) >= 0
+    assert max(fewest) <= hedge.burst
+    assert learned.total() == THREADS * len(origins) * 2
+    over = [one for one in learned if spent[one] > hedge.burst + hedge.ratio * learned[one]]
+    assert over == []

@@ -31,7 +31,7 @@ SHOWN = {
     2: ("2 requests, executed once", "200"),
     3: ("2 requests, bodies whole", "200"),
     4: ("1 request, body whole", r"503 \(body-consumed\)"),
-    5: (r"2 requests, 1\.\d\d s apart", "200"),
+    5: (r"2 requests, \d+\.\d\d s apart", "200"),
     6: ("1 request", r"503 \(retry-after-too-long\)"),
     7: ("1 request", r"DeadlineExceeded \(deadline\)"),
     8: ("1 request", r"503 \(deadline\)"),
@@ -67,9 +67,11 @@ def test_every_promise_held():
             assert re.fullmatch(SHOWN[int(number)][1], caller_got), number
         waited[int(number)] = [match[3].removesuffix(" s") for match in matches]
     assert waited.keys() == SHOWN.keys()
-    # 0 to 0.05 s after the first 503; a second wait is 0.5 to 1 s.
+    # 0 to 0.05 s after the first 503; a second wait is 0.5 to 1 s. Of what was asked, up to a quarter
+    # more.
     assert all(float(seconds) <= 0.05 for seconds in waited[3])
     assert all(0.5 <= float(seconds) <= 1.05 for seconds in waited[12])
+    assert all(1 <= float(seconds) <= 1.25 for seconds in waited[5])
 
 
 def test_the_library_log_is_not_printed_and_is_put_back(capsys):

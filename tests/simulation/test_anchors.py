@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
 
-pytestmark = pytest.mark.no_cover  # it would take seven times as long
 BLIP = SCENARIOS["blip"][0]
 
 
