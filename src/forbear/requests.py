@@ -210,14 +210,16 @@ class RetryAdapter(HTTPAdapter):
             try:
                 response = self.send_once(request, stream, timeout, verify, cert, proxies)
                 if response.status_code < 300 and (
-                    stream or (getattr(response.raw, "length_remaining", None) or 0) <= LARGE
+                    stream
+                    or (
+                        (getattr(response.raw, "length_remaining", None) or 0) <= LARGE
+                        and (response.content or not port.is_empty_stream(response, request.method))
+                    )
                 ):
                     if stream:
                         source = request, stream, timeout, verify, cert, proxies
                         begin = partial(port.call_after_first, source, started_at, scope)
                         response = port.watched(response, begin)
-                    else:
-                        _ = response.content
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(request.url), response.status_code
                         method = request.method or "GET"

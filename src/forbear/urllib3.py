@@ -112,10 +112,13 @@ class RetryingPool(DeadlinePool):
             try:
                 response = super().urlopen(method, url, body, headers, **named)
                 if response.status < 300 and (
-                    not preload or (response.length_remaining or 0) <= LARGE
+                    not preload
+                    or (
+                        (response.length_remaining or 0) <= LARGE
+                        and (response.data or not port.is_empty_stream(response, method))
+                    )
                 ):
                     if preload:
-                        _ = response.data
                         response.release_conn()
                     else:
                         source = self, method, url, body, headers, preload, named

@@ -16,6 +16,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ...core.event_streams import ErrorEvent, event_stream
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
 from ...engine.errors import let_signals_through
@@ -29,6 +30,7 @@ from ...engine.inspection import (
     check_decoded,
     read_pieces,
     seconds_to_look,
+    stream_start,
     too_late,
 )
 from ...engine.outgoing import sent_request
@@ -40,8 +42,10 @@ if TYPE_CHECKING:
     from httpx import AsyncByteStream, Request, Response, SyncByteStream
 
     from ...core.call import Call
+    from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
     from ...core.record import Story
+    from ...engine.inspection import StreamStart
     from ...engine.outgoing import Outgoing
     from .port import HttpxPort
 
@@ -54,6 +58,7 @@ KEPT_BYTES = 65_536  # of the response of a held call
 LENGTH = b"content-length"
 FRAMING = (LENGTH, b"transfer-encoding")
 UNKNOWN = 2**62
+EMPTY = -1  # no number of bytes
 CLOSING = {b"{": b"}", b"[": b"]"}
 NEVER = -inf
 
@@ -90,9 +95,9 @@ def has_arrived(port: HttpxPort, response: Response) -> bool:
         _, name, value = response.headers._list[port.length_line]
         if name != LENGTH:
             return False
-        stream: Any = response.stream
-        state = stream._httpcore_stream._stream._connection._h11_state
-        return len(state._receive_buffer._data) == int(value)  # its public view is a copy
+        state = response.stream._httpcore_stream._stream._connection._h11_state  # type: ignore
+        # Its public view is a copy. An empty body may be a stream of events that ended too early.
+        return len(state._receive_buffer._data) == (int(value) or EMPTY)
     except (AttributeError, IndexError, ValueError):
         return False
 
@@ -157,6 +162,21 @@ class PrefetchedBody:
         timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
         own = timeouts.get("read") if timeouts else None
         found = reader(request, response, length, seconds, own)
+        self.chunks = found.pieces
+        return found
+
+    def begin_events(
+        self,
+        reader: type[Reader],
+        request: Request,
+        response: Response,
+        outgoing: Sent,
+        start: StreamStart,
+    ) -> Reader:
+        """Begin to wait for the first event of a stream."""
+        timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
+        own = timeouts.get("read") if timeouts else None
+        found = reader(request, response, UNKNOWN, start.seconds, own)
         self.chunks = found.pieces
         return found
 
@@ -270,6 +290,78 @@ def is_prefetched(
     return has_limit and port.prefetch > 0 and is_json(kind_of(response))
 
 
+def begin_stream(
+    port: HttpxPort, request: Request, response: Response, outgoing: Sent
+) -> StreamStart | None:
+    """Begin to wait for the first event of a stream; None: it is none, or is not waited for."""
+    if is_bodiless(request, response):
+        return None
+    policy, left = port.settings.policy, inf
+    if outgoing is not None:
+        policy, left = outgoing.policy, outgoing.deadline_at - port.clock.monotonic()
+    lines = response.headers.raw
+    return stream_start(port.settings, policy, response.status_code, lines, left)
+
+
+def is_empty_stream(response: Response, length: int) -> bool:
+    """Has a stream of events ended with its head? Its reader will request it again."""
+    return length == 0 and event_stream(response.status_code, response.headers.raw) is not None
+
+
+def await_first_event(
+    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
+) -> PrefetchResult:
+    """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
+
+    Returns:
+        LATE: it goes on behind what was read. Else why the attempt failed.
+    """
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        reader = body.begin_events(Arriving, request, response, outgoing, start)
+        try:
+            ending = read_pieces(reader, lambda _: start.wants_more(reader))
+        finally:
+            reader.leave()
+        failure = start.failure(ending, port)
+    except Exception as error:
+        with suppress(Exception):
+            stream.close()
+        return body.break_off(port, response, error)
+    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
+        with suppress(Exception):
+            stream.close()
+        return body.break_off(port, response, failure)
+    body.put_back(response, reader.rest)
+    return LATE if failure is None else failure
+
+
+async def aawait_first_event(
+    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
+) -> PrefetchResult:
+    """Do as ``await_first_event``; a change there belongs here too."""
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        reader = body.begin_events(AsyncArriving, request, response, outgoing, start)
+        try:
+            ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
+        finally:
+            reader.leave()
+        failure = start.failure(ending, port)
+    except Exception as error:
+        with suppress(Exception):
+            await stream.aclose()
+        return body.break_off(port, response, error)
+    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
+        with suppress(Exception):
+            await stream.aclose()
+        return body.break_off(port, response, failure)
+    body.put_back(response, reader.rest)
+    return LATE if failure is None else failure
+
+
 def prefetch_body(
     port: HttpxPort, request: Request, response: Any, outgoing: Sent, seconds: float | None = None
 ) -> PrefetchResult:
@@ -285,6 +377,10 @@ def prefetch_body(
             library's buffer: it cannot break, and whoever leaves it unread gets what the bare
             client does.
     """
+    if port.awaits_events and seconds is None:
+        start = begin_stream(port, request, response, outgoing)
+        if start is not None:
+            return await_first_event(port, request, response, outgoing, start)
     length = length_to_prefetch(port, response)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
@@ -293,6 +389,8 @@ def prefetch_body(
     stream = response.stream
     is_here = arrived(stream) == length
     if is_here and seconds is None:
+        if is_empty_stream(response, length):
+            return None
         if response.status_code < 300:
             response.extensions[SETTING] = SENT
         return WHOLE
@@ -324,6 +422,10 @@ async def aprefetch_body(
     port: HttpxPort, request: Request, response: Any, outgoing: Sent, seconds: float | None = None
 ) -> PrefetchResult:
     """Do as ``prefetch_body``; a change there belongs here too."""
+    if port.awaits_events and seconds is None:
+        start = begin_stream(port, request, response, outgoing)
+        if start is not None:
+            return await aawait_first_event(port, request, response, outgoing, start)
     length = length_to_prefetch(port, response)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
@@ -332,6 +434,8 @@ async def aprefetch_body(
     stream = response.stream
     is_here = arrived(stream) == length
     if is_here and seconds is None:
+        if is_empty_stream(response, length):
+            return None
         if response.status_code < 300:
             response.extensions[SETTING] = SENT
         return WHOLE
@@ -512,8 +616,14 @@ class HttpxOriginal:
         self._status, self._headers = response.status_code, response.headers
         self._extensions = response.extensions
 
-    def download(self, call: Call) -> Download | Repeat | None:
+    def begins_events(self) -> bool:
+        return event_stream(self._status, self._headers.raw) is not None
+
+    def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
         asked, status, lines = sent_request(call), self._status, self._headers.raw
+        stream = None if received else event_stream(status, lines)
+        if stream is not None and asked.method != "HEAD":
+            return stream
         found = download_of(asked.method, asked.headers.raw, status, lines)
         if found is None and asked.method == "GET" and status in (200, 206):
             return Repeat(status, lines)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
+from ...core.event_streams import ErrorEvent, event_stream
 from ...core.headers.ranges import Download, Part, download_of
 from ...engine.errors import let_signals_through
 from ...engine.inspection import (
@@ -37,20 +38,20 @@ from ...engine.inspection import (
     too_late,
 )
 from ...engine.resume import Resumable, SyncResumable, note_progress
-from .deadlines import TimedSocket, is_over, read_briefly
+from .deadlines import PIECE, TimedSocket, WatchedResponse, is_over, read_briefly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Self
 
     from urllib3.connection import HTTPConnection
 
     from ...core.call import Call
+    from ...core.event_streams import EventStream, WholeEvents
     from ...core.record import Story
-    from ...engine.inspection import Ending, PrefetchResult
+    from ...engine.inspection import Ending, PrefetchResult, StreamStart
     from .port import AnyPort
 
-PIECE = 65_536  # bytes asked for at once
 LARGE = 65_536  # bytes; a smaller body is requested anew
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
@@ -176,6 +177,53 @@ class Kept(HTTPResponse):
     def close(self) -> None:
         super().close()
         self.raw.close()
+
+
+class Prompt(HTTPResponse):
+    """The part of a response that gives each piece of a stream when it comes.
+
+    urllib3 does so for chunked bodies alone, and reads others until it has so many bytes.
+    """
+
+    def stream(
+        self, amt: int | None = PIECE, decode_content: bool | None = None
+    ) -> Generator[bytes, None, None]:
+        read = getattr(self, "read1", None)
+        if read is None:  # before urllib3 2.1
+            yield from super().stream(amt, decode_content)
+            return
+        while piece := read(amt, decode_content):
+            yield piece
+
+
+class Begun(Prompt, WatchedResponse, Kept):
+    """A stream of events whose beginning was read before the hand-over."""
+
+
+def await_first_event(
+    raw: HTTPResponse, start: StreamStart, port: AnyPort
+) -> tuple[Begun, Exception | None]:
+    """Read a stream up to its first event.
+
+    Returns:
+        The response that gives the caller all of it; and why the attempt failed.
+    """
+    body, failure = RawBody(raw), None
+    rest: RawBody | Exception | None = None
+    try:
+        with read_briefly(raw, start.seconds) as body.timed:
+            ending = read_pieces(body, lambda _: start.wants_more(body))
+        failure = start.failure(ending, port)
+        if ending is LATE:
+            rest = RawBody(raw)
+            if failure is not None and type(failure) is not ErrorEvent:
+                body.close()
+                rest = failure
+    except Exception as error:
+        let_signals_through(error)
+        body.close()
+        rest = failure = error
+    return Begun(raw, body, rest), failure
 
 
 def read_and_put_back(
@@ -319,6 +367,23 @@ def is_cut_off(raw: HTTPResponse) -> bool:
     )
 
 
+class Again:
+    """A stream of events that the caller has, and nothing of which has come.
+
+    Attributes:
+        original: Its response; without the response itself, which holds this.
+    """
+
+    def __init__(self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call]) -> None:
+        self.original = RawOriginal(raw)
+        self.original.live = None
+        self._body = SyncResumable(port, (), begin, self.original)
+
+    def request(self, error: Exception | None) -> HTTPResponse | None:
+        """Request the stream again; return the response that follows; None: none does."""
+        return self.original.live if self._body.begin_anew(error) else None
+
+
 class RawOriginal:
     """The response whose body may be resumed.
 
@@ -334,11 +399,18 @@ class RawOriginal:
     story: Story | None = None
 
     def __init__(self, raw: HTTPResponse) -> None:
-        self.live = raw
+        self.live: Any = raw
         self._head = raw.status, raw.headers
 
-    def download(self, call: Call) -> Download | None:
+    def begins_events(self) -> bool:
+        status, headers = self._head
+        return event_stream(status, list(headers.items())) is not None
+
+    def download(self, call: Call, received: int) -> Download | EventStream | None:
         request, (status, headers) = call.request, self._head
+        stream = None if received else event_stream(status, list(headers.items()))
+        if stream is not None:
+            return stream
         return download_of(request.method, request.header_lines(), status, list(headers.items()))
 
     def stream_of(self, response: HTTPResponse | None) -> RawBody | tuple[()]:
@@ -392,7 +464,7 @@ class PartialBody(Resumable):
         """Note that it broke; did anything come since the rest was last requested?"""
         self.is_broken = False
         if not self._requested_at:
-            self.rest = self._original.download(call)  # type: ignore[assignment]
+            self.rest = self._original.download(call, self._received)  # type: ignore[assignment]
         new_bytes = self._note_request()
         if self.rest is None or new_bytes <= 0:
             return False
@@ -447,7 +519,8 @@ class ResumedResponse(HTTPResponse):
 
     @property
     def connection(self) -> HTTPConnection | None:
-        return self.file.original.live.connection
+        live: HTTPResponse = self.file.original.live
+        return live.connection
 
     def release_conn(self) -> None:
         # After each read urllib3 releases the connection if the first response is over. By then the
@@ -463,6 +536,20 @@ class ResumedResponse(HTTPResponse):
     def shutdown(self) -> None:
         self.file.body.is_closed = True  # the caller ends the reading, so that is no failure
         self.file.original.live.shutdown()
+
+
+class ResumedEvents(Prompt, ResumedResponse):
+    """A stream of events of which whole events are given, and which is resumed when it ends."""
+
+    def __init__(
+        self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call], events: WholeEvents
+    ) -> None:
+        original = RawOriginal(raw)
+        body = SyncResumable(port, RawBody(raw), begin, original, events=events)
+        self.file = EventsFile(body, original)
+        # Its length is that of the first response alone.
+        head = {**same_head(raw, self.file), "enforce_content_length": False}
+        HTTPResponse.__init__(self, **head)
 
 
 class ResumedFile(PieceFile):
@@ -484,3 +571,18 @@ class ResumedFile(PieceFile):
 
     def fileno(self) -> int:
         return int(self.original.live.fileno())
+
+
+class EventsFile(ResumedFile):
+    """The file that a ``ResumedEvents`` reads from: it has ended when nothing follows."""
+
+    _has_ended = False
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return not self._pieces and (self._has_ended or self.body.is_closed)
+
+    def _next_piece(self) -> bytes:
+        piece = super()._next_piece()
+        self._has_ended = not piece
+        return piece
