@@ -131,6 +131,7 @@ async def test_what_follows_the_first_event_is_the_callers(adapter, server, quic
         assert GOOD.startswith(got)
         assert len(server.requests(URL)) == 1
         assert record_of(raised.value).reason is Reason.RESPONSE_DELIVERED
+        await adapter.close(response)
 
 
 @pytest.mark.smoke

@@ -133,16 +133,13 @@ class StreamBody(ContentBody):
 class Begun(Pulled):
     """A stream of events whose beginning was read before the hand-over."""
 
-    async def pull(self) -> bytes:
-        try:
-            return await self._inner.readany()  # type: ignore[no-any-return]
-        except Exception as error:
-            aiohttp.StreamReader.set_exception(self, error)  # by which ``Watched`` knows it
-            raise
+    def exception(self) -> BaseException | None:  # type: ignore[override]
+        own = super().exception()
+        return own if own is not None or self._inner is None else self._inner.exception()
 
     def end(self) -> None:
-        if self._inner is not None and self._inner.exception() is None:
-            self._inner.set_exception(self.exception())
+        if self._inner is not None:
+            self._inner.set_exception(super().exception())
 
 
 class Bounded(Pulled):
