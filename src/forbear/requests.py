@@ -81,8 +81,9 @@ class RetryAdapter(HTTPAdapter):
         pool_maxsize: How many connections are kept for each host.
         pool_block: Whether an attempt waits for a free connection to its host.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
-            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
+            idempotency, body_buffer; resume, event_streams; on_event, name, contact,
+            announce_attempts, stop_outer_retries; clock, random. ``help(forbear.Options)``
+            explains each.
 
     Raises:
         TypeError: An option is unknown or of the wrong type; the message says what to write.

@@ -37,6 +37,9 @@ ENVIRONMENTS: dict[str, dict[str, list[str]]] = {
         "google-auth": ["google-auth>=2.62", "requests"],
         "huggingface_hub": ["huggingface_hub>=2"],
         "twilio": ["twilio>=9", "requests"],
+        "google-genai": ["google-genai>=3.4", "httpx2"],
+        "mcp": ["mcp>=2.3", "httpx2"],
+        "pydantic-ai-slim": ["pydantic-ai-slim[openai]>=2.68", "httpx2"],
     },
     "httpx": {
         "openai": ["openai>=2,<3"],

@@ -123,11 +123,11 @@ class EventStream:
         is_coded: It has a content coding, so its bytes say nothing of its events.
         last_id: Of the events handed over; empty: the stream cannot be resumed.
         retry: Seconds before which the server wants no further request; None: it did not say.
-        moved: ``last_id`` has changed since the stream was requested last.
+        has_new_id: ``last_id`` has changed since the stream was requested last.
         is_over: The server has said that nothing follows.
     """
 
-    __slots__ = ("_coding", "is_coded", "is_over", "last_id", "media", "moved", "retry")
+    __slots__ = ("_coding", "has_new_id", "is_coded", "is_over", "last_id", "media", "retry")
     first = 0
     complete = None
 
@@ -136,7 +136,7 @@ class EventStream:
         self.is_coded = coding not in ("", "identity")
         self.last_id = ""
         self.retry: float | None = None
-        self.moved = self.is_over = False
+        self.has_new_id = self.is_over = False
 
     @property
     def is_resumed(self) -> bool:
@@ -173,7 +173,7 @@ class EventStream:
                     last_id.isascii() and last_id.isprintable() and last_id == last_id.strip()
                 )
                 last_id = last_id if is_plain else ""
-                self.moved = self.moved or last_id != self.last_id
+                self.has_new_id = self.has_new_id or last_id != self.last_id
                 self.last_id = last_id
 
     def __repr__(self) -> str:

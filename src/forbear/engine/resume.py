@@ -124,6 +124,7 @@ class Original(Protocol):
 
     def begins_events(self) -> bool:
         """Is its body a stream of events?"""
+        ...
 
     def stream_of(self, response: Any) -> Any:
         """Return the raw bytes of a response that continues the body; of None: a stream at its end.
@@ -302,7 +303,7 @@ class Resumable:
         if type(download) is Repeat:
             self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
         if type(download) is EventStream:  # its events are the progress, however short they are
-            new_bytes, download.moved = int(download.moved), False
+            new_bytes, download.has_new_id = int(download.has_new_id), False
             if new_bytes:
                 call.attempts = 1
         else:

@@ -133,7 +133,7 @@ class StreamBody(ContentBody):
 class Begun(Pulled):
     """A stream of events whose beginning was read before the hand-over."""
 
-    def exception(self) -> BaseException | None:  # type: ignore[override]
+    def exception(self) -> BaseException | None:
         own = super().exception()
         return own if own is not None or self._inner is None else self._inner.exception()
 

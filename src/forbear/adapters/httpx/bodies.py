@@ -16,7 +16,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ...core.event_streams import ErrorEvent, event_stream
+from ...core.event_streams import event_stream
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
 from ...engine.errors import let_signals_through
@@ -30,11 +30,11 @@ from ...engine.inspection import (
     check_decoded,
     read_pieces,
     seconds_to_look,
-    stream_start,
     too_late,
 )
 from ...engine.outgoing import sent_request
 from .connections import Arriving, AsyncArriving, arrived, is_bodiless
+from .streams import aawait_first_event, await_first_event, begin_stream, is_empty_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
     from ...core.record import Story
-    from ...engine.inspection import StreamStart
     from ...engine.outgoing import Outgoing
     from .port import HttpxPort
 
@@ -165,21 +164,6 @@ class PrefetchedBody:
         self.chunks = found.pieces
         return found
 
-    def begin_events(
-        self,
-        reader: type[Reader],
-        request: Request,
-        response: Response,
-        outgoing: Sent,
-        start: StreamStart,
-    ) -> Reader:
-        """Begin to wait for the first event of a stream."""
-        timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
-        own = timeouts.get("read") if timeouts else None
-        found = reader(request, response, UNKNOWN, start.seconds, own)
-        self.chunks = found.pieces
-        return found
-
     def wants_more(self, received: int) -> bool:
         """Is the rest of the body waited for before its head is handed over?
 
@@ -288,78 +272,6 @@ def is_prefetched(
     timeout: Any = request.extensions.get("timeout")
     has_limit = bool(timeout) and timeout.get("read") is not None
     return has_limit and port.prefetch > 0 and is_json(kind_of(response))
-
-
-def begin_stream(
-    port: HttpxPort, request: Request, response: Response, outgoing: Sent
-) -> StreamStart | None:
-    """Begin to wait for the first event of a stream; None: it is none, or is not waited for."""
-    if is_bodiless(request, response):
-        return None
-    policy, left = port.settings.policy, inf
-    if outgoing is not None:
-        policy, left = outgoing.policy, outgoing.deadline_at - port.clock.monotonic()
-    lines = response.headers.raw
-    return stream_start(port.settings, policy, response.status_code, lines, left)
-
-
-def is_empty_stream(response: Response, length: int) -> bool:
-    """Has a stream of events ended with its head? Its reader will request it again."""
-    return length == 0 and event_stream(response.status_code, response.headers.raw) is not None
-
-
-def await_first_event(
-    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
-) -> PrefetchResult:
-    """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
-
-    Returns:
-        LATE: it goes on behind what was read. Else why the attempt failed.
-    """
-    body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
-    try:
-        reader = body.begin_events(Arriving, request, response, outgoing, start)
-        try:
-            ending = read_pieces(reader, lambda _: start.wants_more(reader))
-        finally:
-            reader.leave()
-        failure = start.failure(ending, port)
-    except Exception as error:
-        with suppress(Exception):
-            stream.close()
-        return body.break_off(port, response, error)
-    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
-        with suppress(Exception):
-            stream.close()
-        return body.break_off(port, response, failure)
-    body.put_back(response, reader.rest)
-    return LATE if failure is None else failure
-
-
-async def aawait_first_event(
-    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
-) -> PrefetchResult:
-    """Do as ``await_first_event``; a change there belongs here too."""
-    body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
-    try:
-        reader = body.begin_events(AsyncArriving, request, response, outgoing, start)
-        try:
-            ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
-        finally:
-            reader.leave()
-        failure = start.failure(ending, port)
-    except Exception as error:
-        with suppress(Exception):
-            await stream.aclose()
-        return body.break_off(port, response, error)
-    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
-        with suppress(Exception):
-            await stream.aclose()
-        return body.break_off(port, response, failure)
-    body.put_back(response, reader.rest)
-    return LATE if failure is None else failure
 
 
 def prefetch_body(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
-from ...core.event_streams import ErrorEvent, event_stream
+from ...core.event_streams import event_stream
 from ...core.headers.ranges import Download, Part, download_of
 from ...engine.errors import let_signals_through
 from ...engine.inspection import (
@@ -38,18 +38,18 @@ from ...engine.inspection import (
     too_late,
 )
 from ...engine.resume import Resumable, SyncResumable, note_progress
-from .deadlines import PIECE, TimedSocket, WatchedResponse, is_over, read_briefly
+from .deadlines import PIECE, TimedSocket, is_over, read_briefly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
     from typing import Self
 
     from urllib3.connection import HTTPConnection
 
     from ...core.call import Call
-    from ...core.event_streams import EventStream, WholeEvents
+    from ...core.event_streams import EventStream
     from ...core.record import Story
-    from ...engine.inspection import Ending, PrefetchResult, StreamStart
+    from ...engine.inspection import Ending, PrefetchResult
     from .port import AnyPort
 
 LARGE = 65_536  # bytes; a smaller body is requested anew
@@ -177,53 +177,6 @@ class Kept(HTTPResponse):
     def close(self) -> None:
         super().close()
         self.raw.close()
-
-
-class Prompt(HTTPResponse):
-    """The part of a response that gives each piece of a stream when it comes.
-
-    urllib3 does so for chunked bodies alone, and reads others until it has so many bytes.
-    """
-
-    def stream(
-        self, amt: int | None = PIECE, decode_content: bool | None = None
-    ) -> Generator[bytes, None, None]:
-        read = getattr(self, "read1", None)
-        if read is None:  # before urllib3 2.1
-            yield from super().stream(amt, decode_content)
-            return
-        while piece := read(amt, decode_content):
-            yield piece
-
-
-class Begun(Prompt, WatchedResponse, Kept):
-    """A stream of events whose beginning was read before the hand-over."""
-
-
-def await_first_event(
-    raw: HTTPResponse, start: StreamStart, port: AnyPort
-) -> tuple[Begun, Exception | None]:
-    """Read a stream up to its first event.
-
-    Returns:
-        The response that gives the caller all of it; and why the attempt failed.
-    """
-    body, failure = RawBody(raw), None
-    rest: RawBody | Exception | None = None
-    try:
-        with read_briefly(raw, start.seconds) as body.timed:
-            ending = read_pieces(body, lambda _: start.wants_more(body))
-        failure = start.failure(ending, port)
-        if ending is LATE:
-            rest = RawBody(raw)
-            if failure is not None and type(failure) is not ErrorEvent:
-                body.close()
-                rest = failure
-    except Exception as error:
-        let_signals_through(error)
-        body.close()
-        rest = failure = error
-    return Begun(raw, body, rest), failure
 
 
 def read_and_put_back(
@@ -365,23 +318,6 @@ def is_cut_off(raw: HTTPResponse) -> bool:
     return raw.status == 206 and not (
         "content-range" in headers and (raw.chunked or "content-length" in headers)
     )
-
-
-class Again:
-    """A stream of events that the caller has, and nothing of which has come.
-
-    Attributes:
-        original: Its response; without the response itself, which holds this.
-    """
-
-    def __init__(self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call]) -> None:
-        self.original = RawOriginal(raw)
-        self.original.live = None
-        self._body = SyncResumable(port, (), begin, self.original)
-
-    def request(self, error: Exception | None) -> HTTPResponse | None:
-        """Request the stream again; return the response that follows; None: none does."""
-        return self.original.live if self._body.begin_anew(error) else None
 
 
 class RawOriginal:
@@ -538,20 +474,6 @@ class ResumedResponse(HTTPResponse):
         self.file.original.live.shutdown()
 
 
-class ResumedEvents(Prompt, ResumedResponse):
-    """A stream of events of which whole events are given, and which is resumed when it ends."""
-
-    def __init__(
-        self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call], events: WholeEvents
-    ) -> None:
-        original = RawOriginal(raw)
-        body = SyncResumable(port, RawBody(raw), begin, original, events=events)
-        self.file = EventsFile(body, original)
-        # Its length is that of the first response alone.
-        head = {**same_head(raw, self.file), "enforce_content_length": False}
-        HTTPResponse.__init__(self, **head)
-
-
 class ResumedFile(PieceFile):
     """The file that a ``ResumedResponse`` reads from."""
 
@@ -571,18 +493,3 @@ class ResumedFile(PieceFile):
 
     def fileno(self) -> int:
         return int(self.original.live.fileno())
-
-
-class EventsFile(ResumedFile):
-    """The file that a ``ResumedEvents`` reads from: it has ended when nothing follows."""
-
-    _has_ended = False
-
-    @property
-    def closed(self) -> bool:  # type: ignore[override]
-        return not self._pieces and (self._has_ended or self.body.is_closed)
-
-    def _next_piece(self) -> bytes:
-        piece = super()._next_piece()
-        self._has_ended = not piece
-        return piece

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from urllib3.connectionpool import HTTPConnectionPool as Pool
 
     from ...core.call import Call
-    from .bodies import Again
     from .port import AnyPort
+    from .streams import Again
 else:
     Pool = Connection = object  # what the parts of a pool and of a connection are combined with
 

@@ -50,12 +50,9 @@ from ...engine.loop import run
 from ...engine.outgoing import EARLY, ConsumedBody, new_headers, next_lines, stop_outer
 from ...engine.settings import OFF
 from .bodies import (
-    Again,
     Inspection,
     PartialBody,
-    ResumedEvents,
     ResumedResponse,
-    await_first_event,
     is_cut_off,
     is_large,
     is_resumable,
@@ -80,6 +77,7 @@ from .request import (
     has_header,
     keep_for_redirect,
 )
+from .streams import Again, ResumedEvents, await_first_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
