@@ -33,9 +33,9 @@ DIALECT = (
 BOUNDS = {  # name: (bound, goal)
     "files": (114, 95),
     # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
-    # Streams of events cost 1,190: the parser and the vendors' rows 500, each library 100 to 250.
-    "lines": (28_140, 22_500),
-    "lines without cli and testing": (24_765, 18_500),
+    # Streams of events cost 1,220: the parser and the vendors' rows 500, each library 100 to 250.
+    "lines": (28_175, 22_500),
+    "lines without cli and testing": (24_800, 18_500),
     "longest file": (611, 600),
     "uses of Any": (265, 300),
     "classes deeper than two": (12, 6),

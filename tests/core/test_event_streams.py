@@ -71,13 +71,12 @@ def test_only_whole_events_pass_and_their_last_id_is_known(
 ) -> None:
     """However the bytes are split; a CR LF that is split may leave its LF for the next event."""
     data = b"\xef\xbb\xbf" * has_mark + body
-    stream = EventStream(SSE, "")
-    whole = WholeEvents(stream, 65_536)
+    whole = WholeEvents(EventStream(SSE, ""), 65_536)
     passed = b"".join(whole.take(piece) for piece in pieces_of(data, places))
     events, last_id = by_the_letter(data)
     assert passed.rstrip(b"\r\n") == events.rstrip(b"\r\n")
     assert data.startswith(passed)
-    assert stream.last_id == last_id
+    assert whole.stream.last_id == last_id
     assert passed + whole.left() == data
 
 
@@ -92,8 +91,9 @@ def test_only_whole_events_pass_and_their_last_id_is_known(
 )  # fmt: skip
 def test_what_events_say_of_resuming(lines: str, last_id: str, retry: float | None) -> None:
     """An ID that no header can carry unchanged leaves a stream that cannot be resumed."""
-    stream = EventStream(SSE, "")
-    WholeEvents(stream, 100).take(lines.encode() + b"\n\n")
+    whole = WholeEvents(EventStream(SSE, ""), 100)
+    whole.take(lines.encode() + b"\n\n")
+    stream = whole.stream
     assert (stream.last_id, stream.retry) == (last_id, retry)
     assert stream.fields(0) == ((("Last-Event-ID", last_id),) if last_id else ())
 

@@ -30,7 +30,7 @@ NEEDS = {
     "test_twilio.py": ("twilio", "requests"),
     "test_google_genai.py": ("google.genai", "httpx2"),
     "test_mcp.py": ("mcp", "httpx2"),
-    "test_pydantic_ai_slim.py": ("pydantic_ai", "httpx2"),
+    "test_pydantic_ai.py": ("pydantic_ai", "httpx2"),
 }
 
 

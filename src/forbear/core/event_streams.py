@@ -40,13 +40,14 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _LINE_FEED = re.compile(rb"\n")
 # Atomic, so that CR LF is never taken for two ends.
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
-_ABOUT_RESUMING = re.compile(rb"(?:\A|(?<=[\r\n]))(id|retry)(?::\x20?([^\r\n]*))?(?=[\r\n])")
+_VALUE = re.compile(rb"([a-z]+)(?::\x20?([^\r\n]*))?(?=[\r\n])")
 _BOM = b"\xef\xbb\xbf"
 _PRELUDE = 12  # bytes: length, length of the headers, checksum
 _CHECKSUM = 4
 # Header values of a frame by their type, with as many bytes as they have; bytes and strings (6, 7)
 # say their own length.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+_BATCH = 16_384  # bytes of events that are searched for their last id at once
 _MOST_DIGITS = 9  # of retry:, in milliseconds; more is eleven days
 
 
@@ -160,21 +161,23 @@ class EventStream:
         return Part.CONTINUES if is_same else Part.OTHER
 
     def note(self, events: bytes) -> None:
-        """Remember what whole events say about resuming."""
-        for name, value in _ABOUT_RESUMING.findall(events):
-            if name == b"retry":
-                digits = value.decode("latin-1")
-                if is_digits(digits) and len(digits) <= _MOST_DIGITS:
-                    self.retry = int(digits) / 1000
-            elif b"\0" not in value:  # 9.2.6
-                last_id = value.decode("latin-1")
-                # What no header can carry unchanged cannot be asked for.
-                is_plain = (
-                    last_id.isascii() and last_id.isprintable() and last_id == last_id.strip()
-                )
-                last_id = last_id if is_plain else ""
-                self.has_new_id = self.has_new_id or last_id != self.last_id
-                self.last_id = last_id
+        """Remember what whole events say about resuming: the last of each field counts."""
+        lines = b"\n" + events
+        for value in last_values(lines, b"retry"):
+            digits = value.decode("latin-1")
+            if is_digits(digits) and len(digits) <= _MOST_DIGITS:
+                self.retry = int(digits) / 1000
+                break
+        for value in last_values(lines, b"id"):
+            if b"\0" in value:  # 9.2.6: ignored
+                continue
+            last_id = value.decode("latin-1")
+            # What no header can carry unchanged cannot be asked for.
+            is_plain = last_id.isascii() and last_id.isprintable() and last_id == last_id.strip()
+            last_id = last_id if is_plain else ""
+            self.has_new_id = self.has_new_id or last_id != self.last_id
+            self.last_id = last_id
+            break
 
     def __repr__(self) -> str:
         return f"<EventStream {self.media}>"
@@ -307,19 +310,43 @@ class WholeEvents:
     """Lets only whole events of a stream through, and remembers how to resume it.
 
     Attributes:
-        stream: Learns from each event that is let through.
         is_too_long: An event has more than ``most`` bytes.
     """
 
     is_too_long = False
 
     def __init__(self, stream: EventStream, most: int) -> None:
-        self.stream, self._most = stream, most
+        self._stream, self._most = stream, most
         self._rest = b""  # of an event whose end has not come
+        self._passed: list[bytes] = []  # events whose ids are not noted yet
+        self._size = 0  # bytes of them
         self._is_first = True
+
+    @property
+    def stream(self) -> EventStream:
+        """The stream, which knows the last id of what was let through."""
+        if self._passed:
+            self._stream.note(b"".join(self._passed))
+            self._passed, self._size = [], 0
+        return self._stream
 
     def take(self, chunk: bytes) -> bytes:
         """Take the next bytes; return the events that are whole by now, as they came."""
+        size = len(chunk)
+        if self._rest or size > self._most or not chunk.endswith(b"\n\n"):
+            chunk = self._whole_in(chunk)
+            size = len(chunk)
+        if self._is_first and chunk:
+            self._is_first = False
+            self._passed.append(chunk.removeprefix(_BOM))
+        elif chunk:
+            self._passed.append(chunk)
+        self._size += size
+        if self._size > _BATCH:
+            _ = self.stream
+        return chunk
+
+    def _whole_in(self, chunk: bytes) -> bytes:
         if self.is_too_long:
             return b""
         found, seen = (self._rest + chunk, len(self._rest)) if self._rest else (chunk, 0)
@@ -328,15 +355,7 @@ class WholeEvents:
         else:
             end = last_end(found, max(0, seen - 3))
         self._rest = b"" if self.is_too_long else found[end:]
-        if not end:
-            return b""
-        events = found[:end]
-        if self._is_first:
-            self._is_first = False
-            self.stream.note(events.removeprefix(_BOM))
-        elif b"id" in events or b"retry" in events:
-            self.stream.note(events)
-        return events
+        return found[:end]
 
     def _bounded_end(self, found: bytes) -> int:
         """Return where the whole events end, or the first that is too long begins."""
@@ -348,7 +367,7 @@ class WholeEvents:
         else:
             if len(found) - end <= self._most:
                 return end
-        self.is_too_long = True
+        self.is_too_long, self._most = True, -1  # nothing more is let through
         return end
 
     def left(self) -> bytes:
@@ -370,6 +389,19 @@ def last_end(found: bytes, start: int) -> int:
     for match in _EVENT_END.finditer(found, start):
         end = match.end()
     return end
+
+
+def last_values(lines: bytes, field: bytes) -> Iterator[bytes]:
+    """Return the values of a field of server-sent events, the last one first.
+
+    By searches from the end, since this is done for each event of a stream.
+    """
+    starts = (b"\n" + field, b"\r" + field) if b"\r" in lines else (b"\n" + field,)
+    at = len(lines)
+    while (at := max(lines.rfind(start, 0, at) for start in starts)) >= 0:
+        match = _VALUE.match(lines, at + 1)
+        if match is not None and match.group(1) == field:
+            yield match.group(2) or b""
 
 
 def delayed(stream: EventStream, policy: RetryPolicy, failure: Failure) -> Failure:

@@ -185,11 +185,11 @@ class RetryPolicy(Frozen):
         """Return a copy that also obeys what these vendors use for "retry" and "do not retry".
 
         Args:
-            vendors: "anthropic" retries 529 (overloaded) and ends at the monthly spend cap, "bedrock"
-                retries the exceptions of a stream, "cloudflare" retries 520-524 (made by the edge), "azure" and "github" retry 403 if
-                it names a time, "google" waits as long as ``google.rpc.RetryInfo`` says and ends at
-                a quota of a day, "openai" ends at ``insufficient_quota`` and its like. Safety rules
-                stay: a POST still needs a key.
+            vendors: "anthropic" retries 529 (overloaded) and ends at the monthly spend cap,
+                "bedrock" retries exceptions in a stream, "cloudflare" retries 520-524,
+                "azure" and "github" retry 403 if it names a time, "google" waits as long as
+                ``google.rpc.RetryInfo`` says and ends at a quota of a day, "openai" ends at
+                ``insufficient_quota`` and its like. Safety rules stay: a POST still needs a key.
 
         Raises:
             ValueError: The vendor is not known; the message lists those that are.
