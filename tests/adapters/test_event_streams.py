@@ -160,3 +160,17 @@ async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, se
         response = await adapter.open(client, "GET", server.url + URL)
         assert time.monotonic() - began < 0.25
         assert await adapter.read(response) == GOOD
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_the_stream_of_a_mock_is_judged_too(adapter, quick):
+    bodies = [ERROR, GOOD]
+    respond = adapter.library.Response
+    inner = adapter.library.MockTransport(
+        lambda request: respond(200, headers=SSE, content=bodies.pop(0))
+    )
+    options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.call(client, "GET", "http://mock.example.com/")
+        assert response.content == GOOD
+        assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]

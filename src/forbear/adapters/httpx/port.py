@@ -203,7 +203,11 @@ class HttpxPort:
         return (
             self.prefetches
             and response.status_code not in policy.statuses
-            and type(response.stream) not in self.ready
+            and (
+                type(response.stream) not in self.ready
+                # A mock's stream of events is judged too.
+                or (self.awaits_events and type(response.stream) is self.byte_stream)
+            )
             and policy is not OFF
         )
 
