@@ -81,7 +81,7 @@ POLICY: Rows = [
     ({"hinted_statuses": {302}}, ValueError,
         "hinted_statuses must hold whole numbers from 400 to 599, got 302"),
     ({"vendors": ["github"]}, ValueError,
-        "vendor must be one of anthropic, google, openai, got 'github'"),
+        "vendor must be one of anthropic, bedrock, google, openai, got 'github'"),
     ({"vendors": "google"}, TypeError,
         "vendors must be an iterable of str, got a single str; write ['google']"),
     ({"conflict_with_key": 1}, TypeError, "conflict_with_key must be True or False, got 1"),
@@ -402,7 +402,7 @@ TABLE: list[tuple[Callable[..., Any], Rows]] = [
     (RetryPolicy, POLICY),
     (RetryPolicy().replace, POLICY),
     (RetryPolicy().for_vendors, [(("google", "acme"), ValueError,
-        "vendor must be one of anthropic, azure, cloudflare, github, google, openai, got 'acme'")]),
+        "vendor must be one of anthropic, azure, bedrock, cloudflare, github, google, openai, got 'acme'")]),
     (RetryPolicy().check, [
         *(({"slo": slo}, ValueError, "slo must be ") for slo in (0, -1, INF, NAN)),
         ({"slo": "1"}, TypeError, "slo must be a number of seconds, got '1'")]),

@@ -26,7 +26,7 @@ NAMES = {
     "RetryPolicy", "Exponential", "Fixed", "Backoff", "IdempotencyKeys", "RetryBudget",
     "RetryStrategy", "RetryToken", "StandardStrategy", "Failure", "FailureKind", "Phase", "Fault",
     "Hint", "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override",
-    "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "RetryRefused",
+    "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "EventStreams", "RetryRefused",
     "AwsStandard", "CircuitBreaker", "Options", "Origins", "PolicyFields", "RetryGate", "TokenBucket",
     "Hedge",
 }  # fmt: skip

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .core.backoff import Backoff as Backoff
     from .core.backoff import Exponential as Exponential
     from .core.backoff import Fixed as Fixed
+    from .core.event_streams import EventStreams as EventStreams
     from .core.headers.hints import read_hint as read_hint
     from .core.key_options import IdempotencyKeys as IdempotencyKeys
     from .core.outcome import Failure as Failure
@@ -64,6 +65,7 @@ _PLACES = {
     "CircuitBreaker": "limits.breaker",
     "CircuitOpenError": "errors",
     "DeadlineExceeded": "errors",
+    "EventStreams": "core.event_streams",
     "Exponential": "core.backoff",
     "Failure": "core.outcome",
     "FailureKind": "core.outcome",
@@ -106,6 +108,7 @@ __all__ = [
     "CircuitBreaker",
     "CircuitOpenError",
     "DeadlineExceeded",
+    "EventStreams",
     "Exponential",
     "Failure",
     "FailureKind",

@@ -15,6 +15,7 @@ except ImportError:
 
 from . import errors
 from .adapters.aiohttp import errors as aiohttp_errors
+from .adapters.aiohttp.bodies import has_ended
 from .adapters.aiohttp.port import AiohttpPort
 from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
 from .adapters.diagnosis import wrong_client, wrong_name
@@ -74,8 +75,9 @@ class RetryMiddleware:
         policy: When and how often to retry. None: ``RetryPolicy()``. A block changes it by
             ``forbear.override``, one request by ``middlewares=(retrying.with_policy(…),)``.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; prefetch, resume; on_event, name, contact, announce_attempts,
-            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
+            idempotency, body_buffer; prefetch, resume, event_streams; on_event, name, contact,
+            announce_attempts, stop_outer_retries; clock, random. ``help(forbear.Options)``
+            explains each.
 
     Raises:
         TypeError, ValueError: An option is wrong; the message says what to write.
@@ -101,7 +103,8 @@ class RetryMiddleware:
         self._limits = settings.limits
         self._shared = settings.limits.shared
         self._is_plain = settings.is_plain
-        self._asks = settings.retry_if is not None
+        # What looks like a success may be flagged, or be a stream whose first event is an error.
+        self._asks = settings.retry_if is not None or settings.event_streams is not None
 
     def with_policy(self, setting: RetryPolicy | Mapping[str, object] | bool) -> Self:
         """Return a middleware with another policy, which shares all else with this one.
@@ -152,7 +155,7 @@ class RetryMiddleware:
                 sent, policy = outgoing.request, outgoing.policy
                 outcome, prefetch = await port.attempt(sent, handler, outgoing, policy, started_at)
             if outcome.status < 300 and not isinstance(prefetch, Exception):
-                if not outcome.content.is_eof():
+                if not has_ended(outcome.content):
                     begin = partial(call_after_first, port, source, outgoing, started_at, context)
                     sent = request if outgoing is None else outgoing.request
                     port.watch_body(outcome, begin, sent, context)

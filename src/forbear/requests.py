@@ -81,8 +81,9 @@ class RetryAdapter(HTTPAdapter):
         pool_maxsize: How many connections are kept for each host.
         pool_block: Whether an attempt waits for a free connection to its host.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
-            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
+            idempotency, body_buffer; resume, event_streams; on_event, name, contact,
+            announce_attempts, stop_outer_retries; clock, random. ``help(forbear.Options)``
+            explains each.
 
     Raises:
         TypeError: An option is unknown or of the wrong type; the message says what to write.
@@ -210,14 +211,16 @@ class RetryAdapter(HTTPAdapter):
             try:
                 response = self.send_once(request, stream, timeout, verify, cert, proxies)
                 if response.status_code < 300 and (
-                    stream or (getattr(response.raw, "length_remaining", None) or 0) <= LARGE
+                    stream
+                    or (
+                        (getattr(response.raw, "length_remaining", None) or 0) <= LARGE
+                        and (response.content or not port.is_empty_stream(response, request.method))
+                    )
                 ):
                     if stream:
                         source = request, stream, timeout, verify, cert, proxies
                         begin = partial(port.call_after_first, source, started_at, scope)
                         response = port.watched(response, begin)
-                    else:
-                        _ = response.content
                     if not (port.is_plain and port.shared.quiet):
                         origin, status = origin_at(request.url), response.status_code
                         method = request.method or "GET"

@@ -112,10 +112,13 @@ class RetryingPool(DeadlinePool):
             try:
                 response = super().urlopen(method, url, body, headers, **named)
                 if response.status < 300 and (
-                    not preload or (response.length_remaining or 0) <= LARGE
+                    not preload
+                    or (
+                        (response.length_remaining or 0) <= LARGE
+                        and (response.data or not port.is_empty_stream(response, method))
+                    )
                 ):
                     if preload:
-                        _ = response.data
                         response.release_conn()
                     else:
                         source = self, method, url, body, headers, preload, named
@@ -191,8 +194,9 @@ class RetryPoolManager(urllib3.PoolManager):
         num_pools: How many hosts keep a pool of connections, as in PoolManager.
         headers: Headers of every request that brings none, as in PoolManager.
         **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; resume; on_event, name, contact, announce_attempts,
-            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
+            idempotency, body_buffer; resume, event_streams; on_event, name, contact,
+            announce_attempts, stop_outer_retries; clock, random. ``help(forbear.Options)``
+            explains each.
 
     Raises:
         TypeError: An option is unknown or of the wrong type; the message says what to write.

@@ -1,11 +1,10 @@
 """Call: its history, the kinds of its attempts, and the story that it tells."""
 
-from typing import Any
-
 import pytest
 
 from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.core.call import Call, Resumption
+from forbear.core.headers.ranges import Download
 from forbear.core.outcome import GiveUp, SendAgain
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
@@ -14,7 +13,7 @@ from ..failures import REFUSED, answer
 
 HERE, THERE = "http://here.example:80", "http://there.example:80"
 RESET = Failure(FailureKind.RESET, Phase.ANSWERED, error="ReadError")
-DOWNLOAD: Any = object()
+DOWNLOAD = Download(0, None, None, '"a"', "")
 
 
 def a_call(now: float = 0.0) -> Call:

@@ -18,7 +18,7 @@ from .pages import PAGES, blocks, is_test, packages_of
 # Of packages that only tests/sdk installs; its tests run these pages.
 ELSEWHERE = {
     "stripe", "github", "kubernetes", "elasticsearch", "elastic_transport", "google",
-    "huggingface_hub", "twilio",
+    "huggingface_hub", "twilio", "mcp", "pydantic_ai",
 }  # fmt: skip
 
 

@@ -28,6 +28,9 @@ NEEDS = {
     "test_google_auth.py": ("google.auth", "requests"),
     "test_huggingface_hub.py": ("huggingface_hub",),
     "test_twilio.py": ("twilio", "requests"),
+    "test_google_genai.py": ("google.genai", "httpx2"),
+    "test_mcp.py": ("mcp", "httpx2"),
+    "test_pydantic_ai.py": ("pydantic_ai", "httpx2"),
 }
 
 

@@ -37,6 +37,9 @@ ENVIRONMENTS: dict[str, dict[str, list[str]]] = {
         "google-auth": ["google-auth>=2.62", "requests"],
         "huggingface_hub": ["huggingface_hub>=2"],
         "twilio": ["twilio>=9", "requests"],
+        "google-genai": ["google-genai>=3.4", "httpx2"],
+        "mcp": ["mcp>=2.3", "httpx2"],
+        "pydantic-ai": ["pydantic-ai-slim[openai]>=2.68", "httpx2"],
     },
     "httpx": {
         "openai": ["openai>=2,<3"],
@@ -44,6 +47,7 @@ ENVIRONMENTS: dict[str, dict[str, list[str]]] = {
         "huggingface_hub": ["huggingface_hub>=1,<2"],
     },
 }
+DISTRIBUTIONS = {"pydantic-ai": "pydantic-ai-slim"}  # without the SDKs of all other vendors
 SDKS = tuple(ENVIRONMENTS["newest"])
 
 
@@ -103,7 +107,10 @@ def environment(base: Path, name: str, wanted: list[str]) -> Path:
 def versions(python: Path, sdks: list[str]) -> str:
     asked = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
     found = subprocess.run(
-        [python, "-c", asked, *sdks], check=True, capture_output=True, text=True
+        [python, "-c", asked, *(DISTRIBUTIONS.get(sdk, sdk) for sdk in sdks)],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.split()
     return ", ".join(f"{sdk} {number}" for sdk, number in zip(sdks, found, strict=True))
 

@@ -6,18 +6,39 @@ a fixture ``sdk`` that says how to make its client and what to call.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
 import pytest
 
 import forbear
-from forbear import IdempotencyKeys, RetryPolicy
+from forbear import EventStreams, IdempotencyKeys, RetryPolicy
+from forbear.testing import answer
 
 from .conftest import attempts_of, awaited
 
 EMPTY_LIST = "200;header=Content-Type:application/json;body=1"
+ERROR = {"message": "Overloaded"}
+OVERLOADED = {
+    "openai": ("", {"error": {**ERROR, "type": "server_error", "code": "server_error"}}),
+    "anthropic": ("error", {"type": "error", "error": {**ERROR, "type": "overloaded_error"}}),
+}
+GOOD = {
+    "openai": ("", {"id": "1", "object": "chat.completion.chunk", "choices": []}),
+    "anthropic": ("message_stop", {"type": "message_stop"}),
+}
 BROKEN_STREAM = "cut:5;header=Content-Type:text/event-stream;body=10"
+
+
+def events(*pairs):
+    """A stream of server-sent events: name and data in turn."""
+    body = "".join(
+        f"event: {name}\ndata: {json.dumps(data)}\n\n" if name else f"data: {json.dumps(data)}\n\n"
+        for name, data in zip(pairs[::2], pairs[1::2], strict=True)
+    )
+    headers = {"Content-Type": "text/event-stream"}
+    return answer("200;chunked=1", body=body.encode(), headers=headers)
 
 
 class Sdk:
@@ -148,6 +169,22 @@ def test_a_message_is_bought_once(sdk, server):
     assert len(server.requests()) == 3
     assert len({arrival.key for arrival in server.requests()}) == 1
     assert forbear.record_of(answer.http_response).retries == 2
+
+
+@pytest.mark.smoke
+def test_a_stream_begins_again_after_an_overloaded_first_event(sdk, server):
+    """With EventStreams(): 2 requests; while it never ends 4, and the SDK's own end of the story."""
+    vendor = sdk.package.__name__
+    policy = RetryPolicy(max_attempts=4, methods={"GET", "POST"}).for_vendors(vendor)
+    options = {"policy": policy, "event_streams": EventStreams(first_event_timeout=20.0)}
+    server.script(sdk.creating, events(*OVERLOADED[vendor]), events(*GOOD[vendor]))
+    found = sdk.stream(sdk.client(True, options, max_retries=0))
+    assert len(found) == 1
+    assert len(server.requests()) == 2
+    server.script(sdk.creating, events(*OVERLOADED[vendor]))
+    error = sdk.stream(sdk.client(True, options, max_retries=0))
+    assert isinstance(error, sdk.package.APIError)
+    assert len(server.requests()) == 2 + 4
 
 
 def test_a_stream_that_breaks_is_the_callers_to_repeat(sdk, server):

@@ -14,6 +14,7 @@ import pytest
 PAGES = Path(__file__).parents[2] / "docs" / "guides" / "sdks"
 PACKAGE = {  # that a page needs, where it has another name
     "pygithub": "github", "google-auth": "google.auth", "huggingface-hub": "huggingface_hub",
+    "google-genai": "google.genai", "pydantic-ai": "pydantic_ai",
 }  # fmt: skip
 
 

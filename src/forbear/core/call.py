@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
     from enum import StrEnum
 
+    from .event_streams import EventStream
     from .events import Event
     from .headers.fields import Line
     from .headers.ranges import Download, Repeat
@@ -27,15 +28,20 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """A download whose body broke after it was handed over, and which asks for the rest."""
+    """A response whose body broke after it was handed over, and which asks for the rest."""
 
     __slots__ = ("broke_at", "download", "progressed", "received")
 
-    def __init__(self, download: Download | Repeat, broke_at: int) -> None:
+    def __init__(self, download: Download | Repeat | EventStream, broke_at: int) -> None:
         self.download = download
         self.broke_at = broke_at  # index in the history at which the break is noted
         self.received = 0  # raw bytes that the caller has
         self.progressed = False  # some of them came since the last request for the rest
+
+    @property
+    def is_resumed(self) -> bool:
+        """Is a rest requested? Else it is a stream of events, requested anew as a whole."""
+        return self.download.is_resumed
 
 
 Prefetched = Literal["whole", "late", "broken"]  # engine/inspection.py
@@ -339,13 +345,14 @@ class Call:
         broke.
         """
         if self.resumption is not None:
-            return "resume" if index > self.resumption.broke_at else None
+            again = "resume" if self.resumption.is_resumed else "retry"
+            return again if index > self.resumption.broke_at else None
         if index == 0:
             hedge = self.extras.hedge
             return "first" if hedge is None or not hedge.decides else "hedge"
         return "retry" if self.history[index - 1].origin == origin else "failover"
 
-    def begin_resuming(self, download: Download | Repeat) -> None:
+    def begin_resuming(self, download: Download | Repeat | EventStream) -> None:
         """The body of the last accepted response is incomplete: what follows requests its rest."""
         if self.history:  # else the first attempt left no note
             self.history.pop()

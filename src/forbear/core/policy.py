@@ -64,9 +64,9 @@ class RetryPolicy(Frozen):
             once in a call and without a wait, for a ``before_attempt`` that refreshes a token.
         hinted_statuses: Statuses that are retried only if the response says when to retry, such
             as GitHub's 403; see ``for_vendors``.
-        vendors: Vendors whose hint in the JSON body of a failed response is obeyed: "anthropic",
-            "google", "openai"; see ``for_vendors``, which also adds their statuses. A body of more
-            than 64 KiB is not read.
+        vendors: Vendors whose hint in the JSON body of a failed response is obeyed, and whose error
+            events in a stream (``EventStreams``): "anthropic", "bedrock", "google", "openai"; see
+            ``for_vendors``, which also adds their statuses. A body of more than 64 KiB is not read.
         conflict_with_key: Whether 409 is retried if the request carries an idempotency key. The
             server still works on the first request with this key then
             (draft-ietf-httpapi-idempotency-key-header section 2.7).
@@ -186,10 +186,10 @@ class RetryPolicy(Frozen):
 
         Args:
             vendors: "anthropic" retries 529 (overloaded) and ends at the monthly spend cap,
-                "cloudflare" retries 520-524 (made by the edge), "azure" and "github" retry 403 if
-                it names a time, "google" waits as long as ``google.rpc.RetryInfo`` says and ends at
-                a quota of a day, "openai" ends at ``insufficient_quota`` and its like. Safety rules
-                stay: a POST still needs a key.
+                "bedrock" retries exceptions in a stream, "cloudflare" retries 520-524,
+                "azure" and "github" retry 403 if it names a time, "google" waits as long as
+                ``google.rpc.RetryInfo`` says and ends at a quota of a day, "openai" ends at
+                ``insufficient_quota`` and its like. Safety rules stay: a POST still needs a key.
 
         Raises:
             ValueError: The vendor is not known; the message lists those that are.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..core.call import NO_EXTRAS
 from ..core.decide import PLAIN, answered, is_failure
+from ..core.event_streams import ErrorEvent
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD, Story
 from .errors import DeadlineCut
@@ -59,7 +60,11 @@ def classify_status(
 
 def broken_body(port: Classifier, call: Call) -> Failure | None:
     """Make the failure of a broken body: an accepted response must also have a whole body."""
-    return None if call.body_error is None else classify_error(port, call, call.body_error)
+    error = call.body_error
+    if type(error) is ErrorEvent:
+        call.body_error, call.status = None, error.failure.status  # the body itself is intact
+        return error.failure if call.policy.hints == "obey" else error.failure_without_delay()
+    return None if error is None else classify_error(port, call, error)
 
 
 def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:

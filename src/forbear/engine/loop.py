@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.call import NO_EXTRAS
 from ..core.decide import decide
+from ..core.event_streams import EventStream, delayed
 from ..core.outcome import GiveUp, Phase, Reason, SendAgain
 from ..errors import RetryRefused
 from .calls import closed, ended, enter, last_error, not_retried, notify_outer_loops, refusal
@@ -264,6 +265,8 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
     now = settings.clock.monotonic()
     call.limits.observe(call, failure, now)  # every attempt, even without a decision
     if failure is not None:
+        if call.resumption is not None and type(call.resumption.download) is EventStream:
+            failure = delayed(call.resumption.download, call.policy, failure)
         verdict = call.limits.usual_retry(call, failure) or decide(call, failure, now)
         if type(verdict) is SendAgain:
             call.decided_at = now

@@ -56,6 +56,18 @@ class Classifier(Protocol):
         ...
 
 
+class StreamPort(Protocol):
+    """A port, as far as it makes the errors of a stream of events."""
+
+    def stream_error(self, message: str) -> Exception:
+        """Make the library's error for a body that ends too early."""
+        ...
+
+    def stream_timeout(self, message: str) -> Exception:
+        """Make the library's error for a read that takes too long."""
+        ...
+
+
 class CommonPort(Classifier, Protocol[Response]):
     """A port, as far as both kinds know their library; nothing here does input or output."""
 

@@ -7,6 +7,12 @@ If the rest cannot be had, the caller gets the error that broke the body, with t
 ``Resumable`` has the state and the decisions, for all libraries. What differs between libraries is
 how the bytes of a response are read (its *stream*) and what is known of the response that the
 caller has (its ``Original``).
+
+A stream of events (core/event_streams.py) that breaks, or ends, before its first byte is requested
+anew as a whole: the caller has nothing of it yet, so this is a retry like any other. Its first read
+is the caller's own, because a stream may be silent for as long as it likes. With ``resume=True`` of
+``EventStreams`` what follows the last whole event is requested after a break, and after a clean end
+too, as browsers do.
 """
 
 from __future__ import annotations
@@ -15,10 +21,11 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.event_streams import EventStream
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
 from .calls import body_broke, with_story
-from .events import RESUME
+from .events import RESUME, SUCCEEDED_AFTER_RETRY
 from .loop import arun, run
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, Self
 
     from ..core.call import Call
+    from ..core.event_streams import WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
     from ..core.record import Story
@@ -57,10 +65,20 @@ def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Lin
     part = resumption.download.check_part(resumption.received, status, lines)
     if part is Part.OTHER:
         distrust(call)
+    elif not resumption.is_resumed:
+        # Its time limits held until the whole was requested anew; ``forbear.deadline`` still does.
+        call.deadline_at = deadline_after_hand_over(settings, call)
+        now = settings.clock.monotonic()
+        settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
     else:
         call.own_extras().resumed += (resumption.download.first + resumption.received,)
         emit(settings, call, "resumed")
     return part
+
+
+def deadline_after_hand_over(settings: Settings, call: Call) -> float:
+    context, clock = call.context, settings.clock
+    return inf if context is None else context.deadline_on(clock, clock.monotonic())
 
 
 def distrust(call: Call) -> None:
@@ -77,7 +95,8 @@ def fail(port: Classifier, call: Call, error: Exception) -> bool:
     """
     assert call.resumption is not None
     index = call.resumption.broke_at
-    if len(call.history) > index and call.history[index].delay is not None:
+    was_asked = len(call.history) > index and call.history[index].delay is not None
+    if was_asked and call.resumption.is_resumed:
         emit(port.settings, call, "failed")
     with_story(port, call, error)
     return call.stop is not None and call.stop.reason is Reason.HOOK_FAILED
@@ -100,8 +119,12 @@ class Original(Protocol):
 
     shows_deadline: bool
 
-    def download(self, call: Call) -> Download | Repeat | None:
-        """Return the part of its body that can be requested; None: nothing."""
+    def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
+        """Return what of its body can be requested, after so many raw bytes; None: nothing."""
+
+    def begins_events(self) -> bool:
+        """Is its body a stream of events?"""
+        ...
 
     def stream_of(self, response: Any) -> Any:
         """Return the raw bytes of a response that continues the body; of None: a stream at its end.
@@ -124,6 +147,7 @@ class Resumable:
         original: The response that the caller has.
         keeps: What the caller gets is kept too, as long as it is little. Without a validator only
             these bytes show whether the response to a second request has the same body.
+        events: Lets only whole events through, and resumes their stream.
     """
 
     _forbear_sends = True
@@ -135,6 +159,8 @@ class Resumable:
     _received = _requested_at = 0  # raw bytes; as many as when the rest was requested last
     _ends_at: int | None = None  # raw bytes in all, once a part was requested
     _kept: bytearray | None = None  # all bytes that the caller has, of a small body
+    _events: WholeEvents | None = None
+    _is_quiet = False  # the body ended, and was requested again; else that end stands
     _expected_prefix = b""  # of these the bytes with which the body received now must begin
     is_closed = False  # by the caller, who does not want the rest: no more is requested
 
@@ -146,14 +172,23 @@ class Resumable:
         original: Original,
         *,
         keeps: bool = False,
+        events: WholeEvents | None = None,
     ) -> None:
         self._port, self._stream, self._begin_call = port, stream, begin
         self._original = original
+        if events is not None:
+            self._events = events
         if keeps:
             self._kept = bytearray()
 
     def _take(self, chunk: bytes) -> bytes:
         """Count a chunk; return what of it is handed out."""
+        if self._events is not None:
+            self._received += len(chunk)
+            events = self._events.take(chunk)
+            if not events:
+                self._check_length()
+            return events
         if self._expected_prefix:
             seen, self._expected_prefix = (
                 self._expected_prefix[: len(chunk)],
@@ -170,6 +205,11 @@ class Resumable:
             if len(self._kept) > self._port.prefetch:  # of unknown length, and not small
                 self._kept = None
         return chunk
+
+    def _check_length(self) -> None:
+        if self._events is not None and self._events.is_too_long:
+            message = "an event is longer than max_event_bytes of EventStreams"
+            raise self._port.stream_error(message)
 
     def _distrust(self) -> NoReturn:
         """End the call: the received part does not belong to the same body."""
@@ -199,16 +239,54 @@ class Resumable:
             assert self._begin_call is not None
             self._call = self._begin_call()
         call = self._call
-        download, known = None, call.resumption
-        is_replayable = call.guard is None or call.guard.ready
-        if port.settings.resume and call.stop is None and is_replayable:
-            download = self._original.download(call) if known is None else known.download
+        if self._is_quiet and call.request.method == "HEAD":  # its end says nothing
+            return False
+        download = self._requestable(call)
         if download is None or (type(download) is Repeat and self._kept is None):
             body_broke(port, call, error, kind)
+            if self._is_quiet:
+                self._original.attach(call.story(port.clock.monotonic()))
             return False
         call.begin_resuming(download)
         self._error = error
         return True
+
+    def _requestable(self, call: Call) -> Download | Repeat | EventStream | None:
+        """What can be requested now, if anything."""
+        is_replayable = call.guard is None or call.guard.ready
+        if call.stop is not None or not is_replayable:
+            return None
+        if self._events is not None and self._received:
+            stream, is_intact = self._events.stream, not self._events.is_too_long
+            return stream if is_intact and stream.is_resumed and not stream.is_over else None
+        known = call.resumption
+        found = self._original.download(call, self._received) if known is None else known.download
+        if type(found) is EventStream:
+            return None if self._received else found
+        return found if self._port.settings.resume else None
+
+    def _end(self) -> Exception | None:
+        """Return the error of a body that has ended too early; None: its end is its end."""
+        self._is_quiet = False
+        self._check_length()
+        if self.is_short():
+            return self._error  # type: ignore[no-any-return]
+        events = self._events
+        is_resumed = events is not None and events.stream.is_resumed and not events.stream.is_over
+        is_empty = not self._received and self._original.begins_events()
+        if self.is_closed or not (is_resumed or is_empty):
+            return None
+        return self._quiet_error()
+
+    def _quiet_error(self) -> Exception:
+        """Make the error of a stream that was ended; the caller only sees that end."""
+        self._is_quiet = True
+        return self._port.stream_error("the stream of events has ended")  # type: ignore[no-any-return]
+
+    def _left(self) -> bytes:
+        """Return what came after the last whole event of a stream that is not resumed."""
+        events = self._events
+        return b"" if events is None or events.stream.is_resumed else events.left()
 
     def _is_whole(self) -> bool:
         """Drop the broken stream; is nothing missing but the end of the body?"""
@@ -219,15 +297,21 @@ class Resumable:
     def _ask(self, error: Exception) -> Call:
         """Prepare to request the rest; return the call, for which the loop runs again."""
         call: Call = self._call
-        resumption, context, clock = call.resumption, call.context, self._port.clock
+        resumption = call.resumption
         assert resumption is not None
         new_bytes, download = self._note_request(), resumption.download
         if type(download) is Repeat:
             self._expected_prefix, new_bytes = bytes(self._kept or b""), 0
-        note_progress(call, new_bytes, download.missing(self._received))
+        if type(download) is EventStream:  # its events are the progress, however short they are
+            new_bytes, download.has_new_id = int(download.has_new_id), False
+            if new_bytes:
+                call.attempts = 1
+        else:
+            note_progress(call, new_bytes, download.missing(self._received))
         resumption.received, resumption.progressed = self._received, new_bytes > 0
         # Its time limits held until the response was handed over; ``forbear.deadline`` still does.
-        call.deadline_at = inf if context is None else context.deadline_on(clock, clock.monotonic())
+        if resumption.is_resumed:
+            call.deadline_at = deadline_after_hand_over(self._port.settings, call)
         call.body_error = call.live = error
         self._port.resume(call)
         return call
@@ -237,13 +321,15 @@ class Resumable:
         new_bytes, self._requested_at = self._received - self._requested_at, self._received
         return new_bytes
 
-    def _expect(self, download: Download | Repeat) -> None:
+    def _expect(self, download: Download | Repeat | EventStream) -> None:
         """Let the body end where its parts have declared by now."""
         missing = download.missing(self._received)
         self._ends_at = None if missing is None else self._received + missing
 
     def _go_on_with(self, response: object) -> None:
         """Continue with the stream of the rest; None: no rest is to come."""
+        if self._events is not None:
+            self._events.begin_anew()
         self._expect(self._call.resumption.download)
         self._stream = self._original.stream_of(response)
 
@@ -289,10 +375,18 @@ class SyncResumable(Resumable):
                     if chunk:
                         return chunk
                     continue
-                if not self.is_short():
-                    raise StopIteration
-                if not self._resume(self._error):
+                early = self._end()
+                if early is None or not self._resume(early):
+                    chunk = self._left()
+                    if chunk:
+                        return chunk
+                    if early is None or self._is_quiet:
+                        raise StopIteration
                     raise self._what_broke_it()
+
+    def begin_anew(self, error: Exception | None) -> bool:
+        """Request a stream again that broke, or ended, before its first byte; False: it stands."""
+        return self._resume(error or self._quiet_error())
 
     def _resume(self, error: Exception) -> bool:
         """Request the rest and continue with it; False if it cannot be had."""
@@ -348,10 +442,18 @@ class AsyncResumable(Resumable):
                     if chunk:
                         return chunk
                     continue
-                if not self.is_short():
-                    raise StopAsyncIteration
-                if not await self._resume(self._error):
+                early = self._end()
+                if early is None or not await self._resume(early):
+                    chunk = self._left()
+                    if chunk:
+                        return chunk
+                    if early is None or self._is_quiet:
+                        raise StopAsyncIteration
                     raise self._what_broke_it()
+
+    async def begin_anew(self, error: Exception | None) -> bool:
+        """Request a stream again that broke, or ended, before its first byte; False: it stands."""
+        return await self._resume(error or self._quiet_error())
 
     async def _resume(self, error: Exception) -> bool:
         """Request the rest and continue with it; False if it cannot be had."""

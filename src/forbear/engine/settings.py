@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from ..core.checks import check_bool, shown, to_install
+from ..core.event_streams import EventStreams
 from ..core.policy import RetryPolicy
 from ..limits.gate import RetryGate
 from ..limits.hedge import Hedge
@@ -45,6 +46,7 @@ DEFAULTS: dict[str, object] = {
     "on_event": (),
     "body_buffer": 0,
     "resume": True,
+    "event_streams": None,
     "contact": None,
     "announce_attempts": False,
     "stop_outer_retries": False,
@@ -69,6 +71,7 @@ OBJECTS = {
     "origins": 'Origins(["https://a", "https://b"])',
     "strategy": "AwsStandard()",
     "hedge": "Hedge()",
+    "event_streams": "EventStreams()",
     "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
 }
 
@@ -107,6 +110,11 @@ def check_options(given: dict[str, Any]) -> None:
         )
     if given["hedge"] is not None and not isinstance(given["hedge"], Hedge):
         raise TypeError(f"hedge must be a Hedge, or None for none, got {shown(given['hedge'])}")
+    streams = given["event_streams"]
+    if streams is not None and not isinstance(streams, EventStreams):
+        raise TypeError(
+            f"event_streams must be EventStreams(), or None for the default, got {shown(streams)}"
+        )
     if gate is not ... and gate is not None and not isinstance(gate, RetryGate):
         raise TypeError(f"gate must be a RetryGate, or None for none, got {shown(gate)}")
     if given["budget"] is not None:
@@ -250,6 +258,10 @@ class Options(TypedDict, Generic[Predicate], total=False):
         resume: Whether a GET whose response body breaks requests the rest, by Range and If-Range.
             That needs a strong ETag, or a Last-Modified that counts as one. Otherwise the error
             that broke the body is raised.
+        event_streams: EventStreams: a stream of events is handed over with its first event, and an
+            error event, a break or silence before it is a failure; see its arguments. None: a
+            stream that breaks or ends before its first byte is requested again, where a repetition
+            is safe, when the caller reads it.
         contact: E-mail address for the ``From`` header (RFC 9110 section 10.1.2).
         announce_attempts: Whether the first retry carries ``Retry-Attempt: 2``, and so on. A header
             of that name in the request is left alone.
@@ -272,6 +284,7 @@ class Options(TypedDict, Generic[Predicate], total=False):
     on_event: Iterable[Callable[[Event], object]]
     body_buffer: int
     resume: bool
+    event_streams: EventStreams | None
     contact: str | None
     announce_attempts: bool
     stop_outer_retries: bool
@@ -373,6 +386,7 @@ class Settings:
         self.body_buffer: int = given["body_buffer"]
         self.prefetch: int = given["prefetch"]
         self.resume: bool = given["resume"]
+        self.event_streams: EventStreams | None = given["event_streams"]
         self.announce_attempts: bool = given["announce_attempts"]
         self.stop_outer_retries: bool = given["stop_outer_retries"]
         self.contact = None if given["contact"] is None else checked_contact(given["contact"])
@@ -395,6 +409,7 @@ class Settings:
             self.policy.total_timeout is not None
             or self.policy.attempt_timeout is not None
             or self.retry_if is not None
+            or self.event_streams is not None
             or self.adds_headers
         )
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientRequest, ClientResponse
 
     from ...core.call import Call, Prefetched
+    from ...core.event_streams import EventStream, WholeEvents
     from ...core.headers.ranges import Download
     from ...core.record import Story
     from .port import AiohttpPort
@@ -120,6 +121,25 @@ class ContentBody:
         response = self._response_of()
         if response is not None and response.connection is not None:
             response.connection.close()
+
+
+class StreamBody(ContentBody):
+    """The body of a stream of events, of which the first one is waited for."""
+
+    async def read_piece(self) -> bytes | Ending:
+        return await self._content.readany() or WHOLE
+
+
+class Begun(Pulled):
+    """A stream of events whose beginning was read before the hand-over."""
+
+    def exception(self) -> BaseException | None:
+        own = super().exception()
+        return own if own is not None or self._inner is None else self._inner.exception()
+
+    def end(self) -> None:
+        if self._inner is not None:
+            self._inner.set_exception(super().exception())
 
 
 class Bounded(Pulled):
@@ -210,12 +230,13 @@ class Resuming(Pulled):
     """A body that was handed over, and is resumed where it breaks."""
 
     def __init__(
-        self, port: AiohttpPort, response: ClientResponse, begin: Begin, download: Download
-    ) -> None:
+        self, port: AiohttpPort, response: ClientResponse, begin: Begin,
+        original: AiohttpOriginal, events: WholeEvents | None,
+    ) -> None:  # fmt: skip
         super().__init__(response.content)
-        self._original = original = AiohttpOriginal(response, download)
+        self._original = original
         stream = ContentBody(response.content, original.response_of)
-        self._body = aiter(AsyncResumable(port, stream, begin, original))
+        self._body = aiter(AsyncResumable(port, stream, begin, original, events=events))
 
     async def pull(self) -> bytes:
         return await anext(self._body, b"")
@@ -228,6 +249,7 @@ class Resuming(Pulled):
 class Watched(aiohttp.StreamReader):
     """A body that was handed over and is not resumed: an error that breaks it gets the story.
 
+    A stream of events that breaks or ends before its first byte is requested again when it is read.
     Not a ``Pulled``, which would lose where the chunks of the body end. What is not defined here is
     taken from the library's own reader, since this object has none of its attributes.
 
@@ -235,12 +257,36 @@ class Watched(aiohttp.StreamReader):
         port: Of the middleware.
         inner: The library's own.
         begin: As of ``Resumable``.
+        response: Its content is ``inner``.
+        original: Of a stream of events; None: it is none.
     """
 
     _watch: tuple[AiohttpPort, Begin] | None
+    _again: AsyncResumable | None = None  # until its first byte has come
 
-    def __init__(self, port: AiohttpPort, inner: aiohttp.StreamReader, begin: Begin) -> None:
-        self._inner, self._watch = inner, (port, begin)
+    def __init__(
+        self, port: AiohttpPort, response: ClientResponse, begin: Begin,
+        original: AiohttpOriginal | None,
+    ) -> None:  # fmt: skip
+        self._inner, self._watch, self._original = response.content, (port, begin), original
+        if original is not None:
+            stream = ContentBody(response.content, original.response_of)
+            self._again = AsyncResumable(port, stream, begin, original)
+
+    async def _begin_anew(self, error: Exception | None) -> bool:
+        """Did a stream of events fail before its first byte, and does another one follow it?"""
+        again, inner = self._again, self._inner
+        if again is None or inner.total_bytes:
+            self._again = None
+            return False
+        if error is not inner.exception() or (error is None and not inner.is_eof()):
+            return False
+        if await again.begin_anew(error):
+            rest: Any = None if self._original is None else self._original.rest
+            self._inner = rest.content
+            return True
+        self._watch = self._again = None
+        return False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -255,17 +301,25 @@ class Watched(aiohttp.StreamReader):
 
     def set_exception(self, exc: BaseException, exc_cause: object = None) -> None:
         """The response is closed."""
+        if self._again is not None:
+            self._again.is_closed = True
         self._watch = None
         self._inner.set_exception(exc)
+        if self._original is not None:
+            self._original.close_rest()
 
 
 def reading(name: str) -> Callable[..., object]:
     async def read(self: Watched, *arguments: object, **named: object) -> object:
-        try:
-            return await getattr(self._inner, name)(*arguments, **named)
-        except Exception as error:
-            self._broke(error)
-            raise
+        while True:
+            try:
+                found = await getattr(self._inner, name)(*arguments, **named)
+                if self._again is None or not await self._begin_anew(None):
+                    return found
+            except Exception as error:
+                if self._again is None or not await self._begin_anew(error):
+                    self._broke(error)
+                    raise
 
     read.__name__ = name
     return read
@@ -297,32 +351,46 @@ class AiohttpOriginal:
 
     Args:
         response: Not held, since it holds the body.
-        download: The part of its body that can be requested.
+        download: The part of its body that can be requested; None: nothing.
+        stream: If it streams events.
+
+    Attributes:
+        rest: The response that continues it.
     """
 
     shows_deadline = True
-    _rest: ClientResponse | None = None  # the response that continues it
+    rest: ClientResponse | None = None
 
-    def __init__(self, response: ClientResponse, download: Download) -> None:
-        self.response_of, self._download = ref(response), download
+    def __init__(
+        self, response: ClientResponse, download: Download | None, stream: EventStream | None
+    ) -> None:
+        self.response_of, self._download, self._stream = ref(response), download, stream
 
     def close_rest(self) -> None:
-        if self._rest is not None:
-            self._rest.close()
+        if self.rest is not None:
+            self.rest.close()
 
-    def download(self, call: Call) -> Download:
-        return self._download
+    def begins_events(self) -> bool:
+        return self._stream is not None
+
+    def download(self, call: Call, received: int) -> Download | EventStream | None:
+        return self._download if received or self._stream is None else self._stream
 
     def stream_of(self, response: ClientResponse | None) -> ContentBody:
         if response is None:
             return ContentBody(Pulled(None), lambda: None)
-        self._rest = response
+        self.rest = response
         return ContentBody(response.content, lambda: response)
 
     def attach(self, story: Story) -> None:
         response = self.response_of()
         if response is not None:
             setattr(response, RECORD, story)
+
+
+def has_ended(content: aiohttp.StreamReader) -> bool:
+    """Has all of a body come? An empty one may be a stream of events that ended too early."""
+    return bool(content.is_eof()) and content.total_bytes > 0
 
 
 def resumable(port: AiohttpPort, sent: ClientRequest, response: ClientResponse) -> Download | None:

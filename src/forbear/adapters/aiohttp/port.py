@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
+from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -10,6 +11,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
+from ...core.event_streams import event_stream
 from ...core.headers.hints import READ_BYTES
 from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
@@ -35,8 +37,12 @@ from ...engine.inspection import (
     ENDLESS,
     LATE,
     WHOLE,
+    StreamStart,
     ainspect,
+    aread_pieces,
     note_prefetch,
+    stream_start,
+    whole_events,
 )
 from ...engine.outgoing import (
     ConsumedBody,
@@ -49,7 +55,17 @@ from ...engine.outgoing import (
 )
 from ...engine.settings import OFF
 from ...limits.gate import MOST_TASKS
-from .bodies import Bounded, Inspection, Resuming, Watched, resumable
+from .bodies import (
+    AiohttpOriginal,
+    Begun,
+    Bounded,
+    Inspection,
+    Resuming,
+    StreamBody,
+    Watched,
+    has_ended,
+    resumable,
+)
 from .errors import classify, idle_since, is_full, is_inside, is_lost, protocol_of, repeats
 from .request import LAST_HOP, PLAIN, AiohttpRequest, Guard, Hop, Timeouts, origin_of_url
 
@@ -62,7 +78,7 @@ if TYPE_CHECKING:
     from ...core.policy import RetryPolicy
     from ...core.record import Story
     from ...engine.context import CallContext
-    from ...engine.inspection import PrefetchResult
+    from ...engine.inspection import Ending, PrefetchResult
     from ...engine.settings import Settings
     from ...errors import CircuitOpenError, DeadlineExceeded
 
@@ -110,7 +126,8 @@ class AiohttpPort:
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
         self.prefetch = settings.prefetch
-        self.watches_bodies = settings.prefetch > 0 or settings.resume
+        self.awaits_events = settings.event_streams is not None
+        self.watches_bodies = settings.prefetch > 0 or settings.resume or self.awaits_events
         self.backstop = Backstop()
         self.used: WeakSet[ResponseHandler] = WeakSet()  # connections that have carried a retry
         settings.limits.hold_at_most(MOST_TASKS)
@@ -244,7 +261,8 @@ class AiohttpPort:
         try:
             if outgoing is None or outgoing.timeouts is None:
                 response = await handler(request)
-                if response.content.is_eof():  # mostly; this costs less than to await the same
+                # Mostly; this costs less than to await the same.
+                if response.content.is_eof() and not self.awaits_events:
                     return response, WHOLE
                 return response, await self.prefetch_body(response, policy)
             if outgoing.deadline_at == inf:
@@ -296,6 +314,10 @@ class AiohttpPort:
         What has arrived stays in aiohttp's own buffer, for the caller.
         """
         content = response.content
+        if self.awaits_events:
+            start = self._stream_start(response, policy)
+            if start is not None:
+                return await self._await_first_event(response, start)
         if content.is_eof():
             return WHOLE
         if policy is OFF or self.prefetch == 0 or response.status in policy.statuses:
@@ -306,6 +328,31 @@ class AiohttpPort:
         if response.content_type.startswith(ENDLESS):
             return None
         return await self.wait_for(content)
+
+    def _stream_start(self, response: ClientResponse, policy: RetryPolicy) -> StreamStart | None:
+        if response.method == "HEAD":
+            return None
+        lines = response.raw_headers  # of the deadline the backstop takes care
+        return stream_start(self.settings, policy, response.status, lines, inf)
+
+    async def _await_first_event(
+        self, response: ClientResponse, start: StreamStart
+    ) -> PrefetchResult:
+        """Read a stream of events up to its first event, and put back what was read."""
+        content = response.content
+        body, broken = StreamBody(content, lambda: response), None
+        ending: Ending = LATE  # unless the backstop lets the reading end
+        try:
+            with self.backstop.after(start.seconds) if start.seconds < inf else nullcontext():
+                ending = await aread_pieces(body, lambda _: start.wants_more(body))
+        except Exception as error:
+            let_signals_through(error)
+            broken = error
+        failure = broken or start.failure(ending, self)
+        if type(failure) is aiohttp.SocketTimeoutError and failure is not broken:
+            content.set_exception(failure)  # so that the caller's read fails at once too
+        response.content = Begun(None if ending is WHOLE else content, b"".join(body.pieces))
+        return LATE if failure is None else failure
 
     async def wait_for(self, content: Any, seconds: float = DRAIN_SECONDS) -> PrefetchResult:
         """Wait for the end of a body, without taking it."""
@@ -450,7 +497,7 @@ class AiohttpPort:
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response)
-        if call.policy is not OFF and not response.content.is_eof():
+        if call.policy is not OFF and not has_ended(response.content):
             self.watch_body(response, lambda: call, sent_request(call), call.context)
         self.reopen(call.outgoing, response)
         return response
@@ -486,17 +533,28 @@ class AiohttpPort:
 
         It ends at ``forbear.deadline``.
         """
-        if response.status == 101:
+        stream, events = event_stream(response.status, response.raw_headers), None
+        if response.status == 101 or (response.content.is_eof() and stream is None):
             return
         if self.watches_bodies:
+            if self.awaits_events and stream is not None:
+                events = whole_events(self.settings, response.status, response.raw_headers)
             download = resumable(self, request, response)
-            if download is not None:
-                response.content = Resuming(self, response, begin, download)
+            original = AiohttpOriginal(response, download, stream)
+            if download is not None or events is not None:
+                response.content = Resuming(self, response, begin, original, events)
             else:
-                response.content = Watched(self, response.content, begin)
+                known = None if stream is None else original
+                response.content = Watched(self, response, begin, known)
         if context is not None and context.has_deadline():
             until = context.deadline_on(self.clock, self.clock.monotonic())
             response.content = Bounded(self, response, begin, until)
+
+    def stream_error(self, message: str) -> Exception:
+        return aiohttp.ClientPayloadError(message)
+
+    def stream_timeout(self, message: str) -> Exception:
+        return aiohttp.SocketTimeoutError(message)
 
     def status_error(self, call: Call, response: ClientResponse) -> Exception:
         error = aiohttp.ClientResponseError(

@@ -16,6 +16,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ...core.event_streams import event_stream
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
 from ...engine.errors import let_signals_through
@@ -33,6 +34,7 @@ from ...engine.inspection import (
 )
 from ...engine.outgoing import sent_request
 from .connections import Arriving, AsyncArriving, arrived, is_bodiless
+from .streams import aawait_first_event, await_first_event, begin_stream, is_empty_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from httpx import AsyncByteStream, Request, Response, SyncByteStream
 
     from ...core.call import Call
+    from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
     from ...core.record import Story
     from ...engine.outgoing import Outgoing
@@ -54,6 +57,7 @@ KEPT_BYTES = 65_536  # of the response of a held call
 LENGTH = b"content-length"
 FRAMING = (LENGTH, b"transfer-encoding")
 UNKNOWN = 2**62
+EMPTY = -1  # no number of bytes
 CLOSING = {b"{": b"}", b"[": b"]"}
 NEVER = -inf
 
@@ -90,9 +94,9 @@ def has_arrived(port: HttpxPort, response: Response) -> bool:
         _, name, value = response.headers._list[port.length_line]
         if name != LENGTH:
             return False
-        stream: Any = response.stream
-        state = stream._httpcore_stream._stream._connection._h11_state
-        return len(state._receive_buffer._data) == int(value)  # its public view is a copy
+        state = response.stream._httpcore_stream._stream._connection._h11_state  # type: ignore
+        # Its public view is a copy. An empty body may be a stream of events that ended too early.
+        return len(state._receive_buffer._data) == (int(value) or EMPTY)
     except (AttributeError, IndexError, ValueError):
         return False
 
@@ -285,6 +289,10 @@ def prefetch_body(
             library's buffer: it cannot break, and whoever leaves it unread gets what the bare
             client does.
     """
+    if port.awaits_events and seconds is None:
+        start = begin_stream(port, request, response, outgoing)
+        if start is not None:
+            return await_first_event(port, request, response, outgoing, start)
     length = length_to_prefetch(port, response)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
@@ -293,6 +301,8 @@ def prefetch_body(
     stream = response.stream
     is_here = arrived(stream) == length
     if is_here and seconds is None:
+        if is_empty_stream(response, length):
+            return None
         if response.status_code < 300:
             response.extensions[SETTING] = SENT
         return WHOLE
@@ -324,6 +334,10 @@ async def aprefetch_body(
     port: HttpxPort, request: Request, response: Any, outgoing: Sent, seconds: float | None = None
 ) -> PrefetchResult:
     """Do as ``prefetch_body``; a change there belongs here too."""
+    if port.awaits_events and seconds is None:
+        start = begin_stream(port, request, response, outgoing)
+        if start is not None:
+            return await aawait_first_event(port, request, response, outgoing, start)
     length = length_to_prefetch(port, response)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
@@ -332,6 +346,8 @@ async def aprefetch_body(
     stream = response.stream
     is_here = arrived(stream) == length
     if is_here and seconds is None:
+        if is_empty_stream(response, length):
+            return None
         if response.status_code < 300:
             response.extensions[SETTING] = SENT
         return WHOLE
@@ -512,8 +528,14 @@ class HttpxOriginal:
         self._status, self._headers = response.status_code, response.headers
         self._extensions = response.extensions
 
-    def download(self, call: Call) -> Download | Repeat | None:
+    def begins_events(self) -> bool:
+        return event_stream(self._status, self._headers.raw) is not None
+
+    def download(self, call: Call, received: int) -> Download | Repeat | EventStream | None:
         asked, status, lines = sent_request(call), self._status, self._headers.raw
+        stream = None if received else event_stream(status, lines)
+        if stream is not None and asked.method != "HEAD":
+            return stream
         found = download_of(asked.method, asked.headers.raw, status, lines)
         if found is None and asked.method == "GET" and status in (200, 206):
             return Repeat(status, lines)

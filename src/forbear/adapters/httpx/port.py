@@ -27,7 +27,7 @@ from ...engine.calls import (
 )
 from ...engine.classify import classify_status
 from ...engine.context import in_force
-from ...engine.inspection import DRAIN_SECONDS, WHOLE
+from ...engine.inspection import DRAIN_SECONDS, WHOLE, whole_events
 from ...engine.outgoing import (
     ConsumedBody,
     Outgoing,
@@ -82,6 +82,9 @@ class HttpxPort:
     Attributes:
         inner: The transport that sends.
         inner_is_default: No inner transport was given.
+        awaits_events: The first event of a stream is waited for.
+        prefetches: Bodies are prefetched or watched.
+        trusts_heads: What has come with its head is good.
         length_line: Index of the line with the length, in the head of the last response.
     """
 
@@ -98,7 +101,9 @@ class HttpxPort:
         self.ready = library.ready
         self.prefetched = streams.prefetched
         self.prefetch = settings.prefetch
-        self.prefetches = settings.prefetch > 0 or settings.resume
+        self.awaits_events = settings.event_streams is not None
+        self.prefetches = settings.prefetch > 0 or settings.resume or self.awaits_events
+        self.trusts_heads = self.prefetches and not self.awaits_events
         self.length_line = 0
 
     @property
@@ -196,9 +201,13 @@ class HttpxPort:
     def should_prefetch(self, response: Response, policy: RetryPolicy) -> bool:
         """Is the response likely to be accepted, so that its body is read before it is?"""
         return (
-            self.prefetch > 0
+            self.prefetches
             and response.status_code not in policy.statuses
-            and type(response.stream) not in self.ready
+            and (
+                type(response.stream) not in self.ready
+                # A mock's stream of events is judged too.
+                or (self.awaits_events and type(response.stream) is self.byte_stream)
+            )
             and policy is not OFF
         )
 
@@ -344,8 +353,10 @@ class HttpxPort:
             original, keeps = HttpxOriginal(self, response), False
             if type(stream) is self.prefetched:
                 keeps = stream.is_late()
-            resuming = self.streams.resuming
-            response.stream = resuming(self, stream, begin, original, keeps=keeps)
+            resuming, events = self.streams.resuming, None
+            if self.awaits_events:
+                events = whole_events(self.settings, response.status_code, response.headers.raw)
+            response.stream = resuming(self, stream, begin, original, keeps=keeps, events=events)
 
     def reopen(
         self,
@@ -390,6 +401,12 @@ class HttpxPort:
         found = None if body is None else b"".join(body)
         error = status_error(self.library.module, call.request.original, response, found)
         return with_story(self, call, error)
+
+    def stream_error(self, message: str) -> Exception:
+        return self.library.module.RemoteProtocolError(message)  # type: ignore[no-any-return]
+
+    def stream_timeout(self, message: str) -> Exception:
+        return self.library.module.ReadTimeout(message)  # type: ignore[no-any-return]
 
     def closed_error(self) -> Exception:
         error: Exception = self.library.module.TransportError(

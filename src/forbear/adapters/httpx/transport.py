@@ -366,7 +366,7 @@ class AsyncHttpxPort(HttpxPort):
             response = prefetch = None
             try:
                 response = await sender.handle_async_request(request)
-                if self.prefetches and response.status_code < 300 and has_arrived(self, response):
+                if self.trusts_heads and response.status_code < 300 and has_arrived(self, response):
                     response.extensions[SETTING] = SENT
                     return response, WHOLE
                 if self.should_prefetch(response, policy):

@@ -136,10 +136,12 @@ def set_up(
     settings = Settings(wrapper, policy, given, awaits=is_async, hedges=is_async)
     transport.inner = inner
     transport.inner_retries = take_over_retries(inner, wrapper)
-    transport.prefetches = settings.prefetch > 0 or settings.resume
+    awaits_events = settings.event_streams is not None
+    transport.prefetches = settings.prefetch > 0 or settings.resume or awaits_events
     transport.special = settings.special
     transport.is_plain = settings.is_plain
-    transport.asks = settings.retry_if is not None  # it may flag what looks like a success
+    # What looks like a success may be flagged, or be a stream whose first event is an error.
+    transport.asks = settings.retry_if is not None or awaits_events
     transport.policy = settings.policy
     transport.limits = settings.limits
     transport.shared = settings.limits.shared

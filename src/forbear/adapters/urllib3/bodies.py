@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError
 
+from ...core.event_streams import event_stream
 from ...core.headers.ranges import Download, Part, download_of
 from ...engine.errors import let_signals_through
 from ...engine.inspection import (
@@ -37,7 +38,7 @@ from ...engine.inspection import (
     too_late,
 )
 from ...engine.resume import Resumable, SyncResumable, note_progress
-from .deadlines import TimedSocket, is_over, read_briefly
+from .deadlines import PIECE, TimedSocket, is_over, read_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
     from urllib3.connection import HTTPConnection
 
     from ...core.call import Call
+    from ...core.event_streams import EventStream
     from ...core.record import Story
     from ...engine.inspection import Ending, PrefetchResult
     from .port import AnyPort
 
-PIECE = 65_536  # bytes asked for at once
 LARGE = 65_536  # bytes; a smaller body is requested anew
 HEAD = (
     "headers", "status", "version", "version_string", "reason", "decode_content", "msg", "retries",
@@ -334,11 +335,18 @@ class RawOriginal:
     story: Story | None = None
 
     def __init__(self, raw: HTTPResponse) -> None:
-        self.live = raw
+        self.live: Any = raw
         self._head = raw.status, raw.headers
 
-    def download(self, call: Call) -> Download | None:
+    def begins_events(self) -> bool:
+        status, headers = self._head
+        return event_stream(status, list(headers.items())) is not None
+
+    def download(self, call: Call, received: int) -> Download | EventStream | None:
         request, (status, headers) = call.request, self._head
+        stream = None if received else event_stream(status, list(headers.items()))
+        if stream is not None:
+            return stream
         return download_of(request.method, request.header_lines(), status, list(headers.items()))
 
     def stream_of(self, response: HTTPResponse | None) -> RawBody | tuple[()]:
@@ -392,7 +400,7 @@ class PartialBody(Resumable):
         """Note that it broke; did anything come since the rest was last requested?"""
         self.is_broken = False
         if not self._requested_at:
-            self.rest = self._original.download(call)  # type: ignore[assignment]
+            self.rest = self._original.download(call, self._received)  # type: ignore[assignment]
         new_bytes = self._note_request()
         if self.rest is None or new_bytes <= 0:
             return False
@@ -447,7 +455,8 @@ class ResumedResponse(HTTPResponse):
 
     @property
     def connection(self) -> HTTPConnection | None:
-        return self.file.original.live.connection
+        live: HTTPResponse = self.file.original.live
+        return live.connection
 
     def release_conn(self) -> None:
         # After each read urllib3 releases the connection if the first response is over. By then the

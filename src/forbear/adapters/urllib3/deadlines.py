@@ -28,6 +28,7 @@ from urllib3.exceptions import TimeoutStateError
 from urllib3.util import Timeout, wait_for_read
 
 from ...core.outcome import RETRYABLE_KINDS
+from ...core.record import RECORD
 from ...engine.calls import body_broke
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut, let_signals_through, locals_of
@@ -42,41 +43,78 @@ if TYPE_CHECKING:
 
     from ...core.call import Call
     from .port import AnyPort
+    from .streams import Again
 else:
     Pool = Connection = object  # what the parts of a pool and of a connection are combined with
 
 
+PIECE = 65_536  # bytes asked for at once
+
+
 class WatchedResponse(HTTPResponse):
     """A streamed response that is not resumed: an error that breaks its body gets the story.
+
+    A stream of events that breaks or ends before its first byte is requested again when it is read.
+    Nothing has been read of it then, so the response becomes the one that follows.
 
     The class of urllib3's own response is changed to this one, because urllib3 reads a chunked body
     from http.client's response directly, past anything that could stand in for it.
     """
 
     watch: tuple[AnyPort, Callable[[], Call]] | None = None  # None: done
+    again: Again | None = None  # of a stream of events, until its first byte has come
+    follows: HTTPResponse | None = None  # kept, since its finalizer would close the body
 
     def read(self, *arguments: Any, **named: Any) -> bytes:
-        try:
-            return super().read(*arguments, **named)
-        except exceptions.HTTPError as error:
-            self._broke(error)
-            raise
+        return self._read(super().read, arguments, named)
 
     if hasattr(HTTPResponse, "read1"):
 
         def read1(self, *arguments: Any, **named: Any) -> bytes:
+            return self._read(super().read1, arguments, named)
+
+    def _read(self, read: Callable[..., bytes], arguments: Any, named: Any) -> bytes:
+        while True:
             try:
-                return super().read1(*arguments, **named)
+                found = read(*arguments, **named)
             except exceptions.HTTPError as error:
+                if not self._begins_anew(error):
+                    self._broke(error)
+                    raise
+            else:
+                if found or not is_over(self) or not self._begins_anew(None):
+                    return found
+
+    def read_chunked(
+        self, amt: int | None = None, decode_content: bool | None = None
+    ) -> Generator[bytes, None, None]:
+        is_begun = False
+        try:
+            for piece in super().read_chunked(amt, decode_content):
+                is_begun = True
+                yield piece
+            if is_begun or not self._begins_anew(None):
+                return
+        except exceptions.HTTPError as error:
+            if is_begun or not self._begins_anew(error):
                 self._broke(error)
                 raise
+        yield from self.stream(amt or PIECE, decode_content)
 
-    def read_chunked(self, *arguments: Any, **named: Any) -> Generator[bytes, None, None]:
-        try:
-            yield from super().read_chunked(*arguments, **named)
-        except exceptions.HTTPError as error:
-            self._broke(error)
-            raise
+    def _begins_anew(self, error: Exception | None) -> bool:
+        """Did a stream of events fail before its first byte, and does another one follow it?"""
+        again = self.again
+        if again is None or self.tell():
+            self.again = None
+            return False
+        follows = again.request(error)
+        if again.original.story is not None:
+            setattr(self, RECORD, again.original.story)
+        if follows is None:
+            self.watch = self.again = None
+            return False
+        vars(self).update(vars(follows), follows=follows)
+        return True
 
     def _broke(self, error: Exception) -> None:
         watch, self.watch = self.watch, None
@@ -86,11 +124,11 @@ class WatchedResponse(HTTPResponse):
             body_broke(port, begin(), error, kind)
 
     def drain_conn(self) -> None:
-        self.watch = None  # the caller does not want these bytes
+        self.watch = self.again = None  # the caller does not want these bytes
         super().drain_conn()
 
     def shutdown(self) -> None:
-        self.watch = None  # the caller ends the reading, so that is no failure
+        self.watch = self.again = None  # the caller ends the reading, so that is no failure
         super().shutdown()
 
 

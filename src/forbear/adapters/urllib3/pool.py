@@ -73,6 +73,7 @@ class PoolPort(Urllib3Port[HTTPResponse]):
 
     manager: Any = None
     status_of = staticmethod(attrgetter("status"))
+    body_of = staticmethod(attrgetter("data"))
     is_redirect = staticmethod(methodcaller("get_redirect_location"))
 
     @staticmethod

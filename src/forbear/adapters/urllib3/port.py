@@ -11,8 +11,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from urllib3 import HTTPResponse
-from urllib3.exceptions import ProtocolError
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
+from ...core.event_streams import event_stream
 from ...core.headers.hints import vendor_hint
 from ...core.headers.ranges import Part
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
@@ -36,7 +37,15 @@ from ...engine.clock import SYSTEM_CLOCK
 from ...engine.context import CURRENT
 from ...engine.errors import Interrupted
 from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
-from ...engine.inspection import DRAIN_SECONDS, checked_result, is_asked, wants_body_hint
+from ...engine.inspection import (
+    DRAIN_SECONDS,
+    checked_result,
+    is_asked,
+    note_prefetch,
+    stream_start,
+    wants_body_hint,
+    whole_events,
+)
 from ...engine.loop import run
 from ...engine.outgoing import EARLY, ConsumedBody, new_headers, next_lines, stop_outer
 from ...engine.settings import OFF
@@ -68,6 +77,7 @@ from .request import (
     has_header,
     keep_for_redirect,
 )
+from .streams import Again, ResumedEvents, await_first_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -100,6 +110,7 @@ class Urllib3Port(Generic[AnyResponse]):
 
     if TYPE_CHECKING:
         status_of: Callable[[AnyResponse], int]
+        body_of: Callable[[AnyResponse], bytes]  # that was read
         raw_of: Callable[[AnyResponse], HTTPResponse]
         start_of: Callable[..., object]  # where a file body stood when the request was made
         is_redirect: Callable[[AnyResponse], object]  # will the caller follow the response?
@@ -127,7 +138,9 @@ class Urllib3Port(Generic[AnyResponse]):
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.special = settings.special
+        self.special = (
+            settings.special
+        )  # with event_streams too, whose events are judged in the loop
         self.is_plain = settings.is_plain
         self.shared = settings.limits.shared
 
@@ -153,6 +166,7 @@ class Urllib3Port(Generic[AnyResponse]):
                 try:
                     if self.loads(view, call.policy, call.live):
                         call.live = self.read(view, call.live)
+                        self.note_empty_stream(call, call.live)
                 except Exception as error:
                     call.live = error
             return run(call, self)  # type: ignore[return-value]
@@ -246,10 +260,39 @@ class Urllib3Port(Generic[AnyResponse]):
             return response
         if view.partial is not None and (raw.status in (206, 416) or self.is_redirect(response)):
             return self.join(call, view, response)
+        if self.settings.event_streams is not None:
+            response = self._await_first_event(call, response)
         if self.loads(view, call.policy, response):
             self.bound_reading(call, raw)
             response = self.read(view, response)
+            self.note_empty_stream(call, response)
         return response
+
+    def _await_first_event(self, call: Call, response: AnyResponse) -> AnyResponse:
+        """Read a stream of events up to its first event, and put back what was read."""
+        raw, left = self.raw_of(response), inf
+        if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
+            return response
+        if call.deadline_at != inf:
+            left = max(call.deadline_at - self.clock.monotonic(), LEAST)
+        lines = list(raw.headers.items())
+        start = stream_start(self.settings, call.policy, raw.status, lines, left)
+        if start is None:
+            return response
+        begun, failure = await_first_event(raw, start, self)
+        note_prefetch(call, failure)
+        return self.stand_in(response, begun)
+
+    def note_empty_stream(self, call: Call, response: AnyResponse) -> None:
+        """Take a stream of events for broken that has no byte; the caller gets it as it is."""
+        if call.body_error is None and self.is_empty_stream(response, call.request.method):
+            call.body_error = self.stream_error("the stream of events has ended")
+
+    def is_empty_stream(self, response: AnyResponse, method: str | None) -> bool:
+        """Is a body that was read a stream of events without a byte?"""
+        if self.body_of(response) or method == "HEAD":
+            return False
+        return event_stream(self.status_of(response), list(response.headers.items())) is not None
 
     def is_bounded(self, call: Call) -> bool:
         """Is an attempt bounded by other timeouts than the caller's own?"""
@@ -498,12 +541,21 @@ class Urllib3Port(Generic[AnyResponse]):
             response: It is handed over.
             begin: As of ``Resumable``.
         """
-        raw = self.raw_of(response)
+        raw: Any = self.raw_of(response)
+        if not isinstance(raw, HTTPResponse):
+            return response
+        lines = list(raw.headers.items())
+        events = whole_events(self.settings, raw.status, lines)
+        if events is not None:
+            return self.stand_in(response, ResumedEvents(self, raw, begin, events))
         if self.settings.resume and is_resumable(raw):
             return self.stand_in(response, ResumedResponse(self, raw, begin))
         if type(raw) is HTTPResponse:  # a subclass may read in its own way
             raw.__class__ = WatchedResponse
-            raw.watch = self, begin  # type: ignore[attr-defined]
+        if isinstance(raw, WatchedResponse):
+            raw.watch = self, begin
+            if event_stream(raw.status, lines) is not None:
+                raw.again = Again(self, raw, begin)
         return response
 
     def _finish(self, call: Call, response: AnyResponse) -> None:
@@ -524,6 +576,13 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind
+
+    def stream_error(self, message: str) -> Exception:
+        return ProtocolError(message)
+
+    def stream_timeout(self, message: str) -> Exception:
+        nothing: Any = None
+        return ReadTimeoutError(nothing, nothing, message)
 
     def resume(self, call: Call) -> None:
         """Prepare to request the rest of a body: ``next_request`` does all of it."""

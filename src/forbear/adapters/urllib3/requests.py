@@ -90,6 +90,7 @@ class RequestsPort(Urllib3Port[requests.Response]):
 
     status_of = staticmethod(attrgetter("status_code"))
     raw_of = staticmethod(attrgetter("raw"))
+    body_of = staticmethod(attrgetter("content"))
     start_of = staticmethod(attrgetter("_body_position"))
     is_redirect = staticmethod(attrgetter("is_redirect"))
 

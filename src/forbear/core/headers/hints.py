@@ -84,17 +84,22 @@ def error_in(body: bytes) -> dict[str, object] | None:
     """The value of "error" in a JSON object, or in the first object of an array, as the streaming
     methods of Gemini return it. Numbers are their text.
     """
-    from json import loads  # only the failures of a policy with vendors need it
-
-    try:
-        # Text has no size that int() refuses, and no exponent that costs memory.
-        value = loads(body.decode(), parse_int=str, parse_float=str, parse_constant=refuse)
-    except (ValueError, RecursionError):  # no UTF-8, no JSON, or brackets without end
-        return None
+    value = parsed(body)
     if isinstance(value, list) and value:
         value = value[0]
     error = value.get("error") if isinstance(value, dict) else None
     return error if isinstance(error, dict) else None
+
+
+def parsed(body: bytes) -> object:
+    """The value of a JSON document, with its numbers as text; None if it is none."""
+    from json import loads  # only the failures of a policy with vendors need it
+
+    try:
+        # Text has no size that int() refuses, and no exponent that costs memory.
+        return loads(body.decode(), parse_int=str, parse_float=str, parse_constant=refuse)
+    except (ValueError, RecursionError):  # no UTF-8, no JSON, or brackets without end
+        return None
 
 
 def refuse(constant: str) -> None:
@@ -168,6 +173,100 @@ def anthropic(error: dict[str, object]) -> Hint | None:
     return NO if code == "enforced_spend_limit_reached" else None
 
 
+# Error events: what a stream that was answered 200 says in its first event. Each reader takes the
+# name of the event and its data, a JSON object whose numbers are text, and returns the status that
+# the vendor gives this error, with the hint; None: it is no error that a retry can cure.
+
+
+def vendor_event(vendors: Iterable[str], name: str, data: bytes) -> tuple[int, Hint] | None:
+    """Return what an event reports, as the first of these vendors that understands it.
+
+    Args:
+        vendors: Names in ``VENDORS``, as ``RetryPolicy.vendors`` holds them.
+        name: Of the event; in a frame of AWS the type of its exception.
+        data: Of the event.
+    """
+    value = parsed(data) if len(data) <= LONGEST_BODY else None
+    for vendor in vendors:
+        read = VENDORS[vendor].read_event
+        if read is not None:
+            found = read(name, value if isinstance(value, dict) else {})
+            if found is not None:
+                return found
+    return None
+
+
+def google_event(name: str, value: dict[str, object]) -> tuple[int, Hint] | None:
+    """ai.google.dev, "Troubleshooting guide": a chunk of the stream is the error itself."""
+    error = value.get("error")
+    if not isinstance(error, dict):
+        return None
+    code = text(error.get("code"))
+    status = int(code) if is_digits(code) and len(code) == 3 else 0
+    is_temporary = status == 429 or 500 <= status <= 599
+    return (status, google(error) or NO_HINT) if is_temporary else None
+
+
+def openai_event(name: str, value: dict[str, object]) -> tuple[int, Hint] | None:
+    """``error`` and ``response.failed`` of the Responses API; an ``error`` alone in a chat.
+
+    platform.openai.com, "Streaming events". The code or the type names the failure.
+    """
+    response = value.get("response")
+    if value.get("type") == "response.failed" and isinstance(response, dict):
+        error = response.get("error")
+    elif isinstance(value.get("error"), dict):
+        error = value["error"]
+    else:
+        error = value if "error" in (name, value.get("type")) else None
+    if not isinstance(error, dict):
+        return None
+    hint = openai(error)
+    if hint is not None:
+        return 429, hint
+    statuses = [OPENAI_STATUSES.get(text(error.get(key))) for key in ("code", "type")]
+    status = statuses[0] or statuses[1]
+    return None if status is None else (status, NO_HINT)
+
+
+OPENAI_STATUSES = {
+    "server_error": 500,
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "rate_limit": 429,
+}
+
+
+def anthropic_event(name: str, value: dict[str, object]) -> tuple[int, Hint] | None:
+    """platform.claude.com, "Errors": types and statuses, and that a stream may send them too."""
+    error = value.get("error")
+    status = ANTHROPIC_STATUSES.get(text(error.get("type"))) if isinstance(error, dict) else None
+    if status is None:
+        return None
+    return status, anthropic(error) or NO_HINT  # type: ignore[arg-type]
+
+
+ANTHROPIC_STATUSES = {"overloaded_error": 529, "api_error": 500, "rate_limit_error": 429}
+
+
+def bedrock_event(name: str, value: dict[str, object]) -> tuple[int, Hint] | None:
+    """docs.aws.amazon.com, Bedrock Runtime, "ResponseStream": its exceptions and their statuses.
+
+    Of modelStreamErrorException (424): "Retry your request." A validationException is final.
+    """
+    status = BEDROCK_STATUSES.get(name[:1].lower() + name[1:])
+    return None if status is None else (status, NO_HINT)
+
+
+BEDROCK_STATUSES = {
+    "internalServerException": 500,
+    "modelStreamErrorException": 424,
+    "modelTimeoutException": 408,
+    "serviceUnavailableException": 503,
+    "throttlingException": 429,
+}
+
+
 def objects(value: object) -> list[dict[str, object]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
@@ -183,30 +282,34 @@ class Vendor(NamedTuple):
         statuses: Retried.
         hinted_statuses: Retried only if the response says when to retry.
         read: Returns the hint in the "error" of a JSON body; None: the body has none.
+        read_event: Returns the status and the hint of an error event.
     """
 
     statuses: frozenset[int] = frozenset()
     hinted_statuses: frozenset[int] = frozenset()
     read: Callable[[dict[str, object]], Hint | None] | None = None
+    read_event: Callable[[str, dict[str, object]], tuple[int, Hint] | None] | None = None
 
 
 VENDORS: dict[str, Vendor] = {
     # platform.claude.com, "Errors": 529 is overloaded_error.
-    "anthropic": Vendor(statuses=frozenset({529}), read=anthropic),
+    "anthropic": Vendor(statuses=frozenset({529}), read=anthropic, read_event=anthropic_event),
     # learn.microsoft.com, "Set usage quota by key" of API Management: 403 and Retry-After once a
     # quota is used up. Its 429 says all it has to say in headers.
     "azure": Vendor(hinted_statuses=frozenset({403})),
+    # Its errors are said by their statuses; those of a stream are frames of it.
+    "bedrock": Vendor(read_event=bedrock_event),
     # developers.cloudflare.com, "Cloudflare 5xx errors". The origin may have acted before a 524.
     "cloudflare": Vendor(statuses=frozenset({520, 521, 522, 523, 524})),
     # docs.github.com, "Rate limits for the REST API": with retry-after or an exhausted quota.
     "github": Vendor(hinted_statuses=frozenset({403})),
-    "google": Vendor(read=google),
-    "openai": Vendor(read=openai),
+    "google": Vendor(read=google, read_event=google_event),
+    "openai": Vendor(read=openai, read_event=openai_event),
 }
 
 # Vendors whose hint is in the body.
 VENDORS_WITH_BODY_HINTS = tuple(
-    sorted(name for name, vendor in VENDORS.items() if vendor.read is not None)
+    sorted(name for name, vendor in VENDORS.items() if vendor.read or vendor.read_event)
 )
 
 

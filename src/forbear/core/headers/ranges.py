@@ -59,6 +59,7 @@ class Download:
     """
 
     __slots__ = ("coding", "complete", "first", "last", "validator")
+    is_resumed = True  # the request is for a rest
 
     def __init__(
         self, first: int, last: int | None, complete: int | None, validator: str, coding: str
@@ -135,6 +136,7 @@ class Repeat:
     __slots__ = ("_described", "_status")
     first = 0
     complete = None
+    is_resumed = True
 
     def __init__(self, status: int, lines: Iterable[Line]) -> None:
         self._status = status

@@ -1,0 +1,102 @@
+"""Streams of events in the httpx family: read up to their first event, inside the loop."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ...core.event_streams import ErrorEvent, event_stream
+from ...engine.inspection import LATE, aread_pieces, read_pieces, stream_start
+from .connections import Arriving, AsyncArriving, is_bodiless
+
+if TYPE_CHECKING:
+    from httpx import Request, Response
+
+    from ...engine.inspection import PrefetchResult, StreamStart
+    from .bodies import PrefetchedBody, Sent
+    from .port import HttpxPort
+
+UNKNOWN = 2**62  # bytes
+
+
+def own_timeout(request: Request, outgoing: Sent) -> float | None:
+    """The timeout of each read."""
+    timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
+    return timeouts.get("read") if timeouts else None
+
+
+def begin_stream(
+    port: HttpxPort, request: Request, response: Response, outgoing: Sent
+) -> StreamStart | None:
+    """Begin to wait for the first event of a stream; None: it is none, or is not waited for."""
+    if is_bodiless(request, response):
+        return None
+    policy, left = port.settings.policy, inf
+    if outgoing is not None:
+        policy, left = outgoing.policy, outgoing.deadline_at - port.clock.monotonic()
+    lines = response.headers.raw
+    return stream_start(port.settings, policy, response.status_code, lines, left)
+
+
+def is_empty_stream(response: Response, length: int) -> bool:
+    """Has a stream of events ended with its head? Its reader will request it again."""
+    return length == 0 and event_stream(response.status_code, response.headers.raw) is not None
+
+
+def await_first_event(
+    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
+) -> PrefetchResult:
+    """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
+
+    Returns:
+        LATE: it goes on behind what was read. Else why the attempt failed.
+    """
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        own = own_timeout(request, outgoing)
+        reader = Arriving(request, response, UNKNOWN, start.seconds, own)
+        body.chunks = reader.pieces
+        try:
+            ending = read_pieces(reader, lambda _: start.wants_more(reader))
+        finally:
+            reader.leave()
+        failure = start.failure(ending, port)
+    except Exception as error:
+        with suppress(Exception):
+            stream.close()
+        return body.break_off(port, response, error)
+    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
+        with suppress(Exception):
+            stream.close()
+        return body.break_off(port, response, failure)
+    body.put_back(response, reader.rest)
+    return LATE if failure is None else failure
+
+
+async def aawait_first_event(
+    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
+) -> PrefetchResult:
+    """Do as ``await_first_event``; a change there belongs here too."""
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        own = own_timeout(request, outgoing)
+        reader = AsyncArriving(request, response, UNKNOWN, start.seconds, own)
+        body.chunks = reader.pieces
+        try:
+            ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
+        finally:
+            reader.leave()
+        failure = start.failure(ending, port)
+    except Exception as error:
+        with suppress(Exception):
+            await stream.aclose()
+        return body.break_off(port, response, error)
+    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
+        with suppress(Exception):
+            await stream.aclose()
+        return body.break_off(port, response, failure)
+    body.put_back(response, reader.rest)
+    return LATE if failure is None else failure

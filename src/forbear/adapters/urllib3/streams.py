@@ -1,0 +1,115 @@
+"""Streams of events of requests and urllib3: their first event, and what gives them promptly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from urllib3 import HTTPResponse
+
+from ...core.event_streams import ErrorEvent
+from ...engine.errors import let_signals_through
+from ...engine.inspection import LATE, read_pieces
+from ...engine.resume import SyncResumable
+from .bodies import Kept, RawBody, RawOriginal, ResumedFile, ResumedResponse, same_head
+from .deadlines import PIECE, WatchedResponse, read_briefly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from ...core.call import Call
+    from ...core.event_streams import WholeEvents
+    from ...engine.inspection import StreamStart
+    from .port import AnyPort
+
+
+class Prompt(HTTPResponse):
+    """The part of a response that gives each piece of a stream when it comes.
+
+    urllib3 does so for chunked bodies alone, and reads others until it has so many bytes.
+    """
+
+    def stream(
+        self, amt: int | None = PIECE, decode_content: bool | None = None
+    ) -> Generator[bytes, None, None]:
+        read = getattr(self, "read1", None)
+        if read is None:  # before urllib3 2.1
+            yield from super().stream(amt, decode_content)
+            return
+        while piece := read(amt, decode_content):
+            yield piece
+
+
+class Begun(Prompt, WatchedResponse, Kept):
+    """A stream of events whose beginning was read before the hand-over."""
+
+
+def await_first_event(
+    raw: HTTPResponse, start: StreamStart, port: AnyPort
+) -> tuple[Begun, Exception | None]:
+    """Read a stream up to its first event.
+
+    Returns:
+        The response that gives the caller all of it; and why the attempt failed.
+    """
+    body, failure = RawBody(raw), None
+    rest: RawBody | Exception | None = None
+    try:
+        with read_briefly(raw, start.seconds) as body.timed:
+            ending = read_pieces(body, lambda _: start.wants_more(body))
+        failure = start.failure(ending, port)
+        if ending is LATE:
+            rest = RawBody(raw)
+            if failure is not None and type(failure) is not ErrorEvent:
+                body.close()
+                rest = failure
+    except Exception as error:
+        let_signals_through(error)
+        body.close()
+        rest = failure = error
+    return Begun(raw, body, rest), failure
+
+
+class Again:
+    """A stream of events that the caller has, and nothing of which has come.
+
+    Attributes:
+        original: Its response; without the response itself, which holds this.
+    """
+
+    def __init__(self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call]) -> None:
+        self.original = RawOriginal(raw)
+        self.original.live = None
+        self._body = SyncResumable(port, (), begin, self.original)
+
+    def request(self, error: Exception | None) -> HTTPResponse | None:
+        """Request the stream again; return the response that follows; None: none does."""
+        return self.original.live if self._body.begin_anew(error) else None
+
+
+class ResumedEvents(Prompt, ResumedResponse):
+    """A stream of events of which whole events are given, and which is resumed when it ends."""
+
+    def __init__(
+        self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call], events: WholeEvents
+    ) -> None:
+        original = RawOriginal(raw)
+        body = SyncResumable(port, RawBody(raw), begin, original, events=events)
+        self.file = EventsFile(body, original)
+        # Its length is that of the first response alone.
+        head = {**same_head(raw, self.file), "enforce_content_length": False}
+        HTTPResponse.__init__(self, **head)
+
+
+class EventsFile(ResumedFile):
+    """The file that a ``ResumedEvents`` reads from: it has ended when nothing follows."""
+
+    _has_ended = False
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return not self._pieces and (self._has_ended or self.body.is_closed)
+
+    def _next_piece(self) -> bytes:
+        piece = super()._next_piece()
+        self._has_ended = not piece
+        return piece

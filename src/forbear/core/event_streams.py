@@ -1,0 +1,413 @@
+"""Event streams: where their events end, and how a broken one is requested again. No I/O.
+
+Three formats, chosen by the media type. Server-sent events are ended by a blank line, JSON lines by
+a line feed, and the frames of AWS begin with their length. Whether an event reports an error is
+said by the rows of the vendors' table (headers/hints.py).
+
+Whatever the bytes hold, reading them raises nothing: a stream that is none of its format is handed
+over as it came. Each byte is searched once, and at most ``max_event_bytes`` are kept.
+
+Sources: WHATWG HTML, "Server-sent events" (9.2.4 last event ID, 9.2.5 fields, 9.2.6
+interpretation); github.com/ndjson/ndjson-spec and jsonlines.org; AWS, "Amazon event stream
+specification" of smithy.io (prelude of 12 bytes, headers, payload, checksum of 4).
+"""
+
+from __future__ import annotations
+
+import re
+
+from .checks import check_bool, check_duration, check_positive_int
+from .frozen import Frozen
+from .headers.fields import Names, collect, is_digits
+from .headers.hints import vendor_event
+from .headers.ranges import Part
+from .outcome import Failure, FailureKind, Hint, Phase
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from .headers.fields import Line
+    from .policy import RetryPolicy
+
+SSE = "text/event-stream"
+JSON_LINES = frozenset({"application/x-ndjson", "application/jsonl"})
+FRAMES = "application/vnd.amazon.eventstream"
+MEDIA_TYPES = frozenset({SSE, FRAMES, *JSON_LINES})
+
+_FIELDS = Names(("content-type", "content-encoding"))
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_LINE_FEED = re.compile(rb"\n")
+# Atomic, so that CR LF is never taken for two ends.
+_EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_VALUE = re.compile(rb"([a-z]+)(?::\x20?([^\r\n]*))?(?=[\r\n])")
+_BOM = b"\xef\xbb\xbf"
+_PRELUDE = 12  # bytes: length, length of the headers, checksum
+_CHECKSUM = 4
+# Header values of a frame by their type, with as many bytes as they have; bytes and strings (6, 7)
+# say their own length.
+_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+_BATCH = 16_384  # bytes of events that are searched for their last id at once
+_MOST_DIGITS = 9  # of retry:, in milliseconds; more is eleven days
+
+
+class EventStreams(Frozen):
+    """How a stream of events is handed over: from its first event on, and resumed after it.
+
+    An option of every client, off unless given. Media types: ``text/event-stream``,
+    ``application/x-ndjson``, ``application/jsonl`` and ``application/vnd.amazon.eventstream``. The
+    response is handed over when its first complete event is there; comments, pings and blank lines
+    do not count. A stream that breaks or ends before, begins with an error event of a vendor in
+    ``RetryPolicy.vendors``, or stays silent for too long is a failed attempt. A compressed stream
+    is handed over at once. Immutable, so it may serve several clients and threads.
+
+    Args:
+        first_event_timeout: Seconds to wait for the first event after the response has begun, more
+            than 0. None: as long as the client's read timeout allows between two pieces.
+        resume: Whether server-sent events are continued after a break, or the server's end, by a
+            request with ``Last-Event-ID``. Only whole events are handed over then.
+        max_event_bytes: Most bytes that are kept of one event. A longer first event is handed over
+            as it comes. With ``resume`` a longer event ends the stream with an error.
+
+    Raises:
+        ValueError: A number is out of its range.
+        TypeError: A value is of the wrong type.
+    """
+
+    first_event_timeout: float | None
+    resume: bool
+    max_event_bytes: int
+
+    __slots__ = FIELDS = tuple(__annotations__)
+
+    def __init__(
+        self,
+        *,
+        first_event_timeout: float | None = None,
+        resume: bool = False,
+        max_event_bytes: int = 65_536,
+    ) -> None:
+        check_duration(
+            "first_event_timeout", first_event_timeout, none="the client's read timeout", zero=False
+        )
+        check_bool("resume", resume)
+        check_positive_int("max_event_bytes", max_event_bytes, "; 65536 is usual")
+        self._set(first_event_timeout=first_event_timeout, resume=resume)
+        self._set(max_event_bytes=max_event_bytes)
+
+
+class ErrorEvent(Exception):
+    """The first event reports a failure. Stands for what broke the body; never raised.
+
+    Attributes:
+        failure: With the status that the vendor gives this error, and its hint.
+    """
+
+    def __init__(self, status: int, hint: Hint) -> None:
+        super().__init__()
+        self.failure = Failure(FailureKind.STATUS, Phase.ANSWERED, status, hint, flagged=True)
+
+    def failure_without_delay(self) -> Failure:
+        """Return the failure for a policy that ignores the times that servers name."""
+        hint = Hint(None, self.failure.hint.should_retry, None)
+        return Failure(**{**self.failure._fields(), "hint": hint})
+
+
+class EventStream:
+    """A response that streams events, and how it is requested again. One per call.
+
+    Has the shape of ``Download``: before its first byte the whole of it is requested again, and
+    after that what follows the last event, if that has an id.
+
+    Attributes:
+        media: Its media type.
+        is_coded: It has a content coding, so its bytes say nothing of its events.
+        last_id: Of the events handed over; empty: the stream cannot be resumed.
+        retry: Seconds before which the server wants no further request; None: it did not say.
+        has_new_id: ``last_id`` has changed since the stream was requested last.
+        is_over: The server has said that nothing follows.
+    """
+
+    __slots__ = ("_coding", "has_new_id", "is_coded", "is_over", "last_id", "media", "retry")
+    first = 0
+    complete = None
+
+    def __init__(self, media: str, coding: str) -> None:
+        self.media, self._coding = media, coding
+        self.is_coded = coding not in ("", "identity")
+        self.last_id = ""
+        self.retry: float | None = None
+        self.has_new_id = self.is_over = False
+
+    @property
+    def is_resumed(self) -> bool:
+        """Will the request be for what follows an event? Else it is for the whole stream."""
+        return self.last_id != ""
+
+    def missing(self, received: int) -> None:
+        """No length is known."""
+
+    def fields(self, received: int) -> tuple[tuple[str, str], ...]:
+        """Return the lines that request what follows; they replace any of the same names."""
+        return (("Last-Event-ID", self.last_id),) if self.last_id else ()
+
+    def check_part(self, received: int, status: int, lines: Iterable[Line]) -> Part:
+        """Judge the response to these fields: does its body go on where the stream broke?"""
+        if status == 204 and self.is_resumed:  # 9.2.1: tells a client to stop reconnecting
+            self.is_over = True
+            return Part.COMPLETE
+        found = event_stream(status, lines)
+        is_same = found is not None and (found.media, found._coding) == (self.media, self._coding)
+        return Part.CONTINUES if is_same else Part.OTHER
+
+    def note(self, events: bytes) -> None:
+        """Remember what whole events say about resuming: the last of each field counts."""
+        lines = b"\n" + events
+        for value in last_values(lines, b"retry"):
+            digits = value.decode("latin-1")
+            if is_digits(digits) and len(digits) <= _MOST_DIGITS:
+                self.retry = int(digits) / 1000
+                break
+        for value in last_values(lines, b"id"):
+            if b"\0" in value:  # 9.2.6: ignored
+                continue
+            last_id = value.decode("latin-1")
+            # What no header can carry unchanged cannot be asked for.
+            is_plain = last_id.isascii() and last_id.isprintable() and last_id == last_id.strip()
+            last_id = last_id if is_plain else ""
+            self.has_new_id = self.has_new_id or last_id != self.last_id
+            self.last_id = last_id
+            break
+
+    def __repr__(self) -> str:
+        return f"<EventStream {self.media}>"
+
+
+def event_stream(status: int, lines: Iterable[Line]) -> EventStream | None:
+    """Return the stream of events that a response begins; None: it is none."""
+    if status != 200:
+        return None
+    found = collect(lines, _FIELDS)
+    media = ", ".join(found.get("content-type", ())).partition(";")[0].strip().lower()
+    if media not in MEDIA_TYPES:
+        return None
+    return EventStream(media, ", ".join(found.get("content-encoding", ())).lower())
+
+
+class FirstEvent:
+    """Finds the first event at the beginning of a stream.
+
+    Attributes:
+        is_there: Wait no longer: it has come, or nothing can be said of this stream.
+        error: What it reports, if it is an error event.
+
+    Args:
+        media: The media type of the stream.
+        most: Bytes of one event that are waited for.
+        vendors: Whose error events are known.
+    """
+
+    is_there = False
+    error: ErrorEvent | None = None
+
+    def __init__(self, media: str, most: int, vendors: Iterable[str]) -> None:
+        self._media, self._most, self._vendors = media, most, tuple(vendors)
+        self._found = bytearray()  # from the end of the last event that does not count
+        self._seen = 0  # of these, so many were searched
+        self._is_first = True
+
+    def feed(self, piece: bytes) -> bool:
+        """Take the next bytes; return ``is_there``."""
+        self._found += piece
+        for name, data in self._events():
+            if self._counts(name, data):
+                break
+        else:
+            self.is_there = self.is_there or len(self._found) > self._most
+        return self.is_there
+
+    def end(self) -> bool:
+        """The stream has ended; return ``is_there``: its last line may have no end."""
+        if not self.is_there and self._media in JSON_LINES:
+            self._counts("", bytes(self._found))
+        return self.is_there
+
+    def _counts(self, name: str, data: bytes | None) -> bool:
+        """Is it an event? Then note what it reports."""
+        if data is None or name == "ping" or (self._media in JSON_LINES and not data.strip()):
+            return False
+        self.is_there = True
+        reported = vendor_event(self._vendors, name, data) if self._vendors else None
+        if reported is not None:
+            self.error = ErrorEvent(*reported)
+        return True
+
+    def _events(self) -> Iterator[tuple[str, bytes | None]]:
+        found = self._found
+        if self._media == FRAMES:
+            yield from self._frames()
+            return
+        end_of_event = _EVENT_END if self._media == SSE else _LINE_FEED
+        while (end := end_of_event.search(found, self._seen)) is not None:
+            block = bytes(found[: end.start()])
+            del found[: end.end()]
+            self._seen = 0
+            if self._is_first:
+                block, self._is_first = block.removeprefix(_BOM), False
+            yield sse_event(block) if self._media == SSE else ("", block)
+        self._seen = max(0, len(found) - 3)  # an end may have begun
+
+    def _frames(self) -> Iterator[tuple[str, bytes | None]]:
+        found = self._found
+        while len(found) >= _PRELUDE:
+            size = int.from_bytes(found[:4])
+            end = _PRELUDE + int.from_bytes(found[4:8])
+            if end + _CHECKSUM > size or size > self._most:
+                self.is_there = True  # no frame, or too long a one
+                return
+            if len(found) < size:
+                return
+            frame = bytes(found[:size])
+            del found[:size]
+            headers = frame_headers(frame[_PRELUDE:end])
+            name = headers.get(":exception-type") or headers.get(":error-code") or ""
+            yield name, frame[end:-_CHECKSUM]
+
+
+def sse_event(block: bytes) -> tuple[str, bytes | None]:
+    """Return the name and the data of an event; None: it has no data, so there is no event."""
+    name, data = "", []
+    for line in _LINE_END.split(block):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.removeprefix(b" ").decode("utf-8", "replace")
+    return name, b"\n".join(data) if data else None
+
+
+def frame_headers(block: bytes) -> dict[str, str]:
+    """Return the headers of an AWS frame that are text, as far as they can be read."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(block):
+        start = at + 1 + block[at]
+        name, kind = block[at + 1 : start], block[start : start + 1]
+        start += 1
+        size = _SIZES.get(kind[0]) if kind else None
+        if size is None:
+            if kind not in (b"\6", b"\7"):
+                break
+            size = int.from_bytes(block[start : start + 2])
+            start += 2
+        at = start + size
+        if kind == b"\7":
+            found[name.decode("latin-1")] = block[start:at].decode("utf-8", "replace")
+    return found
+
+
+class WholeEvents:
+    """Lets only whole events of a stream through, and remembers how to resume it.
+
+    Attributes:
+        is_too_long: An event has more than ``most`` bytes.
+    """
+
+    is_too_long = False
+
+    def __init__(self, stream: EventStream, most: int) -> None:
+        self._stream, self._most = stream, most
+        self._rest = b""  # of an event whose end has not come
+        self._passed: list[bytes] = []  # events whose ids are not noted yet
+        self._size = 0  # bytes of them
+        self._is_first = True
+
+    @property
+    def stream(self) -> EventStream:
+        """The stream, which knows the last id of what was let through."""
+        if self._passed:
+            self._stream.note(b"".join(self._passed))
+            self._passed, self._size = [], 0
+        return self._stream
+
+    def take(self, chunk: bytes) -> bytes:
+        """Take the next bytes; return the events that are whole by now, as they came."""
+        size = len(chunk)
+        if self._rest or size > self._most or not chunk.endswith(b"\n\n"):
+            chunk = self._whole_in(chunk)
+            size = len(chunk)
+        if self._is_first and chunk:
+            self._is_first = False
+            self._passed.append(chunk.removeprefix(_BOM))
+        elif chunk:
+            self._passed.append(chunk)
+        self._size += size
+        if self._size > _BATCH:
+            _ = self.stream
+        return chunk
+
+    def _whole_in(self, chunk: bytes) -> bytes:
+        if self.is_too_long:
+            return b""
+        found, seen = (self._rest + chunk, len(self._rest)) if self._rest else (chunk, 0)
+        if len(found) > self._most:
+            end = self._bounded_end(found)
+        else:
+            end = last_end(found, max(0, seen - 3))
+        self._rest = b"" if self.is_too_long else found[end:]
+        return found[:end]
+
+    def _bounded_end(self, found: bytes) -> int:
+        """Return where the whole events end, or the first that is too long begins."""
+        end = 0
+        for match in _EVENT_END.finditer(found):
+            if match.end() - end > self._most:
+                break
+            end = match.end()
+        else:
+            if len(found) - end <= self._most:
+                return end
+        self.is_too_long, self._most = True, -1  # nothing more is let through
+        return end
+
+    def left(self) -> bytes:
+        """Return what came after the last whole event, once."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def begin_anew(self) -> None:
+        """Another response follows: forget what came of an event."""
+        self._rest, self._is_first = b"", True
+
+
+def last_end(found: bytes, start: int) -> int:
+    """Return where the last whole event of these bytes ends, 0 if none does."""
+    if b"\r" not in found:
+        at = found.rfind(b"\n\n", start)
+        return 0 if at < 0 else at + 2
+    end = 0
+    for match in _EVENT_END.finditer(found, start):
+        end = match.end()
+    return end
+
+
+def last_values(lines: bytes, field: bytes) -> Iterator[bytes]:
+    """Return the values of a field of server-sent events, the last one first.
+
+    By searches from the end, since this is done for each event of a stream.
+    """
+    starts = (b"\n" + field, b"\r" + field) if b"\r" in lines else (b"\n" + field,)
+    at = len(lines)
+    while (at := max(lines.rfind(start, 0, at) for start in starts)) >= 0:
+        match = _VALUE.match(lines, at + 1)
+        if match is not None and match.group(1) == field:
+            yield match.group(2) or b""
+
+
+def delayed(stream: EventStream, policy: RetryPolicy, failure: Failure) -> Failure:
+    """Let a failure of a stream that is requested again ask for the delay of its ``retry:``."""
+    least, hint = stream.retry, failure.hint
+    if least is None or policy.hints == "ignore" or (hint.delay or 0.0) >= least:
+        return failure
+    hint = Hint(least, hint.should_retry, "retry")
+    return Failure(**{**failure._fields(), "hint": hint})

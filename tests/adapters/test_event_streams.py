@@ -1,0 +1,176 @@
+"""Streams of events: retried until the first byte, or until the first event with EventStreams()."""
+
+import time
+
+import pytest
+
+from forbear import EventStreams, FailureKind, Reason, RetryPolicy, record_of
+from forbear.testing import answer
+
+pytestmark = pytest.mark.anyio
+
+SSE = {"Content-Type": "text/event-stream"}
+GOOD = (
+    'event: message\r\ndata: {"text": "h\u00e9llo"}\r\n\r\ndata: two\n\ndata: [DONE]\n\n'.encode()
+)
+POLICY = RetryPolicy(max_attempts=4)
+KEYED = {"content": b"{}", "headers": {"Idempotency-Key": '"k-1"'}}
+URL = "/v1/stream"
+
+
+def stream(step="200;chunked=1", body=GOOD, headers=SSE):
+    return answer(step, body=body, headers=headers)
+
+
+FAULTS = {
+    "breaks chunked": stream("cut:0;chunked=1"),
+    "breaks with a length": stream("cut:0"),
+    "resets chunked": stream("reset-body:0;chunked=1"),
+    "resets with a length": stream("reset-body:0"),
+    "ends empty chunked": stream(body=b""),
+    "ends empty with a length": stream("200", b""),
+}
+
+
+def record(adapter, response):
+    """The record of a response, which two lanes put into one of their own."""
+    inside = {"urllib3": "raw", "aiohttp": "response"}.get(adapter.name)
+    return record_of(getattr(response, inside) if inside else response)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
+async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
+    adapter, server, quick, is_open, streams
+):
+    """Each fault to GET, to POST with a key, and to a method that the policy names.
+
+    An empty stream is the stored answer to a key, which the server returns again.
+    """
+    policy = POLICY.replace(methods={"GET", "PATCH"})
+    async with adapter.client(policy=policy, event_streams=streams, **quick) as client:
+        for fault, step in FAULTS.items():
+            for method, named in (("GET", {}), ("POST", KEYED), ("PATCH", {"content": b"{}"})):
+                if method == "POST" and "empty" in fault:
+                    continue
+                path = f"{URL}/{method}/{fault}".replace(" ", "-")
+                server.script(path, step, stream())
+                fetch = adapter.open if is_open else adapter.call
+                response = await fetch(client, method, server.url + path, **named)
+                assert await adapter.read(response) == GOOD, path
+                assert len(server.requests(path)) == 2, path
+                story = record(adapter, response)
+                assert [attempt.status for attempt in story.attempts] == [None, 200], path
+                assert (story.reason, story.resumed) == (None, ()), path
+        assert adapter.is_idle(client)
+
+
+# --- with EventStreams() ------------------------------------------------------------------------
+
+ANTHROPIC = POLICY.for_vendors("anthropic")
+ERROR = (
+    'event: ping\r\ndata: {"type": "ping"}\r\n\r\n: comment\n\n'
+    'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error",'
+    ' "message": "caf\u00e9"}}\n\n'
+).encode()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
+async def test_an_error_event_is_a_failure_with_its_status(adapter, server, quick, is_open):
+    """Split by the server into pieces of an eighth, one of which ends inside a character."""
+    server.script(URL, stream(body=ERROR), stream())
+    options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
+    async with adapter.client(**options) as client:
+        fetch = adapter.open if is_open else adapter.call
+        response = await fetch(client, "GET", server.url + URL)
+        assert await adapter.read(response) == GOOD
+        assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]
+        assert adapter.is_idle(client)
+
+
+@pytest.mark.smoke
+async def test_the_last_error_event_is_handed_over_as_it_came(adapter, server, quick):
+    server.script(URL, stream(body=ERROR))
+    options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
+    async with adapter.client(**options) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await adapter.read(response) == ERROR
+        assert len(server.requests(URL)) == 4
+        assert record(adapter, response).reason is Reason.ATTEMPTS_EXHAUSTED
+        await adapter.read(await adapter.open(client, "POST", server.url + URL, content=b"{}"))
+        assert len(server.requests(URL)) == 5, "no key"
+        assert adapter.is_idle(client)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
+async def test_silence_before_the_first_event_is_a_failure(adapter, server, quick, is_open):
+    server.script(URL, stream("200;chunked=1;drip=400", b": ping\n\n"), stream())
+    streams = EventStreams(first_event_timeout=0.2)
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        fetch = adapter.open if is_open else adapter.call
+        response = await fetch(client, "GET", server.url + URL)
+        assert await adapter.read(response) == GOOD
+        assert len(server.requests(URL)) == 2
+        (first, second) = record(adapter, response).attempts
+        assert first.failure is FailureKind.READ_TIMEOUT
+        assert second.status == 200
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
+async def test_what_follows_the_first_event_is_the_callers(adapter, server, quick, streams):
+    """One request, the client's own error, and each byte once."""
+    server.script(URL, stream(f"cut:{len(GOOD) - 3};chunked=1"), stream())
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
+        with pytest.raises(adapter.cut_error) as raised:
+            await adapter.collect(response, got)
+        assert GOOD.startswith(got)
+        assert len(server.requests(URL)) == 1
+        assert record_of(raised.value).reason is Reason.RESPONSE_DELIVERED
+        await adapter.close(response)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
+async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams):
+    """The caller gets what the bare client gives."""
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        for is_open in (False, True):
+            server.script(URL, stream(body=b""))
+            fetch = adapter.open if is_open else adapter.call
+            response = await fetch(client, "POST", server.url + URL, content=b"{}")
+            assert await adapter.read(response) == b""
+            assert record(adapter, response).reason is Reason.METHOD_NOT_REPLAYABLE
+            server.script(URL, stream("cut:0;chunked=1"))
+            with pytest.raises(adapter.cut_error):
+                await adapter.read(await fetch(client, "POST", server.url + URL, content=b"{}"))
+        assert len(server.requests(URL)) == 4
+
+
+@pytest.mark.smoke
+async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, server, quick):
+    """The first event may be the answer to what the caller sends next."""
+    server.script(URL, stream("200;chunked=1;drip=300"))
+    async with adapter.client(policy=POLICY, **quick) as client:
+        began = time.monotonic()
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert time.monotonic() - began < 0.25
+        assert await adapter.read(response) == GOOD
+
+
+@pytest.mark.adapters("httpx-family")
+async def test_the_stream_of_a_mock_is_judged_too(adapter, quick):
+    bodies = [ERROR, GOOD]
+    respond = adapter.library.Response
+    inner = adapter.library.MockTransport(
+        lambda request: respond(200, headers=SSE, content=bodies.pop(0))
+    )
+    options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
+    async with adapter.client(inner, **options) as client:
+        response = await adapter.call(client, "GET", "http://mock.example.com/")
+        assert response.content == GOOD
+        assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]

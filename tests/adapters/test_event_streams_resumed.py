@@ -1,0 +1,180 @@
+"""Streams of events with ``resume=True``: what follows the last whole event is requested."""
+
+import random
+from itertools import pairwise
+
+import anyio
+import pytest
+
+from forbear import EventStreams, Fixed, Reason, RetryPolicy, record_of
+from forbear.testing import FakeClock, answer
+
+from .foreign import Foreign, stream_of
+
+pytestmark = pytest.mark.anyio
+
+SSE = {"Content-Type": "text/event-stream"}
+URL = "/events"
+POLICY = RetryPolicy(max_attempts=3, backoff=Fixed(0.0))
+RESUMES = EventStreams(resume=True)
+EVENTS = [f"id: {n}\r\ndata: h\u00e9llo {n}\n\n".encode() for n in range(1, 51)]
+RETRY = b"retry: 300\n\n"
+
+
+def stream(step, *events, **headers):
+    return answer(step, body=b"".join(events), headers=headers or SSE)
+
+
+async def collected(adapter, response):
+    got = bytearray()
+    await adapter.collect(response, got)
+    return bytes(got)
+
+
+def asked(server):
+    return [dict(request.headers).get("Last-Event-ID") for request in server.requests(URL)]
+
+
+@pytest.mark.smoke
+async def test_a_broken_stream_goes_on_after_its_last_whole_event(adapter, server, quick):
+    """A cut and a reset inside an event, a clean end, a 503, and a 204 for the end."""
+    inside = sum(map(len, EVENTS[:2])) + 5
+    server.script(
+        URL,
+        stream(f"cut:{inside};chunked=1", *EVENTS[:5]),
+        503,
+        stream("reset-body:60;chunked=1", *EVENTS[2:5]),
+        stream("200;chunked=1", *EVENTS[4:6]),
+        204,
+    )
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == b"".join(EVENTS[:6])
+        assert adapter.is_idle(client)
+    assert asked(server) == [None, "2", "2", "4", "6"]
+
+
+@pytest.mark.smoke
+async def test_retry_is_obeyed_and_half_an_event_is_never_handed_over(adapter, server):
+    """What ends the call is the error that broke the stream; ids decide, not bytes."""
+    clock = FakeClock()
+    first = stream(f"cut:{len(RETRY + EVENTS[0]) + 3};chunked=1", RETRY, *EVENTS[:2])
+    for last, requests in (
+        (stream("cut:3;chunked=1", EVENTS[1]), 4),
+        (404, 2),
+        (stream("200", EVENTS[1], **{"Content-Type": "application/json"}), 2),
+    ):
+        server.script(URL, first, last)
+        options = {"policy": POLICY, "event_streams": RESUMES, "clock": clock}
+        async with adapter.client(random=lambda: 0.0, **options) as client:
+            before, sleeps = len(server.requests(URL)), len(clock.sleeps)
+            response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
+            with pytest.raises(adapter.cut_error) as raised:
+                await adapter.collect(response, got)
+            assert got == RETRY + EVENTS[0]
+            assert len(server.requests(URL)) - before == requests - (requests == 4)
+            assert set(clock.sleeps[sleeps:]) == {0.3}
+            assert record_of(raised.value).reason in (
+                Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED,
+            )  # fmt: skip
+            await adapter.close(response)
+
+
+@pytest.mark.smoke
+async def test_a_server_that_ends_without_progress_is_asked_only_so_often(adapter, server, quick):
+    server.script(URL, stream("200;chunked=1", EVENTS[0]), stream("200;chunked=1", b": none\n\n"))
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == EVENTS[0] + b": none\n\n" * 2
+        assert adapter.is_idle(client)
+    assert asked(server) == [None, "1", "1"]
+
+
+@pytest.mark.smoke
+async def test_a_stream_without_ids_or_of_json_lines_is_not_resumed(adapter, server, quick):
+    lines = {"Content-Type": "application/x-ndjson"}
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        for body, headers in ((b"data: 1\n\ndata: 2\n", SSE), (b'{"id: 1\n\n": 2}\n{', lines)):
+            before = len(server.requests(URL))
+            server.script(URL, answer("200;chunked=1", body=body, headers=headers))
+            response = await adapter.open(client, "GET", server.url + URL)
+            assert await collected(adapter, response) == body
+            server.script(URL, answer("cut:9;chunked=1", body=body, headers=headers))
+            response = await adapter.open(client, "GET", server.url + URL)
+            with pytest.raises(adapter.cut_error):
+                await collected(adapter, response)
+            await adapter.close(response)
+            assert len(server.requests(URL)) == before + 2
+
+
+@pytest.mark.smoke
+async def test_an_event_longer_than_the_bound_ends_the_stream(adapter, server, quick):
+    server.script(URL, stream("200;chunked=1", EVENTS[0], b"data: " + b"x" * 200 + b"\n\n"))
+    streams = EventStreams(resume=True, max_event_bytes=100)
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        response, got = await adapter.open(client, "GET", server.url + URL), bytearray()
+        with pytest.raises(adapter.cut_error, match="longer than max_event_bytes"):
+            await adapter.collect(response, got)
+        assert got == EVENTS[0]
+        await adapter.close(response)
+    assert len(server.requests(URL)) == 1
+
+
+class Feed(Foreign):
+    """Sends the events after Last-Event-ID, in drawn pieces, up to a drawn byte."""
+
+    def __init__(self, adapter, draw):
+        super().__init__(self._respond)
+        self.library, self.draw, self.asked, self.expected = adapter.library, draw, [], 0
+        self.streams, self.ends = [], False
+
+    def _respond(self, request):
+        last = request.headers.get("last-event-id", "0")
+        assert last == str(self.expected), "the last event that was handed over"
+        self.asked.append(last)
+        status = self.draw.choice([200] * 6 + [503, 502, 429])
+        body = b"".join(EVENTS[int(last) :])
+        if status != 200 or (not body and int(last) == len(EVENTS)):
+            return self.library.Response(status if status != 200 else 204, request=request)
+        most = min(len(body), 120)  # of about five events
+        cut = min(len(body), self.draw.randrange(most + 60))
+        head, places = body[:cut], sorted(self.draw.randrange(cut + 1) for _ in range(5))
+        pieces = [head[a:b] for a, b in pairwise([0, *places, cut])]
+        is_cut = self.draw.random() < 0.8
+        error = self.library.ReadError("cut") if is_cut else None
+        self.expected = int(last) + head.count(b"\n\n")
+        stream = stream_of(self.library, [piece for piece in pieces if piece], error)
+        self.streams.append(stream)
+        return self.library.Response(200, headers=SSE, stream=stream, request=request)
+
+
+@pytest.mark.lanes("httpx-sync", "httpx-asyncio")
+async def test_a_thousand_drawn_cuts(adapter):
+    """Each event once, in order, no half event, whatever the server does in between."""
+    draw, cuts = random.Random(27), 0
+    policy = RetryPolicy(max_attempts=40, backoff=Fixed(0.0))
+    while cuts < 1000:
+        feed = Feed(adapter, draw)
+        options = {"policy": policy, "event_streams": RESUMES, "clock": FakeClock()}
+        async with adapter.client(feed, random=lambda: 0.5, **options) as client:
+            response = await adapter.open(client, "GET", "http://feed.example.com/")
+            got = await collected(adapter, response)
+            assert got == b"".join(EVENTS), record_of(response)
+        assert all(stream.closed for stream in feed.streams)
+        cuts += len(feed.asked)
+
+
+@pytest.mark.lanes("httpx-asyncio", "aiohttp-asyncio")
+async def test_cancelled_at_any_await_no_connection_is_left(adapter, server, quick):
+    """Before the first event, and while the stream is resumed."""
+    slow = stream("200;chunked=1;drip=60", *EVENTS[:2])
+    server.script(URL, slow, stream("cut:40;chunked=1;drip=60", *EVENTS[:2]), slow)
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        for seconds in (0.01, 0.03, 0.1, 0.2, 0.3, 0.4):
+            with anyio.move_on_after(seconds):
+                response = await adapter.open(client, "GET", server.url + URL)
+                try:
+                    await collected(adapter, response)
+                finally:
+                    await adapter.close(response)
+            assert adapter.is_idle(client), seconds
