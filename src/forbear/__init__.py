@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from .limits.aws import TokenBucket as TokenBucket
     from .limits.breaker import CircuitBreaker as CircuitBreaker
     from .limits.budget import RetryBudget as RetryBudget
+    from .limits.concurrency import ConcurrencyLimit as ConcurrencyLimit
     from .limits.gate import RetryGate as RetryGate
     from .limits.hedge import Hedge as Hedge
     from .limits.limits import StandardStrategy as StandardStrategy
     from .limits.origins import Origins as Origins
+    from .limits.pacing import Pacing as Pacing
 
 _PLACES = {
     "AttemptRecord": "core.record",
@@ -63,6 +65,7 @@ _PLACES = {
     "CallRecord": "core.record",
     "CircuitBreaker": "limits.breaker",
     "CircuitOpenError": "errors",
+    "ConcurrencyLimit": "limits.concurrency",
     "DeadlineExceeded": "errors",
     "Exponential": "core.backoff",
     "Failure": "core.outcome",
@@ -75,6 +78,7 @@ _PLACES = {
     "IdempotencyKeys": "core.key_options",
     "Options": "engine.settings",
     "Origins": "limits.origins",
+    "Pacing": "limits.pacing",
     "Phase": "core.outcome",
     "PolicyFields": "core.policy",
     "Reason": "core.outcome",
@@ -105,6 +109,7 @@ __all__ = [
     "CallRecord",
     "CircuitBreaker",
     "CircuitOpenError",
+    "ConcurrencyLimit",
     "DeadlineExceeded",
     "Exponential",
     "Failure",
@@ -117,6 +122,7 @@ __all__ = [
     "IdempotencyKeys",
     "Options",
     "Origins",
+    "Pacing",
     "Phase",
     "PolicyFields",
     "Reason",

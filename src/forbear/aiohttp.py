@@ -73,9 +73,10 @@ class RetryMiddleware:
     Args:
         policy: When and how often to retry. None: ``RetryPolicy()``. A block changes it by
             ``forbear.override``, one request by ``middlewares=(retrying.with_policy(…),)``.
-        **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; prefetch, resume; on_event, name, contact, announce_attempts,
-            stop_outer_retries; clock, random. ``help(forbear.Options)`` explains each.
+        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing;
+            retry_if, before_attempt, idempotency, body_buffer; prefetch, resume; on_event, name,
+            contact, announce_attempts, stop_outer_retries; clock, random. ``help(forbear.Options)``
+            explains each.
 
     Raises:
         TypeError, ValueError: An option is wrong; the message says what to write.

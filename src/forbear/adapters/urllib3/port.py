@@ -22,6 +22,7 @@ from ...engine.calls import (
     begin_call,
     call_before_attempt,
     deadline_error,
+    end_attempt,
     expired,
     follow_policy,
     has_story,
@@ -31,12 +32,18 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, is_final
+from ...engine.classify import classify_status, is_final, note_quotas
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.context import CURRENT
 from ...engine.errors import Interrupted
 from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
-from ...engine.inspection import DRAIN_SECONDS, checked_result, is_asked, wants_body_hint
+from ...engine.inspection import (
+    DRAIN_SECONDS,
+    checked_result,
+    is_asked,
+    is_endless,
+    wants_body_hint,
+)
 from ...engine.loop import run
 from ...engine.outgoing import EARLY, ConsumedBody, new_headers, next_lines, stop_outer
 from ...engine.settings import OFF
@@ -56,6 +63,7 @@ from .deadlines import (
     close_idle,
     discard,
     is_over,
+    keep_slot,
     read_freely,
     read_within,
 )
@@ -407,10 +415,12 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def classify_response(self, call: Call, response: AnyResponse) -> Failure | None:
         status = self.status_of(response)
+        headers = getattr(self.raw_of(response), "headers", response.headers)
+        if self.settings.reads_quotas:
+            note_quotas(self, call, field_lines(headers))
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status
             return None
-        headers = getattr(self.raw_of(response), "headers", response.headers)
         return classify_status(self, call, status, field_lines(headers), story_of(response))
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
@@ -486,10 +496,22 @@ class Urllib3Port(Generic[AnyResponse]):
                     raise
                 exceeded = deadline_error(self, call, "the deadline ended the attempt")
                 raise exceeded from error
-            return response
-        if self.is_bounded(call):
+        elif self.is_bounded(call):
             self.free_to_caller(call, raw)
-        return response if call.policy is OFF else self.watched(response, lambda: call)
+        if view.streams and call.policy is not OFF:
+            response = self.watched(response, lambda: call)
+        if call.extras.slot is not None:
+            self.keep_slot(call, self.raw_of(response))
+        return response
+
+    def keep_slot(self, call: Call, raw: HTTPResponse) -> None:
+        """Let the body of a response that is handed over keep the slot, while it is to come."""
+        endless = None
+        if not is_over(raw):
+            endless = is_endless(raw.headers.get("content-type"), raw.status)
+        extras = end_attempt(call, endless=endless)
+        if extras is not None and call.resumption is None:  # else the first response has its own
+            keep_slot(raw, extras)
 
     def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
         """Resume a body that the caller streams where it breaks, or attach the story to its error.
@@ -537,6 +559,8 @@ class Urllib3Port(Generic[AnyResponse]):
         raw = self.raw_of(response)
         part = resumption.accept_part(self.settings, call, raw.status, list(raw.headers.items()))
         if part is Part.CONTINUES:
+            if call.extras.slot is not None:
+                self.keep_slot(call, raw)
             self.free_to_caller(call, raw)
             return raw
         self.discard(call, response)
