@@ -31,20 +31,22 @@ DIALECT = (
 )
 # What stands; each may only fall. The goals are those of a house that one person reads in a day.
 BOUNDS = {  # name: (bound, goal)
-    "files": (114, 95),
+    "files": (117, 95),
     # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
     # Streams of events cost 1,220: the parser and the vendors' rows 500, each library 100 to 250.
-    "lines": (28_175, 22_500),
-    "lines without cli and testing": (24_800, 18_500),
-    "longest file": (611, 600),
-    "uses of Any": (265, 300),
+    # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
+    # 200 in the adapters, which have to see a body's end.
+    "lines": (29_540, 22_500),
+    "lines without cli and testing": (26_150, 18_500),
+    "longest file": (630, 600),
+    "uses of Any": (270, 300),
     "classes deeper than two": (12, 6),
     "private modules with __all__": (0, 0),
     "words of a dialect": (11, 20),
     "httpx": ((46, 17, 43), (45, 10, 26)),
     "httpx async": ((65, 17, 55), (60, 11, 34)),
     "requests": ((81, 16, 56), (60, 12, 34)),
-    "urllib3": ((90, 16, 62), (60, 12, 34)),
+    "urllib3": ((91, 16, 63), (60, 12, 34)),
     "aiohttp": ((49, 15, 43), (50, 11, 28)),
 }
 PUBLIC = re.compile(

@@ -28,7 +28,7 @@ NAMES = {
     "Hint", "read_hint", "Reason", "CallRecord", "AttemptRecord", "record_of", "override",
     "deadline", "ForbearError", "CircuitOpenError", "DeadlineExceeded", "EventStreams", "RetryRefused",
     "AwsStandard", "CircuitBreaker", "Options", "Origins", "PolicyFields", "RetryGate", "TokenBucket",
-    "Hedge",
+    "Hedge", "ConcurrencyLimit", "Pacing",
 }  # fmt: skip
 ERRORS = {"CircuitOpenError", "DeadlineExceeded"}  # each adapter module has its own two
 WRAPS = {"wrap", "unwrap", "is_wrapped", "classify"} | ERRORS

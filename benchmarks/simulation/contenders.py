@@ -15,6 +15,7 @@ from forbear.core.policy import DEFAULT_BACKOFF, RetryPolicy
 from forbear.limits.aws import AwsStandard
 from forbear.limits.breaker import CircuitBreaker
 from forbear.limits.budget import RetryBudget
+from forbear.limits.concurrency import ConcurrencyLimit
 from forbear.limits.gate import MOST_TASKS, RetryGate
 from forbear.limits.limits import Limits
 
@@ -45,6 +46,7 @@ def made(
     gate: bool = False,
     budget: Callable[[], RetryBudget] | None = None,
     breaker: Callable[[], CircuitBreaker] | None = None,
+    slots: Callable[[], ConcurrencyLimit] | None = None,
 ) -> MakeLimits:
     """Make limits of these parts, each process with its own."""
 
@@ -53,6 +55,7 @@ def made(
             gate=RetryGate() if gate else None,
             budget=None if budget is None else budget(),
             breaker=None if breaker is None else breaker(),
+            concurrency=None if slots is None else slots(),
             random=random,
         )
         shared.hold_at_most(MOST_TASKS)
@@ -103,6 +106,7 @@ CONTENDERS = {one.name: one for one in ALL}
 ADDITIONS = {
     "budget": "a budget of 10 % of the calls, bursts of 10",
     "breaker": "CircuitBreaker()",
+    "slots": "ConcurrencyLimit()",
 }
 
 
@@ -121,8 +125,12 @@ def contender(name: str) -> Contender:
     if addition not in ADDITIONS:
         known = ", ".join(f"{plain}+{one}" for one in ADDITIONS)
         raise ValueError(f"there is no policy {name!r}; {plain} can be {known}")
-    parts: Any = {"breaker": CircuitBreaker} if addition == "breaker" else {"budget": a_tenth}
-    limits = made(found.limits is GATED, **parts)
+    parts: dict[str, Any] = {
+        "breaker": CircuitBreaker,
+        "budget": a_tenth,
+        "slots": partial(ConcurrencyLimit, scope="origin"),
+    }
+    limits = made(found.limits is GATED, **{addition: parts[addition]})
     about = f"{found.about}; {ADDITIONS[addition]}"
     return Contender(name, about, found.policy, limits)
 

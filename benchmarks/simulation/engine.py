@@ -10,6 +10,7 @@ that a seed always gives the same result.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -58,6 +59,7 @@ class Caller(Call):
 
     response: Bad | None = None
     has_response = False  # the next event is the response, not another attempt
+    due = 0  # the number of its entry in the heap that counts; it may be woken before another one
 
     def __init__(self, client: Client, now: float, in_loop: bool, is_broken: bool) -> None:
         super().__init__(client.policy, REQUEST, client.limits, now, client.most_attempts)
@@ -129,9 +131,11 @@ class World:
                 now, caller = responses.popleft()
                 self._judge(caller, now)
             elif woken_at <= arrives_at:
-                now, _, woken = heappop(waiting)
+                now, number, woken = heappop(waiting)
                 if woken is None:
                     self._arrive(now, in_loop=True)
+                elif woken.due != number:
+                    continue
                 elif woken.has_response:
                     self._judge(woken, now)
                 else:
@@ -198,6 +202,8 @@ class World:
                 self._end(caller, refused.reason, now)
                 return
             if wait:
+                if caller.extras.slot is not None:
+                    caller.extras.slot.wake = partial(self._wake, caller)
                 self._wait(caller, now + wait)
                 return
             if hold is not None:
@@ -241,10 +247,17 @@ class World:
     def _wait(self, caller: Caller | None, until: float) -> None:
         self._pushed += 1
         heappush(self._waiting, (until, self._pushed, caller))
+        if caller is not None:
+            caller.due = self._pushed
+
+    def _wake(self, caller: Caller) -> None:
+        """Let a caller go whose turn it is in the queue of a concurrency limit."""
+        self._wait(caller, self._now)
 
     def _judge(self, caller: Caller, now: float) -> None:
         """Do what follows from a response: as engine/loop.py."""
         limits, failure = caller.limits, failure_of(caller.response, now)
+        self._now = now
         caller.has_response = False
         if caller.attempts > 1:
             self.tally.last_retry_at = now
@@ -257,6 +270,9 @@ class World:
         verdict = decide(caller, failure, now)
         if type(verdict) is SendAgain:
             caller.note(failure, verdict, now)
+            if caller.extras.slot is not None:
+                caller.extras.slot.free()
+                caller.extras.slot = None
             if caller.hold is not None:
                 self._note_held(caller)
             self._wait(caller, now + verdict.delay)

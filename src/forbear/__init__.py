@@ -52,10 +52,12 @@ if TYPE_CHECKING:
     from .limits.aws import TokenBucket as TokenBucket
     from .limits.breaker import CircuitBreaker as CircuitBreaker
     from .limits.budget import RetryBudget as RetryBudget
+    from .limits.concurrency import ConcurrencyLimit as ConcurrencyLimit
     from .limits.gate import RetryGate as RetryGate
     from .limits.hedge import Hedge as Hedge
     from .limits.limits import StandardStrategy as StandardStrategy
     from .limits.origins import Origins as Origins
+    from .limits.pacing import Pacing as Pacing
 
 _PLACES = {
     "AttemptRecord": "core.record",
@@ -64,6 +66,7 @@ _PLACES = {
     "CallRecord": "core.record",
     "CircuitBreaker": "limits.breaker",
     "CircuitOpenError": "errors",
+    "ConcurrencyLimit": "limits.concurrency",
     "DeadlineExceeded": "errors",
     "EventStreams": "core.event_streams",
     "Exponential": "core.backoff",
@@ -77,6 +80,7 @@ _PLACES = {
     "IdempotencyKeys": "core.key_options",
     "Options": "engine.settings",
     "Origins": "limits.origins",
+    "Pacing": "limits.pacing",
     "Phase": "core.outcome",
     "PolicyFields": "core.policy",
     "Reason": "core.outcome",
@@ -107,6 +111,7 @@ __all__ = [
     "CallRecord",
     "CircuitBreaker",
     "CircuitOpenError",
+    "ConcurrencyLimit",
     "DeadlineExceeded",
     "EventStreams",
     "Exponential",
@@ -120,6 +125,7 @@ __all__ = [
     "IdempotencyKeys",
     "Options",
     "Origins",
+    "Pacing",
     "Phase",
     "PolicyFields",
     "Reason",

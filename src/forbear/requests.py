@@ -80,10 +80,10 @@ class RetryAdapter(HTTPAdapter):
         pool_connections: How many hosts keep a pool of connections, as in HTTPAdapter.
         pool_maxsize: How many connections are kept for each host.
         pool_block: Whether an attempt waits for a free connection to its host.
-        **options: gate, budget, breaker, cooldown, origins, strategy; retry_if, before_attempt,
-            idempotency, body_buffer; resume, event_streams; on_event, name, contact,
-            announce_attempts, stop_outer_retries; clock, random. ``help(forbear.Options)``
-            explains each.
+        **options: gate, budget, breaker, cooldown, origins, strategy, concurrency, pacing;
+            retry_if, before_attempt, idempotency, body_buffer; resume, event_streams;
+            on_event, name, contact, announce_attempts, stop_outer_retries; clock, random.
+            ``help(forbear.Options)`` explains each.
 
     Raises:
         TypeError: An option is unknown or of the wrong type; the message says what to write.

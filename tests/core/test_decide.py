@@ -164,12 +164,13 @@ def test_what_can_never_succeed_is_never_repeated(kind: FailureKind, reason: Rea
 
 
 def test_every_reason_is_given() -> None:
-    """All but three: what was handed over is judged by the reader of the body, the hook is called
-    when the attempt is about to be sent (port.py), and an accepted status is no verdict (record.py).
+    """All but four: what was handed over is judged by the reader of the body, hook and slot are
+    asked when the attempt is about to be sent, and an accepted status is no verdict (record.py).
     """
     given = {verdict.reason for _, verdict in AGAINST_AN_ANSWER if isinstance(verdict, GiveUp)}
     given |= {Reason.LOCAL_SATURATION, Reason.PERMANENT_ERROR, Reason.UNKNOWN_ERROR}
     others = {Reason.RESPONSE_DELIVERED, Reason.HOOK_FAILED, Reason.STATUS_NOT_RETRIED}
+    others.add(Reason.CONCURRENCY_LIMIT)
     assert set(Reason) - given == others
 
 

@@ -4,11 +4,21 @@ from typing import Any
 
 import pytest
 
-from forbear import CircuitBreaker, Origins, RetryBudget, RetryGate
+from forbear import (
+    CircuitBreaker,
+    ConcurrencyLimit,
+    Origins,
+    Pacing,
+    RetryBudget,
+    RetryGate,
+)
+from forbear.core.headers.quota import Quota
 from forbear.limits.breaker import CircuitState
+from forbear.limits.concurrency import Slot
 from forbear.limits.cooldown import Cooldown
 from forbear.limits.health import TOKENS
 from forbear.limits.lease import LeasedBudget
+from forbear.limits.pacing import Turn
 
 from ..injection import interrupted_at_every_line
 
@@ -197,6 +207,73 @@ def test_a_budget_never_has_more_than_it_had() -> None:
 
     begun()
     assert interrupted_at_every_line(operation, SHARED, after) > 40
+
+
+def test_no_slot_is_lost_or_given_twice() -> None:
+    """Interrupted while slots are taken, waited for, lost to a throttle, given back or granted."""
+    box: list[Any] = []
+
+    def begun() -> None:
+        box[:] = [ConcurrencyLimit(4, start=4), []]
+
+    def operation() -> None:
+        limit, slots = box
+        for _ in range(6):
+            slot = Slot(limit, A, NOW)
+            slots.append(slot)  # as ``Extras`` has it before it is taken
+            limit.enter(slot, A, NOW)
+        limit.ask(slots[-1], NOW + 1)
+        limit.throttled(slots[0], NOW, NOW + 1)
+        for slot in slots[:3]:
+            slot.free()
+        limit.enter(Slot(limit, B, NOW), B, NOW, waits=False)
+
+    def after(where: str) -> None:
+        limit, slots = box
+        assert limit._lock.acquire(blocking=False), where
+        limit._lock.release()
+        for slot in slots:
+            slot.free()
+        scope = limit._scopes.get(A)
+        assert scope is None or not (scope.taken or scope.waiting), where
+        slot = Slot(limit, A, LATER)
+        assert limit.enter(slot, A, LATER), where
+        slot.free()
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, "limits/concurrency.py", after) > 80
+
+
+def test_nobody_is_paced_for_ever() -> None:
+    """Interrupted while quotas are learned, calls wait, go and end."""
+    box: list[Any] = []
+
+    def begun() -> None:
+        box[:] = [Pacing(), []]
+
+    def operation() -> None:
+        pacing, turns = box
+        pacing.learn(A, [Quota("requests", 2, 10, 100, 10)], NOW, NOW)
+        for number in range(4):
+            turn = Turn(NOW + number)
+            turns.append(turn)
+            pacing.turn(turn, A, 60.0, NOW + number)
+        pacing.end(turns[0])
+        pacing.learn(A, [Quota("requests", 0, 5, 100, 10)], NOW + 4, NOW + 5)
+
+    def after(where: str) -> None:
+        pacing, turns = box
+        assert pacing._lock.acquire(blocking=False), where
+        pacing._lock.release()
+        for turn in turns:
+            pacing.end(turn)
+        assert pacing.waiting() == 0, where
+        assert pacing.turn(Turn(LATER), A, 60.0, LATER) == 0, where
+        begun()
+
+    begun()
+    assert interrupted_at_every_line(operation, "limits/pacing.py", after) > 50
 
 
 def test_a_cooldown_goes_on_holding_and_ends() -> None:

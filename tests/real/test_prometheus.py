@@ -27,7 +27,16 @@ import requests
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 import forbear.requests
-from forbear import CircuitBreaker, Fixed, Origins, RetryBudget, RetryGate, RetryPolicy
+from forbear import (
+    CircuitBreaker,
+    ConcurrencyLimit,
+    Fixed,
+    Origins,
+    Pacing,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+)
 from forbear.core.events import Hedged, Resumption
 from forbear.httpx import RetryTransport
 from forbear.redis import RedisBudget
@@ -62,7 +71,7 @@ def promtool(binary, *arguments, cwd):
 
 
 def test_the_rules_are_rules(shipped, promtool_program):
-    assert "13 rules found" in promtool(
+    assert "14 rules found" in promtool(
         promtool_program, "check", "rules", "forbear.rules.yml", cwd=shipped
     )
 
@@ -121,6 +130,7 @@ def faulted_run(metrics):
                 ("poor", {"budget": RetryBudget(ratio=0, floor_per_second=1, burst=1)}),
                 ("guarded", {"breaker": CircuitBreaker(2, open_for=0.05)}),
                 ("mirrored", {"origins": Origins([server.url, other.url])}),
+                ("slotted", {"concurrency": ConcurrencyLimit(), "pacing": Pacing()}),
             )
         ]
 

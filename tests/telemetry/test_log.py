@@ -241,6 +241,7 @@ INFO = (
 WARNING = (
     "attempts-exhausted", "retry-after-too-long", "deadline", "key-expired", "strategy-failed",
     "hook-failed", "circuit-open", "origin-unhealthy", "budget-exhausted",
+    "concurrency-limit",
 )  # fmt: skip
 LEVELS = {**dict.fromkeys(INFO, "INFO"), **dict.fromkeys(WARNING, "WARNING")}
 

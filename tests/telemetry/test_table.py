@@ -27,7 +27,7 @@ REFUSED = {
     "server-said-no", "caller-said-no", "replayed-response", "permanent-error", "local-saturation",
     "unknown-error", "method-not-replayable", "key-expired", "body-consumed", "response-delivered",
     "nested-call", "attempts-exhausted", "retry-after-too-long", "deadline", "circuit-open",
-    "origin-unhealthy", "budget-exhausted", "strategy-failed", "hook-failed",
+    "origin-unhealthy", "budget-exhausted", "concurrency-limit", "strategy-failed", "hook-failed",
 }  # fmt: skip
 STATE = {"closed", "open", "half_open"}
 SCOPE = {"local", "shared"}
@@ -37,7 +37,8 @@ KIND = {"first", "hedge", "retry", "failover", "resume"}
 HEDGED = {"won", "failed", "cancelled"}
 NOT_HEDGED = {
     *("hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown"),
-    *("local-saturation", "budget-exhausted", "attempts-exhausted", "deadline", "cancelled"),
+    *("local-saturation", "budget-exhausted", "concurrency-limit", "attempts-exhausted"),
+    *("deadline", "cancelled"),
 }
 RESUME = {"resumed", "restarted", "failed"}
 ANY = None
@@ -56,6 +57,10 @@ TABLE = {
     "forbear_waiting_requests": ("gauge", {"client": ANY}),
     "forbear_held_calls": ("gauge", {"client": ANY}),
     "forbear_origin_healthy": ("gauge", {"client": ANY}),
+    "forbear_concurrency_limit": ("gauge", {"client": ANY}),
+    "forbear_concurrency_in_flight": ("gauge", {"client": ANY}),
+    "forbear_concurrency_waiting": ("gauge", {"client": ANY}),
+    "forbear_paced_calls": ("gauge", {"client": ANY}),
     "forbear_releases_total": ("counter", {"client": ANY, "cause": CAUSE}),
     "forbear_budget_available_tokens": ("gauge", BUDGET),
     "forbear_budget_backend_errors_total": ("counter", {"client": ANY, "backend": {"redis"}}),

@@ -112,6 +112,8 @@ def run(out: TextIO, options: argparse.Namespace) -> int:
         page.line()
     for warning in warnings:
         page.text(f"warning: {warning}", YELLOW)
+    page.line()
+    page.text(f"in addition, where these options are given: {waits_of_options(policy)}")
     return 0
 
 
@@ -147,6 +149,15 @@ def holding(policy: RetryPolicy) -> str:
         "While the server is unhealthy a failed call is held, for at most"
         f" {spoken(policy.patience)}, and sent as a probe, or once the server is healthy."
     )
+
+
+def waits_of_options(policy: RetryPolicy) -> str:
+    """Say how long a ConcurrencyLimit and a Pacing let a call wait."""
+    bound = "or total_timeout is over" if policy.total_timeout is not None else "however long"
+    found = f"with concurrency= each attempt waits until a slot is free, {bound}"
+    if policy.hints == "obey":
+        found += f"; with pacing= a call waits for up to {spoken(policy.max_retry_after)} in all"
+    return found
 
 
 def show_calls(page: Page, policy: RetryPolicy, attempt_timeout: float | None) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .event_streams import EventStream
     from .events import Event
     from .headers.fields import Line
+    from .headers.quota import Quota
     from .headers.ranges import Download, Repeat
     from .outcome import Failure, GiveUp, Hint, Refusal, Verdict
     from .policy import RetryPolicy
@@ -98,8 +99,8 @@ class Limit(Protocol):
         """Take what only an attempt may take, right before it is sent.
 
         Returns:
-            0: it is sent. Else seconds until the call asks again; what earlier limits have given is
-            returned with ``leave`` meanwhile. None: the call ends with what it has.
+            0: it is sent. Else seconds until the call asks again; what the other limits have given
+            is returned with ``leave`` meanwhile. None: the call ends with what it has.
 
         Raises:
             RetryRefused: The attempt must not be sent.
@@ -177,7 +178,7 @@ class Extras:
     is_reused = False  # it broke on a connection that had carried a request before
     tokens_spent = 0.0  # of the budget, for the next attempt; 0 once it is sent
     permit = 0  # of the breaker, until the attempt ends
-    credential = b""  # a hash of the request's, once the cooldown has needed one
+    credential = b""  # a hash of the request's, once a limit has needed it
     cooled = 0.0  # seconds for which cooldowns have delayed the call
     tried: tuple[str, ...] = ()  # origins that failed before, where others can stand in
     token: RetryToken | None = None  # of a user's strategy
@@ -187,6 +188,11 @@ class Extras:
     patience_used = 0.0
     kept: Any = None  # the last response, read, while the call is held
     unhealthy_verdict: GiveUp | None = None  # if the call is not released in time
+    slot: Any = None  # of the concurrency limit (limits/concurrency.py), from the queue to the end
+    waited_for_slot = 0.0  # seconds in that queue, of attempts that were sent
+    quotas: tuple[Quota, ...] = ()  # in the head of the last response, if they are paced by
+    pace: Any = None  # its turn, while it is paced (limits/pacing.py)
+    paced = 0.0  # seconds for which pacing has delayed it
 
 
 class NoExtras(Extras):
@@ -380,6 +386,8 @@ class Call:
             extras.resumed,
             extras.held,
             extras.hedge,
+            extras.waited_for_slot,
+            extras.paced,
         )
 
     def __repr__(self) -> str:

@@ -82,8 +82,8 @@ class Hedged(NamedTuple):
     outcome: str
     # Of a refusal: "hedge-budget" (ratio and burst are used up), "origin-unhealthy",
     # "origin-strained" (its response times spread too widely), "circuit-open", "cooldown",
-    # "local-saturation" (no connection is free), "budget-exhausted", "attempts-exhausted",
-    # "deadline" or "cancelled". Of several refusals the last.
+    # "local-saturation" (no connection is free), "budget-exhausted", "concurrency-limit" (no slot
+    # is free), "attempts-exhausted", "deadline" or "cancelled". Of several refusals the last.
     reason: str | None
     after: float  # seconds from the first attempt to the hedge, or to the end of the call
     # The attempt that did not decide: "first" or "hedge"; None if there was only one.

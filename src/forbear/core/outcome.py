@@ -200,6 +200,7 @@ class Reason(StrEnum):
     CIRCUIT_OPEN = "circuit-open"
     ORIGIN_UNHEALTHY = "origin-unhealthy"
     BUDGET_EXHAUSTED = "budget-exhausted"
+    CONCURRENCY_LIMIT = "concurrency-limit"
     STRATEGY_FAILED = "strategy-failed"
     HOOK_FAILED = "hook-failed"
     STATUS_NOT_RETRIED = "status-not-retried"

@@ -63,6 +63,9 @@ class CallRecord(NamedTuple):
             byte in the representation as it is sent, a Content-Encoding included.
         held: Seconds for which the call was held because its origin was unhealthy; a part of the
             waits too.
+        waited_for_slot: Seconds for which its attempts waited until a ``ConcurrencyLimit`` let them
+            go, the first one included. No part of the waits.
+        paced: Seconds for which ``Pacing`` has delayed its attempts. No part of the waits.
     """
 
     method: str
@@ -73,6 +76,8 @@ class CallRecord(NamedTuple):
     refused_delay: float | None
     resumed: tuple[int, ...] = ()
     held: float = 0.0
+    waited_for_slot: float = 0.0
+    paced: float = 0.0
 
     @property
     def retries(self) -> int:
@@ -102,6 +107,10 @@ class CallRecord(NamedTuple):
             story += f"; hedged after {in_seconds(hedges[0])}"
         if self.held >= 0.001:
             story += f"; held for {in_seconds(self.held)}"
+        if self.waited_for_slot >= 0.001:
+            story += f"; waited for a slot for {in_seconds(self.waited_for_slot)}"
+        if self.paced >= 0.001:
+            story += f"; paced for {in_seconds(self.paced)}"
         if self.resumed:
             story += f"; resumed at {', '.join(map(str, self.resumed))}"
         verb = "not retried" if self.reason is Reason.STATUS_NOT_RETRIED else "gave up"
@@ -145,6 +154,8 @@ class Story(NamedTuple):
     resumed: tuple[int, ...]
     held: float = 0.0
     hedge: HedgeNotes | None = None
+    waited_for_slot: float = 0.0
+    paced: float = 0.0
 
     @property
     def is_final(self) -> bool:
@@ -175,7 +186,7 @@ class Story(NamedTuple):
             reason = Reason.STATUS_NOT_RETRIED if (history[-1].status or 0) >= 400 else None
         return CallRecord(
             self.method, self.origin, tuple(attempts), self.elapsed, reason, refused, self.resumed,
-            self.held,
+            self.held, self.waited_for_slot, self.paced,
         )  # fmt: skip
 
     def __repr__(self) -> str:

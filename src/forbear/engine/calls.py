@@ -21,6 +21,7 @@ from .events import SUCCEEDED_AFTER_RETRY
 from .settings import OFF
 
 if TYPE_CHECKING:
+    from ..core.call import Extras
     from ..core.policy import RetryPolicy
     from ..core.request import Request
     from ..limits.limits import Limits
@@ -224,6 +225,12 @@ def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Ex
     if refused.reason is Reason.DEADLINE:
         message = "the next attempt would begin after the deadline"
         return deadline_error(port, call, message, seconds)
+    if (
+        refused.reason is Reason.CONCURRENCY_LIMIT
+        and settings.clock.monotonic() >= call.deadline_at
+    ):
+        message = "the deadline was over before a slot of its concurrency limit was free"
+        return deadline_error(port, call, message, None, refused.reason)
     again = "" if seconds is None else f", try again in {in_seconds(seconds)}"
     error = port.circuit_open_error(
         f"nothing is sent to {call.request.origin} now: {refused.reason.value}{again}",
@@ -234,14 +241,18 @@ def refusal(port: CommonPort[Response], call: Call, refused: RetryRefused) -> Ex
 
 
 def deadline_error(
-    port: CommonPort[Response], call: Call, message: str, retry_after: float | None = None
+    port: CommonPort[Response],
+    call: Call,
+    message: str,
+    retry_after: float | None = None,
+    reason: Reason = Reason.DEADLINE,
 ) -> Exception:
     """Make the library's DeadlineExceeded, with the story attached."""
-    if call.stop is None or call.stop.reason is not Reason.DEADLINE:
-        call.stop = GiveUp(Reason.DEADLINE)
+    if call.stop is None or call.stop.reason is not reason:
+        call.stop = GiveUp(reason)
     error = port.deadline_exceeded(
         f"{call.request.method} {call.request.origin}: {message}",
-        reason=Reason.DEADLINE,
+        reason=reason,
         retry_after=retry_after,
     )
     return with_story(port, call, error)
@@ -328,7 +339,7 @@ def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], n
     if call.policy is OFF:
         return
     settings, stop, was_retried = port.settings, call.stop, len(call.history) > 1
-    if stop is None and not was_retried and call.extras.hedge is None:
+    if stop is None and not was_retried and not has_notes(call):
         if (call.status or 0) >= 300 and name not in notes:
             notes[name] = call.story(settings.clock.monotonic())
         return
@@ -350,7 +361,37 @@ def has_story(call: Call) -> bool:
     """Was something retried or refused?"""
     if call.policy is OFF:
         return False
-    return call.stop is not None or len(call.history) > 1 or call.extras.hedge is not None
+    return call.stop is not None or len(call.history) > 1 or has_notes(call)
+
+
+def has_notes(call: Call) -> bool:
+    """Is there more to tell of a call that succeeded at once?"""
+    extras = call.extras
+    return extras.hedge is not None or extras.waited_for_slot > 0 or extras.paced > 0
+
+
+def free_slot(extras: Extras) -> None:
+    """Give back the slot of a body that is read, closed or lost."""
+    if extras.slot is not None:
+        extras.slot.free()
+
+
+def end_attempt(call: Call, *, endless: bool | None = None) -> Extras | None:
+    """Give back the slot of an attempt, or let the body that is handed over do that.
+
+    Args:
+        call: Has a slot.
+        endless: Whether the body is a stream of events; None: none of it is to come.
+
+    Returns:
+        Whose slot is freed when the body ends; None: it is free.
+    """
+    slot = call.extras.slot
+    if endless is not None and slot.hand_over(endless=endless):
+        return call.extras
+    slot.free()
+    call.own_extras().slot = None
+    return None
 
 
 def wants_status_error(call: Call) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..core.call import NO_EXTRAS
 from ..core.decide import PLAIN, answered, is_failure
 from ..core.event_streams import ErrorEvent
+from ..core.headers.quota import read_quotas
 from ..core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ..core.record import RECORD, Story
 from .errors import DeadlineCut
@@ -56,6 +57,13 @@ def classify_status(
     if call.body_error is not None and not is_failure(call.policy, call.request, failure):
         return broken_body(port, call)
     return failure
+
+
+def note_quotas(port: Classifier, call: Call, lines: Lines) -> None:
+    """Note what the head of a response says of quotas, good or not."""
+    quotas = read_quotas(lines, port.settings.clock.time)
+    if quotas:
+        call.own_extras().quotas = quotas
 
 
 def broken_body(port: Classifier, call: Call) -> Failure | None:

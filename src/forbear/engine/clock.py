@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 LONGEST = threading.TIMEOUT_MAX  # seconds, 292 years; a longer wait would raise
 # Seconds that a thread waits at once. On Windows a timed wait ignores Ctrl-C until it ends.
 SLICE = 0.25 if os.name == "nt" else LONGEST
+
+
+# Seconds that a test's clock sleeps at once where another call ends the wait: none can wake it.
+STEP = 0.01
+
+
+class Slot(Protocol):
+    """What a call waits for in a queue (limits/concurrency.py)."""
+
+    wake: Callable[[], object] | None
+
+    @property
+    def is_taken(self) -> bool: ...
 
 
 class Clock(Protocol):
@@ -107,13 +121,16 @@ class Sleeper(Locked):
         self._threads: set[threading.Lock] = set()  # the lock that each sleeping thread waits for
         self._tasks: dict[Any, Any] = {}  # what each sleeping task awaits -> what ends the sleep
 
-    def sleep(self, seconds: float, *, since: float, after: float) -> bool:
+    def sleep(
+        self, seconds: float, *, since: float, after: float, slot: Slot | None = None
+    ) -> bool:
         """Sleep until so many seconds after an instant, such as when a delay was decided.
 
         Args:
             seconds: How long the wait is.
             since: When the call began.
             after: When the wait began; the time that has passed since is subtracted.
+            slot: What wakes it earlier; None: nothing does.
 
         Returns:
             False: ``close`` was called since the call began.
@@ -125,7 +142,7 @@ class Sleeper(Locked):
             if self._closed_at > since:
                 return False
             if seconds > 0:
-                self._clock.sleep(seconds)
+                self._clock.sleep(seconds if slot is None else min(seconds, STEP))
             else:
                 self.goes_on(inf)  # resets the notice, since no further part follows
             return self._closed_at <= since
@@ -139,6 +156,10 @@ class Sleeper(Locked):
                 return False
             self._threads.add(held)
         try:
+            if slot is not None:  # set first, checked second: its giver does it in the other order
+                slot.wake = partial(release, held)
+                if slot.is_taken:
+                    return True
             # In a loop also because a wait may end one tick of the clock too early.
             while seconds > 0 and not held.acquire(timeout=min(seconds, SLICE)):
                 seconds = ends_at - SYSTEM_CLOCK.monotonic()
@@ -155,16 +176,18 @@ class Sleeper(Locked):
         if hasattr(clock, "goes_on"):
             clock.goes_on(since)
 
-    def begin_sleep(self, seconds: float, *, since: float, after: float) -> Awaitable[bool]:
+    def begin_sleep(
+        self, seconds: float, *, since: float, after: float, slot: Slot | None = None
+    ) -> Awaitable[bool]:
         """Begin an asynchronous sleep and return what to await; its result is that of ``sleep``."""
         # Not a coroutine function, and on asyncio a bare future: 250 bytes less per sleeping call.
         now = self._clock.monotonic()
         if now > after:
             seconds -= now - after
         if self._clock is not SYSTEM_CLOCK or SYSTEM_CLOCK.stand_in is not None:
-            return self._sleep_on_stand_in(seconds, since)
+            return self._sleep_on_stand_in(seconds if slot is None else min(seconds, STEP), since)
         if (loop := asyncio_loop()) is None:
-            return self._sleep_on_trio(seconds, since)
+            return self._sleep_on_trio(seconds, since, slot)
         sleep: Future[bool] = loop.create_future()
         ends_at = now + seconds
         # Added first, checked second; close, in another thread, sets ``_closed_at`` first and reads
@@ -172,6 +195,10 @@ class Sleeper(Locked):
         self._tasks[sleep] = loop.call_later(seconds, self._end, loop, sleep, ends_at)
         if self._closed_at > since:
             wake(sleep, False)
+        if slot is not None:  # as above
+            slot.wake = partial(wake_from_anywhere, loop, sleep)
+            if slot.is_taken:
+                wake(sleep, True)
         return sleep
 
     def _end(self, loop: AbstractEventLoop, sleep: Future[bool], ends_at: float) -> None:
@@ -195,14 +222,16 @@ class Sleeper(Locked):
             await self._clock.asleep(seconds)
         return self._closed_at <= since
 
-    async def _sleep_on_trio(self, seconds: float, since: float) -> bool:
+    async def _sleep_on_trio(self, seconds: float, since: float, slot: Slot | None) -> bool:
         import anyio
 
         event = anyio.Event()
         # A token, since another thread may call close.
-        self._tasks[event] = sys.modules["trio"].lowlevel.current_trio_token()
+        token = self._tasks[event] = sys.modules["trio"].lowlevel.current_trio_token()
         try:
-            if self._closed_at <= since:
+            if slot is not None:
+                slot.wake = partial(token.run_sync_soon, event.set, idempotent=True)
+            if self._closed_at <= since and not (slot is not None and slot.is_taken):
                 with anyio.move_on_after(seconds):
                     await event.wait()
         finally:
@@ -223,13 +252,28 @@ class Sleeper(Locked):
             self._closed_at = closed_at
             threads, self._threads = self._threads, set()
         for held in list(threads):
-            held.release()
+            release(held)
         for sleep, ending in list(self._tasks.items()):
             with suppress(RuntimeError):  # its event loop is closed, and the call is gone too
                 if hasattr(sleep, "get_loop"):
                     sleep.get_loop().call_soon_threadsafe(wake, sleep, False)
                 else:
                     ending.run_sync_soon(sleep.set)
+
+
+def release(held: threading.Lock) -> None:
+    with suppress(RuntimeError):  # something else has woken the thread too
+        held.release()
+
+
+def wake_from_anywhere(loop: AbstractEventLoop, sleep: Future[bool]) -> None:
+    """End a sleep from any thread. RuntimeError: its loop is closed."""
+    from asyncio import _get_running_loop
+
+    if _get_running_loop() is loop:
+        wake(sleep, True)
+    else:
+        loop.call_soon_threadsafe(wake, sleep, True)
 
 
 def wake(sleep: Future[bool], slept: bool) -> None:

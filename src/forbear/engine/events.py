@@ -210,7 +210,8 @@ def outcome_of(call: Call, sent: int) -> events.CallOutcome:
         return ended.CANCELLED  # while it was sent, before, or while it waited
     if last is None:
         assert stop is not None
-        return ended.FAILED if stop.reason is Reason.DEADLINE else ended.CIRCUIT_OPEN
+        is_late = stop.reason in (Reason.DEADLINE, Reason.CONCURRENCY_LIMIT)
+        return ended.FAILED if is_late else ended.CIRCUIT_OPEN
     if stop is not None or last.failure is not None or (last.status or 0) >= 500:
         return ended.FAILED if sent == 1 else ended.FAILED_AFTER_RETRY
     return ended.SUCCESS if sent == 1 else ended.SUCCESS_AFTER_RETRY
@@ -441,7 +442,10 @@ TABLE: dict[str, Row[..., Any]] = {
 
 # The levels of ``gave_up``, by its reason. During an outage every call to the origin ends with one
 # of these: WARNING once a minute, else DEBUG.
-REFUSALS = frozenset({Reason.CIRCUIT_OPEN, Reason.ORIGIN_UNHEALTHY, Reason.BUDGET_EXHAUSTED})
+REFUSALS = frozenset(
+    {Reason.CIRCUIT_OPEN, Reason.ORIGIN_UNHEALTHY, Reason.BUDGET_EXHAUSTED}
+    | {Reason.CONCURRENCY_LIMIT}
+)
 # WARNING: the call could be retried, but a limit is reached. For all other reasons it must not be
 # retried, so INFO.
 LIMITS = frozenset(

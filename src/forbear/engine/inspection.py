@@ -51,6 +51,11 @@ SUFFIXES = ("+json", "+xml")
 BODILESS = frozenset({101, 204, 304})
 
 
+def is_endless(content_type: object, status: int) -> bool:
+    """Is a response a stream of events, or of another protocol?"""
+    return status == 101 or str(content_type or "").lower().lstrip().startswith(ENDLESS)
+
+
 class Body(Protocol):
     """The body of a response while forbear reads it: raw bytes, before their codings are undone.
 

@@ -15,7 +15,16 @@ from ..core.decide import decide
 from ..core.event_streams import EventStream, delayed
 from ..core.outcome import GiveUp, Phase, Reason, SendAgain
 from ..errors import RetryRefused
-from .calls import closed, ended, enter, last_error, not_retried, notify_outer_loops, refusal
+from .calls import (
+    closed,
+    end_attempt,
+    ended,
+    enter,
+    last_error,
+    not_retried,
+    notify_outer_loops,
+    refusal,
+)
 from .classify import classify_error
 from .errors import drop_frames
 from .events import FAILOVER, RELEASED
@@ -46,8 +55,10 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
                 settings.sleeper.goes_on(call.sent_at)
                 return delay
             released(call, settings, hold, now, may_go=delay is not None)
-        elif delay:
+        elif delay and call.extras.slot is None and call.extras.pace is None:
             check_wait(call, settings, delay, now)
+        elif delay:  # in a queue, whose limit knows how long it may wait; in parts
+            settings.sleeper.goes_on(call.started_at)
     except RetryRefused as refused:
         if call.hold is not None:
             released(call, settings, call.hold, now, may_go=False)
@@ -125,7 +136,7 @@ def run(call: Call, port: Port[Response]) -> Response | None:
         while True:
             if outcome is None:
                 if wait > 0 and not settings.sleeper.sleep(
-                    wait, since=call.started_at, after=call.decided_at
+                    wait, since=call.started_at, after=call.decided_at, slot=call.extras.slot
                 ):
                     if call.hold is None:
                         return closed(port, call)
@@ -161,6 +172,8 @@ def run(call: Call, port: Port[Response]) -> Response | None:
                     port.discard(call, outcome)
                 elif not port.keep(call, outcome):
                     break
+            if call.extras.slot is not None:
+                end_attempt(call)
             # Dropped, since the response would be half of the memory that a waiting call holds.
             wait, outcome, call.live = seconds, None, None
         kept = end_held(call, port)
@@ -230,6 +243,8 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
                     await port.discard(call, outcome)
                 elif not await port.keep(call, outcome):
                     break
+            if call.extras.slot is not None:
+                end_attempt(call)
             # Dropped, since the response would be half of the memory that a waiting call holds.
             wait, outcome, call.live = seconds, None, None
         kept = end_held(call, port)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from ..core.key_options import IdempotencyKeys
     from ..core.strategy import Budget, RetryStrategy
     from ..limits.breaker import CircuitBreaker
+    from ..limits.concurrency import ConcurrencyLimit
     from ..limits.origins import Origins
+    from ..limits.pacing import Pacing
     from .clock import Clock
     from .context import CallContext
 
@@ -40,6 +42,8 @@ DEFAULTS: dict[str, object] = {
     "cooldown": "off",
     "origins": None,
     "strategy": None,
+    "concurrency": None,
+    "pacing": None,
     "idempotency": None,
     "retry_if": None,
     "before_attempt": None,
@@ -71,6 +75,8 @@ OBJECTS = {
     "origins": 'Origins(["https://a", "https://b"])',
     "strategy": "AwsStandard()",
     "hedge": "Hedge()",
+    "concurrency": "ConcurrencyLimit()",
+    "pacing": "Pacing()",
     "event_streams": "EventStreams()",
     "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
 }
@@ -115,6 +121,13 @@ def check_options(given: dict[str, Any]) -> None:
         raise TypeError(
             f"event_streams must be EventStreams(), or None for the default, got {shown(streams)}"
         )
+    for option, class_name, method in (
+        ("concurrency", "ConcurrencyLimit", "enter"),
+        ("pacing", "Pacing", "turn"),
+    ):
+        if given[option] is not None and not hasattr(given[option], method):
+            value = shown(given[option])
+            raise TypeError(f"{option} must be a {class_name}, or None for none, got {value}")
     if gate is not ... and gate is not None and not isinstance(gate, RetryGate):
         raise TypeError(f"gate must be a RetryGate, or None for none, got {shown(gate)}")
     if given["budget"] is not None:
@@ -237,6 +250,10 @@ class Options(TypedDict, Generic[Predicate], total=False):
         origins: Origins: servers that can replace each other. Retries go to them in turn.
         strategy: A RetryStrategy in place of schedule, gate, budget, breaker, cooldown and origins.
             The policy still gives statuses, methods, hints and time limits.
+        concurrency: A ConcurrencyLimit. It bounds how many attempts are in flight, by what the
+            server accepts or by a number; others wait for their turn. None: no bound.
+        pacing: A Pacing. It spreads calls over what is left of a quota that the server's responses
+            show. None: no call is paced.
         idempotency: IdempotencyKeys: which key POST and PATCH get, and which key headers count.
         retry_if: A function of each response; it is not called for exceptions. True: a failure like
             a 503 (a request that is not safe to retry is still sent once). False: final, whatever
@@ -278,6 +295,8 @@ class Options(TypedDict, Generic[Predicate], total=False):
     cooldown: Literal["off", "retries", "all"]
     origins: Origins | None
     strategy: RetryStrategy | None
+    concurrency: ConcurrencyLimit | None
+    pacing: Pacing | None
     idempotency: IdempotencyKeys | None
     retry_if: Predicate | None
     before_attempt: Callable[[Any, int], object] | None
@@ -320,6 +339,7 @@ class Settings:
         wants_ends: A listener wants to know when a call is over.
         is_plain: A first attempt that succeeds is only returned; nothing is noted of it.
         limits_when_off: For calls that are forwarded untouched: the budget's count and no more.
+        reads_quotas: The quotas in good responses are read too.
         key_lifetime: Seconds for which a server remembers an idempotency key.
     """
 
@@ -393,6 +413,7 @@ class Settings:
         self.contact_line = ("From", self.contact or "")
         self.name: str = given["name"]
         self._take_limits(given)
+        self.reads_quotas = given["pacing"] is not None
         self.events = EventLog(self.name, given["on_event"])
         self.events.show(self.limits, self.sleeper, self.clock)
         if self.limits.breaker is not None:
@@ -418,15 +439,16 @@ class Settings:
         self.counts_attempts = False
         self.plugin_name = "schedule or budget"
         if strategy is None:
-            names = "budget", "breaker", "cooldown", "origins", "random"
+            names = "budget", "breaker", "cooldown", "origins", "concurrency", "pacing", "random"
             own = {name: given[name] for name in names}
             gate = RetryGate() if given["gate"] is ... else given["gate"]
             self.limits = Limits(gate=gate, **own)
         elif isinstance(getattr(strategy, "limits", None), Limits):  # a StandardStrategy
-            self.limits = strategy.limits.lent()
+            self.limits = strategy.limits.lent(given["concurrency"], given["pacing"])
             self.policy = strategy.merged(self.policy)
         else:
-            self.limits = Limits(strategy=strategy, random=given["random"])
+            others = "strategy", "concurrency", "pacing", "random"
+            self.limits = Limits(**{name: given[name] for name in others})
             self.counts_attempts = True
             self.plugin_name = f"strategy {type(strategy).__name__}"
         gate, budget = self.limits.gate, self.limits.budget

@@ -1,8 +1,8 @@
 """Cooldown: for how long an origin asked this process to pause.
 
 A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls,
-only those that carry the same credential, so that one tenant does not delay another. Credentials
-are kept as salted hashes of ``Authorization`` or ``x-api-key``.
+only those that carry the same credential (credentials.py), so that one tenant does not delay
+another.
 
 Calls that are held are released one after the other, PACE apart, and each checks again when its
 time has come: if the response to one of the first asks for another wait, the rest waits too.
@@ -16,11 +16,12 @@ from math import inf
 from ..core.call import Limit, Plan
 from ..core.outcome import Reason
 from ..errors import RetryRefused
+from .credentials import credential_of_call
 from .locks import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..core.call import Call
     from ..core.outcome import Failure
@@ -39,7 +40,7 @@ class Cooldown(Locked):
 
     Args:
         mode: "retries": only retries are held; "all": first attempts too.
-        random: Like ``random.random``; called once for each held call, and once for the salt.
+        random: Like ``random.random``; called once for each held call.
 
     Attributes:
         is_idle: No attempt is to be held.
@@ -50,7 +51,6 @@ class Cooldown(Locked):
         self.mode = mode
         self.is_idle = self.quiet = True
         self._random = random
-        self._salt = b""
         self._entries: OrderedDict[Key, list[float]] = OrderedDict()
         self._over_at = -inf  # from then on no attempt is to be held
         super().__init__()
@@ -97,29 +97,8 @@ class Cooldown(Locked):
         found = [self._entries[key] for key in keys if key in self._entries]
         return [entry for entry in found if entry[UNTIL] > now]
 
-    def credential_of(self, lines: Iterable[tuple[str, str] | tuple[bytes, bytes]]) -> bytes:
-        """A salted hash of a request's credentials; never b""."""
-        from hashlib import blake2b
-
-        if not self._salt:
-            salt = repr(self._random()).encode()
-            with self._lock:  # two salts would make one tenant look like two: the first one counts
-                self._salt = self._salt or salt
-        digest = blake2b(key=self._salt, digest_size=16)
-        for name, value in lines:
-            if raw_bytes(name).lower() in CREDENTIALS:
-                digest.update(raw_bytes(name).lower() + b":" + raw_bytes(value) + b"\n")
-        return digest.digest()
-
     def __repr__(self) -> str:
         return f"<Cooldown {self.mode}, {len(self._entries)} held>"
-
-
-CREDENTIALS = (b"authorization", b"x-api-key")
-
-
-def raw_bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
 
 
 class CooldownLimit(Limit):
@@ -151,7 +130,7 @@ class CooldownLimit(Limit):
         """Begin a cooldown if the response asked for one."""
         if failure is None or not failure.hint.delay or not failure.is_throttle:
             return
-        credential = b"" if failure.status == 503 else self._credential(call)
+        credential = b"" if failure.status == 503 else credential_of_call(call)
         self.cooldown.begin(call.sent_to, credential, failure.hint.delay, now)
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
@@ -173,7 +152,7 @@ class CooldownLimit(Limit):
         """Seconds until the call may be sent."""
         if self.cooldown.is_idle or call.policy.hints == "ignore":
             return 0.0
-        return self.cooldown.left(call.origin, self._credential(call), now)
+        return self.cooldown.left(call.origin, credential_of_call(call), now)
 
     def _delay(self, call: Call, now: float) -> float:
         """Seconds for which the attempt is delayed; 0: it is not, or another origin is free.
@@ -200,12 +179,6 @@ class CooldownLimit(Limit):
 
     def _has_others(self, call: Call) -> bool:
         return self.origins is not None and self.origins.is_covered(call)
-
-    def _credential(self, call: Call) -> bytes:
-        if not call.extras.credential:
-            found = self.cooldown.credential_of(call.request.header_lines())
-            call.own_extras().credential = found
-        return call.extras.credential
 
     def _stagger(self, call: Call, left: float, now: float) -> float:
         """Seconds on top, so that neither delayed calls nor a fleet are sent at one instant."""

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from ..core.strategy import Budget, RetryStrategy
     from .breaker import BreakerLimit, CircuitBreaker
     from .budget import BudgetLimit
+    from .concurrency import ConcurrencyLimit, SlotLimit
     from .cooldown import CooldownLimit
     from .gate import RetryGate
     from .origins import Origins, OriginsLimit
+    from .pacing import Pacing, PacingLimit
 
 
 class Silence:
@@ -66,6 +68,8 @@ class Limits(Limit):
         cooldown: str = "off",
         origins: Origins | None = None,
         strategy: RetryStrategy | None = None,
+        concurrency: ConcurrencyLimit | None = None,
+        pacing: Pacing | None = None,
         random: Callable[[], float] | None = None,
     ) -> None:
         check_choice("cooldown", cooldown, ("off", "retries", "all"))
@@ -95,6 +99,16 @@ class Limits(Limit):
             from .budget import BudgetLimit
 
             self._budget = BudgetLimit(budget)
+        self.slots: SlotLimit | None = None
+        if concurrency is not None:
+            from .concurrency import SlotLimit
+
+            self.slots = SlotLimit(concurrency)
+        self.pacing: PacingLimit | None = None
+        if pacing is not None:
+            from .pacing import PacingLimit
+
+            self.pacing = PacingLimit(pacing)
         for limit in (self.breaker, self.cooldown):
             if limit is not None:
                 limit.origins = self.origins
@@ -105,7 +119,9 @@ class Limits(Limit):
             Schedule(gate, self.origins) if strategy is None else StrategyLimit(strategy),
             self.origins,
             self.cooldown,
+            self.pacing,
             self.breaker,
+            self.slots,  # after what may delay an attempt, because one that waits has no slot
             self._gate,
             self._budget,
         )
@@ -137,12 +153,18 @@ class Limits(Limit):
             if len(asked) == 1:
                 setattr(self, name, getattr(asked[0], name))
 
-    def lent(self) -> Limits:
-        """Return limits that share all parts, whose transitions another client emits."""
+    def lent(self, concurrency: ConcurrencyLimit | None, pacing: Pacing | None) -> Limits:
+        """Return limits that share all parts, whose transitions another client emits.
+
+        ``concurrency`` and ``pacing`` are added.
+        """
         other = copy(self)
+        added = Limits(concurrency=concurrency, pacing=pacing)
+        other.slots, other.pacing = added.slots, added.pacing
         if self.breaker is not None:
             other.breaker = copy(self.breaker)
-            other._list(*(other.breaker if one is self.breaker else one for one in self.listed))
+        own = (other.breaker if one is self.breaker else one for one in self.listed)
+        other._list(*own, other.pacing, other.slots)
         return other
 
     def hold_at_most(self, calls: int) -> None:
@@ -231,18 +253,21 @@ class Limits(Limit):
         return self._gate.admit_held(call, now, self._admit)
 
     def _admit(self, call: Call, now: float) -> float | None:
+        waits_for: Limit | None = None
         is_admitted = False
         try:
             for limit in self._admitting:
                 wait = limit.admit(call, now)
                 if wait != 0:
+                    waits_for = limit
                     return wait
             is_admitted = True
             return 0.0
         finally:
-            if not is_admitted:  # while it waits, others may have what it took from earlier limits
+            if not is_admitted:  # while it waits, others may have what it took from other limits
                 for limit in self._admitting:
-                    limit.leave(call, now)
+                    if limit is not waits_for:  # there it keeps its place
+                        limit.leave(call, now)
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         for limit in self._observing:
@@ -281,9 +306,14 @@ class Limits(Limit):
             refusal = found
         return refusal
 
-    def spend_for_hedge(self, call: Call, now: float) -> bool:
-        """Spend tokens for a hedge as for a retry; False: the budget does not allow it."""
-        return self._budget is None or self._budget.spend_for_hedge(call, now)
+    def take_for_hedge(self, call: Call, now: float) -> str | None:
+        """Take a slot for a hedge, and tokens as for a retry; say why there is none, None: both."""
+        if self.slots is not None and not self.slots.take_for_hedge(call, now):
+            return "concurrency-limit"
+        if self._budget is None or self._budget.spend_for_hedge(call, now):
+            return None
+        self.leave(call, now)
+        return "budget-exhausted"
 
     def __repr__(self) -> str:
         parts = [repr(limit.shared) for limit in self.listed if limit.shared is not SILENCE]

@@ -103,7 +103,8 @@ KINDS = ("first", "hedge", "retry", "failover", "resume")
 HEDGED = ("won", "failed", "cancelled")
 NOT_HEDGED = (
     "hedge-budget", "origin-unhealthy", "origin-strained", "circuit-open", "cooldown",
-    "local-saturation", "budget-exhausted", "attempts-exhausted", "deadline", "cancelled",
+    "local-saturation", "budget-exhausted", "concurrency-limit", "attempts-exhausted", "deadline",
+    "cancelled",
 )  # fmt: skip
 RESULTS = ("2xx", "3xx", "4xx", "429", "5xx", "connect", "timeout", "protocol", "cancelled")
 
@@ -135,6 +136,14 @@ ROWS = (
     Metric("forbear.origin_healthy", "gauge", CLIENT, "{client}",
         "1 if every server is healthy by its last responses, 0 if retries to one are held.",
         combine=min),
+    Metric("forbear.concurrency.limit", "gauge", CLIENT, "{attempt}",
+        "Attempts that may be in flight in the scope that has the fewest slots.", combine=min),
+    Metric("forbear.concurrency.in_flight", "gauge", CLIENT, "{attempt}",
+        "Attempts that have a slot of a ConcurrencyLimit.", combine=max),
+    Metric("forbear.concurrency.waiting", "gauge", CLIENT, "{attempt}",
+        "Attempts that wait for a slot.", combine=max),
+    Metric("forbear.paced_calls", "gauge", CLIENT, "{call}",
+        "Calls that Pacing spreads over what is left of a quota.", combine=max),
     Metric("forbear.releases", "counter", {**CLIENT, **CAUSE}, "{call}",
         "Held calls that were released, or whose patience ended, and why."),
     Metric("forbear.budget.available_tokens", "gauge",
@@ -295,9 +304,16 @@ class Counting(Locked):
 
 
 def readings_of(gauges: Gauges) -> Iterator[Reading]:
-    """Read one transport: its waiting calls, and its budget if that is our own."""
+    """Read one transport: its waiting calls, its slots, and its budget if that is our own."""
     client, budget = gauges.client, budget_of(gauges.limits)
     yield "forbear.waiting_requests", (client,), gauges.waiting()
+    slots, pacing = gauges.limits.slots, gauges.limits.pacing
+    if slots is not None:
+        yield "forbear.concurrency.limit", (client,), slots.limit.lowest()
+        yield "forbear.concurrency.in_flight", (client,), slots.limit.in_flight()
+        yield "forbear.concurrency.waiting", (client,), slots.limit.waiting()
+    if pacing is not None:
+        yield "forbear.paced_calls", (client,), pacing.pacing.waiting()
     if budget is None:
         return
     now, tokens = gauges.clock.monotonic(), "forbear.budget.available_tokens"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from contextlib import nullcontext
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -21,13 +22,15 @@ from ...engine import resume as resumption
 from ...engine.calls import (
     acall_before_attempt,
     conclude,
+    end_attempt,
     expired,
+    free_slot,
     note_success,
     too_late,
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status
+from ...engine.classify import classify_status, note_quotas
 from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
 from ...engine.deadlines import BACKSTOP, Backstop
 from ...engine.errors import DeadlineCut, Interrupted, let_signals_through
@@ -40,6 +43,7 @@ from ...engine.inspection import (
     StreamStart,
     ainspect,
     aread_pieces,
+    is_endless,
     note_prefetch,
     stream_start,
     whole_events,
@@ -206,7 +210,10 @@ class AiohttpPort:
         session, sleeper = call.request.original.session, self.settings.sleeper
         if session.closed:
             return False
-        sleep = sleeper.begin_sleep(seconds, since=call.started_at, after=call.decided_at)
+        slot = call.extras.slot
+        sleep = sleeper.begin_sleep(
+            seconds, since=call.started_at, after=call.decided_at, slot=slot
+        )
         if not isinstance(sleep, Future):  # a test's clock, on which a sleep takes no time
             return await sleep and not session.closed
         watch = SessionWatch(session, sleep)
@@ -400,6 +407,8 @@ class AiohttpPort:
 
     def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:
         status: int = response.status
+        if self.settings.reads_quotas:
+            note_quotas(self, call, response.raw_headers)
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status
             return None
@@ -486,6 +495,8 @@ class AiohttpPort:
         if call.resumption is not None:
             part = self.rest_of(call, response)
             if part is Part.CONTINUES:
+                if call.extras.slot is not None:
+                    self.keep_slot(call, response)
                 return response
             await self.discard(call, response)
             if part is Part.COMPLETE:
@@ -500,7 +511,18 @@ class AiohttpPort:
         if call.policy is not OFF and not has_ended(response.content):
             self.watch_body(response, lambda: call, sent_request(call), call.context)
         self.reopen(call.outgoing, response)
+        if call.extras.slot is not None:
+            self.keep_slot(call, response)
         return response
+
+    def keep_slot(self, call: Call, response: ClientResponse) -> None:
+        """Let a response that is handed over keep the slot for as long as its connection."""
+        connection = getattr(response, "connection", None)  # None: the body has come
+        kind = response.headers.get("Content-Type")
+        endless = None if connection is None else is_endless(kind, response.status)
+        extras = end_attempt(call, endless=endless)
+        if extras is not None and connection is not None:
+            connection.add_callback(partial(free_slot, extras))
 
     def rest_of(self, call: Call, response: ClientResponse) -> Part:
         part = resumption.accept_part(self.settings, call, response.status, response.raw_headers)

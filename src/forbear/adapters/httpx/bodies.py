@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from ...core.event_streams import event_stream
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
+from ...engine.calls import free_slot
 from ...engine.errors import let_signals_through
 from ...engine.inspection import (
     ENDLESS,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from httpx import AsyncByteStream, Request, Response, SyncByteStream
 
-    from ...core.call import Call
+    from ...core.call import Call, Extras
     from ...core.event_streams import EventStream
     from ...core.headers.ranges import Download
     from ...core.record import Story
@@ -373,6 +374,60 @@ async def aprefetch_body(
         return body.break_off(port, response, error)
     response.stream = body
     return WHOLE
+
+
+class SlottedBody:
+    """A body that was handed over, and gives back the slot of its attempt at its end."""
+
+    _forbear_sends = True
+
+    def __init__(self, stream: Any, extras: Extras) -> None:
+        self._stream, self._extras = stream, extras
+
+    def __del__(self) -> None:  # dropped without being closed
+        free_slot(self._extras)
+
+
+class Slotted(SlottedBody):
+    """A synchronous one."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._chunks = iter(self._stream)
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._chunks)  # type: ignore[no-any-return]
+        except BaseException:
+            free_slot(self._extras)
+            raise
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            free_slot(self._extras)
+
+
+class AsyncSlotted(SlottedBody):
+    """An asynchronous one. No generator, since trio warns of unfinished ones."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = self._stream.__aiter__()
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self._chunks.__anext__()  # type: ignore[no-any-return]
+        except BaseException:
+            free_slot(self._extras)
+            raise
+
+    async def aclose(self) -> None:
+        try:
+            await self._stream.aclose()
+        finally:
+            free_slot(self._extras)
 
 
 class InspectedBody:

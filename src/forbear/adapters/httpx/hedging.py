@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.decide import is_failure
 from ...core.headers.keys import KEY_LINES
 from ...core.record import SETTING, Attempt, HedgeNotes
-from ...engine.calls import follow_policy, policy_and_deadline
+from ...engine.calls import end_attempt, follow_policy, policy_and_deadline
 from ...engine.context import CURRENT
 from ...engine.deadlines import Alarms, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.errors import HedgeFinished, drop_frames
@@ -183,6 +183,8 @@ class HedgedCall:
         finally:
             if second is not None and second.sent_at is None:
                 self.hedging.end_held(self.call, self.times)
+            elif second is not None and not second.is_adopted and self.call.extras.slot is not None:
+                end_attempt(self.call)
 
     async def _end(self, first: Any, second: Second | None) -> None:
         # A task holds what it has raised, and that the frames with this object. The cycle would
@@ -223,6 +225,7 @@ class HedgedCall:
         self.emit(outcome, second, loser, "first" if second_decides else "hedge")
         notes = HedgeNotes(second.sent_at - self.started_at, second_decides, loser)
         outcome_of_call = second.outcome() if second_decides else first
+        second.is_adopted = second_decides
         raise HedgeFinished(
             notes, outcome_of_call, second, self.call.extras.number, question
         ) from None
@@ -296,6 +299,7 @@ class Second:
         failure: Why it did not succeed.
         question: The inspection of its response by ``retry_if``.
         has_raised: ``before_attempt`` did, so it was not sent.
+        is_adopted: It decides, so the call goes on with its slot.
         is_over: Its task has nothing more to do.
     """
 
@@ -309,7 +313,7 @@ class Second:
         self.error: Exception | None = None
         self.failure: Failure | None = None
         self.question: Inspection | None = None
-        self.is_over = self.has_raised = False
+        self.is_over = self.has_raised = self.is_adopted = False
         self._scope: Any = None
         self._done: Any = None
 
@@ -528,10 +532,10 @@ class Hedging:
             return refusal
         if not times.spend():
             return "hedge-budget"
-        if not limits.spend_for_hedge(call, now):
+        refusal = limits.take_for_hedge(call, now)
+        if refusal is not None:
             times.end_held()
-            return "budget-exhausted"
-        return None
+        return refusal
 
     async def adopt(self, call: Call, finished: HedgeFinished) -> Response | Exception:
         """Record the attempt that lost; return the winner's outcome, with its body prefetched."""
@@ -540,6 +544,9 @@ class Hedging:
         extras.number = finished.number
         call.attempts += 1
         second = finished.second
+        if notes.decides and extras.slot is not None:
+            end_attempt(call)
+            extras.slot = second.hedged.call.extras.slot
         outcome: Response | Exception = finished.outcome
         finished.__traceback__ = finished.__context__ = None  # they hold the other's error
         sent = (call.sent_at, call.sent_to), (call.sent_at + notes.after, second.origin)

@@ -21,13 +21,14 @@ from ...engine import resume as resumption
 from ...engine.calls import (
     body_is_late,
     conclude,
+    end_attempt,
     note_success,
     too_late,
     with_story,
 )
-from ...engine.classify import classify_status
+from ...engine.classify import classify_status, note_quotas
 from ...engine.context import in_force
-from ...engine.inspection import DRAIN_SECONDS, WHOLE, whole_events
+from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless, whole_events
 from ...engine.outgoing import (
     ConsumedBody,
     Outgoing,
@@ -260,6 +261,8 @@ class HttpxPort:
 
     def classify_response(self, call: Call, response: Response) -> Failure | None:
         status = response.status_code
+        if self.settings.reads_quotas:
+            note_quotas(self, call, response.headers.raw)
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status
             return None
@@ -395,6 +398,20 @@ class HttpxPort:
         if call.outgoing is not None and call.outgoing.timeouts is not None:
             call.outgoing.timeouts.reopen(call.deadline_at)
         return part
+
+    def keep_slot(self, call: Call, response: Any) -> None:
+        """Let the body of a response that is handed over keep the slot, while it is to come."""
+        kind, stream = response.headers.get("content-type"), response.stream
+        endless: bool | None = is_endless(kind, response.status_code)
+        if call.resumption is None and (
+            call.prefetch_result is WHOLE
+            or (type(stream) is self.prefetched and stream.is_whole())
+            or type(stream) is self.byte_stream
+        ):
+            endless = None
+        extras = end_attempt(call, endless=endless)
+        if extras is not None and call.resumption is None:  # else the first response has its own
+            response.stream = self.streams.slotted(stream, extras)
 
     def status_error(self, call: Call, response: Response, body: list[bytes] | None) -> Exception:
         """Make the library's own error for the response that the call ends with."""

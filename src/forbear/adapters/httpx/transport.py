@@ -159,6 +159,8 @@ class SyncHttpxPort(HttpxPort):
         if call.resumption is not None:
             part = self.rest_of(call, response)
             if part is Part.CONTINUES:
+                if call.extras.slot is not None:
+                    self.keep_slot(call, response)
                 return response
             self.discard(call, response)
             if part is Part.COMPLETE:
@@ -170,6 +172,8 @@ class SyncHttpxPort(HttpxPort):
             # No name for the error: its traceback would hold the frame that holds it, and the cycle
             # would keep the response until the garbage collector runs.
             raise self.status_error(call, response, body)
+        if call.extras.slot is not None:
+            self.keep_slot(call, response)
         return response
 
 
@@ -300,7 +304,10 @@ class AsyncHttpxPort(HttpxPort):
 
     async def sleep(self, seconds: float, call: Call) -> bool:
         sleeper = self.settings.sleeper
-        sleep = sleeper.begin_sleep(seconds, since=call.started_at, after=call.decided_at)
+        slot = call.extras.slot
+        sleep = sleeper.begin_sleep(
+            seconds, since=call.started_at, after=call.decided_at, slot=slot
+        )
         try:
             return await sleep
         finally:
@@ -460,6 +467,8 @@ class AsyncHttpxPort(HttpxPort):
         if call.resumption is not None:
             part = self.rest_of(call, response)
             if part is Part.CONTINUES:
+                if call.extras.slot is not None:
+                    self.keep_slot(call, response)
                 return response
             await self.discard(call, response)
             if part is Part.COMPLETE:
@@ -470,6 +479,8 @@ class AsyncHttpxPort(HttpxPort):
             body = await self.discard(call, response)
             # No name for the error, as in the other flavour.
             raise self.status_error(call, response, body)
+        if call.extras.slot is not None:
+            self.keep_slot(call, response)
         return response
 
 

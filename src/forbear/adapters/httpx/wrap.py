@@ -13,7 +13,16 @@ from ...engine.errors import warn
 from ...engine.resume import AsyncResumable, SyncResumable
 from ...engine.settings import PREFETCH, Settings
 from ..diagnosis import options_of_client, wrong_client
-from .bodies import AsyncInspection, AsyncPrefetched, AsyncShown, Inspection, Prefetched, Shown
+from .bodies import (
+    AsyncInspection,
+    AsyncPrefetched,
+    AsyncShown,
+    AsyncSlotted,
+    Inspection,
+    Prefetched,
+    Shown,
+    Slotted,
+)
 from .connections import AsyncBounded, Bounded, DeadlineReads
 from .request import AsyncBodyGuard, AsyncTimeouts, BodyGuard, Timeouts
 
@@ -50,7 +59,7 @@ class Library:
         self.byte_stream: type[ByteStream] = module.ByteStream
         base = module.SyncByteStream
         self.sync = Streams(
-            base, BodyGuard, Bounded, Prefetched, SyncResumable, Inspection, Timeouts
+            base, BodyGuard, Bounded, Prefetched, SyncResumable, Inspection, Slotted, Timeouts
         )
         self.deadline_reads: Any = type("DeadlineReadsStream", (DeadlineReads, base), {})
         base = module.AsyncByteStream
@@ -61,6 +70,7 @@ class Library:
             AsyncPrefetched,
             AsyncResumable,
             AsyncInspection,
+            AsyncSlotted,
             AsyncTimeouts,
         )
         self.sync.shown = type("Response", (Shown, module.Response), {})
@@ -84,6 +94,7 @@ class Streams:
         prefetched: type[PrefetchedBody],
         resuming: type,
         inspection: type[InspectedBody],
+        slotted: type,
         timeouts: type[Timeouts],
     ) -> None:
         self.timeouts = timeouts
@@ -91,6 +102,7 @@ class Streams:
         self.bounded: Any = type("BoundedStream", (bounded, base), {})
         self.prefetched: type[PrefetchedBody] = type("PrefetchedStream", (prefetched, base), {})
         self.resuming: Any = type("ResumingStream", (resuming, base), {})
+        self.slotted: Any = type("SlottedStream", (slotted, base), {})
         stream: Any = type("InspectionStream", (inspection, base), {})
         self.inspection: Callable[..., Inspected] = stream
 

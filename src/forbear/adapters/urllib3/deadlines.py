@@ -18,6 +18,7 @@ import socket
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from errno import EAGAIN
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from urllib3.util import Timeout, wait_for_read
 
 from ...core.outcome import RETRYABLE_KINDS
 from ...core.record import RECORD
-from ...engine.calls import body_broke
+from ...engine.calls import body_broke, free_slot
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut, let_signals_through, locals_of
 from ...engine.inspection import DRAIN_BYTES, DRAIN_SECONDS, is_readable
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
 
     from urllib3.connection import HTTPConnection as Connection
     from urllib3.connectionpool import HTTPConnectionPool as Pool
+    from urllib3.response import HTTPResponse as Response
 
-    from ...core.call import Call
+    from ...core.call import Call, Extras
     from .port import AnyPort
     from .streams import Again
 else:
-    Pool = Connection = object  # what the parts of a pool and of a connection are combined with
+    Pool = Connection = Response = object  # what the parts below are combined with
 
 
 PIECE = 65_536  # bytes asked for at once
@@ -130,6 +132,40 @@ class WatchedResponse(HTTPResponse):
     def shutdown(self) -> None:
         self.watch = self.again = None  # the caller ends the reading, so that is no failure
         super().shutdown()
+
+
+class Slotted(Response):
+    """The part of a response that gives back the slot of its attempt when its body ends.
+
+    The class of the response is changed, as above. One that is dropped unread is closed by io.
+    """
+
+    extras: Extras
+
+    def release_conn(self) -> None:
+        super().release_conn()
+        if is_over(self):
+            free_slot(self.extras)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            free_slot(self.extras)
+
+
+@lru_cache(maxsize=64)
+def slotted(kind: type) -> type:
+    return type(kind.__name__, (Slotted, kind), {})
+
+
+def keep_slot(raw: HTTPResponse, extras: Extras) -> None:
+    """Let this response give back a slot at its end; one of an unknown kind does so at once."""
+    try:
+        raw.__class__ = slotted(type(raw))
+        raw.extras = extras  # type: ignore[attr-defined]
+    except (TypeError, AttributeError):
+        free_slot(extras)
 
 
 # When the attempt's deadline is over, on the system's clock. Neither library takes a deadline as an

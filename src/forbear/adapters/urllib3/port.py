@@ -23,6 +23,7 @@ from ...engine.calls import (
     begin_call,
     call_before_attempt,
     deadline_error,
+    end_attempt,
     expired,
     follow_policy,
     has_story,
@@ -32,7 +33,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, is_final
+from ...engine.classify import classify_status, is_final, note_quotas
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.context import CURRENT
 from ...engine.errors import Interrupted
@@ -41,6 +42,7 @@ from ...engine.inspection import (
     DRAIN_SECONDS,
     checked_result,
     is_asked,
+    is_endless,
     note_prefetch,
     stream_start,
     wants_body_hint,
@@ -65,6 +67,7 @@ from .deadlines import (
     close_idle,
     discard,
     is_over,
+    keep_slot,
     read_freely,
     read_within,
 )
@@ -450,10 +453,12 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def classify_response(self, call: Call, response: AnyResponse) -> Failure | None:
         status = self.status_of(response)
+        headers = getattr(self.raw_of(response), "headers", response.headers)
+        if self.settings.reads_quotas:
+            note_quotas(self, call, field_lines(headers))
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status
             return None
-        headers = getattr(self.raw_of(response), "headers", response.headers)
         return classify_status(self, call, status, field_lines(headers), story_of(response))
 
     def classify_exception(self, call: Call, error: Exception) -> Failure:
@@ -529,10 +534,22 @@ class Urllib3Port(Generic[AnyResponse]):
                     raise
                 exceeded = deadline_error(self, call, "the deadline ended the attempt")
                 raise exceeded from error
-            return response
-        if self.is_bounded(call):
+        elif self.is_bounded(call):
             self.free_to_caller(call, raw)
-        return response if call.policy is OFF else self.watched(response, lambda: call)
+        if view.streams and call.policy is not OFF:
+            response = self.watched(response, lambda: call)
+        if call.extras.slot is not None:
+            self.keep_slot(call, self.raw_of(response))
+        return response
+
+    def keep_slot(self, call: Call, raw: HTTPResponse) -> None:
+        """Let the body of a response that is handed over keep the slot, while it is to come."""
+        endless = None
+        if not is_over(raw):
+            endless = is_endless(raw.headers.get("content-type"), raw.status)
+        extras = end_attempt(call, endless=endless)
+        if extras is not None and call.resumption is None:  # else the first response has its own
+            keep_slot(raw, extras)
 
     def watched(self, response: AnyResponse, begin: Callable[[], Call]) -> AnyResponse:
         """Resume a body that the caller streams where it breaks, or attach the story to its error.
@@ -596,6 +613,8 @@ class Urllib3Port(Generic[AnyResponse]):
         raw = self.raw_of(response)
         part = resumption.accept_part(self.settings, call, raw.status, list(raw.headers.items()))
         if part is Part.CONTINUES:
+            if call.extras.slot is not None:
+                self.keep_slot(call, raw)
             self.free_to_caller(call, raw)
             return raw
         self.discard(call, response)

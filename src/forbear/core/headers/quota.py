@@ -14,13 +14,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .dates import Clock, parse_timestamp
-from .fields import OWS, bare_item, key, number, parameters, run, skip_spaces
+from .fields import (
+    OWS,
+    Names,
+    bare_item,
+    collect,
+    key,
+    number,
+    parameters,
+    run,
+    skip_spaces,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from .fields import Found, Kind, Value
+    from .fields import Found, Kind, Line, Value
 
 _STATUSES = frozenset({403, 429, 503})
 
@@ -56,12 +66,94 @@ def is_rate_limit(text: str) -> bool:
     return _rate_limit(text, 429)[0]
 
 
+class Quota(NamedTuple):
+    """What a response says of one quota, whatever its status."""
+
+    name: str
+    left: float
+    seconds: float  # until it is filled again, 0 to a year
+    limit: float | None  # all of it; None: not said
+    window: float | None  # seconds for which it counts; None: not said
+    is_exact: bool = False  # the time has a fraction, so it was not rounded to whole seconds
+
+
+def read_quotas(lines: Sequence[Line], now: Callable[[], float]) -> tuple[Quota, ...]:
+    """Return all quotas that the head of a response shows; never raises.
+
+    Of the spellings only the first that is there counts, as above. A value that cannot be used, or
+    a time that is over, or more than a year away, is as none.
+
+    Args:
+        lines: The header lines.
+        now: Unix seconds.
+    """
+    fields = collect(lines, _SHOWN)
+    if not fields:
+        return ()
+    clock = Clock(lines, now)
+    if clock.age() > 0:
+        return ()
+    found: list[Quota] = []
+    if _RATE_LIMIT in fields:
+        try:
+            found = _list_quotas(fields)
+        except ValueError:
+            found = _dictionary_quotas(fields)
+    for family in _FAMILIES:
+        if found:
+            break
+        for reset in family:
+            left = _left(reset, fields)
+            seconds = None
+            if left is not None and reset.name in fields:
+                seconds = reset.read(", ".join(fields[reset.name]), clock)
+            if left is not None and seconds is not None:
+                limits = (number(", ".join(fields[one])) for one in reset.limits if one in fields)
+                exact = reset.read is _number_or_duration and not seconds.is_integer()
+                found.append(Quota(reset.name, left, seconds, next(limits, None), None, exact))
+    return tuple(one for one in found if 0 < one.seconds <= _YEAR and one.left < _MOST)
+
+
+def _list_quotas(fields: Found) -> list[Quota]:
+    policies: dict[str, tuple[float | None, float | None]] = {}
+    try:
+        for name, given in _members(", ".join(fields.get(_POLICY, ()))):
+            policies[name] = _optional(given, "q"), _optional(given, "w")
+    except ValueError:
+        policies = {}
+    found = []
+    for name, given in _members(", ".join(fields[_RATE_LIMIT])):
+        left, seconds = _optional(given, "r"), _optional(given, "t")
+        if left is not None and seconds is not None:
+            found.append(Quota(name, left, seconds, *policies.get(name, (None, None))))
+    return found
+
+
+def _dictionary_quotas(fields: Found) -> list[Quota]:
+    try:
+        given = _dictionary(", ".join(fields[_RATE_LIMIT]))
+    except ValueError:
+        return []
+    left, seconds = _optional(given, "remaining"), _optional(given, "reset")
+    if left is None or seconds is None:
+        return []
+    return [Quota(_RATE_LIMIT, left, seconds, _optional(given, "limit"), None)]
+
+
+def _optional(given: Mapping[str, tuple[Kind | None, Value]], name: str) -> float | None:
+    try:
+        return _count(given[name])
+    except (KeyError, ValueError):
+        return None
+
+
 class _Reset(NamedTuple):
     """A reset header, the headers of which the first present gates it, and how it is read."""
 
     name: str
     remaining: tuple[str, ...]
     read: Callable[[str, Clock], float | None]
+    limits: tuple[str, ...] = ()  # headers of which the first present says how much it is in all
 
 
 def _left(reset: _Reset, fields: Found) -> float | None:
@@ -141,13 +233,7 @@ def _rate_limit_list(text: str, _status: int) -> float | None:
     The longest of the exhausted ones, since all of them must have been filled again.
     """
     longest: float | None = None
-    at = 0
-    while at < len(text):
-        kind, _, at = bare_item(text, at)  # ValueError for an Inner List
-        if kind != "String":
-            raise ValueError("a quota is named by a String")
-        given, at = parameters(text, at)
-        at = _next_member(text, at)
+    for _, given in _members(text):
         left = _count(given.get("r", _ABSENT))
         seconds = _count(given["t"]) if "t" in given else None
         if left == 0 and seconds is not None and (longest is None or seconds > longest):
@@ -155,8 +241,30 @@ def _rate_limit_list(text: str, _status: int) -> float | None:
     return longest
 
 
+def _members(text: str) -> Iterator[tuple[str, Mapping[str, tuple[Kind | None, Value]]]]:
+    """The Strings of a List with their parameters."""
+    at = 0
+    while at < len(text):
+        kind, name, at = bare_item(text, at)  # ValueError for an Inner List
+        if kind != "String":
+            raise ValueError("a quota is named by a String")
+        given, at = parameters(text, at)
+        at = _next_member(text, at)
+        yield str(name), given
+
+
 def _rate_limit_dictionary(text: str, status: int) -> float | None:
     """``limit=100, remaining=0, reset=50``, as -07 had it."""
+    found = _dictionary(text)
+    seconds = _count(found.get("reset", _ABSENT))
+    left: float | None = None
+    kind_left, value = found.get("remaining", _ABSENT)
+    if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float)) and value >= 0:
+        left = value
+    return seconds if _is_exhausted(left, status) else None
+
+
+def _dictionary(text: str) -> dict[str, tuple[Kind | None, Value]]:
     found: dict[str, tuple[Kind | None, Value]] = {}
     at = 0
     while at < len(text):
@@ -169,12 +277,7 @@ def _rate_limit_dictionary(text: str, status: int) -> float | None:
             found[name] = kind, value
         _, at = parameters(text, at)
         at = _next_member(text, at)
-    seconds = _count(found.get("reset", _ABSENT))
-    left: float | None = None
-    kind_left, value = found.get("remaining", _ABSENT)
-    if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float)) and value >= 0:
-        left = value
-    return seconds if _is_exhausted(left, status) else None
+    return found
 
 
 def _count(given: tuple[Kind | None, Value]) -> float:
@@ -211,22 +314,36 @@ def _skip_inner_list(text: str, at: int) -> int:
 
 _ABSENT: tuple[Kind | None, Value] = None, 0
 _RATE_LIMIT = "ratelimit"
+_POLICY = "ratelimit-policy"
+_YEAR = 31_536_000.0  # seconds
+_MOST = 1e15  # units; no quota has as many
+_ALL = ("x-ratelimit-limit", "x-rate-limit-limit")
 _LEFT, _LEFT_TOO = "x-ratelimit-remaining", "x-rate-limit-remaining"
 
 # The first family with a counting reset wins; of one family, which reports several limits at once,
 # the longest. Two spellings of one header are two families; each is gated by the remaining value in
 # its own spelling, else in the other.
 _FAMILIES: tuple[tuple[_Reset, ...], ...] = (
-    (_Reset("ratelimit-reset", ("ratelimit-remaining",), _seconds_or_epoch),),
-    (_Reset("x-ratelimit-reset-after", (_LEFT,), _seconds),),
-    (_Reset("x-ratelimit-reset", (_LEFT, _LEFT_TOO), _number_or_date),),
-    (_Reset("x-rate-limit-reset", (_LEFT_TOO, _LEFT), _number_or_date),),
+    (_Reset("ratelimit-reset", ("ratelimit-remaining",), _seconds_or_epoch, ("ratelimit-limit",)),),
+    (_Reset("x-ratelimit-reset-after", (_LEFT,), _seconds, _ALL),),
+    (_Reset("x-ratelimit-reset", (_LEFT, _LEFT_TOO), _number_or_date, _ALL),),
+    (_Reset("x-rate-limit-reset", (_LEFT_TOO, _LEFT), _number_or_date, _ALL),),
     tuple(
-        _Reset(f"x-ratelimit-reset-{of}", (f"x-ratelimit-remaining-{of}",), _number_or_duration)
+        _Reset(
+            f"x-ratelimit-reset-{of}",
+            (f"x-ratelimit-remaining-{of}",),
+            _number_or_duration,
+            (f"x-ratelimit-limit-{of}",),
+        )
         for of in ("requests", "tokens")
     ),
     tuple(
-        _Reset(f"anthropic-ratelimit-{of}-reset", (f"anthropic-ratelimit-{of}-remaining",), _date)
+        _Reset(
+            f"anthropic-ratelimit-{of}-reset",
+            (f"anthropic-ratelimit-{of}-remaining",),
+            _date,
+            (f"anthropic-ratelimit-{of}-limit",),
+        )
         for of in ("requests", "tokens", "input-tokens", "output-tokens")
     ),
 )
@@ -234,3 +351,7 @@ _RESETS = {_RATE_LIMIT}.union(reset.name for family in _FAMILIES for reset in fa
 QUOTA_FIELDS = frozenset(
     _RESETS.union(name for family in _FAMILIES for reset in family for name in reset.remaining)
 )
+_SHOWN = Names((
+    *QUOTA_FIELDS, _POLICY,
+    *(name for family in _FAMILIES for reset in family for name in reset.limits),
+))  # fmt: skip

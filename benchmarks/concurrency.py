@@ -1,0 +1,163 @@
+"""Concurrency: what ConcurrencyLimit finds of a server that does not say how much it allows.
+
+    python -m benchmarks.concurrency
+
+Virtual time, and the shipped class. Some tasks send one request after the other to a server that
+allows so many in flight and answers any more with 429 at once. A throttled request is sent again
+after up to 50 ms, as by default. The tables say which share of the requests was throttled, and how
+much came through in comparison with the bulkhead that knows the number.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from forbear.limits import concurrency
+from forbear.limits.concurrency import ConcurrencyLimit, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUND_TRIP = 0.05  # seconds
+REFUSED_IN = 0.002  # seconds until a 429 is there
+Steps = list[tuple[float, int]]  # from an instant on, so many in flight are allowed
+
+
+class Server:
+    def __init__(self, steps: Steps, jitter: float, draw: random.Random) -> None:
+        self.steps, self.jitter, self.draw = steps, jitter, draw
+        self.in_flight = 0
+
+    def allows(self, now: float) -> int:
+        return [number for at, number in self.steps if at <= now][-1]
+
+    def takes(self, now: float) -> float | None:
+        """Seconds until the response, None for a 429."""
+        if self.in_flight >= self.allows(now):
+            return None
+        self.in_flight += 1
+        return ROUND_TRIP * (1 - self.jitter + 2 * self.jitter * self.draw.random())
+
+
+class World:
+    """Tasks that send ``requests`` in all, or until ``ends_at``."""
+
+    def __init__(
+        self, limit: ConcurrencyLimit, steps: Steps, *, tasks: int, requests: float,
+        ends_at: float = float("inf"), jitter: float = 0.2, seed: int = 1,
+    ) -> None:  # fmt: skip
+        self.limit, self.tasks, self.requests, self.ends_at = limit, tasks, requests, ends_at
+        self.draw = random.Random(seed)
+        self.server = Server(steps, jitter, self.draw)
+        self.now, self.sent, self.throttled, self.good = 1000.0, 0, 0, 0
+        self.done: list[float] = []
+        self.server.steps = [(1000.0 + at, number) for at, number in steps]
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = count()
+
+    def at(self, seconds: float, what: Callable[[], None]) -> None:
+        heappush(self._events, (self.now + seconds, next(self._number), what))
+
+    def run(self) -> World:
+        for _ in range(self.tasks):
+            self.at(0.0, self.begin)
+        while self._events and self.good < self.requests:
+            at, _, what = heappop(self._events)
+            if at - 1000.0 > self.ends_at:
+                break
+            self.now = at
+            what()
+        return self
+
+    def begin(self) -> None:
+        slot = Slot(self.limit, "", self.now)
+        slot.wake = lambda: self.at(0.0, lambda: self.send(slot))
+        if self.limit.enter(slot, "", self.now):
+            self.send(slot)
+        elif seconds := self.limit.ask(slot, self.now):
+            self.at(seconds, lambda: self.ask(slot))
+
+    def ask(self, slot: Slot) -> None:
+        if slot.wake is not None and not self.limit.ask(slot, self.now):
+            self.send(slot)
+
+    def send(self, slot: Slot) -> None:
+        if slot.wake is None:
+            return
+        slot.wake, sent_at = None, self.now
+        self.sent += 1
+        seconds = self.server.takes(self.now)
+        if seconds is None:
+            self.throttled += 1
+            self.at(REFUSED_IN, lambda: self.refused(slot, sent_at))
+        else:
+            self.at(seconds, lambda: self.answered(slot, sent_at))
+
+    def refused(self, slot: Slot, sent_at: float) -> None:
+        self.limit.throttled(slot, sent_at, self.now)
+        slot.free()
+        self.at(0.05 * self.draw.random(), self.begin)
+
+    def answered(self, slot: Slot, sent_at: float) -> None:
+        self.server.in_flight -= 1
+        self.good += 1
+        self.done.append(self.now - 1000.0)
+        assert slot.scope is not None
+        slot.scope.good(sent_at, self.now - sent_at, float("inf"))
+        slot.free()
+        self.begin()
+
+
+def settled(steps: Steps, changes_at: float, most: int, seed: int = 1) -> tuple[float, float]:
+    """Round trips after a change until five in a row reach 90 % of the capacity; share of 429s."""
+    world = World(ConcurrencyLimit(), steps, tasks=200, requests=1e9, ends_at=changes_at + 5.0,
+        seed=seed).run()  # fmt: skip
+    trips = range(100)
+    done = [0] * 105
+    for at in world.done:
+        if at >= changes_at:
+            done[min(104, int((at - changes_at) / ROUND_TRIP))] += 1
+    for trip in trips:
+        if sum(done[trip : trip + 5]) >= 0.9 * 5 * most:
+            return trip, world.throttled / world.sent
+    return float("inf"), world.throttled / world.sent
+
+
+def study() -> list[str]:
+    lines = ["allowed  200 requests: 429s   throughput   3,000 requests: 429s   throughput"]
+    for allowed in (3, 5, 7, 10, 15, 20, 40, 100):
+        cells = []
+        for requests in (200, 3000):
+            shares, ratios = [], []
+            for seed in range(10):
+                known = ConcurrencyLimit(allowed, adaptive=False)
+                best = World(known, [(0.0, allowed)], tasks=200, requests=requests, seed=seed).run()
+                found = World(
+                    ConcurrencyLimit(), [(0.0, allowed)], tasks=200, requests=requests, seed=seed
+                ).run()
+                shares.append(found.throttled / found.sent)
+                ratios.append((best.now - 1000.0) / (found.now - 1000.0))
+            cells += [f"{max(shares):.1%}", f"{min(ratios):.0%}"]
+        lines.append(f"{allowed:7}  {cells[0]:>18} {cells[1]:>12} {cells[2]:>22} {cells[3]:>12}")
+    lines.append("")
+    lines.append("worst of ten: 429s of all requests, throughput of the bulkhead that knows")
+    for text, steps, at, most in (
+        ("from 20 to 5", [(0.0, 20), (5.0, 5)], 5.0, 5),
+        ("back to 20", [(0.0, 20), (5.0, 5), (10.0, 20)], 10.0, 20),
+    ):
+        trips = [settled(steps, at, most, seed)[0] for seed in range(10)]
+        lines.append(
+            f"{text}: at 90 % again after {min(trips):.0f} to {max(trips):.0f} round trips"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:  # SHRINK=0.5 RAMP=1: what other numbers would do
+        key, _, value = name.partition("=")
+        setattr(concurrency, key, float(value))
+    print("\n".join(study()))

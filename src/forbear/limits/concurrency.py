@@ -1,0 +1,505 @@
+"""Concurrency: how many attempts are in flight at once, before the server has to say 429.
+
+An attempt takes a slot of its scope right before it is sent, and gives it back when its body is
+read or closed. Where all slots are taken it waits in a queue; a slot that is given back goes to the
+first of the queue, whose call alone is woken.
+
+How many slots there are is learned, as TCP learns its window (RFC 5681): a response that says "too
+much" takes three of ten, a window of good ones adds one. What was in flight together with an
+attempt that was throttled did fit, so the way back up to that number is quick, and slow from there.
+A server whose responses take twice as long as they recently did has begun to queue: the window
+grows no further. The numbers are those of benchmarks/concurrency.py.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..core.call import Limit
+from ..core.checks import check_bool, check_choice, check_positive_int, shown
+from ..core.frozen import rebuilt
+from ..core.outcome import Reason
+from ..core.request import scope_of
+from ..errors import RetryRefused
+from .credentials import credential_of_call
+from .locks import Locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+    from typing import Literal
+
+    from ..core.call import Call
+    from ..core.outcome import Failure
+    from ..core.request import Request
+
+    # Whose calls share a limit.
+    CallerScope = Literal["credential", "origin"] | Callable[[Request], str]
+
+MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
+FORGOTTEN = 64  # at once
+FADE = 600.0  # seconds without an attempt after which a scope is forgotten
+SHRINK = 0.7  # the share of the slots that a throttle leaves
+RAMP = 0.25  # slots that each good response adds to a new scope, until something is throttled
+STRIDES = 1  # windows of one slot more each beyond what was proven to fit; then the steps grow
+LEAST_WINDOW = 6  # good responses, of which a window has at least so many
+STARTING = 0.5  # seconds after which a new scope has all of ``start``, if nothing was throttled
+SLOWER = 2.0  # the fastest response of a window takes so many times the recent minimum: it queues
+FORGETS = 1.02  # the recent minimum grows by this with each window
+# Seconds after which a call asks again by itself, in case that nobody could wake it.
+ASKS_AGAIN = 5.0
+
+
+class Slot:
+    """One attempt: it waits in its scope's queue, is in flight, or is over.
+
+    Attributes:
+        origin: Where the attempt goes.
+        since: When it was asked for; instant.
+        wake: Wakes its call, from any thread; set while that sleeps. RuntimeError: it is gone.
+        is_handed: Its response was handed over, and its body gives the slot back.
+    """
+
+    scope: Window | None = None
+    wake: Callable[[], object] | None = None
+    is_handed = False
+
+    def __init__(self, limit: ConcurrencyLimit, origin: str, now: float) -> None:
+        self._limit, self.origin, self.since = limit, origin, now
+
+    @property
+    def is_taken(self) -> bool:
+        """Its attempt may be sent."""
+        return self.scope is not None and self in self.scope.taken
+
+    def free(self) -> None:
+        """Give it back, or leave the queue. Idempotent, from any thread, and in finalizers."""
+        self._limit.free(self)
+
+    def hand_over(self, *, endless: bool) -> bool:
+        """Say whether the body of a response that is handed over keeps the slot until its end.
+
+        ``endless``: it is a stream of events, so its end says nothing of the server's work.
+        """
+        releases = self._limit.releases or ("headers" if endless else "body")
+        self.is_handed = releases == "body"
+        if not self.is_handed:
+            self.free()
+        return self.is_handed
+
+
+class Window:
+    """The slots of one scope. Without a lock: what has to be exact its limit does inside its own.
+
+    In flight is a set, and the queue a mapping, so that an interruption in the middle of a change
+    leaves nothing that is counted twice.
+
+    Attributes:
+        limit: Slots; a fraction counts once it is whole.
+        taken: In flight.
+        waiting: In the order in which they came.
+        used_at: When an attempt last asked; instant.
+        was_full: Since the limit changed, an attempt found no free slot.
+    """
+
+    __slots__ = (
+        "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_ramp", "_starts_at",
+        "limit", "taken", "used_at", "waiting", "was_full",
+    )  # fmt: skip
+
+    def __init__(self, limit: float, adaptive: bool, now: float) -> None:
+        self.limit = limit
+        self.taken: set[Slot] = set()
+        self.waiting: OrderedDict[Slot, None] = OrderedDict()
+        self.used_at, self.was_full = now, False
+        # While less than this is proven to fit, no more than it is sent; infinite: all of the limit
+        # may be.
+        self._ramp = (limit + 1) // 2 if adaptive else inf
+        self._starts_at = now + STARTING
+        self._lowered_at = -inf
+        self._proven = inf  # in flight when an attempt was throttled last, without it
+        self._beyond = 0  # windows since that number was passed
+        self._good = 0.0  # good responses since the limit changed
+        self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
+
+    def room(self, now: float) -> float:
+        """Slots that are free now."""
+        allowed = self.limit
+        if self._ramp < allowed:
+            if now >= self._starts_at:
+                self._ramp = inf
+            else:
+                allowed = self._ramp
+        return allowed - len(self.taken)
+
+    def next_growth(self, now: float) -> float:
+        """Seconds until time alone may have freed a slot; then a call that waits asks again."""
+        # The call that joins the queue asks first, so the queue's length is its place.
+        if self._ramp < self.limit and self._starts_at != inf and len(self.waiting) <= self.limit:
+            return max(0.0, self._starts_at - now)
+        return ASKS_AGAIN
+
+    def throttled(self, sent_at: float, least: float, now: float) -> None:
+        """An attempt was sent for nothing, because the server has too many."""
+        fitted = max(least, len(self.taken) - 1.0)
+        if sent_at > self._lowered_at:  # else it belongs to the round trip that is over
+            self.limit = max(least, self.limit * SHRINK)
+            self._lowered_at = now
+            self._proven, self._beyond = fitted, 0
+        self._proven = min(self._proven, fitted)
+        # Until a response shows that more fit, what throttled attempts give back stays free.
+        self._ramp, self._starts_at = min(self._proven, self._ramp), inf
+        self._restart()
+
+    def good(self, sent_at: float, seconds: float, most: float) -> None:
+        """An attempt was answered, after so many seconds."""
+        if seconds < self._fastest:
+            self._fastest = seconds
+        if sent_at < self._lowered_at:
+            return
+        if self._ramp < self.limit:
+            if self._ramp < self.limit / 2:
+                self._ramp += 1.0
+            else:  # more than is proven: one in a window, once something was throttled
+                self._ramp += RAMP if self._proven == inf else 1 / self._ramp
+            if self._ramp >= self.limit:
+                self._ramp = inf
+            return
+        self._good += 1
+        if self._good < max(int(self.limit), LEAST_WINDOW):
+            return
+        is_slow = self._fastest > SLOWER * self._best
+        if (self.was_full or self.waiting) and not is_slow:
+            below = self._proven - self.limit
+            if below == inf:  # nothing was ever throttled
+                step = self.limit * RAMP
+            elif below > 0:
+                step = max(1.0, below / 2)
+            else:  # there may be far more than there were
+                self._beyond += 1
+                step = max(1.0, self._beyond - STRIDES)
+            self.limit = min(most, self.limit + step)
+        self._best = min(self._best * FORGETS, self._fastest)
+        self._restart()
+
+    def _restart(self) -> None:
+        """Begin a new window."""
+        self._good, self.was_full, self._fastest = 0.0, False, inf
+
+    def grant(self, now: float) -> list[Slot]:
+        """Give free slots to the first of the queue; return those."""
+        granted: list[Slot] = []
+        waiting = self.waiting
+        if waiting:
+            room = self.room(now)
+            while waiting and room >= 1:
+                slot = next(iter(waiting))
+                self.taken.add(slot)  # first: an interruption grants it twice, and loses nothing
+                granted.append(slot)
+                del waiting[slot]
+                room -= 1
+        return granted
+
+
+class ConcurrencyLimit(Locked):
+    """Bounds how many attempts are in flight at once. Thread-safe; may serve several transports.
+
+    Each scope has slots. An attempt takes one right before it is sent, and waits in the order of
+    arrival while there is none: never beyond its deadline, after which nothing is sent (reason
+    ``concurrency-limit``). It gives the slot back when it fails, or when its body is read or
+    closed. A retry that waits and a call that is held have no slot. A hedge takes one of its own,
+    and is not sent if none is free. Calls that are off (``False``) are not counted.
+
+    A streamed response has its slot until it is closed, so a program that opens as many streams as
+    there are slots, and closes none, waits for itself. One that is dropped without being closed
+    gives it back when the garbage collector finds it.
+
+    Args:
+        most: Slots of each scope, at least 1. None: what the server shows; only if ``adaptive``.
+        adaptive: Whether the number of slots follows the server. A response that says "too much"
+            (429, 503 with a time, vendors' statuses) takes three of ten, at most once per round
+            trip; a window of good ones adds one. False: there are always ``most``.
+        least: Slots that always remain, at least 1.
+        start: Slots of a scope nothing is known of. Half of them are there at once, the others as
+            its first good responses come, or after half a second.
+        scope: "credential": slots for each origin and ``Authorization`` or ``x-api-key``, so that
+            one tenant does not delay another; "origin": for each origin; or a function of the
+            request (``forbear.core.request.Request``) that returns any text, such as the name of a
+            tenant: requests with the same text share slots. If it raises or returns no text, the
+            call is on its origin's, which is logged once. The 1,024 used last are kept, for ten
+            minutes without an attempt.
+        max_waiting: Attempts of a scope that may wait; one more is refused at once. None: any
+            number. 0: none waits.
+        releases: When a response that is handed over as a stream gives its slot back: "body", when
+            it is read or closed, or "headers", at once. None: at once for event streams and 101,
+            else with the body.
+
+    Raises:
+        ValueError: A number is out of its range.
+        TypeError: A value is of the wrong type.
+    """
+
+    quiet = False  # each attempt has to ask
+
+    def __init__(
+        self,
+        most: int | None = None,
+        *,
+        adaptive: bool = True,
+        least: int = 1,
+        start: int = 20,
+        scope: CallerScope = "credential",
+        max_waiting: int | None = None,
+        releases: Literal["headers", "body"] | None = None,
+    ) -> None:
+        check_bool("adaptive", adaptive)
+        if most is not None:
+            check_positive_int("most", most)
+        elif not adaptive:
+            raise ValueError(
+                "adaptive=False needs a number: write ConcurrencyLimit(10, adaptive=False)"
+            )
+        check_positive_int("least", least)
+        check_positive_int("start", start)
+        if most is not None and least > most:
+            raise ValueError(f"least must be at most most ({most}), got {least}")
+        check_scope(scope)
+        if max_waiting is not None and (
+            isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 0
+        ):
+            raise ValueError(
+                "max_waiting must be a number of attempts, 0 for none, or None for any number, got "
+                + shown(max_waiting)
+            )
+        if releases is not None:
+            check_choice("releases", releases, ("headers", "body"))
+        self.most = most
+        self.adaptive = adaptive
+        self.least = least
+        self.start = start
+        self.scope: CallerScope = scope
+        self.max_waiting = max_waiting
+        self.releases = releases
+        self._first = float(min(max(start, least), most or inf) if adaptive else most or 0)
+        super().__init__()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._scopes: dict[Hashable, Window] = {}
+        self._freed: deque[Slot] = deque()  # given back, and not in their scope's books yet
+
+    def after_fork(self) -> None:
+        """Begin anew in a child: what is in flight is the parent's."""
+        super().after_fork()
+        self._begin()
+
+    def enter(self, slot: Slot, key: Hashable, now: float, *, waits: bool = True) -> bool | None:
+        """Take a slot of a scope.
+
+        Args:
+            slot: A new one.
+            key: Of the scope.
+            now: The present instant.
+            waits: Whether it joins the queue if none is free.
+
+        Returns:
+            False: it waits. None: it may not wait.
+        """
+        scope = self._scopes.get(key)
+        if scope is not None and not scope.waiting and now - scope.used_at < FADE:
+            # Without the lock, as nearly always: whoever adds itself to a set that is not too large
+            # then has a slot. Of two that find it too large, both go and queue.
+            scope.used_at, slot.scope = now, scope
+            scope.taken.add(slot)
+            if scope.room(now) >= 0 and not scope.waiting:
+                return True
+            scope.taken.discard(slot)
+        with self._lock:
+            scope = self._scopes.get(key)
+            if scope is None or (now - scope.used_at > FADE and not (scope.taken or scope.waiting)):
+                scope = self._add(key, now)
+            scope.used_at, slot.scope = now, scope
+            found: bool | None = None
+            if not scope.waiting and scope.room(now) >= 1:
+                scope.taken.add(slot)
+                found = True
+            elif waits and (self.max_waiting is None or len(scope.waiting) < self.max_waiting):
+                scope.waiting[slot] = None
+                found = False
+            scope.was_full = scope.was_full or not found
+        if self._freed:
+            self._settle()
+        return found
+
+    def ask(self, slot: Slot, now: float) -> float:
+        """Return seconds until a slot that waits asks again; 0: it has its turn."""
+        scope = slot.scope
+        assert scope is not None
+        with self._lock:
+            scope.used_at = now
+            granted = scope.grant(now)
+            wait = 0.0 if slot in scope.taken else scope.next_growth(now)
+        self._wake(one for one in granted if one is not slot)
+        if self._freed:
+            self._settle()
+        return wait
+
+    def throttled(self, slot: Slot, sent_at: float, now: float) -> None:
+        """The attempt of a slot was answered with "too much"."""
+        scope = slot.scope
+        if self.adaptive and scope is not None:
+            with self._lock:
+                scope.throttled(sent_at, float(self.least), now)
+            if self._freed:
+                self._settle()
+
+    def free(self, slot: Slot) -> None:
+        """Take a slot back, in any state; wake whoever is next.
+
+        A finalizer may run in the middle of any line, also of one in this file that holds the lock.
+        Whoever holds it looks for what was given back once it is done.
+        """
+        scope = slot.scope
+        if scope is not None:
+            scope.taken.discard(slot)
+            if scope.waiting:  # looked at second, as whoever joins the queue looks for room second
+                self._freed.append(slot)
+                if not self._lock.locked():
+                    self._settle()
+
+    def _settle(self) -> None:
+        """Let what was given back go to who waits."""
+        freed = self._freed
+        while freed:
+            granted: list[Slot] = []
+            with self._lock:
+                while freed:
+                    slot = freed[0]  # taken out last, so that an interruption loses none
+                    scope = slot.scope
+                    assert scope is not None
+                    scope.taken.discard(slot)
+                    scope.waiting.pop(slot, None)
+                    granted += scope.grant(scope.used_at)
+                    freed.popleft()
+            self._wake(granted)
+
+    def _wake(self, granted: Iterable[Slot]) -> None:
+        for slot in granted:
+            wake = slot.wake
+            if wake is not None:
+                try:
+                    wake()
+                except RuntimeError:  # its event loop is closed, and the call is gone
+                    self.free(slot)
+
+    def _add(self, key: Hashable, now: float) -> Window:
+        scopes = self._scopes
+        if len(scopes) >= MOST_SCOPES:  # some at once, because finding them takes a while
+            idle = (at for at, one in scopes.items() if not (one.taken or one.waiting))
+            for at in sorted(idle, key=lambda at: scopes[at].used_at)[:FORGOTTEN]:
+                del scopes[at]
+        scope = scopes[key] = Window(self._first, self.adaptive, now)
+        return scope
+
+    def in_flight(self) -> int:
+        """Attempts in flight, of all scopes."""
+        return sum(len(scope.taken) for scope in self._known())
+
+    def waiting(self) -> int:
+        """Attempts that wait for a slot, of all scopes."""
+        return sum(len(scope.waiting) for scope in self._known())
+
+    def lowest(self) -> float:
+        """Slots of the scope that has the fewest."""
+        return min((int(scope.limit) for scope in self._known()), default=int(self._first))
+
+    def _known(self) -> list[Window]:
+        if self._freed:
+            self._settle()
+        with self._lock:
+            return list(self._scopes.values())
+
+    def __repr__(self) -> str:
+        state = f"{self.in_flight()} in flight, {self.waiting()} waiting"
+        return f"<ConcurrencyLimit {self.lowest()}, {state}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy in another process begins to learn anew.
+        return rebuilt, (ConcurrencyLimit, {name: getattr(self, name) for name in OPTIONS})
+
+
+OPTIONS = ("most", "adaptive", "least", "start", "scope", "max_waiting", "releases")
+
+
+def check_scope(scope: object) -> None:
+    """ValueError: it is neither "credential" nor "origin", nor a function of the request."""
+    if not callable(scope) and scope not in ("credential", "origin"):
+        allowed = "'credential', 'origin' or a function of the request"
+        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
+
+
+def key_of(call: Call, scope: CallerScope) -> Hashable:
+    """Return the key of the scope that a call's next attempt is in."""
+    if scope == "credential":
+        return call.origin, credential_of_call(call)
+    if callable(scope):
+        try:
+            return "", scope_of(scope, call.request)
+        except Exception as error:  # of the user's: the call is on its origin
+            call.own_extras().plugin_error = error
+    return call.origin
+
+
+class SlotLimit(Limit):
+    """Lets the attempts of one transport take slots, and a limit learn from them."""
+
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self.shared = self.limit = limit
+
+    def admit(self, call: Call, now: float) -> float:
+        """Take a slot, or wait for one."""
+        extras, limit = call.own_extras(), self.limit
+        slot = extras.slot
+        if slot is None or slot.is_handed or slot.origin != call.origin:
+            if slot is not None:  # of a body that broke, or for another origin
+                slot.free()
+            # First here: what follows may be interrupted, and then ``leave`` gives it back.
+            slot = extras.slot = Slot(limit, call.origin, now)
+            found = limit.enter(slot, key_of(call, limit.scope), now)
+            if found:
+                return 0.0
+            if found is None:
+                raise RetryRefused(Reason.CONCURRENCY_LIMIT, send=False)
+        wait = limit.ask(slot, now)
+        until = min(call.deadline_at, call.key_until)
+        if now >= until:  # also with a slot: nothing is sent any more
+            raise RetryRefused(Reason.CONCURRENCY_LIMIT, send=False)
+        if wait:
+            return min(wait, until - now)
+        extras.waited_for_slot += now - slot.since
+        return 0.0
+
+    def observe(self, call: Call, failure: Failure | None, now: float) -> None:
+        """Note how the attempt ended, of which the slot tells its scope."""
+        slot, limit = call.extras.slot, self.limit
+        if slot is not None and limit.adaptive:
+            if failure is None:
+                # Without the lock: what is lost when threads meet is a response of a window.
+                slot.scope.good(call.sent_at, now - call.sent_at, limit.most or inf)
+            elif failure.is_throttle:
+                limit.throttled(slot, call.sent_at, now)
+
+    def take_for_hedge(self, call: Call, now: float) -> bool:
+        """Take a slot for a hedge, which does not wait; False: none is free."""
+        slot = call.own_extras().slot = Slot(self.limit, call.origin, now)
+        if self.limit.enter(slot, key_of(call, self.limit.scope), now, waits=False):
+            return True
+        self.leave(call, now)
+        return False
+
+    def leave(self, call: Call, now: float) -> None:
+        slot = call.extras.slot
+        if slot is not None and not slot.is_handed:
+            slot.free()
+            call.own_extras().slot = None

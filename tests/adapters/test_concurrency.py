@@ -1,0 +1,408 @@
+"""Slots: taken right before an attempt is sent, given back when it is over, and lost nowhere.
+
+Through every client, against a server that counts what is in flight.
+"""
+
+import asyncio
+import gc
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+import anyio
+import httpx
+import pytest
+
+import forbear
+from forbear import ConcurrencyLimit, Exponential, Hedge, Reason, RetryPolicy, record_of
+from forbear.httpx import AsyncRetryTransport
+
+pytestmark = pytest.mark.anyio
+QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
+
+
+class Counting:
+    """A server that allows so many requests in flight, and answers any more with 429."""
+
+    def __init__(self, allowed, seconds=0.02):
+        self.allowed, self.seconds = allowed, seconds
+        self.in_flight = self.most = self.refused = self.requests = 0
+        self.statuses = []  # of the next responses
+        self.head, self.body, self.pause = b"", b"ok", None
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        with suppress(OSError), client, client.makefile("rb") as lines:
+            while line := lines.readline():
+                while line.strip():
+                    line = lines.readline()
+                with self._lock:
+                    self.requests += 1
+                    status = self.statuses.pop(0) if self.statuses else 200
+                    is_full = self.in_flight >= self.allowed
+                    self.refused += is_full
+                    if not is_full:
+                        self.in_flight += 1
+                        self.most = max(self.most, self.in_flight)
+                if is_full:
+                    client.sendall(b"HTTP/1.1 429 No\r\nContent-Length: 2\r\n\r\nno")
+                    continue
+                try:
+                    time.sleep(self.seconds)
+                    length = b"Content-Length: %d\r\n" % len(self.body)
+                    head = b"HTTP/1.1 %d Some\r\n" % status + self.head + length
+                    if self.pause is None:
+                        client.sendall(head + b"\r\n" + self.body)
+                    else:
+                        client.sendall(head + b"\r\n" + self.body[:1])
+                        self.pause.wait(5)
+                        client.sendall(self.body[1:])
+                finally:
+                    with self._lock:
+                        self.in_flight -= 1
+
+    def close(self):
+        self._listener.close()
+
+
+@contextmanager
+def counting(allowed, seconds=0.02):
+    server = Counting(allowed, seconds)
+    try:
+        yield server
+    finally:
+        if server.pause is not None:
+            server.pause.set()
+        server.close()
+
+
+def bulkhead(most=1, **options):
+    return ConcurrencyLimit(most, adaptive=False, **options)
+
+
+def is_free(limit):
+    return (limit.in_flight(), limit.waiting()) == (0, 0)
+
+
+async def until(condition):
+    """Wait for what another thread does."""
+    for _ in range(500):
+        if condition():
+            return
+        await anyio.sleep(0.01)
+    pytest.fail("it did not come about")
+
+
+@pytest.mark.smoke
+async def test_a_bulkhead_is_never_exceeded(adapter):
+    limit = bulkhead(4)
+    with counting(allowed=1000) as server:
+        async with adapter.client(policy=QUICK, concurrency=limit) as client:
+
+            async def one(n):
+                response = await adapter.call(client, "GET", f"{server.url}/{n}")
+                assert adapter.status(response) == 200
+
+            await adapter.together(30, one)
+    assert server.most == 4
+    assert is_free(limit)
+
+
+@pytest.mark.smoke
+async def test_a_server_that_allows_ten_gets_little_more(adapter):
+    """200 calls, twenty at a time as nobody knows: all succeed, at most 5 % of requests are 429s.
+
+    And in not much more round trips than with the bulkhead that knows the number: 20, and 25.
+    """
+    limit, waited = ConcurrencyLimit(), []
+    policy = QUICK.replace(max_attempts=10)
+    with counting(allowed=10, seconds=0.05) as server:
+        async with adapter.client(policy=policy, concurrency=limit) as client:
+
+            async def one(n):
+                response = await adapter.call(client, "GET", f"{server.url}/{n}")
+                assert adapter.status(response) == 200
+                record = record_of(response)
+                waited.append(0.0 if record is None else record.waited_for_slot)
+
+            await adapter.together(200, one)
+    assert server.refused <= 0.05 * server.requests
+    assert max(waited) > 0.1
+    assert is_free(limit)
+
+
+@pytest.mark.smoke
+async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
+    limit = bulkhead()
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert limit.in_flight() == 1
+            server.pause.set()
+            await adapter.read(response)
+            assert is_free(limit)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("way", ["closed", "dropped"])
+async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
+    limit = bulkhead()
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert limit.in_flight() == 1
+            if way == "closed":
+                await adapter.close(response)
+            else:
+                if hasattr(response, "stream") and adapter.flavour == "trio":
+                    await adapter.close(response)  # trio's sockets insist on it
+                del response
+                gc.collect()
+            await until(lambda: gc.collect() >= 0 and is_free(limit))
+
+
+@pytest.mark.parametrize(
+    ("releases", "kind", "in_flight"),
+    [
+        (None, "text/event-stream; charset=utf-8", 0),
+        (None, "application/octet-stream", 1),
+        ("headers", "application/octet-stream", 0),
+        ("body", "text/event-stream", 1),
+    ],
+)
+async def test_which_bodies_keep_their_slot(adapter, releases, kind, in_flight):
+    limit = bulkhead(releases=releases)
+    with counting(allowed=10, seconds=0) as server:
+        server.head = b"Content-Type: " + kind.encode() + b"\r\n"
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert limit.in_flight() == in_flight
+            server.pause.set()
+            await adapter.read(response)
+            await adapter.close(response)
+    assert is_free(limit)
+
+
+async def test_a_body_that_breaks_has_no_slot_while_the_rest_is_requested(adapter):
+    """One slot only: the request for the rest would wait for ever."""
+    limit, body = bulkhead(), b"0123456789" * 20_000
+    with resumable(body) as (url, ranges):
+        async with adapter.client(policy=QUICK, concurrency=limit) as client:
+            response = await adapter.open(client, "GET", url)
+            with anyio.fail_after(5):
+                found = await adapter.read(response)
+            await adapter.close(response)
+    assert (found or adapter_content(response)) == body
+    assert ranges == [False, True]
+    assert is_free(limit)
+
+
+def adapter_content(response):
+    return response.content
+
+
+@contextmanager
+def resumable(body):
+    """A server that breaks off the first response, and sends the rest on request."""
+    ranges = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client, client.makefile("rb") as lines:
+                    first = 0
+                    while (line := lines.readline()).strip():
+                        if line.lower().startswith(b"range:"):
+                            first = int(line.split(b"=")[1].split(b"-")[0])
+                    ranges.append(first > 0)
+                    part = body[first:]
+                    status = b"206 Partial" if first else b"200 OK"
+                    head = b'HTTP/1.1 %s\r\nETag: "a"\r\nContent-Length: %d\r\n'
+                    client.sendall(head % (status, len(part)))
+                    if first:
+                        end = len(body) - 1
+                        client.sendall(b"Content-Range: bytes %d-%d/%d\r\n" % (first, end, end + 1))
+                    client.sendall(b"\r\n" + (part if first else part[:100_000]))
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", ranges
+    finally:
+        listener.close()
+
+
+@pytest.mark.smoke
+async def test_a_retry_that_waits_has_no_slot(adapter, quick):
+    limit, seen = bulkhead(), []
+    clock = quick["clock"]
+
+    def advance(seconds, advance=clock.advance):
+        seen.append(limit.in_flight())
+        advance(seconds)
+
+    clock.advance = advance
+    inner = [(503, {"Retry-After": "3"}), 200]
+    async with adapter.client(inner, concurrency=limit, **quick) as client:
+        await adapter.call(client, "GET", "http://api.example.com/")
+    assert seen == [0]
+    assert is_free(limit)
+
+
+@pytest.mark.smoke
+async def test_a_deadline_that_ends_in_the_queue_sends_nothing(adapter):
+    limit = bulkhead()
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            first = await adapter.open(client, "GET", server.url)
+            with forbear.deadline(0.1), pytest.raises(adapter.DeadlineExceeded) as caught:
+                await adapter.call(client, "GET", server.url)
+            assert caught.value.reason is Reason.CONCURRENCY_LIMIT
+            assert record_of(caught.value).attempts == ()
+            assert (server.requests, limit.waiting(), limit.in_flight()) == (1, 0, 1)
+            await adapter.close(first)
+    assert is_free(limit)
+
+
+async def test_a_full_queue_refuses_at_once(adapter):
+    limit = bulkhead(max_waiting=0)
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            first = await adapter.open(client, "GET", server.url)
+            with pytest.raises(adapter.CircuitOpenError, match="concurrency-limit") as caught:
+                await adapter.call(client, "GET", server.url)
+            assert caught.value.reason is Reason.CONCURRENCY_LIMIT
+            assert server.requests == 1
+            await adapter.close(first)
+    assert is_free(limit)
+
+
+@pytest.mark.smoke
+@pytest.mark.adapters("async")
+async def test_a_cancelled_call_leaves_the_queue_and_its_slot(adapter):
+    """Cancelled in the queue, while it is sent, and at the very moment that it has its turn."""
+    limit = bulkhead()
+    with counting(allowed=10, seconds=0.2) as server:
+        async with adapter.client(concurrency=limit) as client:
+            async with anyio.create_task_group() as group:
+
+                async def call():
+                    await adapter.call(client, "GET", server.url)
+
+                for _ in range(5):
+                    group.start_soon(call)
+                await until(lambda: (limit.in_flight(), limit.waiting()) == (1, 4))
+                group.cancel_scope.cancel()
+            assert is_free(limit)
+            assert adapter.status(await adapter.call(client, "GET", server.url)) == 200
+
+
+@pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx-trio", "requests", "urllib3")
+async def test_a_closed_client_wakes_who_waits_for_a_slot(adapter):
+    limit = bulkhead()
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            first = await adapter.open(client, "GET", server.url)
+            outcomes = []
+
+            async def other(n):
+                if n == 0:
+                    try:
+                        await adapter.call(client, "GET", server.url)
+                    except Exception as error:
+                        outcomes.append(error)
+                else:
+                    while limit.waiting() == 0:
+                        if adapter.is_async:
+                            await anyio.sleep(0.01)
+                        else:
+                            time.sleep(0.01)
+                    retrying = adapter.retrying(client)
+                    getattr(retrying, "port", retrying).settings.sleeper.close()
+
+            await adapter.together(2, other)
+            assert len(outcomes) == 1
+            assert limit.waiting() == 0
+            await adapter.close(first)
+    assert is_free(limit)
+
+
+async def test_tenants_do_not_wait_for_each_other(adapter):
+    limit = bulkhead()
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit) as client:
+            mine = {"headers": {"Authorization": "Bearer mine"}}
+            theirs = {"headers": {"Authorization": "Bearer theirs"}}
+            first = await adapter.open(client, "GET", server.url, **mine)
+            other = await adapter.open(client, "GET", server.url, **theirs)
+            assert (limit.in_flight(), limit.waiting()) == (2, 0)
+            for response in (first, other):
+                await adapter.close(response)
+    assert is_free(limit)
+
+
+@pytest.mark.lanes("httpx-asyncio")
+async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
+    url = "http://api.example.com/"
+    for most, sent in ((1, 1), (2, 2)):
+        limit, peak, requests = bulkhead(most), [], []
+
+        async def slow(request, limit=limit, peak=peak, requests=requests):
+            requests.append(request)
+            await asyncio.sleep(0.1 if len(requests) == 1 else 0.02)
+            peak.append(limit.in_flight())
+            return httpx.Response(200, content=b"ok")
+
+        hedge = Hedge(delay=0.02, at_least=0.0, burst=5)
+        inner = httpx.MockTransport(slow)
+        transport = AsyncRetryTransport(inner, hedge=hedge, concurrency=limit)
+        async with httpx.AsyncClient(transport=transport) as client:
+            assert (await client.get(url)).status_code == 200
+        assert (len(requests), max(peak)) == (sent, sent)
+        assert is_free(limit)
+
+
+@pytest.mark.lanes("httpx-asyncio")
+async def test_several_loops_and_threads_share_one_limit(adapter):
+    limit = bulkhead(3)
+    with counting(allowed=1000, seconds=0.005) as server:
+
+        def in_loop():
+            async def calls():
+                transport = AsyncRetryTransport(concurrency=limit)
+                async with httpx.AsyncClient(transport=transport) as client:
+                    found = await asyncio.gather(*(client.get(server.url) for _ in range(20)))
+                assert {response.status_code for response in found} == {200}
+
+            asyncio.run(calls())
+
+        def in_thread():
+            transport = forbear.httpx.RetryTransport(concurrency=limit)
+            with httpx.Client(transport=transport) as client:
+                for _ in range(10):
+                    assert client.get(server.url).status_code == 200
+
+        async with anyio.create_task_group() as group:
+            for function in (in_loop, in_thread, in_loop, in_thread):
+                group.start_soon(anyio.to_thread.run_sync, function)
+    assert server.most <= 3
+    assert is_free(limit)

@@ -1,0 +1,313 @@
+"""ConcurrencyLimit: slots, the queue, what is learned; with numbers alone."""
+
+import gc
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from forbear import ConcurrencyLimit
+from forbear.limits.concurrency import FADE, MOST_SCOPES, STARTING, Slot
+
+A, B = "http://a:80", "http://b:80"
+NOW = 1_000.0
+
+
+class Woken:
+    """A call in the queue, which notes that it was woken."""
+
+    def __init__(self, limit: ConcurrencyLimit, key: str = A, now: float = NOW) -> None:
+        self.slot = Slot(limit, key, now)
+        self.times = 0
+        self.slot.wake = self.wake
+        self.found = limit.enter(self.slot, key, now)
+
+    def wake(self) -> None:
+        self.times += 1
+
+
+def fill(limit: ConcurrencyLimit, count: int, key: str = A, now: float = NOW) -> list[Woken]:
+    return [Woken(limit, key, now) for _ in range(count)]
+
+
+def answer(limit: ConcurrencyLimit, one: Woken, sent_at: float, now: float) -> None:
+    assert one.slot.scope is not None
+    one.slot.scope.good(sent_at, now - sent_at, limit.most or inf)
+    one.slot.free()
+
+
+def test_a_bulkhead_lets_as_many_go_as_it_was_told() -> None:
+    limit = ConcurrencyLimit(3, adaptive=False)
+    assert [one.found for one in fill(limit, 5)] == [True, True, True, False, False]
+    assert (limit.in_flight(), limit.waiting(), limit.lowest()) == (3, 2, 3)
+
+
+def test_who_comes_first_goes_first_and_alone_is_woken() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    first, *others = fill(limit, 1_001)
+    for index, one in enumerate(others):
+        first.slot.free()
+        assert one.slot.is_taken
+        assert sum(other.times for other in others) == index + 1
+        first = one
+    assert [one.times for one in others] == [1] * 1_000
+
+
+def test_nobody_overtakes_the_queue() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    first, second = fill(limit, 2)
+    first.slot.free()
+    assert Woken(limit).found is False
+    assert limit.ask(second.slot, NOW) == 0
+
+
+def test_who_leaves_the_queue_is_passed_over() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    first, second, third = fill(limit, 3)
+    second.slot.free()
+    first.slot.free()
+    assert (second.times, third.times) == (0, 1)
+    third.slot.free()
+    third.slot.free()  # idempotent
+    assert (limit.in_flight(), limit.waiting()) == (0, 0)
+
+
+def test_the_slot_of_a_call_whose_loop_is_closed_goes_to_the_next() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    first, second, third = fill(limit, 3)
+
+    def closed() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    second.slot.wake = closed
+    first.slot.free()
+    assert third.slot.is_taken
+    assert limit.in_flight() == 1
+
+
+def test_a_full_queue_refuses() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False, max_waiting=1)
+    assert [one.found for one in fill(limit, 3)] == [True, False, None]
+    assert [one.found for one in fill(limit, 3, B)] == [True, False, None]
+
+
+def test_scopes_do_not_wait_for_each_other() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    assert [one.found for one in fill(limit, 2)] == [True, False]
+    assert Woken(limit, B).found
+
+
+def test_a_finalizer_inside_the_limit_waits_for_no_lock() -> None:
+    """The garbage collector may run in any line, also of a thread that holds the lock."""
+    limit = ConcurrencyLimit(1, adaptive=False)
+    first, second = fill(limit, 2)
+    with limit._lock:
+        first.slot.free()
+        assert not second.slot.is_taken
+    assert limit.in_flight() == 1  # whoever comes next enters it into the books
+    assert second.slot.is_taken
+    assert second.times == 1
+    gc.collect()
+
+
+def test_half_of_start_goes_at_once_and_the_rest_with_time() -> None:
+    limit = ConcurrencyLimit(start=20)
+    waiting = [one for one in fill(limit, 30) if not one.found]
+    assert len(waiting) == 20
+    assert limit.ask(waiting[-1].slot, NOW) == pytest.approx(STARTING)
+    assert limit.ask(waiting[3].slot, NOW + STARTING) == 0
+    assert limit.in_flight() == 20
+
+
+def test_a_throttle_takes_three_of_ten_once_per_round_trip() -> None:
+    limit = ConcurrencyLimit(start=20)
+    sent = fill(limit, 20)
+    limit.ask(sent[-1].slot, NOW + STARTING)
+    for one in sent[:4]:
+        limit.throttled(one.slot, NOW + STARTING, NOW + 1)
+        one.slot.free()
+    assert limit.lowest() == 14
+    limit.throttled(sent[5].slot, NOW + 1.5, NOW + 2)  # sent after that: another round trip
+    assert limit.lowest() == 9
+
+
+def test_what_a_throttled_attempt_gives_back_is_not_sent_again_at_once() -> None:
+    """Ten fit in: the others would only be throttled too."""
+    limit = ConcurrencyLimit(start=40)
+    sent = fill(limit, 60)
+    in_flight = [one for one in sent if one.found]
+    assert len(in_flight) == 20
+    for one in in_flight[10:]:
+        limit.throttled(one.slot, NOW, NOW + 0.01)
+        one.slot.free()
+    assert (limit.in_flight(), limit.lowest()) == (10, 28)
+
+
+def grown(limit: ConcurrencyLimit, windows: int, seconds: float = 0.05, now: float = NOW) -> int:
+    """The slots after so many windows in which all of them were used."""
+    one_of_all = fill(limit, 400, now=now)
+    for _ in range(windows):
+        taken = [one for one in one_of_all if one.slot.is_taken]
+        now += seconds
+        for one in taken:
+            answer(limit, one, now - seconds, now)
+        one_of_all = [one for one in one_of_all if one not in taken]
+    for one in one_of_all:
+        one.slot.free()
+    return int(limit.lowest())
+
+
+def test_good_responses_add_slots_only_where_they_were_needed() -> None:
+    limit = ConcurrencyLimit(start=10)
+    for k in range(50):
+        now = NOW + k
+        for one in fill(limit, 5, now=now):
+            answer(limit, one, now, now + 0.05)
+    assert limit.lowest() == 10
+    assert grown(limit, 6) > 10
+
+
+def test_there_are_never_more_than_most_nor_fewer_than_least() -> None:
+    limit = ConcurrencyLimit(12, start=10, least=5)
+    assert grown(limit, 20) == 12
+    for k in range(10):
+        one = Woken(limit, now=NOW + 10 + k)
+        limit.throttled(one.slot, NOW + 10 + k, NOW + 10.5 + k)
+        one.slot.free()
+    assert limit.lowest() == 5
+
+
+def test_a_server_that_becomes_slow_gets_no_more() -> None:
+    limit, other = ConcurrencyLimit(start=10), ConcurrencyLimit(start=10)
+    before = grown(limit, 8), grown(other, 8)
+    assert before[0] == before[1]
+    slow, fast = grown(limit, 8, now=NOW + 10, seconds=0.25), grown(other, 8, now=NOW + 10)
+    assert before[0] <= slow < fast
+
+
+def test_a_scope_that_is_not_used_is_forgotten() -> None:
+    limit = ConcurrencyLimit(start=20)
+    one = Woken(limit)
+    limit.throttled(one.slot, NOW, NOW + 0.1)
+    one.slot.free()
+    assert limit.lowest() == 14
+    Woken(limit, now=NOW + FADE + 1).slot.free()
+    assert limit.lowest() == 20
+
+
+def test_scopes_are_bounded_and_those_in_use_are_kept() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    Woken(limit, A)
+    for number in range(MOST_SCOPES + 10):
+        Woken(limit, f"http://{number}:80").slot.free()
+    assert len(limit._scopes) <= MOST_SCOPES
+    assert Woken(limit, A).found is False
+
+
+def test_a_forked_child_begins_anew() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    parents = Woken(limit)
+    limit.after_fork()
+    assert limit.in_flight() == 0
+    assert Woken(limit).found
+    parents.slot.free()
+    assert limit.in_flight() == 1
+
+
+class Slots(RuleBasedStateMachine):
+    """Whatever comes in any order: as many as allowed, first come, first served, and none is lost.
+
+    A finalizer may free a slot while the lock is held.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = ConcurrencyLimit(6, start=4, max_waiting=5)
+        self.now = NOW
+        self.calls: list[Woken] = []
+
+    @rule()
+    def enter(self) -> None:
+        one = Woken(self.limit, now=self.now)
+        if one.found is None:
+            assert self.limit.waiting() == 5
+        else:
+            self.calls.append(one)
+
+    def pick(self, data: Any) -> Woken:
+        return self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        self.pick(data).slot.free()
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def answered(self, data: Any) -> None:
+        one = self.pick(data)
+        if one.slot.is_taken:
+            answer(self.limit, one, self.now - 0.1, self.now)
+        one.slot.free()
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def throttled(self, data: Any) -> None:
+        one = self.pick(data)
+        if one.slot.is_taken:
+            self.limit.throttled(one.slot, self.now - 0.1, self.now)
+        one.slot.free()
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def finalized(self, data: Any) -> None:
+        with self.limit._lock:
+            self.pick(data).slot.free()
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), seconds=st.floats(0, 2))
+    def ask(self, data: Any, seconds: float) -> None:
+        self.now += seconds
+        one = data.draw(st.sampled_from(self.calls))
+        if not one.slot.is_taken:
+            self.limit.ask(one.slot, self.now)
+
+    @invariant()
+    def adds_up(self) -> None:
+        in_flight = self.limit.in_flight()  # first: it enters what finalizers gave back
+        taken = [one for one in self.calls if one.slot.is_taken]
+        assert in_flight == len(taken)
+        assert self.limit.waiting() == len(self.calls) - len(taken)
+        assert self.limit.in_flight() <= 6
+        is_taken = [one.slot.is_taken for one in self.calls]
+        assert is_taken == sorted(is_taken, reverse=True)  # in the order of arrival
+
+    def teardown(self) -> None:
+        for one in self.calls:
+            one.slot.free()
+        assert (self.limit.in_flight(), self.limit.waiting()) == (0, 0)
+
+
+TestSlots = Slots.TestCase
+TestSlots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"adaptive": False}, "write ConcurrencyLimit(10, adaptive=False)"),
+        ({"most": 0}, "most must be at least 1, got 0"),
+        ({"most": 3, "least": 4}, "least must be at most most (3), got 4"),
+        ({"start": 0}, "start must be at least 1, got 0"),
+        ({"scope": "tenant"}, "scope must be 'credential', 'origin' or a function"),
+        ({"max_waiting": -1}, "max_waiting must be a number of attempts"),
+        ({"releases": "end"}, "releases must be one of 'headers', 'body'"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        ConcurrencyLimit(**given)
+    assert message in str(raised.value)

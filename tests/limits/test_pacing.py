@@ -1,0 +1,209 @@
+"""Pacing: what is read of quotas, and how calls are spread over what is left; numbers alone."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forbear import Pacing
+from forbear.core.headers.quota import Quota, read_quotas
+from forbear.limits.pacing import ASKS_AGAIN, ROUNDING, Turn
+
+NOW = 1_000.0
+UTC = 1_767_225_600.0  # 2026-01-01 00:00:00
+A = "http://a:80"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (
+            {"RateLimit": '"default";r=50;t=30', "RateLimit-Policy": '"default";q=100;w=60'},
+            [Quota("default", 50, 30, 100, 60)],
+        ),
+        (
+            {"RateLimit": '"a";r=5;t=3, "b";r=50;t=30', "RateLimit-Policy": '"b";q=100'},
+            [Quota("a", 5, 3, None, None), Quota("b", 50, 30, 100, None)],
+        ),
+        ({"RateLimit": "limit=100, remaining=9, reset=8"}, [Quota("ratelimit", 9, 8, 100, None)]),
+        (  # GitHub
+            {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "56"}
+            | {"X-RateLimit-Reset": "1767225660"},
+            [Quota("x-ratelimit-reset", 56, 60, 60, None)],
+        ),
+        (  # openai
+            {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59"}
+            | {"x-ratelimit-reset-requests": "1s", "x-ratelimit-limit-tokens": "150000"}
+            | {"x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0.5s"},
+            [
+                Quota("x-ratelimit-reset-requests", 59, 1, 60, None),
+                Quota("x-ratelimit-reset-tokens", 149984, 360.5, 150000, None, is_exact=True),
+            ],
+        ),
+        (  # anthropic
+            {"anthropic-ratelimit-tokens-limit": "80000"}
+            | {"anthropic-ratelimit-tokens-remaining": "79000"}
+            | {"anthropic-ratelimit-tokens-reset": "2026-01-01T00:01:00Z"},
+            [Quota("anthropic-ratelimit-tokens-reset", 79000, 60, 80000, None)],
+        ),
+        ({"RateLimit": '"a";r=5;t=3', "Age": "10"}, []),  # from a cache
+        ({"RateLimit": '"a";r=-5;t=3'}, []),
+        ({"RateLimit": '"a";r=5'}, []),
+        ({"RateLimit": '"a";r=5;t=0'}, []),
+        ({"RateLimit": '"a";r=5;t=999999999'}, []),
+        ({"RateLimit": "nonsense(("}, []),
+        ({"X-RateLimit-Remaining": "5"}, []),
+        ({"X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "30"}, []),
+        ({"X-RateLimit-Remaining": "9" * 400, "X-RateLimit-Reset": "30"}, []),
+        ({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1767225500"}, []),  # is over
+        ({}, []),
+    ],
+)
+def test_what_servers_show(lines: dict[str, str], found: list[Quota]) -> None:
+    assert read_quotas(list(lines.items()), lambda: UTC) == tuple(found)
+    raw = [(name.encode(), value.encode()) for name, value in lines.items()]
+    assert read_quotas(raw, lambda: UTC) == tuple(found)
+
+
+def shown(pacing: Pacing, left: float, seconds: float, now: float = NOW, limit: Any = 100) -> None:
+    pacing.learn(A, [Quota("requests", left, seconds, limit, 10)], now, now)
+
+
+def ask(pacing: Pacing, count: int, now: float = NOW, longest: float = 60.0) -> list[float]:
+    return [pacing.turn(Turn(now), A, longest, now) for _ in range(count)]
+
+
+def test_nobody_waits_where_nothing_is_known_or_much_is_left() -> None:
+    pacing = Pacing()
+    assert ask(pacing, 50) == [0.0] * 50
+    shown(pacing, 80, 10)
+    assert ask(pacing, 50) == [0.0] * 50
+    assert pacing.waiting() == 0
+
+
+def test_what_is_under_way_has_used_its_share_already() -> None:
+    pacing = Pacing(reserve=0.0)
+    shown(pacing, 5, 10)
+    waits = ask(pacing, 8)
+    assert waits[:5] == [0.0] * 5
+    assert all(wait > 0 for wait in waits[5:])
+
+
+def sent_at(pacing: Pacing, calls: int, until: float) -> list[float]:
+    """When each of some calls is sent that all ask at once; their responses show nothing new."""
+    turns = [Turn(NOW) for _ in range(calls)]
+    found: list[float] = []
+    due = [(NOW, turn) for turn in turns]
+    while due:
+        due.sort(key=lambda one: one[0])
+        now, turn = due.pop(0)
+        if now > until:
+            break
+        wait = pacing.turn(turn, A, 60.0, now)
+        if wait:
+            due.append((now + wait, turn))
+        else:
+            found.append(now - NOW)
+    return found
+
+
+def test_the_reserve_is_spread_over_the_rest_of_the_window() -> None:
+    """Ten are left, and fifteen want to go: one after the other, all of them in the window."""
+    pacing = Pacing(reserve=0.1)
+    shown(pacing, 10, 10)
+    times = sent_at(pacing, 15, NOW + 9.5)
+    assert len(times) == 10
+    gaps = [after - before for before, after in pairwise(times)]
+    assert min(gaps) > 0.5
+    assert times[-1] > 6
+
+
+def test_those_who_wait_go_at_once_if_all_of_them_fit() -> None:
+    pacing = Pacing(reserve=0.1)
+    shown(pacing, 10, 10)
+    assert sent_at(pacing, 8, NOW + 10)[-1] < 5 * ASKS_AGAIN
+
+
+def test_where_nothing_is_left_all_wait_for_the_end() -> None:
+    pacing = Pacing()
+    shown(pacing, 0, 10)
+    times = sent_at(pacing, 3, NOW + 60)
+    assert all(10 <= at <= 10 + ROUNDING for at in times)
+
+
+def test_what_grows_again_holds_nobody() -> None:
+    pacing = Pacing()
+    shown(pacing, 0, 10)
+    assert all(wait > 0 for wait in ask(pacing, 5))
+    shown(pacing, 90, 10, NOW + 1)
+    assert ask(pacing, 5, NOW + 1) == [0.0] * 5
+
+
+def test_a_window_that_is_over_holds_nobody() -> None:
+    pacing = Pacing()
+    shown(pacing, 0, 10)
+    assert ask(pacing, 5, NOW + 11.5) == [0.0] * 5
+
+
+def test_the_tightest_quota_counts() -> None:
+    pacing = Pacing()
+    quotas = [Quota("requests", 90, 10, 100, None), Quota("tokens", 0, 10, 1000, None)]
+    pacing.learn(A, quotas, NOW, NOW)
+    assert ask(pacing, 1)[0] > 0
+
+
+def test_a_call_costs_what_the_quota_loses() -> None:
+    """A hundred tokens each: of 1,000 that are left, ten may go."""
+    pacing, now = Pacing(reserve=0.0), NOW
+    for left in range(3_000, 900, -100):
+        pacing.learn(A, [Quota("tokens", left, 30, 3_000, None)], now, now + 0.01)
+        now += 0.02
+    waits = ask(pacing, 20, now)
+    assert 8 <= waits.count(0.0) <= 11
+
+
+def test_a_window_longer_than_a_call_may_wait_holds_nobody() -> None:
+    """It would wait in vain: the server says what becomes of it."""
+    pacing = Pacing()
+    shown(pacing, 0, 3_000)
+    assert ask(pacing, 3, longest=60.0) == [0.0] * 3
+
+
+@given(
+    seen=st.lists(
+        st.tuples(
+            st.floats(0, 1e14), st.floats(0.001, 10), st.none() | st.floats(0, 1e14),
+            st.none() | st.floats(0, 10), st.floats(0, 3),
+        ),
+        min_size=1, max_size=8,
+    ),
+    calls=st.integers(1, 12),
+    reserve=st.floats(0, 1),
+)  # fmt: skip
+def test_whatever_a_server_says_nobody_waits_longer_than_a_window(
+    seen: list[tuple[Any, ...]], calls: int, reserve: float
+) -> None:
+    pacing, now = Pacing(reserve=reserve), NOW
+    for left, seconds, limit, window, pause in seen:
+        pacing.learn(A, [Quota("q", left, seconds, limit, window)], now, now)
+        now += pause
+        turns = [Turn(now) for _ in range(calls)]
+        for turn in turns:
+            at = now
+            for _ in range(2_000):
+                wait = pacing.turn(turn, A, 60.0, at)
+                assert wait >= 0
+                if wait == 0:
+                    break
+                at += max(wait, 1e-6)
+            assert at - now <= 10 + ROUNDING + 1e-6
+            pacing.end(turn)
+
+
+def test_what_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(ValueError, match="reserve must be from 0 to 1, got 2"):
+        Pacing(reserve=2)
+    with pytest.raises(ValueError, match="scope must be 'credential', 'origin' or a function"):
+        Pacing(scope="tenant")  # type: ignore[arg-type]

@@ -1,0 +1,78 @@
+"""nginx's own limits in front of a server: limit_conn and limit_req, and a limit that finds them."""
+
+import asyncio
+import signal
+import subprocess
+
+import httpx
+import pytest
+
+from forbear import ConcurrencyLimit, Exponential, RetryPolicy
+from forbear.httpx import AsyncRetryTransport
+
+from ..adapters.test_concurrency import counting
+
+pytestmark = [pytest.mark.real]
+CONFIGURATION = """
+daemon off; master_process off; error_log stderr; pid {home}/nginx.pid;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {home}; proxy_temp_path {home}; fastcgi_temp_path {home};
+    uwsgi_temp_path {home}; scgi_temp_path {home};
+    limit_conn_zone $server_name zone=conn:1m; limit_conn_status 429;
+    limit_req_zone $server_name zone=req:1m rate=200r/s; limit_req_status 429;
+    server {{
+        listen 127.0.0.1:{port}; server_name all;
+        location /conn {{ limit_conn conn 10; proxy_pass {upstream}; }}
+        location /req {{ limit_req zone=req burst=5 nodelay; proxy_pass {upstream}; }}
+    }}
+}}
+"""
+
+
+@pytest.fixture
+def limited(nginx_program, tmp_path, free_port, wait_for_port):
+    port = free_port()
+    with counting(allowed=1000, seconds=0.03) as server:
+        configuration = tmp_path / "nginx.conf"
+        text = CONFIGURATION.format(home=tmp_path, port=port, upstream=server.url)
+        configuration.write_text(text)
+        process = subprocess.Popen(
+            [nginx_program, "-p", tmp_path, "-c", configuration], stderr=subprocess.PIPE
+        )
+        try:
+            wait_for_port(port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+
+def refused(url, calls, limit):
+    """How many 429s so many calls at once got; all of them succeed in the end."""
+    policy = RetryPolicy(max_attempts=30, backoff=Exponential(base=0.05, cap=0.5))
+    found = []
+
+    async def main():
+        inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
+        transport = AsyncRetryTransport(
+            inner, policy=policy, concurrency=limit, gate=None, on_event=[found.append]
+        )
+        async with httpx.AsyncClient(transport=transport, timeout=30) as client:
+            got = await asyncio.gather(*(client.get(url) for _ in range(calls)))
+        assert {response.status_code for response in got} == {200}
+
+    asyncio.run(main())
+    return sum(event.name == "attempt_failed" and event.status == 429 for event in found)
+
+
+def test_limit_conn_refuses_little_more(limited):
+    few, many = (refused(f"{limited}/conn", 100, one) for one in (ConcurrencyLimit(), None))
+    assert few <= 0.1 * 100  # ten are in flight: a twentieth, and what the clock of nginx adds
+    assert few < many / 5
+
+
+def test_limit_req_refuses_less(limited):
+    few, many = (refused(f"{limited}/req", 100, one) for one in (ConcurrencyLimit(), None))
+    assert few < many / 2
