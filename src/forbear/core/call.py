@@ -375,14 +375,16 @@ class Call:
 
     def story(self, now: float) -> Story:
         """Return the notes of the call so far, for its record."""
-        extras = self.extras
+        request, extras, elapsed = self.request, self.extras, now - self.started_at
+        if extras is NO_EXTRAS:
+            return Story(request.method, request.origin, self.history, elapsed, self.stop)
         return Story(
-            self.request.method,
-            self.request.origin,
+            request.method,
+            request.origin,
             self.history,
-            extras.sent_before,
-            now - self.started_at,
+            elapsed,
             self.stop,
+            extras.sent_before,
             extras.resumed,
             extras.held,
             extras.hedge,

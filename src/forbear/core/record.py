@@ -148,10 +148,10 @@ class Story(NamedTuple):
     method: str
     origin: str
     history: list[Attempt]
-    sent_before: int  # retries that earlier hops of a redirected call used
     elapsed: float
     stop: GiveUp | None
-    resumed: tuple[int, ...]
+    sent_before: int = 0  # retries that earlier hops of a redirected call used
+    resumed: tuple[int, ...] = ()
     held: float = 0.0
     hedge: HedgeNotes | None = None
     waited_for_slot: float = 0.0

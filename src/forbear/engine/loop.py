@@ -32,7 +32,7 @@ from .settings import OFF
 
 if TYPE_CHECKING:
     from ..core.call import Call
-    from ..core.outcome import Failure
+    from ..core.outcome import Failure, Verdict
     from .port import AsyncPort, CommonPort, Port, Response
     from .settings import Settings
 
@@ -280,9 +280,11 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
     now = settings.clock.monotonic()
     call.limits.observe(call, failure, now)  # every attempt, even without a decision
     if failure is not None:
-        if call.resumption is not None and type(call.resumption.download) is EventStream:
-            failure = delayed(call.resumption.download, call.policy, failure)
-        verdict = call.limits.usual_retry(call, failure) or decide(call, failure, now)
+        verdict: Verdict = call.limits.usual_retry(call, failure)
+        if verdict is None:
+            if call.resumption is not None and type(call.resumption.download) is EventStream:
+                failure = delayed(call.resumption.download, call.policy, failure)
+            verdict = decide(call, failure, now)
         if type(verdict) is SendAgain:
             call.decided_at = now
             call.note(failure, verdict, now)

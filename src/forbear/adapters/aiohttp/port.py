@@ -126,6 +126,7 @@ class AiohttpPort:
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
+        self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
@@ -407,7 +408,7 @@ class AiohttpPort:
 
     def classify_response(self, call: Call, response: ClientResponse) -> Failure | None:
         status: int = response.status
-        if self.settings.reads_quotas:
+        if self.reads_quotas:
             note_quotas(self, call, response.raw_headers)
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status

@@ -93,6 +93,7 @@ class HttpxPort:
 
     def __init__(self, settings: Settings, library: Library, inner: Any, streams: Streams) -> None:
         self.settings = settings
+        self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.library = library
         self.streams = streams
@@ -261,7 +262,7 @@ class HttpxPort:
 
     def classify_response(self, call: Call, response: Response) -> Failure | None:
         status = response.status_code
-        if self.settings.reads_quotas:
+        if self.reads_quotas:
             note_quotas(self, call, response.headers.raw)
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status

@@ -138,6 +138,7 @@ class Urllib3Port(Generic[AnyResponse]):
         deadline_exceeded: type[DeadlineExceeded],
     ) -> None:
         self.settings = settings
+        self.reads_quotas = settings.reads_quotas
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
@@ -454,7 +455,7 @@ class Urllib3Port(Generic[AnyResponse]):
     def classify_response(self, call: Call, response: AnyResponse) -> Failure | None:
         status = self.status_of(response)
         headers = getattr(self.raw_of(response), "headers", response.headers)
-        if self.settings.reads_quotas:
+        if self.reads_quotas:
             note_quotas(self, call, field_lines(headers))
         if status < 400 and not call.retry_if_result and call.body_error is None:
             call.status = status
