@@ -62,15 +62,15 @@ class Counting:
                     time.sleep(self.seconds)
                     length = b"Content-Length: %d\r\n" % len(self.body)
                     head = b"HTTP/1.1 %d Some\r\n" % status + self.head + length
-                    if self.pause is None:
-                        client.sendall(head + b"\r\n" + self.body)
-                    else:
-                        client.sendall(head + b"\r\n" + self.body[:1])
+                    rest = head + b"\r\n" + self.body
+                    if self.pause is not None:
+                        client.sendall(rest[: 1 - len(self.body)])
                         self.pause.wait(5)
-                        client.sendall(self.body[1:])
+                        rest = self.body[1:]
                 finally:
-                    with self._lock:
+                    with self._lock:  # before the last bytes, at which a client sends the next one
                         self.in_flight -= 1
+                client.sendall(rest)
 
     def close(self):
         self._listener.close()

@@ -22,7 +22,7 @@ MOST_PAGES = 45  # of the navigation
 
 # What people type into the search, and the page that answers it.
 FIRST = {
-    "rate limit": "how/waits/",
+    "rate limit": "guides/rate-limits/",
     "exponential backoff": "how/waits/",
     "retry storm": "how/hold-and-release/",
     "jitter": "how/waits/",
