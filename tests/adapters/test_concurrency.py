@@ -106,9 +106,10 @@ async def until(condition):
 
 @pytest.mark.smoke
 async def test_a_bulkhead_is_never_exceeded(adapter):
-    limit = bulkhead(4)
+    limit, events = bulkhead(4), []
     with counting(allowed=1000) as server:
-        async with adapter.client(policy=QUICK, concurrency=limit) as client:
+        options = {"policy": QUICK, "concurrency": limit, "on_event": [events.append]}
+        async with adapter.client(**options) as client:
 
             async def one(n):
                 response = await adapter.call(client, "GET", f"{server.url}/{n}")
@@ -117,6 +118,9 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
             await adapter.together(30, one)
     assert server.most == 4
     assert is_free(limit)
+    delayed = [event for event in events if event.name == "attempt_delayed"]
+    assert {event.limit for event in delayed} == {"concurrency"}
+    assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
 @pytest.mark.smoke

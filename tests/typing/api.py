@@ -67,6 +67,7 @@ from forbear import (
 )
 from forbear import idempotency as keys
 from forbear.core.events import (
+    AttemptDelayed,
     AttemptFailed,
     BudgetExhausted,
     CallEnded,
@@ -509,6 +510,8 @@ def heard(event: Event) -> None:
         assert_type(event.total, int | None)
     elif isinstance(event, Released):
         assert_type(event.held, float)
+    elif isinstance(event, AttemptDelayed):
+        assert_type(event.limit, str)
     elif isinstance(event, Hedged):
         assert_type(event.reason, str | None)
     else:

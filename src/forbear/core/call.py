@@ -193,6 +193,8 @@ class Extras:
     quotas: tuple[Quota, ...] = ()  # in the head of the last response, if they are paced by
     pace: Any = None  # its turn, while it is paced (limits/pacing.py)
     paced = 0.0  # seconds for which pacing has delayed it
+    # Which of these limits delayed the attempt that is sent next, and for how long.
+    delayed_by: tuple[tuple[str, float], ...] = ()
 
 
 class NoExtras(Extras):

@@ -102,6 +102,15 @@ def released(client: str, call: Call, cause: str, held: float, now: float) -> ev
     )  # fmt: skip
 
 
+def attempt_delayed(
+    client: str, call: Call, limit: str, delay: float, now: float
+) -> events.AttemptDelayed:
+    return events.AttemptDelayed(
+        client=client, method=call.request.method, origin=call.origin, attempt=call.attempts + 1,
+        limit=limit, delay=delay, elapsed=now - call.started_at, request_id=number_of(call),
+    )  # fmt: skip
+
+
 def hedged(
     client: str, call: Call, outcome: str, after: float, loser: Attempt | None, kind: str | None,
     reason: str | None,
@@ -363,6 +372,12 @@ RELEASED = Row(
         "forbear.cause": e.cause, "forbear.held_for": e.held,
     }),
 )  # fmt: skip
+ATTEMPT_DELAYED = Row(
+    "attempt_delayed", DEBUG, attempt_delayed,
+    lambda e: f"{e.method} {e.origin}: attempt {e.attempt} waited {in_seconds(e.delay)} for its"
+        f" {'slot' if e.limit == 'concurrency' else 'share of a quota'}",
+    span=("forbear.delayed", lambda e: {"forbear.limit": e.limit, "forbear.delay": e.delay}),
+)  # fmt: skip
 HEDGED = Row(
     "hedged", DEBUG, hedged,
     lambda e: f"{e.method} {e.origin}: a second attempt after {in_seconds(e.after)}, {e.outcome}"
@@ -435,8 +450,9 @@ CALL_ENDED = Row(
 TABLE: dict[str, Row[..., Any]] = {
     row.name: row
     for row in (
-        ATTEMPT_FAILED, RETRY_SCHEDULED, RELEASED, HEDGED, SUCCEEDED_AFTER_RETRY, GAVE_UP, FAILOVER,
-        RESUME, RETRY_AFTER_IGNORED, CIRCUIT_TRANSITION, BUDGET_EXHAUSTED, CALL_ENDED,
+        ATTEMPT_FAILED, RETRY_SCHEDULED, RELEASED, ATTEMPT_DELAYED, HEDGED, SUCCEEDED_AFTER_RETRY,
+        GAVE_UP, FAILOVER, RESUME, RETRY_AFTER_IGNORED, CIRCUIT_TRANSITION, BUDGET_EXHAUSTED,
+        CALL_ENDED,
     )
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ from .calls import (
 )
 from .classify import classify_error
 from .errors import drop_frames
-from .events import FAILOVER, RELEASED
+from .events import ATTEMPT_DELAYED, FAILOVER, RELEASED
 from .settings import OFF
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
     # Not emitted for first attempts: while a circuit is open, every call would emit one.
     if call.origin != planned and call.history:
         settings.events.emit(FAILOVER, call.listeners, call, planned, None)
+    if delay == 0 and call.extras.delayed_by:
+        for limit, seconds in call.extras.delayed_by:
+            settings.events.emit(ATTEMPT_DELAYED, call.listeners, call, limit, seconds, now)
+        call.extras.delayed_by = ()
     return delay
 
 

@@ -477,7 +477,9 @@ class SlotLimit(Limit):
             raise RetryRefused(Reason.CONCURRENCY_LIMIT, send=False)
         if wait:
             return min(wait, until - now)
-        extras.waited_for_slot += now - slot.since
+        waited = now - slot.since
+        extras.waited_for_slot += waited
+        extras.delayed_by += (("concurrency", waited),)
         return 0.0
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:

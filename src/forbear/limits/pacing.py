@@ -276,7 +276,10 @@ class PacingLimit(Limit):
         wait = self.pacing.turn(turn, key_of(call, self.pacing.scope), longest, now)
         if wait > 0:
             return wait
-        extras.paced += now - turn.since
+        waited = now - turn.since
+        if waited > 0:
+            extras.paced += waited
+            extras.delayed_by += (("pacing", waited),)
         turn.since = now  # it is asked again if a later limit lets it wait
         return 0.0
 
