@@ -19,7 +19,8 @@ FINISHED_WITHIN = 30.0  # seconds after the end of the schedule
 OURS: dict[str, dict[str, Any]] = {"forbear": {}, "gate=None": {"gate": None}}  # options
 RETRIES, FACTOR, STATUSES = 3, 0.5, [408, 425, 429, 500, 502, 503, 504]
 
-Call = tuple[float, float, bool]  # scheduled at, seconds, succeeded
+# Scheduled at, seconds from then, seconds from its beginning in a thread, succeeded.
+Call = tuple[float, float, float, bool]
 
 
 # The callers: what opens a client as a contender has it, and returns what sends one GET with it.
@@ -143,7 +144,8 @@ async def in_tasks(
     async def call(number: int) -> None:
         good = await aattempted(send)
         at = number / rate
-        calls[number] = at, time.monotonic() - began - at, good
+        seconds = time.monotonic() - began - at
+        calls[number] = at, seconds, seconds, good
 
     tasks = []
     for number in range(count):
@@ -151,7 +153,8 @@ async def in_tasks(
         tasks.append(asyncio.create_task(call(number)))
     await asyncio.wait(tasks, timeout=FINISHED_WITHIN)
     now = time.monotonic() - began
-    return [calls.get(n, (n / rate, now - n / rate, False)) for n in range(count)]
+    late = [now - n / rate for n in range(count)]
+    return [calls.get(n, (n / rate, late[n], late[n], False)) for n in range(count)]
 
 
 def in_threads(send: Callable[[], bool], began: float, rate: float, count: int) -> list[Call]:
@@ -166,9 +169,10 @@ def in_threads(send: Callable[[], bool], began: float, rate: float, count: int) 
                 return
             at = number / rate
             time.sleep(max(0.0, began + at - time.monotonic()))
-            in_time = time.monotonic() < began + count / rate
-            good = in_time and attempted(send)
-            calls.append((at, time.monotonic() - began - at, good))
+            begun = time.monotonic()
+            good = begun < began + count / rate and attempted(send)
+            now = time.monotonic()
+            calls.append((at, now - began - at, now - begun, good))
 
     threads = [threading.Thread(target=work) for _ in range(THREADS)]
     for thread in threads:

@@ -19,7 +19,8 @@ measurement has its own nginx, upstreams and process, starts cold, and sends GET
                       calls/s, the other (40/s) does not; then the backend is down
 
 The callers are async clients, and pools of 8 threads. A call that finds no free thread waits for
-one. Latency counts from the instant at which the schedule begins the call, and includes failures.
+one. Latency counts from the instant at which the schedule begins the call, and includes failures;
+"own" counts from the instant at which a thread does.
 Further calls are begun for 10 s after those that count, because held calls wait for what becomes of
 them. What no thread has begun then, or no task has finished 30 s later, is a failure. A request of
 ``service`` fails after 2 s.
@@ -281,7 +282,8 @@ def send_all(wire: Any, name: str, who: str, url: str, scenario: Scenario, secon
         if scenario.calls:
             began = time.monotonic()
             goods = [attempted(send) for _ in range(scenario.calls)]
-            found = [(0.0, time.monotonic() - began, all(goods))]
+            seconds = time.monotonic() - began
+            found = [(0.0, seconds, seconds, all(goods))]
         else:
             found = in_threads(send, began, rate, int(rate * seconds))
     wire.send(found)
@@ -304,7 +306,8 @@ async def asend_all(
         ((send, _),) = routes
         began = time.monotonic()
         goods = [await aattempted(send) for _ in range(scenario.calls)]
-        return [(0.0, time.monotonic() - began, all(goods))]
+        took = time.monotonic() - began
+        return [(0.0, took, took, all(goods))]
     loops = [in_tasks(send, began, rate, int(rate * seconds)) for send, rate in routes]
     found, *_ = await asyncio.gather(*loops)
     return found
@@ -387,18 +390,19 @@ def figures(scenario: Scenario, calls: list[Call], window: tuple[float, float]) 
     if scenario.service:
         later = UP + min(BRIDGED, scenario.down / 2)
         before, first, rest = (
-            sum(good for at, _, good in calls if begins <= at < ends) / (ends - begins)
+            sum(good for at, _, _, good in calls if begins <= at < ends) / (ends - begins)
             for begins, ends in ((1.0, UP), (UP, later), (later, UP + scenario.down))
         )
         usual = {"usual /s": before, "first /s": first, "then /s": rest}
         return {**usual, "then %": 100 * rest / before}
     begins, ends = window
-    chosen = [(seconds, good) for at, seconds, good in calls if begins <= at < ends]
-    waits = sorted(seconds for seconds, _ in chosen)
+    chosen = [(seconds, own, good) for at, seconds, own, good in calls if begins <= at < ends]
+    waits, owns = (sorted(one[place] for one in chosen) for place in (0, 1))
     return {
-        "success %": 100 * mean(good for _, good in chosen),
+        "success %": 100 * mean(good for _, _, good in chosen),
         "mean s": mean(waits),
         "p95 s": waits[int(0.95 * len(waits))],
+        "own p95 s": owns[int(0.95 * len(owns))],
     }
 
 
