@@ -143,6 +143,17 @@ class Backend:
         seconds = ceil((window + 1) * length - now)
         return 429, retry_after(seconds) if scenario.quota_hint else ()
 
+    def quota_lines(self, now: float) -> tuple[tuple[str, str], ...]:
+        """Return what every response of this instant shows of the quota."""
+        scenario = self._scenario
+        if scenario.quota is None:
+            return ()
+        length = scenario.quota_window
+        left = max(0, int(scenario.quota) - self._used)
+        policy = f'"default";q={int(scenario.quota)};w={length:.15g}'
+        seconds = ceil((self._window + 1) * length - now)
+        return ("RateLimit-Policy", policy), ("RateLimit", f'"default";r={left};t={seconds}')
+
     def _warming(self, now: float) -> float:
         """Work per second while caches are cold."""
         missing = (self._warm_at - now) / self._scenario.cold_for

@@ -18,6 +18,7 @@ from forbear.limits.budget import RetryBudget
 from forbear.limits.concurrency import ConcurrencyLimit
 from forbear.limits.gate import MOST_TASKS, RetryGate
 from forbear.limits.limits import Limits
+from forbear.limits.pacing import Pacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ def made(
     budget: Callable[[], RetryBudget] | None = None,
     breaker: Callable[[], CircuitBreaker] | None = None,
     slots: Callable[[], ConcurrencyLimit] | None = None,
+    pacing: Callable[[], Pacing] | None = None,
 ) -> MakeLimits:
     """Make limits of these parts, each process with its own."""
 
@@ -56,6 +58,7 @@ def made(
             budget=None if budget is None else budget(),
             breaker=None if breaker is None else breaker(),
             concurrency=None if slots is None else slots(),
+            pacing=None if pacing is None else pacing(),
             random=random,
         )
         shared.hold_at_most(MOST_TASKS)
@@ -107,6 +110,7 @@ ADDITIONS = {
     "budget": "a budget of 10 % of the calls, bursts of 10",
     "breaker": "CircuitBreaker()",
     "slots": "ConcurrencyLimit()",
+    "pacing": "Pacing()",
 }
 
 
@@ -129,6 +133,7 @@ def contender(name: str) -> Contender:
         "breaker": CircuitBreaker,
         "budget": a_tenth,
         "slots": partial(ConcurrencyLimit, scope="origin"),
+        "pacing": partial(Pacing, scope="origin"),
     }
     limits = made(found.limits is GATED, **{addition: parts[addition]})
     about = f"{found.about}; {ADDITIONS[addition]}"

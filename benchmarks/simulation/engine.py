@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from forbear.core.call import Call
 from forbear.core.decide import answered, decide
+from forbear.core.headers.quota import read_quotas
 from forbear.core.outcome import Failure, Reason, SendAgain
 from forbear.core.policy import RetryPolicy
 from forbear.core.request import Request
@@ -113,6 +114,7 @@ class World:
         self._waiting: list[tuple[float, int, Caller | None]] = []
         self._pushed = 0
         self._held = 0  # calls
+        self._now = 0.0
         self._sampled = 0  # the next bin of time
         self._calls_left = scenario.worker_calls  # of the workers; None: no limit
         for _ in range(scenario.workers):
@@ -129,9 +131,11 @@ class World:
                 if responds_at == inf:
                     break
                 now, caller = responses.popleft()
+                self._now = now
                 self._judge(caller, now)
             elif woken_at <= arrives_at:
                 now, number, woken = heappop(waiting)
+                self._now = now
                 if woken is None:
                     self._arrive(now, in_loop=True)
                 elif woken.due != number:
@@ -142,6 +146,7 @@ class World:
                     self._send(woken, now)
             else:
                 now, arrives_at = arrives_at, next(arrivals, inf)
+                self._now = now
                 self._arrive(now, in_loop=False)
 
     def _arrive(self, now: float, *, in_loop: bool) -> None:
@@ -188,7 +193,7 @@ class World:
             self._end(caller, refused.reason, now)
             return
         if wait > 0:
-            self._wait(caller, now + wait)
+            self._queue(caller, now + wait)
         else:
             self._send(caller, now)
 
@@ -202,9 +207,7 @@ class World:
                 self._end(caller, refused.reason, now)
                 return
             if wait:
-                if caller.extras.slot is not None:
-                    caller.extras.slot.wake = partial(self._wake, caller)
-                self._wait(caller, now + wait)
+                self._queue(caller, now + wait)
                 return
             if hold is not None:
                 self._note_release(caller, now)
@@ -215,6 +218,8 @@ class World:
         self.tally.attempts += 1
         self.tally.sent[int(now / BIN + ROUNDING)] += 1
         received = self._backend.receive(now, caller.client.number, is_broken=caller.is_broken)
+        if limits.pacing is not None and (shown := self._backend.quota_lines(now)):
+            caller.own_extras().quotas = read_quotas(shown, lambda: utc(now))
         self._await(caller, now, *received)
 
     def _note_held(self, caller: Caller) -> None:
@@ -250,6 +255,12 @@ class World:
         if caller is not None:
             caller.due = self._pushed
 
+    def _queue(self, caller: Caller, until: float) -> None:
+        """Let a caller ask again at an instant, or once a slot is its own."""
+        if caller.extras.slot is not None:
+            caller.extras.slot.wake = partial(self._wake, caller)
+        self._wait(caller, until)
+
     def _wake(self, caller: Caller) -> None:
         """Let a caller go whose turn it is in the queue of a concurrency limit."""
         self._wait(caller, self._now)
@@ -257,7 +268,6 @@ class World:
     def _judge(self, caller: Caller, now: float) -> None:
         """Do what follows from a response: as engine/loop.py."""
         limits, failure = caller.limits, failure_of(caller.response, now)
-        self._now = now
         caller.has_response = False
         if caller.attempts > 1:
             self.tally.last_retry_at = now

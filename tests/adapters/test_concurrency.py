@@ -349,16 +349,19 @@ async def test_a_closed_client_wakes_who_waits_for_a_slot(adapter):
     assert is_free(limit)
 
 
-async def test_tenants_do_not_wait_for_each_other(adapter):
-    limit = bulkhead()
+async def test_tenants_do_not_wait_for_each_other(adapter, quick):
+    limit, slept = bulkhead(), []
+    quick["clock"].advance = slept.append
     with counting(allowed=10, seconds=0) as server:
         server.body, server.pause = b"x" * 100_000, threading.Event()
-        async with adapter.client(concurrency=limit) as client:
+        async with adapter.client(concurrency=limit, **quick) as client:
             mine = {"headers": {"Authorization": "Bearer mine"}}
             theirs = {"headers": {"Authorization": "Bearer theirs"}}
             first = await adapter.open(client, "GET", server.url, **mine)
             other = await adapter.open(client, "GET", server.url, **theirs)
             assert (limit.in_flight(), limit.waiting()) == (2, 0)
+            assert record_of(other).waited_for_slot == 0
+            assert slept == []
             for response in (first, other):
                 await adapter.close(response)
     assert is_free(limit)

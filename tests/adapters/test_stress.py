@@ -10,7 +10,16 @@ from collections import Counter
 import httpx
 import pytest
 
-from forbear import CircuitBreaker, Fixed, Hedge, RetryBudget, RetryGate, RetryPolicy, record_of
+from forbear import (
+    CircuitBreaker,
+    ConcurrencyLimit,
+    Fixed,
+    Hedge,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+    record_of,
+)
 from forbear.core.events import CallEnded, CircuitTransition
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 from forbear.limits.hedge import MOST_TIMES
@@ -68,6 +77,7 @@ def test_threads_and_loops_on_one_transport_keep_count():
     # It opens now and then. A 429 and a cancellation say nothing of an origin, and release a permit.
     breaker = CircuitBreaker(3, open_for=0.01, successes_to_close=3)
     budget = RetryBudget(ratio=0.5, floor_per_second=50, burst=10)
+    slots = ConcurrencyLimit(20, least=10)  # fewer than there are threads and tasks
     inner, ended, attempts = Unsteady(budget), Counter(), Counter()
     edges, recorded = Counter(), Counter()
 
@@ -85,6 +95,7 @@ def test_threads_and_loops_on_one_transport_keep_count():
     listen.wants_calls = True
     options = {
         "policy": POLICY, "gate": gate, "budget": budget, "breaker": breaker, "on_event": [listen],
+        "concurrency": slots,
     }  # fmt: skip
     one = RetryTransport(inner, **options)
     many = AsyncRetryTransport(inner, **options)
@@ -142,6 +153,7 @@ def test_threads_and_loops_on_one_transport_keep_count():
     assert inner.fewest >= 0
     assert budget.lowest(time.monotonic()) >= 0
     assert gate.held() == 0
+    assert (slots.in_flight(), slots.waiting()) == (0, 0)
     assert [circuit.probes for circuit in breaker._circuits.values() if circuit.probes] == []
 
 

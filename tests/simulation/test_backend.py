@@ -133,6 +133,11 @@ def test_a_quota_is_counted_in_windows():
     assert at_once(backend, 1.0, 5) == 3
     silent = Backend(Scenario(quota=1, quota_hint=False, share=0.0))
     assert [silent.receive(0.0)[1] for _ in range(2)] == [None, (429, ())]
+    assert backend.quota_lines(1.2) == (
+        ("RateLimit-Policy", '"default";q=3;w=1'),
+        ("RateLimit", '"default";r=0;t=1'),
+    )
+    assert Backend(Scenario()).quota_lines(0.0) == ()
 
 
 def test_the_first_attempts_of_each_process_meet_stale_connections():
