@@ -320,7 +320,7 @@ class WholeEvents:
         self._rest = b""  # of an event whose end has not come
         self._passed: list[bytes] = []  # events whose ids are not noted yet
         self._size = 0  # bytes of them
-        self._is_first = True
+        self._is_first, self._is_resumed = True, False
 
     @property
     def stream(self) -> EventStream:
@@ -338,7 +338,10 @@ class WholeEvents:
             size = len(chunk)
         if self._is_first and chunk:
             self._is_first = False
-            self._passed.append(chunk.removeprefix(_BOM))
+            events = chunk.removeprefix(_BOM)
+            self._passed.append(events)
+            if self._is_resumed:  # a mark inside a stream would spoil the field behind it
+                chunk = events
         elif chunk:
             self._passed.append(chunk)
         self._size += size
@@ -377,7 +380,7 @@ class WholeEvents:
 
     def begin_anew(self) -> None:
         """Another response follows: forget what came of an event."""
-        self._rest, self._is_first = b"", True
+        self._rest, self._is_first, self._is_resumed = b"", True, True
 
 
 def last_end(found: bytes, start: int) -> int:
