@@ -40,6 +40,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _LINE_FEED = re.compile(rb"\n")
 # Atomic, so that CR LF is never taken for two ends.
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_COMMENTS = re.compile(rb"(?::[^\r\n]*+(?>\r\n|\r|\n))*+")
 _VALUE = re.compile(rb"([a-z]+)(?::\x20?([^\r\n]*))?(?=[\r\n])")
 _BOM = b"\xef\xbb\xbf"
 _PRELUDE = 12  # bytes: length, length of the headers, checksum
@@ -365,9 +366,13 @@ class WholeEvents:
         end = 0
         for match in _EVENT_END.finditer(found):
             if match.end() - end > self._most:
+                end = after_comments(found, end)
+            if match.end() - end > self._most:
                 break
             end = match.end()
         else:
+            if len(found) - end > self._most:  # a quiet server may send comments alone for days
+                end = after_comments(found, end)
             if len(found) - end <= self._most:
                 return end
         self.is_too_long, self._most = True, -1  # nothing more is let through
@@ -381,6 +386,12 @@ class WholeEvents:
     def begin_anew(self) -> None:
         """Another response follows: forget what came of an event."""
         self._rest, self._is_first, self._is_resumed = b"", True, True
+
+
+def after_comments(found: bytes, start: int) -> int:
+    """Return where the whole comment lines that begin here end: they belong to no event."""
+    match = _COMMENTS.match(found, start)
+    return start if match is None else match.end()
 
 
 def last_end(found: bytes, start: int) -> int:
