@@ -4,6 +4,8 @@ import random
 from itertools import pairwise
 
 import anyio
+import httpx2
+import httpx_sse
 import pytest
 
 from forbear import EventStreams, Fixed, Reason, RetryPolicy, record_of
@@ -178,3 +180,23 @@ async def test_cancelled_at_any_await_no_connection_is_left(adapter, server, qui
                 finally:
                     await adapter.close(response)
             assert adapter.is_idle(client), seconds
+
+
+@pytest.mark.lanes("httpx-sync", "httpx-asyncio", "httpx2-sync", "httpx2-trio")
+async def test_the_event_sources_of_httpx2_and_httpx_sse_read_a_resumed_stream(
+    adapter, server, quick
+):
+    """By their own decoders, across a cut inside an event."""
+    server.script(URL, stream("cut:40;chunked=1", *EVENTS[:4]), stream("200", *EVENTS[1:4]), 204)
+    async with adapter.client(policy=POLICY, event_streams=RESUMES, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        is_sync = adapter.flavour == "sync"
+        if adapter.library is httpx2:
+            source = httpx2.EventSource(response)
+        else:
+            source = httpx_sse.EventSource(response)
+            source = source.iter_sse() if is_sync else source.aiter_sse()
+        events = list(source) if is_sync else [event async for event in source]
+        assert [(event.id, event.data) for event in events] == [
+            (str(n), f"h\u00e9llo {n}") for n in range(1, 5)
+        ]

@@ -297,3 +297,12 @@ def test_a_wrong_option_says_what_to_write(
 ) -> None:
     with pytest.raises(error, match=message):
         EventStreams(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_comments_of_a_quiet_server_are_no_long_event(end):
+    """Sent to keep the connection open, each a line of its own, without a blank line."""
+    events = WholeEvents(EventStream("text/event-stream", ""), 50)
+    sent = [b": alive" + end] * 30 + [b"id: 7\ndata: 1\n\n"]
+    assert b"".join(map(events.take, sent)) == b"".join(sent)
+    assert (events.is_too_long, events.stream.last_id) == (False, "7")

@@ -40,6 +40,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _LINE_FEED = re.compile(rb"\n")
 # Atomic, so that CR LF is never taken for two ends.
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_COMMENTS = re.compile(rb"(?::[^\r\n]*+(?>\r\n|\r|\n))*+")
 _VALUE = re.compile(rb"([a-z]+)(?::\x20?([^\r\n]*))?(?=[\r\n])")
 _BOM = b"\xef\xbb\xbf"
 _PRELUDE = 12  # bytes: length, length of the headers, checksum
@@ -320,7 +321,7 @@ class WholeEvents:
         self._rest = b""  # of an event whose end has not come
         self._passed: list[bytes] = []  # events whose ids are not noted yet
         self._size = 0  # bytes of them
-        self._is_first = True
+        self._is_first, self._is_resumed = True, False
 
     @property
     def stream(self) -> EventStream:
@@ -338,7 +339,10 @@ class WholeEvents:
             size = len(chunk)
         if self._is_first and chunk:
             self._is_first = False
-            self._passed.append(chunk.removeprefix(_BOM))
+            events = chunk.removeprefix(_BOM)
+            self._passed.append(events)
+            if self._is_resumed:  # a mark inside a stream would spoil the field behind it
+                chunk = events
         elif chunk:
             self._passed.append(chunk)
         self._size += size
@@ -362,9 +366,13 @@ class WholeEvents:
         end = 0
         for match in _EVENT_END.finditer(found):
             if match.end() - end > self._most:
+                end = after_comments(found, end)
+            if match.end() - end > self._most:
                 break
             end = match.end()
         else:
+            if len(found) - end > self._most:  # a quiet server may send comments alone for days
+                end = after_comments(found, end)
             if len(found) - end <= self._most:
                 return end
         self.is_too_long, self._most = True, -1  # nothing more is let through
@@ -377,7 +385,13 @@ class WholeEvents:
 
     def begin_anew(self) -> None:
         """Another response follows: forget what came of an event."""
-        self._rest, self._is_first = b"", True
+        self._rest, self._is_first, self._is_resumed = b"", True, True
+
+
+def after_comments(found: bytes, start: int) -> int:
+    """Return where the whole comment lines that begin here end: they belong to no event."""
+    match = _COMMENTS.match(found, start)
+    return start if match is None else match.end()
 
 
 def last_end(found: bytes, start: int) -> int:
