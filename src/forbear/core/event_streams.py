@@ -385,7 +385,8 @@ class WholeEvents:
 
     def begin_anew(self) -> None:
         """Another response follows: forget what came of an event."""
-        self._rest, self._is_first, self._is_resumed = b"", True, True
+        self._is_resumed = self._is_resumed or not self._is_first
+        self._rest, self._is_first = b"", True
 
 
 def after_comments(found: bytes, start: int) -> int:
