@@ -43,10 +43,13 @@ TESTS = [
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", PROGRAMS)
-def test_the_blocks_of_a_page_run(page, internet, fails_once, forbear_clock, monkeypatch, caplog):
+def test_the_blocks_of_a_page_run(
+    page, internet, fails_once, forbear_clock, monkeypatch, caplog, tmp_path
+):
     """They print what their comments say, and no function that they give to forbear fails."""
     monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")
+    monkeypatch.chdir(tmp_path)  # some write files
     fails_once(PAGES[page])
     names = {"__name__": "page"}
     out = io.StringIO()
