@@ -32,7 +32,7 @@ class Prompt(HTTPResponse):
         self, amt: int | None = PIECE, decode_content: bool | None = None
     ) -> Generator[bytes, None, None]:
         read = getattr(self, "read1", None)
-        if read is None:  # before urllib3 2.1
+        if read is None:  # before urllib3 2.2
             yield from super().stream(amt, decode_content)
             return
         while piece := read(amt, decode_content):
