@@ -176,7 +176,7 @@ def test_a_partial_failure_has_a_row_for_each_caller_and_contender():
     for row in scenario.values():
         assert set(row) == {"bare", "forbear"}
         for figures in row.values():
-            assert set(figures) == {"success %", "mean s", "p95 s"}
+            assert set(figures) == {"success %", "mean s", "p95 s", "own p95 s"}
         assert row["bare"]["success %"] <= 60  # every other one fails, and nobody tries again
 
 
