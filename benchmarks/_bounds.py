@@ -35,6 +35,7 @@ LONE_SEEDS = range(25)
 SCRIPT_SEEDS = range(20)
 NONE, PLAIN = "none", "plain"
 COLD = 200.0  # seconds from a cold start, in which an origin earns its trust
+FIRST = 15.0  # seconds: what a new process meets
 ROUTE_CALLS, ROUTE_PROCESSES = 40_000, 20
 
 WORLDS: dict[str, Scenario] = {name: scenario for name, (scenario, _) in SCENARIOS.items()}
@@ -64,7 +65,8 @@ class Numbers(NamedTuple):
     failed_mean: float
     in_timeouts: float  # seconds of the mean that attempts took which the client gave up
     peak_busy: float
-    cold: float  # success of the calls that began in the first 200 s
+    first: float  # success of the calls that began in the first 15 s
+    cold: float  # and in the first 200 s
     warm: float  # of the later ones
     begun_in_trouble: float  # success of the calls that began in the trouble
     attempts_in_trouble: float  # per call that began in it
@@ -98,6 +100,7 @@ def made(run: Run) -> Numbers:
         found.failed_mean or 0.0,
         found.timeouts * (scenario.timeout or 0.0),
         found.peak_busy,
+        found.success_between(0.0, FIRST),
         found.success_between(0.0, COLD),
         found.success_between(COLD, inf),
         found.success_between(at, end) if has_trouble else 1.0,
@@ -248,6 +251,9 @@ def replica_rows(policy: str, found: Found) -> Iterator[Row]:
         means = averages(found, world, policy, lambda one: one.mean - one.in_timeouts)
         beyond = " beyond timeouts" if "hangs" in world else ""
         yield Row(f"{world}: mean{beyond}", means, most=(most_mean,), unit=" s")
+        if most_lost == 6.0:
+            first = averages(found, world, policy, lambda one: 100 * (1 - one.first))
+            yield Row(f"{world}: lost in the first 15 s", first, most=(3.0, inf, inf))
     for world in ONE_OF_TWO:
         yield from compared(world, policy, found, with_none=True)
     waits = averages(found, STICKY, policy, lambda one: one.failed_mean)

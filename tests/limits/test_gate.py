@@ -138,6 +138,30 @@ def test_a_failure_costs_less_where_retries_have_succeeded() -> None:
     assert in_a_row == 10, "2.9 tokens at 0.316 each"
 
 
+def test_the_first_retries_earn_trust_before_time_has_passed() -> None:
+    """The first weighs a quarter, the next ones 1/22, 1/23, ...: 1 - 0.75 * 21/35 is 0.55."""
+    gate = Gate()
+    gate.fails(0)
+    gate.answers(1, times=15, retry=True)
+    gate.answers(1, times=2)
+    in_a_row = 1
+    while gate.fails(1):
+        in_a_row += 1
+    assert in_a_row == 7, "2.9 tokens at 0.45 each"
+
+
+def test_while_calls_are_held_trust_needs_time() -> None:
+    """After an outage the retries that it releases succeed, many of them within a second."""
+    gate = Gate()
+    gate.is_dead(0)
+    gate.fails(0, sent_before=-1)
+    place = gate.holds(0, ready_in=5)
+    gate.answers(0, times=9, retry=True)  # 0.3, if the number of retries counted
+    gate.drop(place)
+    gate.answers(0, times=8)
+    assert [gate.fails(0) for _ in range(3)] == [True, True, False], "1 each"
+
+
 def test_an_outage_earns_no_trust_and_uses_it_up() -> None:
     gate = Gate()
     gate.fails(0)

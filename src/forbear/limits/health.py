@@ -27,6 +27,11 @@ QUIET_SECOND = 1.0  # without a new call this process sends nothing else
 FIRST_PROBE = 0.5  # seconds; the first failure doubles it
 TRUST_FOR = 15.0  # seconds over which trust is a mean of the results of retries
 MOST_WEIGHT = 0.25  # of one retry in that mean, however long ago the one before it was
+# The mean begins as if so many retries had failed, and the first ones count for more than time
+# would give them: at 50 calls a second one bad replica of three is known after two seconds in place
+# of ten. While calls are held time alone counts, because those that are released after an outage
+# succeed too, and would make the failures of an overload that follows look cheap.
+FAILED_BEFORE = 20
 LEAST_COST = 0.3  # of a failure, however often retries have succeeded
 RELEASES_OVER = 3.0  # seconds over which the rate of releases is averaged
 NUMBERS = count()  # of holds: of two that are ready at one instant the first one is released
@@ -74,14 +79,16 @@ class Health:
 
     __slots__ = (
         "begun_at", "credit", "crowded_until", "first_probe", "good_at", "is_cheap", "jitter",
-        "patience", "probe", "queue", "queued_since", "rate", "released", "released_at", "sent_at",
-        "slow_until", "stepped_at", "tokens", "trust", "trust_at", "unhealthy_since", "waiting",
+        "patience", "probe", "queue", "queued_since", "rate", "released", "released_at", "retries",
+        "sent_at", "slow_until", "stepped_at", "tokens", "trust", "trust_at", "unhealthy_since",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, sent_at: float) -> None:
         self.tokens = TOKENS
         self.trust = 0.0  # the share of retries that succeeded lately
         self.trust_at = -inf  # when the last of them ended
+        self.retries = FAILED_BEFORE  # that trust is the mean of
         self.slow_until = -inf  # until then releases are slower, after a timeout
         self.good_at = -inf  # the last good response; not noted while the origin is at rest
         self.unhealthy_since = inf  # inf while it is healthy
@@ -112,10 +119,12 @@ class Health:
         earn trust, so a trusted origin that fails has a share of failures and no outage.
         """
         weight = (now - self.trust_at) / TRUST_FOR
-        if weight > MOST_WEIGHT:
-            weight = MOST_WEIGHT
-        elif weight < 0.0:  # tests skip time in each thread
+        if weight < 0.0:  # tests skip time in each thread
             return
+        self.retries += 1
+        if not self.waiting and weight < 1 / self.retries:
+            weight = 1 / self.retries
+        weight = min(MOST_WEIGHT, weight)
         self.trust += weight * (ok - self.trust)
         self.trust_at = now
 
