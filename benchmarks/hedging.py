@@ -45,7 +45,7 @@ PARTS = (
     ("Servers go on with what was cancelled", STRAGGLERS, LOADS),
     ("Servers stop what was cancelled", replace(STRAGGLERS, stops=True), LOADS),
     ("The same as the first, 100 processes", replace(STRAGGLERS, clients=100), LOADS),
-    ("One server of ten answers 503 in 1 ms", ONE_DEAD, (0.3, 0.6)),
+    ("One server of ten returns 503 in 1 ms", ONE_DEAD, (0.3, 0.6)),
     ("Half speed for 20 s", HALF, (HALF.load,)),
 )
 HEADS = (
@@ -53,10 +53,10 @@ HEADS = (
     "success",
 )  # fmt: skip
 ABOUT = """\
-Ten servers with four workers and a queue each; a balancer chooses a server at random. Work for an
-answer: 20 ms (median of a log-normal distribution with sigma 0.5), for one of a hundred attempts
+Ten servers with four workers and a queue each; a balancer chooses a server at random. Work for a
+response: 20 ms (median of a log-normal distribution with sigma 0.5), for one of a hundred attempts
 twenty times as long. Each cell has the figure without hedging and the one with `Hedge()`. Times are
-milliseconds until the good answer, medians of paired seeds."""
+milliseconds until the good response, medians of paired seeds."""
 
 
 WIDTH = 20  # calls over sockets that are in flight at once

@@ -105,7 +105,7 @@ class LatencyWorld:
             f"Servers: {self.servers} with {self.workers} workers;"
             f" {self.median * 1000:g} ms of work (median),"
             f" {self.stragglers:.3g} of it {self.slowness:g} times as long.\n"
-            f"Trouble: a server {ending} work for a client that has left"
+            f"Fault: a server {ending} work for a client that has left"
         )
         if self.dead:
             text += f"; 503 in 1 ms from {self.dead} of {self.servers} servers"

@@ -248,8 +248,8 @@ class Scenario:
         """Describe the scenario in three short lines."""
         return (
             f"Callers: {', '.join(self._describe_callers())}.\n"
-            f"Backend: {', '.join(self._describe_backend())}.\n"
-            f"Trouble: {', '.join(self._describe_troubles())}."
+            f"Server: {', '.join(self._describe_backend())}.\n"
+            f"Fault: {', '.join(self._describe_troubles())}."
         )
 
     def _describe_callers(self) -> list[str]:
@@ -265,7 +265,7 @@ class Scenario:
         return who
 
     def _describe_backend(self) -> list[str]:
-        serves = [f"answers in {self.service_time * 1000:g} ms"]
+        serves = [f"responds in {self.service_time * 1000:g} ms"]
         if self.capacity is None:
             serves.append("serves as many as come")
         else:
@@ -280,13 +280,13 @@ class Scenario:
         if self.quota is not None:
             serves.append(f"a quota of {self.quota:g} in {self.quota_window:g} s")
         if self.cold_for:
-            serves.append(f"half capacity after the trouble, all of it {self.cold_for:g} s later")
+            serves.append(f"half capacity after the fault, all of it {self.cold_for:g} s later")
         return serves
 
     def _describe_troubles(self) -> list[str]:
         found = []
         failure = self.partial_failure
-        fails = f"answers {failure}" if isinstance(failure, int) else PARTIAL_WORDS[failure]
+        fails = f"returns {failure}" if isinstance(failure, int) else PARTIAL_WORDS[failure]
         if self.flaky:
             found.append(f"{self.flaky:.3g} of the attempts: {fails}")
         if self.bad_replicas:
@@ -295,7 +295,7 @@ class Scenario:
             )
         if self.broken_share:
             found.append(
-                f"a route with {self.broken_share:.3g} of the calls: answers {self.broken_status}"
+                f"a route with {self.broken_share:.3g} of the calls: returns {self.broken_status}"
             )
         if self.trouble_for or not found:
             when = f"from {self.trouble_at:g} s to {self.trouble_ends_at:g} s"
@@ -305,18 +305,19 @@ class Scenario:
     def _describe_trouble(self) -> str:
         who = ""
         if self.share < 1:
-            who = f"{self.share:.3g} of the backends{' (sticky)' if self.sticky else ''}: "
+            who = f"{self.share:.3g} of the servers{' (sticky)' if self.sticky else ''}: "
         if self.first is not None:
             who = f"for the first {self.first} attempts of a process: "
         if self.trouble == "slow":
-            slower = f", answers after {self.slowdown:g} times as long" if self.slowdown > 1 else ""
+            times = self.slowdown
+            slower = f", responds after {times:g} times as long" if times > 1 else ""
             return f"{who}serves at {self.speed:.0%} of its speed{slower}"
         if self.trouble != "down":
             return who + WORDS[self.trouble]
         if self.retry_after is None:
-            return f"{who}answers {self.status}"
+            return f"{who}returns {self.status}"
         asked = "the date of its end" if self.retry_after == END else f"{self.retry_after:g}"
-        return f"{who}answers {self.status} and Retry-After: {asked}"
+        return f"{who}returns {self.status} and Retry-After: {asked}"
 
 
 BOUNDS = (
@@ -332,11 +333,11 @@ BOUNDS = (
 WORDS = {
     "refuse": "refuses connections",
     "reset": "resets connections",
-    "hang": "answers nothing, and resets what it holds at the end,",
-    "silent": "never answers",
+    "hang": "does not respond, and resets what it holds at the end,",
+    "silent": "never responds",
 }
 PARTIAL_WORDS = {
-    "refused": "refuses connections", "reset": "resets connections", "hang": "never answers",
+    "refused": "refuses connections", "reset": "resets connections", "hang": "never responds",
 }  # fmt: skip
 
 

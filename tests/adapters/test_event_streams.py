@@ -119,6 +119,20 @@ async def test_silence_before_the_first_event_is_a_failure(adapter, server, quic
         assert second.status == 200
 
 
+@pytest.mark.parametrize("body", [b"", b": ping\n\n", b"data: unfinished"])
+async def test_a_stream_whose_end_is_known_does_not_wait_for_its_first_event(
+    adapter, server, quick, body
+):
+    """Its length says that nothing follows."""
+    streams = EventStreams(first_event_timeout=2.0)
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        for fetch in (adapter.call, adapter.open):
+            server.script(URL, stream("200", body), stream())
+            response = await fetch(client, "GET", server.url + URL)
+            assert await adapter.read(response) == GOOD
+            assert record(adapter, response).attempts[0].failure is not FailureKind.READ_TIMEOUT
+
+
 # No smoke: the oldest urllib3 has no read1(), so it reads past the first event.
 @pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
 async def test_what_follows_the_first_event_is_the_callers(adapter, server, quick, streams):

@@ -102,7 +102,7 @@ def test_the_field_to_change_is_told_with_the_number_that_fits():
     wait is too long, or the attempt's timeout is named.
     """
     (warning,) = SOUND.replace(max_retry_after=1.0).check(slo=6.0, attempt_timeout=1.0)
-    fits = "more than a third of the SLO (2 s); max_attempts=2 would fit"
+    fits = "more than a third of the SLO (2 of 6 s); max_attempts=2 would fit"
     assert f"its 2 retries can take 3.5 s, {fits}" in warning
     (warning,) = SOUND.replace(hints="obey", max_retry_after=0.1).check(slo=1.2)
     assert warning.startswith("backoff: its 2 retries can take 1.5 s")

@@ -38,6 +38,12 @@ FIRST = {
     "turn off": "troubleshooting/",
     "proxy": "guides/httpx/",
     "redis": "guides/fleet/",
+    # Of a user who tried tasks from the pages, and found another page, or none.
+    "opentelemetry": "guides/metrics/",
+    "per tenant": "guides/rate-limits/",
+    "retry_if": "recipes/error-in-200/",
+    "retry until job is done": "recipes/polling/",
+    "test suite slow": "guides/testing/",
 }
 
 # The search of the site is a worker of its browser; Node runs the very file that was built.

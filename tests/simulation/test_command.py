@@ -44,7 +44,7 @@ def test_the_table_holds_what_was_found(capsys):
     assert (status, err) == (0, "")
     assert out.startswith("blip: ")
     assert "5,000 calls: 500/s" in out
-    assert "answers 503 from 2 s to 2.2 s" in out
+    assert "returns 503 from 2 s to 2.2 s" in out
     none = (
         "1.00, 1.0, 98.00%, 98.00%, 98.00%, 5_ms, 5_ms, 5_ms, 0.00_s, 0, 3, attempts-exhausted 100"
     )

@@ -27,7 +27,7 @@ def test_every_policy_and_all_four_pictures_are_in_it(tmp_path):
     finally:
         matplotlib.rcdefaults()
     text = path.read_text()
-    for words in ("a storm", "none", "full+budget", "forbear", "capacity", "Trouble: answers 503"):
+    for words in ("a storm", "none", "full+budget", "forbear", "capacity", "Fault: returns 503"):
         assert words in text
     for title in (
         "attempts per second",

@@ -11,7 +11,7 @@ import requests
 
 from forbear import record_of
 from forbear.requests import RetryAdapter, classify
-from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport
+from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport, answer
 from forbear.testing.scripted import ERRORS
 
 URL = "http://api.example/"
@@ -30,8 +30,9 @@ def ask(*steps: Any, module: Any = httpx) -> Any:
         ((200, {"X-A": "b"}, b"body"), 200, {"X-A": "b"}, b"body"),
         ((429, [("A", "1"), ("A", "2")]), 429, {"A": "1, 2"}, b""),
         (lambda request: (200, {}, request.method.encode()), 200, {}, b"GET"),
+        (answer(429, json=[1]), 429, {"Content-Type": "application/json"}, b"[1]"),
     ],
-    ids=["status", "headers", "body", "header lines", "function"],
+    ids=["status", "headers", "body", "header lines", "function", "answer"],
 )
 def test_answers(step: Any, status: int, headers: dict[str, str], body: bytes) -> None:
     """A status; with headers; with a body; or what a function of the request says."""
@@ -49,6 +50,12 @@ def test_answers_and_errors_are_those_of_the_requests_library(module: Any) -> No
             with pytest.raises(getattr(module, error)) as caught:
                 ask(scripted, module=module)
             assert type(caught.value) is getattr(module, error)
+
+
+@pytest.mark.parametrize("step", ["cut:10", "200;delay=50", "200;drip=50"])
+def test_what_takes_a_connection_is_refused(step: str) -> None:
+    with pytest.raises(ValueError, match="needs a FaultServer"):
+        ScriptedTransport([answer(step)])
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])

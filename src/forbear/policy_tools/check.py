@@ -106,7 +106,7 @@ def about_time(policy: RetryPolicy, slo: float, attempt: float) -> list[str]:
         retries = policy.max_attempts - 1
         fault = (
             f"{'its retry' if retries == 1 else f'its {retries} retries'} can take {spent:.4g} s,"
-            f" more than a third of the SLO ({third:.3g} s)"
+            f" more than a third of the SLO ({third:.3g} of {slo:.3g} s)"
         )
         if fitting > 1:
             found.append(

@@ -15,7 +15,8 @@ that a converted policy does too: a transport's ``RetryGate`` neither holds nor 
 - ``allowed_methods=None``, any method, becomes the default ``methods``: name those that may take
   effect twice, ``policy.replace(methods={..., "POST"})``.
 - No limit at all becomes 11 attempts, urllib3's own default. Redirects are left to the client.
-- ``raise_on_status`` raises the library's error for the status, not ``MaxRetryError``.
+- ``raise_on_status`` raises the client's own error for the status, which is ``MaxRetryError`` for
+  urllib3 only; also for a POST that was not retried, whose response urllib3 returns.
 - Left out are statuses below 400 (see ``retry_if``) and methods that a subclass overrides.
 
 ``RetryPolicy.from_httpx_retries`` differs from httpx-retries so:

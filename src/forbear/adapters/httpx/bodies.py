@@ -290,11 +290,11 @@ def prefetch_body(
             library's buffer: it cannot break, and whoever leaves it unread gets what the bare
             client does.
     """
+    length = length_to_prefetch(port, response)
     if port.awaits_events and seconds is None:
         start = begin_stream(port, request, response, outgoing)
         if start is not None:
-            return await_first_event(port, request, response, outgoing, start)
-    length = length_to_prefetch(port, response)
+            return await_first_event(port, request, response, outgoing, start, length)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
     ):
@@ -335,11 +335,11 @@ async def aprefetch_body(
     port: HttpxPort, request: Request, response: Any, outgoing: Sent, seconds: float | None = None
 ) -> PrefetchResult:
     """Do as ``prefetch_body``; a change there belongs here too."""
+    length = length_to_prefetch(port, response)
     if port.awaits_events and seconds is None:
         start = begin_stream(port, request, response, outgoing)
         if start is not None:
-            return await aawait_first_event(port, request, response, outgoing, start)
-    length = length_to_prefetch(port, response)
+            return await aawait_first_event(port, request, response, outgoing, start, length)
     if (seconds is not None or length > port.prefetch or response.is_closed) and not is_prefetched(
         port, request, response, length, seconds
     ):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .bodies import PrefetchedBody, Sent
     from .port import HttpxPort
 
-UNKNOWN = 2**62  # bytes
-
 
 def own_timeout(request: Request, outgoing: Sent) -> float | None:
     """The timeout of each read."""
@@ -45,9 +43,16 @@ def is_empty_stream(response: Response, length: int) -> bool:
 
 
 def await_first_event(
-    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
+    port: HttpxPort,
+    request: Request,
+    response: Any,
+    outgoing: Sent,
+    start: StreamStart,
+    length: int,
 ) -> PrefetchResult:
     """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
+
+    A body of known ``length`` ends without a wait.
 
     Returns:
         LATE: it goes on behind what was read. Else why the attempt failed.
@@ -56,7 +61,7 @@ def await_first_event(
     body.stream = stream = response.stream
     try:
         own = own_timeout(request, outgoing)
-        reader = Arriving(request, response, UNKNOWN, start.seconds, own)
+        reader = Arriving(request, response, length, start.seconds, own)
         body.chunks = reader.pieces
         try:
             ending = read_pieces(reader, lambda _: start.wants_more(reader))
@@ -76,14 +81,19 @@ def await_first_event(
 
 
 async def aawait_first_event(
-    port: HttpxPort, request: Request, response: Any, outgoing: Sent, start: StreamStart
+    port: HttpxPort,
+    request: Request,
+    response: Any,
+    outgoing: Sent,
+    start: StreamStart,
+    length: int,
 ) -> PrefetchResult:
     """Do as ``await_first_event``; a change there belongs here too."""
     body: PrefetchedBody = port.prefetched()
     body.stream = stream = response.stream
     try:
         own = own_timeout(request, outgoing)
-        reader = AsyncArriving(request, response, UNKNOWN, start.seconds, own)
+        reader = AsyncArriving(request, response, length, start.seconds, own)
         body.chunks = reader.pieces
         try:
             ending = await aread_pieces(reader, lambda _: start.wants_more(reader))

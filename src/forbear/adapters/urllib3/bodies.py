@@ -90,7 +90,8 @@ class RawBody:
 
     def read_piece(self) -> bytes | Ending:
         raw, timed = self._raw, self.timed
-        if timed is not None and not is_over(raw) and not timed.has_more(raw):
+        is_whole = is_over(raw) or raw.length_remaining == 0  # an empty one is not over yet
+        if timed is not None and not is_whole and not timed.has_more(raw):
             return LATE
         # Old urllib3 has no read1, and reads until it has so many bytes.
         return (getattr(raw, "read1", None) or raw.read)(PIECE, decode_content=False) or WHOLE
