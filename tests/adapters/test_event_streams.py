@@ -162,6 +162,18 @@ async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, se
         assert await adapter.read(response) == GOOD
 
 
+@pytest.mark.lanes("urllib3")
+@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
+async def test_a_stream_that_was_begun_is_not_requested_again(adapter, server, quick, streams):
+    """Also where one way of reading is given up for another, which finds the stream at its end."""
+    server.script(URL, stream())
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        got = next(response.raw.stream(5))
+        assert GOOD.startswith(got + response.raw.read())
+        assert len(server.requests(URL)) == 1
+
+
 @pytest.mark.adapters("httpx-family")
 async def test_the_stream_of_a_mock_is_judged_too(adapter, quick):
     bodies = [ERROR, GOOD]
