@@ -80,7 +80,7 @@ from .request import (
     has_header,
     keep_for_redirect,
 )
-from .streams import Again, ResumedEvents, await_first_event
+from .streams import Again, Begun, ResumedEvents, await_first_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -572,7 +572,7 @@ class Urllib3Port(Generic[AnyResponse]):
             raw.__class__ = WatchedResponse
         if isinstance(raw, WatchedResponse):
             raw.watch = self, begin
-            if event_stream(raw.status, lines) is not None:
+            if event_stream(raw.status, lines) is not None and not isinstance(raw, Begun):
                 raw.again = Again(self, raw, begin)
         return response
 
