@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from forbear import EventStreams, FailureKind, Reason, RetryPolicy, record_of
+from forbear import EventStreams, FailureKind, Reason, RetryGate, RetryPolicy, record_of
 from forbear.testing import answer
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +101,21 @@ async def test_the_last_error_event_is_handed_over_as_it_came(adapter, server, q
         assert record(adapter, response).reason is Reason.ATTEMPTS_EXHAUSTED
         await adapter.read(await adapter.open(client, "POST", server.url + URL, content=b"{}"))
         assert len(server.requests(URL)) == 5, "no key"
+        assert adapter.is_idle(client)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("steps", [[stream()], []], ids=["recovers", "stays"])
+async def test_a_held_call_keeps_the_error_event_and_no_connection(adapter, server, quick, steps):
+    """What follows the error is dropped, so that the only connection is free while it waits."""
+    server.script(URL, *[stream(body=ERROR + GOOD * 9)] * 4, *steps)
+    policy = ANTHROPIC.replace(max_attempts=9, patience=3.0)
+    options = {"policy": policy, "event_streams": EventStreams(), "gate": RetryGate(), **quick}
+    async with adapter.client(**options, **adapter.pool_of(1)) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        got = await adapter.read(response)
+        assert got == GOOD if steps else got.startswith(ERROR)
+        assert len(server.requests(URL)) >= 3
         assert adapter.is_idle(client)
 
 

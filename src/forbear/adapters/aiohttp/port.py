@@ -30,7 +30,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, note_quotas
+from ...engine.classify import classify_status, has_error_event, note_quotas
 from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
 from ...engine.deadlines import BACKSTOP, Backstop
 from ...engine.errors import DeadlineCut, Interrupted, let_signals_through
@@ -64,6 +64,7 @@ from .bodies import (
     Begun,
     Bounded,
     Inspection,
+    Pulled,
     Resuming,
     StreamBody,
     Watched,
@@ -478,6 +479,11 @@ class AiohttpPort:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         call.own_extras().kept = response
         content, length = response.content, response.content_length
+        if has_error_event(call, response.status):  # nothing else of it is kept
+            known = content.read_nowait()
+            response.close()
+            response.content = Pulled(None, known)
+            return True
         if length is not None and length > DRAIN_BYTES:
             return False
         if not content.is_eof():

@@ -26,7 +26,7 @@ from ...engine.calls import (
     too_late,
     with_story,
 )
-from ...engine.classify import classify_status, note_quotas
+from ...engine.classify import classify_status, has_error_event, note_quotas
 from ...engine.context import in_force
 from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless, whole_events
 from ...engine.outgoing import (
@@ -310,6 +310,16 @@ class HttpxPort:
         if type(stream) is self.prefetched:
             return sum(map(len, stream.chunks)) > KEPT_BYTES
         return KEPT_BYTES < length_to_prefetch(self, response) < UNKNOWN
+
+    def has_rest(self, stream: Any) -> bool:
+        """Was a part of the body read? A held call keeps no connection for the rest."""
+        return type(stream) is self.prefetched and stream.rest is not None
+
+    def keep_start(self, call: Call, response: Any) -> None:
+        """Keep an error event that was read; another body stalls, so only its status is kept."""
+        response.stream.rest = None
+        if not has_error_event(call, response.status_code):
+            call.own_extras().kept = None
 
     def seconds_to_read(self, call: Call) -> float:
         """Seconds to read a failed response: longer would cost more than a new connection."""

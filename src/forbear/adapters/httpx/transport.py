@@ -142,6 +142,12 @@ class SyncHttpxPort(HttpxPort):
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         extras, stream = call.own_extras(), response.stream
         extras.kept = response
+        if self.has_rest(stream):
+            if self.is_long(response):
+                return False
+            self.close_unused(response)
+            self.keep_start(call, response)
+            return True
         if type(stream) in self.ready:
             return True
         # httpcore closes a whole connection of HTTP/2 when one read of it times out.
@@ -454,12 +460,19 @@ class AsyncHttpxPort(HttpxPort):
 
     async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        call.own_extras().kept = response
-        if type(response.stream) in self.ready or await self._read(call, response) is WHOLE:
+        extras, stream = call.own_extras(), response.stream
+        extras.kept = response
+        if self.has_rest(stream):
+            if self.is_long(response):
+                return False
+            await self.close_unused(response)
+            self.keep_start(call, response)
+            return True
+        if type(stream) in self.ready or await self._read(call, response) is WHOLE:
             return True
         if self.is_long(response):
             return False
-        call.own_extras().kept = None  # its body stalls or breaks, so only its status is kept
+        extras.kept = None  # its body stalls or breaks, so only its status is kept
         await self.close_unused(response)
         return True
 

@@ -123,7 +123,7 @@ class PieceFile:
     closed = False
 
     def __init__(self, pieces: deque[bytes], rest: Iterator[bytes] | Exception | None) -> None:
-        self._pieces, self._rest = pieces, rest
+        self._pieces, self.rest = pieces, rest
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.read1, b"")
@@ -147,10 +147,10 @@ class PieceFile:
         return piece[:amt]
 
     def _next_piece(self) -> bytes:
-        rest = self._rest
+        rest = self.rest
         if not isinstance(rest, Exception):
             return b"" if rest is None else next(rest, b"")
-        self._rest = ProtocolError("Connection broken: the body has broken before")
+        self.rest = ProtocolError("Connection broken: the body has broken before")
         try:
             raise rest
         finally:

@@ -33,7 +33,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, is_final, note_quotas
+from ...engine.classify import classify_status, has_error_event, is_final, note_quotas
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.context import CURRENT
 from ...engine.errors import Interrupted
@@ -499,6 +499,10 @@ class Urllib3Port(Generic[AnyResponse]):
     def keep(self, call: Call, response: AnyResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
+        if type(raw) is Begun and has_error_event(call, raw.status):  # nothing else of it is kept
+            raw.drop_rest()
+            call.own_extras().kept = response
+            return True
         kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
         call.own_extras().kept = response if kept is raw else kept and self.stand_in(response, kept)
         return is_whole

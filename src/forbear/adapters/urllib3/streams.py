@@ -83,6 +83,12 @@ class Begun(Prompt, WatchedResponse, Kept):
             self._broke(error)
             raise
 
+    def drop_rest(self) -> None:
+        """Close the connection, and give only what was read."""
+        self.file.rest = None
+        self.raw.close()
+        self.raw.release_conn()
+
 
 def await_first_event(
     raw: HTTPResponse, start: StreamStart, port: AnyPort
