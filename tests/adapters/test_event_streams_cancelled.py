@@ -1,6 +1,7 @@
 """Streams of events that are cancelled at each of their awaits: all that was taken comes back."""
 
 import asyncio
+from contextlib import suppress
 from itertools import count
 
 import anyio
@@ -63,10 +64,18 @@ class Cancelling:
                 step, value = self._coroutine.throw, error
 
 
-async def cancelled_at(n, coroutine):
+async def cancelled_at(n, coroutine, *, natively):
     """Run a coroutine up to its n-th await; return its result, None if it was cancelled."""
-    with anyio.CancelScope() as scope:
-        return await Cancelling(coroutine, n, scope.cancel)
+    if not natively:
+        with anyio.CancelScope() as scope:
+            return await Cancelling(coroutine, n, scope.cancel)
+        return None
+
+    async def run():
+        return await Cancelling(coroutine, n, asyncio.current_task().cancel)
+
+    with suppress(asyncio.CancelledError):
+        return await asyncio.create_task(run())
     return None
 
 
@@ -94,7 +103,9 @@ async def test_cancelled_at_any_await_nothing_is_left(adapter, server, quick, wa
         path = f"/{n}"
         server.script(path, *steps)
         async with adapter.client(**options) as client:
-            got = await cancelled_at(n, whole(adapter, client, server.url + path))
+            reading = whole(adapter, client, server.url + path)
+            # httpcore itself loses connections to a task's own cancel().
+            got = await cancelled_at(n, reading, natively=adapter.name == "aiohttp")
             assert adapter.is_idle(client), n
             assert (slots.in_flight(), slots.waiting(), gate.held()) == (0, 0, 0), n
             assert not any(circuit.probes for circuit in breaker._circuits.values()), n
