@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.event_streams import ErrorEvent, event_stream
 from ...engine.inspection import LATE, aread_pieces, read_pieces, stream_start
 from .connections import Arriving, AsyncArriving, is_bodiless
+from .errors import reset_lost
 
 if TYPE_CHECKING:
     from httpx import Request, Response
@@ -70,6 +71,7 @@ def await_first_event(
     if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
         with suppress(Exception):
             stream.close()
+        reset_lost(port.inner)
         return body.break_off(port, response, failure)
     body.put_back(response, reader.rest)
     return LATE if failure is None else failure
@@ -97,6 +99,7 @@ async def aawait_first_event(
     if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
         with suppress(Exception):
             await stream.aclose()
+        reset_lost(port.inner)
         return body.break_off(port, response, failure)
     body.put_back(response, reader.rest)
     return LATE if failure is None else failure
