@@ -349,17 +349,16 @@ class AiohttpPort:
     ) -> PrefetchResult:
         """Read a stream of events up to its first event, and put back what was read."""
         content = response.content
-        body, broken = StreamBody(content, lambda: response), None
+        body = StreamBody(content, lambda: response)
         ending: Ending = LATE  # unless the backstop lets the reading end
         try:
             with self.backstop.after(start.seconds) if start.seconds < inf else nullcontext():
                 ending = await aread_pieces(body, lambda _: start.wants_more(body))
+            failure = start.failure(ending, self)
         except Exception as error:
             let_signals_through(error)
-            broken = error
-        failure = broken or start.failure(ending, self)
-        if type(failure) is aiohttp.SocketTimeoutError and failure is not broken:
-            content.set_exception(failure)  # so that the caller's read fails at once too
+            failure = error
+            content.set_exception(error)  # so that the caller's read fails at once too
         response.content = Begun(None if ending is WHOLE else content, b"".join(body.pieces))
         return LATE if failure is None else failure
 

@@ -39,8 +39,8 @@ from ...engine.outgoing import (
     stop_outer,
 )
 from ...engine.settings import OFF
-from .bodies import KEPT_BYTES, UNKNOWN, HttpxOriginal, length_to_prefetch
-from .connections import is_reused
+from .bodies import KEPT_BYTES, HttpxOriginal, length_to_prefetch
+from .connections import UNKNOWN, is_reused
 from .errors import classify, free_lost_slots, is_inside, status_error
 from .request import (
     BODY,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
-from ...core.event_streams import ErrorEvent
 from ...engine.errors import let_signals_through
 from ...engine.inspection import LATE, read_pieces
 from ...engine.resume import SyncResumable
@@ -106,9 +105,6 @@ def await_first_event(
         failure = start.failure(ending, port)
         if ending is LATE:
             body.timed, rest = None, iter(body)
-            if failure is not None and type(failure) is not ErrorEvent:
-                body.close()
-                rest = failure
     except Exception as error:
         let_signals_through(error)
         body.close()
