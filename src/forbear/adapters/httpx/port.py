@@ -311,14 +311,16 @@ class HttpxPort:
             return sum(map(len, stream.chunks)) > KEPT_BYTES
         return KEPT_BYTES < length_to_prefetch(self, response) < UNKNOWN
 
-    def has_rest(self, stream: Any) -> bool:
+    def has_rest(self, response: Response) -> bool:
         """Was a part of the body read? A held call keeps no connection for the rest."""
+        stream: Any = response.stream
         return type(stream) is self.prefetched and stream.rest is not None
 
-    def keep_start(self, call: Call, response: Any) -> None:
+    def keep_start(self, call: Call, response: Response) -> None:
         """Keep an error event that was read; another body stalls, so only its status is kept."""
-        response.stream.rest = None
-        if not has_error_event(call, response.status_code):
+        if self.has_rest(response) and has_error_event(call, response.status_code):
+            response.stream.rest = None  # type: ignore[union-attr]
+        else:
             call.own_extras().kept = None
 
     def seconds_to_read(self, call: Call) -> float:

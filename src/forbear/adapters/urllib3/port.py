@@ -142,9 +142,7 @@ class Urllib3Port(Generic[AnyResponse]):
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.special = (
-            settings.special
-        )  # with event_streams too, whose events are judged in the loop
+        self.special = settings.special  # with event_streams too, which are judged in the loop
         self.is_plain = settings.is_plain
         self.shared = settings.limits.shared
 
