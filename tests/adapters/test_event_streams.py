@@ -1,5 +1,6 @@
 """Streams of events: retried until the first byte, or until the first event with EventStreams()."""
 
+import gzip
 import time
 
 import pytest
@@ -164,6 +165,18 @@ async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams
             with pytest.raises(adapter.cut_error):
                 await adapter.read(await fetch(client, "POST", server.url + URL, content=b"{}"))
         assert len(server.requests(URL)) == 4
+
+
+@pytest.mark.smoke
+async def test_a_compressed_stream_follows_the_default_rule(adapter, server, quick):
+    """Requested again before its first byte; its events are the client's to decode and to judge."""
+    gzipped = {"headers": {**SSE, "Content-Encoding": "gzip"}, "body": gzip.compress(ERROR)}
+    server.script(URL, stream("cut:0;chunked=1", **gzipped), stream(**gzipped))
+    options = {"policy": ANTHROPIC, "event_streams": EventStreams(resume=True), **quick}
+    async with adapter.client(**options) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await adapter.read(response) == ERROR
+        assert len(server.requests(URL)) == 2
 
 
 @pytest.mark.smoke

@@ -11,6 +11,7 @@ from forbear import EventStreams, Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock, answer
 
 from .foreign import Foreign, stream_of
+from .test_event_streams import record
 
 pytestmark = pytest.mark.anyio  # no smoke: the oldest urllib3 has no read1(), which this needs
 
@@ -51,6 +52,10 @@ async def test_a_broken_stream_goes_on_after_its_last_whole_event(adapter, serve
         response = await adapter.open(client, "GET", server.url + URL)
         assert await collected(adapter, response) == b"".join(EVENTS[:6])
         assert adapter.is_idle(client)
+        story = record(adapter, response)
+    # None: the body broke, or ended.
+    assert [attempt.status for attempt in story.attempts] == [None, 503, None, None, 204]
+    assert len(story.resumed) == 3
     assert asked(server) == [None, "2", "2", "4", "6"]
 
 

@@ -153,6 +153,6 @@ class EventsFile(ResumedFile):
         return not self._pieces and (self._has_ended or self.body.is_closed)
 
     def _next_piece(self) -> bytes:
-        piece = super()._next_piece()
+        piece: bytes = next(self.body, b"")
         self._has_ended = not piece
         return piece
