@@ -249,6 +249,19 @@ def test_a_broken_download_arrives_with_one_request_more_than_it_broke():
     assert not report["broken"]["httpx"]["arrived"]
 
 
+# streams.py
+
+
+@pytest.mark.slow
+def test_the_figures_of_streams_have_a_row_for_each_client():
+    rows = run("streams.py", "--quick", "--json", "-")["rows"]
+    assert {"httpx", "httpx async", "httpx2", "aiohttp", "requests", "urllib3"} <= rows.keys()
+    for row in rows.values():
+        assert row.keys() == {"bare", "default", "EventStreams()", "resume=True"}
+        for mode in row.keys() - {"bare"}:
+            assert row[mode].keys() == {"later_ms", "cpu_ratio"}
+
+
 # overload.py
 
 

@@ -1,10 +1,11 @@
 """Streams of events: retried until the first byte, or until the first event with EventStreams()."""
 
+import gzip
 import time
 
 import pytest
 
-from forbear import EventStreams, FailureKind, Reason, RetryPolicy, record_of
+from forbear import EventStreams, FailureKind, Reason, RetryGate, RetryPolicy, record_of
 from forbear.testing import answer
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +106,21 @@ async def test_the_last_error_event_is_handed_over_as_it_came(adapter, server, q
 
 
 @pytest.mark.smoke
+@pytest.mark.parametrize("steps", [[stream()], []], ids=["recovers", "stays"])
+async def test_a_held_call_keeps_the_error_event_and_no_connection(adapter, server, quick, steps):
+    """What follows the error is dropped, so that the only connection is free while it waits."""
+    server.script(URL, *[stream(body=ERROR + GOOD * 9)] * 4, *steps)
+    policy = ANTHROPIC.replace(max_attempts=9, patience=3.0)
+    options = {"policy": policy, "event_streams": EventStreams(), "gate": RetryGate(), **quick}
+    async with adapter.client(**options, **adapter.pool_of(1)) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        got = await adapter.read(response)
+        assert got == GOOD if steps else got.startswith(ERROR)
+        assert len(server.requests(URL)) >= 3
+        assert adapter.is_idle(client)
+
+
+@pytest.mark.smoke
 @pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
 async def test_silence_before_the_first_event_is_a_failure(adapter, server, quick, is_open):
     server.script(URL, stream("200;chunked=1;drip=400", b": ping\n\n"), stream())
@@ -166,6 +182,18 @@ async def test_a_post_without_a_key_is_sent_once(adapter, server, quick, streams
 
 
 @pytest.mark.smoke
+async def test_a_compressed_stream_follows_the_default_rule(adapter, server, quick):
+    """Requested again before its first byte; its events are the client's to decode and to judge."""
+    gzipped = {"headers": {**SSE, "Content-Encoding": "gzip"}, "body": gzip.compress(ERROR)}
+    server.script(URL, stream("cut:0;chunked=1", **gzipped), stream(**gzipped))
+    options = {"policy": ANTHROPIC, "event_streams": EventStreams(resume=True), **quick}
+    async with adapter.client(**options) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await adapter.read(response) == ERROR
+        assert len(server.requests(URL)) == 2
+
+
+@pytest.mark.smoke
 async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, server, quick):
     """The first event may be the answer to what the caller sends next."""
     server.script(URL, stream("200;chunked=1;drip=300"))
@@ -174,6 +202,18 @@ async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, se
         response = await adapter.open(client, "GET", server.url + URL)
         assert time.monotonic() - began < 0.25
         assert await adapter.read(response) == GOOD
+
+
+@pytest.mark.lanes("urllib3")
+@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
+async def test_a_stream_that_was_begun_is_not_requested_again(adapter, server, quick, streams):
+    """Also where one way of reading is given up for another, which finds the stream at its end."""
+    server.script(URL, stream())
+    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        got = next(response.raw.stream(5))
+        assert GOOD.startswith(got + response.raw.read())
+        assert len(server.requests(URL)) == 1
 
 
 @pytest.mark.adapters("httpx-family")

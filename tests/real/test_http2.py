@@ -67,11 +67,12 @@ class Http2Server:
     "goaway-below": GOAWAY that names the stream before this one as the last processed;
     "goaway-0": nothing was processed; (first, size, end): bytes of the file from the first on, with
     RST_STREAM at the end if that is before the size's; "never": it gets no answer; a text of
-    digits: that status with five of eight bytes, and no more until ``finish()``; with "?" no length.
+    digits: that status with five of eight bytes, and no more until ``finish()``; with "?" no length;
+    bytes: a stream of events, which ends after these if they have data.
     """
 
     def __init__(
-        self, *steps: int | str | tuple[int, int, int], tls: ssl.SSLContext | None = None
+        self, *steps: int | str | bytes | tuple[int, int, int], tls: ssl.SSLContext | None = None
     ) -> None:
         self._steps = list(steps)
         self._tls = tls
@@ -176,6 +177,10 @@ class Http2Server:
             connection.send_data(stream.number, b"ok", end_stream=True)
         elif isinstance(step, tuple):
             self._send_file(connection, stream, *step)
+        elif isinstance(step, bytes):
+            head = [(":status", "200"), ("content-type", "text/event-stream")]
+            connection.send_headers(stream.number, head)
+            connection.send_data(stream.number, step, end_stream=b"data:" in step)
         elif step == "never":
             pass
         elif step.rstrip("?").isdigit():
@@ -332,6 +337,21 @@ def test_a_failed_body_that_stalls_is_read_no_longer(adapter, how):
         assert time.monotonic() - began < 60
     assert response.status_code == (503 if how == "held" else 200)
     assert {stream.connection for stream in server.streams} == {1}
+
+
+def test_a_stream_that_is_silent_before_its_first_event_is_reset(adapter):
+    """Its connection goes on with the next attempt, and with the next call."""
+    streams = forbear.EventStreams(first_event_timeout=0.2)
+    with Http2Server(b": ping\n\n", b"data: 1\n\n", 200) as server:
+        get = "GET", server.url
+        options = {"inner": PLAIN, "settings": {"timeout": 60}, "event_streams": streams}
+        response, other = adapter.calls(get, get, **options)
+    assert response.content == b"data: 1\n\n"
+    (first, second) = forbear.record_of(response).attempts
+    assert (first.failure, second.status) == (forbear.FailureKind.READ_TIMEOUT, 200)
+    assert other.content == b"ok"
+    assert [stream.connection for stream in server.streams] == [1, 1, 1]
+    assert server.resets == [server.streams[0].number]
 
 
 @pytest.mark.parametrize("count", [1, 4])

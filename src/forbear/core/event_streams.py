@@ -40,6 +40,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _LINE_FEED = re.compile(rb"\n")
 # Atomic, so that CR LF is never taken for two ends.
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_ENDS = (b"\n\n", b"\n\r", b"\r\r")  # the same in a search from the end, but for a last LF
 _COMMENTS = re.compile(rb"(?::[^\r\n]*+(?>\r\n|\r|\n))*+")
 _VALUE = re.compile(rb"([a-z]+)(?::\x20?([^\r\n]*))?(?=[\r\n])")
 _BOM = b"\xef\xbb\xbf"
@@ -358,26 +359,21 @@ class WholeEvents:
         if len(found) > self._most:
             end = self._bounded_end(found)
         else:
-            end = last_end(found, max(0, seen - 3))
+            end = last_end(found, max(0, seen - 3), len(found))
         self._rest = b"" if self.is_too_long else found[end:]
         return found[:end]
 
     def _bounded_end(self, found: bytes) -> int:
         """Return where the whole events end, or the first that is too long begins."""
-        end = 0
-        for match in _EVENT_END.finditer(found):
-            if match.end() - end > self._most:
-                end = after_comments(found, end)
-            if match.end() - end > self._most:
-                break
-            end = match.end()
-        else:
-            if len(found) - end > self._most:  # a quiet server may send comments alone for days
-                end = after_comments(found, end)
-            if len(found) - end <= self._most:
+        end, most = 0, self._most
+        while len(found) - end > most:
+            # A quiet server may send comments alone for days.
+            next_end = last_end(found, end, end + most) or after_comments(found, end)
+            if next_end == end:
+                self.is_too_long, self._most = True, -1  # nothing more is let through
                 return end
-        self.is_too_long, self._most = True, -1  # nothing more is let through
-        return end
+            end = next_end
+        return last_end(found, end, len(found)) or end
 
     def left(self) -> bytes:
         """Return what came after the last whole event, once."""
@@ -396,15 +392,13 @@ def after_comments(found: bytes, start: int) -> int:
     return start if match is None else match.end()
 
 
-def last_end(found: bytes, start: int) -> int:
-    """Return where the last whole event of these bytes ends, 0 if none does."""
-    if b"\r" not in found:
-        at = found.rfind(b"\n\n", start)
-        return 0 if at < 0 else at + 2
-    end = 0
-    for match in _EVENT_END.finditer(found, start):
-        end = match.end()
-    return end
+def last_end(found: bytes, start: int, stop: int) -> int:
+    """Return where the last whole event between two places ends, 0 if none does."""
+    ends = _ENDS if b"\r" in found else _ENDS[:1]
+    end = max(found.rfind(each, start, stop) for each in ends) + 2
+    if end < 2:
+        return 0
+    return end + 1 if end < stop and found[end - 1 : end + 1] == b"\r\n" else end
 
 
 def last_values(lines: bytes, field: bytes) -> Iterator[bytes]:

@@ -75,6 +75,11 @@ def broken_body(port: Classifier, call: Call) -> Failure | None:
     return None if error is None else classify_error(port, call, error)
 
 
+def has_error_event(call: Call, status: int) -> bool:
+    """Was a response with this status judged by the first event of its stream instead?"""
+    return call.status != status
+
+
 def classify_error(port: Classifier, call: Call, error: Exception) -> Failure:
     """Make the failure of an exception."""
     if isinstance(error, DeadlineCut):

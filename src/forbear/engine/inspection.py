@@ -169,14 +169,18 @@ class StreamStart:
         return not self.is_late
 
     def failure(self, ending: Ending, port: StreamPort) -> Exception | None:
-        """Return why the attempt has failed; None: the first event is there."""
+        """Return why the attempt has failed; None: the first event is there.
+
+        Raises:
+            The library's read timeout: nothing came in time, so the body is to be closed.
+        """
         if ending is WHOLE:
             self.event.end()
         if self.event.is_there:
             return self.event.error
         if ending is WHOLE:
             return port.stream_error("the stream of events has ended before its first event")
-        return port.stream_timeout("the first event of the stream did not come in time")
+        raise port.stream_timeout("the first event of the stream did not come in time")
 
 
 def stream_start(

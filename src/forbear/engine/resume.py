@@ -364,25 +364,27 @@ class SyncResumable(Resumable):
     def __next__(self) -> bytes:
         while True:
             try:
-                chunk = next(self._chunks, None)
+                chunk = next(self._chunks)
+            except StopIteration:
+                chunk = None
             except Exception as error:
                 if not self._resume(error):
                     self._error = None  # as in ``_what_broke_it``
                     raise
-            else:
-                if chunk is not None:
-                    chunk = self._take(chunk)
-                    if chunk:
-                        return chunk
-                    continue
-                early = self._end()
-                if early is None or not self._resume(early):
-                    chunk = self._left()
-                    if chunk:
-                        return chunk
-                    if early is None or self._is_quiet:
-                        raise StopIteration
-                    raise self._what_broke_it()
+                continue
+            if chunk is not None:
+                chunk = self._take(chunk)
+                if chunk:
+                    return chunk
+                continue
+            early = self._end()
+            if early is None or not self._resume(early):
+                chunk = self._left()
+                if chunk:
+                    return chunk
+                if early is None or self._is_quiet:
+                    raise StopIteration
+                raise self._what_broke_it()
 
     def begin_anew(self, error: Exception | None) -> bool:
         """Request a stream again that broke, or ended, before its first byte; False: it stands."""
@@ -431,25 +433,27 @@ class AsyncResumable(Resumable):
     async def __anext__(self) -> bytes:
         while True:
             try:
-                chunk = await anext(self._chunks, None)
+                chunk = await self._chunks.__anext__()  # in half the time of ``anext(…, None)``
+            except StopAsyncIteration:
+                chunk = None
             except Exception as error:
                 if not await self._resume(error):
                     self._error = None  # as in ``_what_broke_it``
                     raise
-            else:
-                if chunk is not None:
-                    chunk = self._take(chunk)
-                    if chunk:
-                        return chunk
-                    continue
-                early = self._end()
-                if early is None or not await self._resume(early):
-                    chunk = self._left()
-                    if chunk:
-                        return chunk
-                    if early is None or self._is_quiet:
-                        raise StopAsyncIteration
-                    raise self._what_broke_it()
+                continue
+            if chunk is not None:
+                chunk = self._take(chunk)
+                if chunk:
+                    return chunk
+                continue
+            early = self._end()
+            if early is None or not await self._resume(early):
+                chunk = self._left()
+                if chunk:
+                    return chunk
+                if early is None or self._is_quiet:
+                    raise StopAsyncIteration
+                raise self._what_broke_it()
 
     async def begin_anew(self, error: Exception | None) -> bool:
         """Request a stream again that broke, or ended, before its first byte; False: it stands."""

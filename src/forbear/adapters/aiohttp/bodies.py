@@ -74,6 +74,17 @@ class Pulled(aiohttp.StreamReader):
         """Return the next bytes, none at the end."""
         return await self._inner.readany()  # type: ignore[no-any-return]
 
+    async def readany(self) -> bytes:
+        """Return what comes next, without putting it into the buffer first."""
+        found = self.read_nowait()
+        if found or self.is_eof():
+            return found
+        found = await self.pull()
+        self.total_bytes += len(found)
+        if not found:
+            self.feed_eof()
+        return found
+
     async def _wait(self, func_name: str) -> None:
         chunk = await self.pull()
         if chunk:

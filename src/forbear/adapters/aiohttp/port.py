@@ -30,7 +30,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, note_quotas
+from ...engine.classify import classify_status, has_error_event, note_quotas
 from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
 from ...engine.deadlines import BACKSTOP, Backstop
 from ...engine.errors import DeadlineCut, Interrupted, let_signals_through
@@ -64,6 +64,7 @@ from .bodies import (
     Begun,
     Bounded,
     Inspection,
+    Pulled,
     Resuming,
     StreamBody,
     Watched,
@@ -348,17 +349,16 @@ class AiohttpPort:
     ) -> PrefetchResult:
         """Read a stream of events up to its first event, and put back what was read."""
         content = response.content
-        body, broken = StreamBody(content, lambda: response), None
+        body = StreamBody(content, lambda: response)
         ending: Ending = LATE  # unless the backstop lets the reading end
         try:
             with self.backstop.after(start.seconds) if start.seconds < inf else nullcontext():
                 ending = await aread_pieces(body, lambda _: start.wants_more(body))
+            failure = start.failure(ending, self)
         except Exception as error:
             let_signals_through(error)
-            broken = error
-        failure = broken or start.failure(ending, self)
-        if type(failure) is aiohttp.SocketTimeoutError and failure is not broken:
-            content.set_exception(failure)  # so that the caller's read fails at once too
+            failure = error
+            content.set_exception(error)  # so that the caller's read fails at once too
         response.content = Begun(None if ending is WHOLE else content, b"".join(body.pieces))
         return LATE if failure is None else failure
 
@@ -478,6 +478,11 @@ class AiohttpPort:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         call.own_extras().kept = response
         content, length = response.content, response.content_length
+        if has_error_event(call, response.status):  # nothing else of it is kept
+            known = content.read_nowait()
+            response.close()
+            response.content = Pulled(None, known)
+            return True
         if length is not None and length > DRAIN_BYTES:
             return False
         if not content.is_eof():

@@ -34,7 +34,7 @@ from ...engine.inspection import (
     too_late,
 )
 from ...engine.outgoing import sent_request
-from .connections import Arriving, AsyncArriving, arrived, is_bodiless
+from .connections import UNKNOWN, Arriving, AsyncArriving, arrived, is_bodiless, own_timeout
 from .streams import aawait_first_event, await_first_event, begin_stream, is_empty_stream
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ SECONDS = 0.25
 KEPT_BYTES = 65_536  # of the response of a held call
 LENGTH = b"content-length"
 FRAMING = (LENGTH, b"transfer-encoding")
-UNKNOWN = 2**62
 EMPTY = -1  # no number of bytes
 CLOSING = {b"{": b"}", b"[": b"]"}
 NEVER = -inf
@@ -159,8 +158,7 @@ class PrefetchedBody:
             is_chunked = not is_json(kind) and "transfer-encoding" in response.headers
             if not is_chunked and not kind.startswith(ENDLESS):
                 self.until = min(now + SECONDS, inf if outgoing is None else outgoing.deadline_at)
-        timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
-        own = timeouts.get("read") if timeouts else None
+        own = own_timeout(request if outgoing is None else outgoing.request)
         found = reader(request, response, length, seconds, own)
         self.chunks = found.pieces
         return found
@@ -270,8 +268,7 @@ def is_prefetched(
         return not KEPT_BYTES < length < UNKNOWN or is_bodiless(request, response)
     if length != UNKNOWN or response.is_closed:  # closed: a transport below has read it
         return False
-    timeout: Any = request.extensions.get("timeout")
-    has_limit = bool(timeout) and timeout.get("read") is not None
+    has_limit = own_timeout(request) is not None
     return has_limit and port.prefetch > 0 and is_json(kind_of(response))
 
 

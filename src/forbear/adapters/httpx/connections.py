@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .request import Timeouts
 
 PIECE = 65_536  # bytes asked for at once, as by httpcore
+UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
 SLICE = 0.01  # seconds between two checks whether another thread has received the awaited part
 
 
@@ -67,6 +68,12 @@ def has_ended(response: Any) -> bool:
 def is_bodiless(request: Request, response: Response) -> bool:
     """Has the response no body, whatever its head says?"""
     return request.method == "HEAD" or response.status_code in BODILESS
+
+
+def own_timeout(request: Request) -> float | None:
+    """Return the caller's timeout of each read; None: there is none."""
+    timeouts = request.extensions.get("timeout")
+    return timeouts.get("read") if timeouts else None
 
 
 class Waiting:

@@ -292,7 +292,7 @@ def status_error(
 
 
 def reset_lost(inner: object) -> None:
-    """Reset streams of HTTP/2 whose requests were cancelled, since httpcore does not.
+    """Reset streams of HTTP/2 that were cancelled or closed early, since httpcore does not.
 
     A server allows a hundred or so at a time, so a connection would soon take no more requests. The
     frames go out with those of the next request.

@@ -26,7 +26,7 @@ from ...engine.calls import (
     too_late,
     with_story,
 )
-from ...engine.classify import classify_status, note_quotas
+from ...engine.classify import classify_status, has_error_event, note_quotas
 from ...engine.context import in_force
 from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless, whole_events
 from ...engine.outgoing import (
@@ -39,8 +39,8 @@ from ...engine.outgoing import (
     stop_outer,
 )
 from ...engine.settings import OFF
-from .bodies import KEPT_BYTES, UNKNOWN, HttpxOriginal, length_to_prefetch
-from .connections import is_reused
+from .bodies import KEPT_BYTES, HttpxOriginal, length_to_prefetch
+from .connections import UNKNOWN, is_reused
 from .errors import classify, free_lost_slots, is_inside, status_error
 from .request import (
     BODY,
@@ -310,6 +310,18 @@ class HttpxPort:
         if type(stream) is self.prefetched:
             return sum(map(len, stream.chunks)) > KEPT_BYTES
         return KEPT_BYTES < length_to_prefetch(self, response) < UNKNOWN
+
+    def has_rest(self, response: Response) -> bool:
+        """Was a part of the body read? A held call keeps no connection for the rest."""
+        stream: Any = response.stream
+        return type(stream) is self.prefetched and stream.rest is not None
+
+    def keep_start(self, call: Call, response: Response) -> None:
+        """Keep an error event that was read; another body stalls, so only its status is kept."""
+        if self.has_rest(response) and has_error_event(call, response.status_code):
+            response.stream.rest = None  # type: ignore[union-attr]
+        else:
+            call.own_extras().kept = None
 
     def seconds_to_read(self, call: Call) -> float:
         """Seconds to read a failed response: longer would cost more than a new connection."""

@@ -6,9 +6,10 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.event_streams import ErrorEvent, event_stream
+from ...core.event_streams import event_stream
 from ...engine.inspection import LATE, aread_pieces, read_pieces, stream_start
-from .connections import Arriving, AsyncArriving, is_bodiless
+from .connections import Arriving, AsyncArriving, is_bodiless, own_timeout
+from .errors import reset_lost
 
 if TYPE_CHECKING:
     from httpx import Request, Response
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from ...engine.inspection import PrefetchResult, StreamStart
     from .bodies import PrefetchedBody, Sent
     from .port import HttpxPort
-
-
-def own_timeout(request: Request, outgoing: Sent) -> float | None:
-    """The timeout of each read."""
-    timeouts = (request if outgoing is None else outgoing.request).extensions.get("timeout")
-    return timeouts.get("read") if timeouts else None
 
 
 def begin_stream(
@@ -60,7 +55,7 @@ def await_first_event(
     body: PrefetchedBody = port.prefetched()
     body.stream = stream = response.stream
     try:
-        own = own_timeout(request, outgoing)
+        own = own_timeout(request if outgoing is None else outgoing.request)
         reader = Arriving(request, response, length, start.seconds, own)
         body.chunks = reader.pieces
         try:
@@ -71,11 +66,8 @@ def await_first_event(
     except Exception as error:
         with suppress(Exception):
             stream.close()
+        reset_lost(port.inner)
         return body.break_off(port, response, error)
-    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
-        with suppress(Exception):
-            stream.close()
-        return body.break_off(port, response, failure)
     body.put_back(response, reader.rest)
     return LATE if failure is None else failure
 
@@ -92,7 +84,7 @@ async def aawait_first_event(
     body: PrefetchedBody = port.prefetched()
     body.stream = stream = response.stream
     try:
-        own = own_timeout(request, outgoing)
+        own = own_timeout(request if outgoing is None else outgoing.request)
         reader = AsyncArriving(request, response, length, start.seconds, own)
         body.chunks = reader.pieces
         try:
@@ -103,10 +95,7 @@ async def aawait_first_event(
     except Exception as error:
         with suppress(Exception):
             await stream.aclose()
+        reset_lost(port.inner)
         return body.break_off(port, response, error)
-    if failure is not None and ending is LATE and type(failure) is not ErrorEvent:
-        with suppress(Exception):
-            await stream.aclose()
-        return body.break_off(port, response, failure)
     body.put_back(response, reader.rest)
     return LATE if failure is None else failure

@@ -140,19 +140,18 @@ class SyncHttpxPort(HttpxPort):
 
     def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
-        extras, stream = call.own_extras(), response.stream
-        extras.kept = response
-        if type(stream) in self.ready:
-            return True
-        # httpcore closes a whole connection of HTTP/2 when one read of it times out.
-        if response.extensions.get("http_version") != b"HTTP/2" or has_ended(response):
-            outcome = self._read(call, response)
-            if outcome is WHOLE:
+        call.own_extras().kept = response
+        if not self.has_rest(response):
+            if type(response.stream) in self.ready:
+                return True
+            # httpcore closes a whole connection of HTTP/2 when one read of it times out.
+            is_shared = response.extensions.get("http_version") == b"HTTP/2"
+            if (not is_shared or has_ended(response)) and self._read(call, response) is WHOLE:
                 return True
         if self.is_long(response):
             return False
-        extras.kept = None  # its body stalls or breaks, so only its status is kept
         self.close_unused(response)
+        self.keep_start(call, response)
         return True
 
     def hand_over(self, call: Call, response: Response) -> Response | None:
@@ -455,12 +454,14 @@ class AsyncHttpxPort(HttpxPort):
     async def keep(self, call: Call, response: Response) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         call.own_extras().kept = response
-        if type(response.stream) in self.ready or await self._read(call, response) is WHOLE:
+        if not self.has_rest(response) and (
+            type(response.stream) in self.ready or await self._read(call, response) is WHOLE
+        ):
             return True
         if self.is_long(response):
             return False
-        call.own_extras().kept = None  # its body stalls or breaks, so only its status is kept
         await self.close_unused(response)
+        self.keep_start(call, response)
         return True
 
     async def hand_over(self, call: Call, response: Response) -> Response | None:

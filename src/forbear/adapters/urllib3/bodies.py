@@ -42,7 +42,6 @@ from .deadlines import PIECE, TimedSocket, is_over, read_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Self
 
     from urllib3.connection import HTTPConnection
 
@@ -93,10 +92,14 @@ class RawBody:
         is_whole = is_over(raw) or raw.length_remaining == 0  # an empty one is not over yet
         if timed is not None and not is_whole and not timed.has_more(raw):
             return LATE
-        # Old urllib3 has no read1, and reads until it has so many bytes.
-        return (getattr(raw, "read1", None) or raw.read)(PIECE, decode_content=False) or WHOLE
+        return self._receive() or WHOLE
 
-    def __iter__(self) -> Self:
+    def _receive(self) -> bytes:
+        # Old urllib3 has no read1, and reads until it has so many bytes.
+        read = getattr(self._raw, "read1", None) or self._raw.read
+        return read(PIECE, decode_content=False)
+
+    def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
@@ -121,7 +124,10 @@ class PieceFile:
     closed = False
 
     def __init__(self, pieces: deque[bytes], rest: Iterator[bytes] | Exception | None) -> None:
-        self._pieces, self._rest = pieces, rest
+        self._pieces, self.rest = pieces, rest
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.read1, b"")
 
     def read(self, amt: int | None = None) -> bytes:
         pieces, wanted = [], -1 if amt is None else amt
@@ -142,10 +148,10 @@ class PieceFile:
         return piece[:amt]
 
     def _next_piece(self) -> bytes:
-        rest = self._rest
+        rest = self.rest
         if not isinstance(rest, Exception):
             return b"" if rest is None else next(rest, b"")
-        self._rest = ProtocolError("Connection broken: the body has broken before")
+        self.rest = ProtocolError("Connection broken: the body has broken before")
         try:
             raise rest
         finally:
@@ -164,9 +170,12 @@ class Kept(HTTPResponse):
     ``pieces`` are what was read and is not given yet, ``received`` is how many bytes were read.
     """
 
-    def __init__(self, raw: HTTPResponse, body: RawBody, rest: RawBody | Exception | None) -> None:
+    def __init__(
+        self, raw: HTTPResponse, body: RawBody, rest: Iterator[bytes] | Exception | None
+    ) -> None:
         self.raw, self.received, self.pieces = raw, body.received, deque(body.pieces)
-        super().__init__(**same_head(raw, PieceFile(self.pieces, rest)))
+        self.file = PieceFile(self.pieces, rest)
+        super().__init__(**same_head(raw, self.file))
 
     @property
     def connection(self) -> HTTPConnection | None:
@@ -325,6 +334,7 @@ class RawOriginal:
     """The response whose body may be resumed.
 
     Attributes:
+        body_of: Reads the body of a response.
         live: The urllib3 response that brings the body now.
         is_first: It is still the first one.
         story: Of the call, once there is something to record.
@@ -335,8 +345,9 @@ class RawOriginal:
     is_first = True
     story: Story | None = None
 
-    def __init__(self, raw: HTTPResponse) -> None:
+    def __init__(self, raw: HTTPResponse, body_of: type[RawBody] = RawBody) -> None:
         self.live: Any = raw
+        self.body_of = body_of
         self._head = raw.status, raw.headers
 
     def begins_events(self) -> bool:
@@ -354,7 +365,7 @@ class RawOriginal:
         if response is None:
             return ()
         self.live, self.is_first = response, False
-        return RawBody(response)
+        return self.body_of(response)
 
     def attach(self, story: Story) -> None:
         self.story = story

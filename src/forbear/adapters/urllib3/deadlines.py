@@ -90,15 +90,14 @@ class WatchedResponse(HTTPResponse):
     def read_chunked(
         self, amt: int | None = None, decode_content: bool | None = None
     ) -> Generator[bytes, None, None]:
-        is_begun = False
         try:
             for piece in super().read_chunked(amt, decode_content):
-                is_begun = True
+                self.again = None
                 yield piece
-            if is_begun or not self._begins_anew(None):
+            if not self._begins_anew(None):
                 return
         except exceptions.HTTPError as error:
-            if is_begun or not self._begins_anew(error):
+            if not self._begins_anew(error):
                 self._broke(error)
                 raise
         yield from self.stream(amt or PIECE, decode_content)

@@ -33,7 +33,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, is_final, note_quotas
+from ...engine.classify import classify_status, has_error_event, is_final, note_quotas
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.context import CURRENT
 from ...engine.errors import Interrupted
@@ -80,7 +80,7 @@ from .request import (
     has_header,
     keep_for_redirect,
 )
-from .streams import Again, ResumedEvents, await_first_event
+from .streams import Again, Begun, ResumedEvents, await_first_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -142,9 +142,7 @@ class Urllib3Port(Generic[AnyResponse]):
         self.clock = settings.clock
         self.circuit_open_error = circuit_open_error
         self.deadline_exceeded = deadline_exceeded
-        self.special = (
-            settings.special
-        )  # with event_streams too, whose events are judged in the loop
+        self.special = settings.special  # with event_streams too, which are judged in the loop
         self.is_plain = settings.is_plain
         self.shared = settings.limits.shared
 
@@ -499,6 +497,10 @@ class Urllib3Port(Generic[AnyResponse]):
     def keep(self, call: Call, response: AnyResponse) -> bool:
         """Read the response of a held call; False: it is too long to keep, so it is handed over."""
         raw, left = self.raw_of(response), call.deadline_at - self.clock.monotonic()
+        if type(raw) is Begun and has_error_event(call, raw.status):  # nothing else of it is kept
+            raw.drop_rest()
+            call.own_extras().kept = response
+            return True
         kept, is_whole = read_kept(raw, min(DRAIN_SECONDS, max(left, LEAST)))
         call.own_extras().kept = response if kept is raw else kept and self.stand_in(response, kept)
         return is_whole
@@ -572,7 +574,7 @@ class Urllib3Port(Generic[AnyResponse]):
             raw.__class__ = WatchedResponse
         if isinstance(raw, WatchedResponse):
             raw.watch = self, begin
-            if event_stream(raw.status, lines) is not None:
+            if event_stream(raw.status, lines) is not None and not isinstance(raw, Begun):
                 raw.again = Again(self, raw, begin)
         return response
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from urllib3 import HTTPResponse
+from urllib3.exceptions import HTTPError
 
-from ...core.event_streams import ErrorEvent
 from ...engine.errors import let_signals_through
 from ...engine.inspection import LATE, read_pieces
 from ...engine.resume import SyncResumable
@@ -14,33 +14,79 @@ from .bodies import Kept, RawBody, RawOriginal, ResumedFile, ResumedResponse, sa
 from .deadlines import PIECE, WatchedResponse, read_briefly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
     from ...core.call import Call
     from ...core.event_streams import WholeEvents
     from ...engine.inspection import StreamStart
+    from .bodies import PieceFile
     from .port import AnyPort
 
 
+class StreamBody(RawBody):
+    """The body of a stream of events, which is not decoded.
+
+    A chunked one is read as urllib3's ``stream`` reads it, for a fifth of what ``read1`` costs.
+    """
+
+    _chunks: Iterator[bytes] | None = None
+
+    def __init__(self, raw: HTTPResponse) -> None:
+        super().__init__(raw)
+        if isinstance(raw, Begun):
+            self._chunks = iter(raw.file)
+        elif raw.chunked and raw.supports_chunked_reads():
+            self._chunks = raw.read_chunked(PIECE, decode_content=False)
+
+    def _receive(self) -> bytes:
+        return super()._receive() if self._chunks is None else next(self._chunks, b"")
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self if self._chunks is None else self._chunks
+
+
 class Prompt(HTTPResponse):
-    """The part of a response that gives each piece of a stream when it comes.
+    """The part of a response that gives each piece of a stream when it comes, as it is in its file.
 
     urllib3 does so for chunked bodies alone, and reads others until it has so many bytes.
     """
 
+    file: PieceFile
+
     def stream(
         self, amt: int | None = PIECE, decode_content: bool | None = None
     ) -> Generator[bytes, None, None]:
-        read = getattr(self, "read1", None)
-        if read is None:  # before urllib3 2.2
-            yield from super().stream(amt, decode_content)
-            return
-        while piece := read(amt, decode_content):
+        while piece := self._next(amt):
             yield piece
+
+    read_chunked = stream
+
+    def _next(self, amt: int | None) -> bytes:
+        piece = b""
+        try:
+            piece = self.file.read1(amt)
+        finally:
+            if not piece:  # it has ended, or broken
+                self.file.close()
+                self.release_conn()
+        return piece
 
 
 class Begun(Prompt, WatchedResponse, Kept):
     """A stream of events whose beginning was read before the hand-over."""
+
+    def _next(self, amt: int | None) -> bytes:
+        try:
+            return super()._next(amt)
+        except HTTPError as error:
+            self._broke(error)
+            raise
+
+    def drop_rest(self) -> None:
+        """Close the connection, and give only what was read."""
+        self.file.rest = None
+        self.raw.close()
+        self.raw.release_conn()
 
 
 def await_first_event(
@@ -51,17 +97,14 @@ def await_first_event(
     Returns:
         The response that gives the caller all of it; and why the attempt failed.
     """
-    body, failure = RawBody(raw), None
-    rest: RawBody | Exception | None = None
+    body, failure = StreamBody(raw), None
+    rest: Iterator[bytes] | Exception | None = None
     try:
         with read_briefly(raw, start.seconds) as body.timed:
             ending = read_pieces(body, lambda _: start.wants_more(body))
         failure = start.failure(ending, port)
         if ending is LATE:
-            rest = RawBody(raw)
-            if failure is not None and type(failure) is not ErrorEvent:
-                body.close()
-                rest = failure
+            body.timed, rest = None, iter(body)
     except Exception as error:
         let_signals_through(error)
         body.close()
@@ -86,14 +129,14 @@ class Again:
         return self.original.live if self._body.begin_anew(error) else None
 
 
-class ResumedEvents(Prompt, ResumedResponse):
+class ResumedEvents(Prompt, ResumedResponse):  # type: ignore[misc]
     """A stream of events of which whole events are given, and which is resumed when it ends."""
 
     def __init__(
         self, port: AnyPort, raw: HTTPResponse, begin: Callable[[], Call], events: WholeEvents
     ) -> None:
-        original = RawOriginal(raw)
-        body = SyncResumable(port, RawBody(raw), begin, original, events=events)
+        original = RawOriginal(raw, StreamBody)
+        body = SyncResumable(port, StreamBody(raw), begin, original, events=events)
         self.file = EventsFile(body, original)
         # Its length is that of the first response alone.
         head = {**same_head(raw, self.file), "enforce_content_length": False}
@@ -110,6 +153,6 @@ class EventsFile(ResumedFile):
         return not self._pieces and (self._has_ended or self.body.is_closed)
 
     def _next_piece(self) -> bytes:
-        piece = super()._next_piece()
+        piece: bytes = next(self.body, b"")
         self._has_ended = not piece
         return piece
