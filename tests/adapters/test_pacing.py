@@ -204,7 +204,7 @@ async def test_three_hundred_calls_at_a_hundred_per_window_get_no_429(adapter, s
     paced = await called(server, server.clock, 300, pacing=Pacing())
     assert server.refused == 0
     assert server.clock.monotonic() - began <= 25
-    assert max(paced) <= 11.001
+    assert max(paced) <= 11.002
 
 
 def shown(left, seconds, **more):
@@ -245,4 +245,4 @@ async def test_no_header_lets_a_call_wait_longer_than_a_window(adapter, lines):
         ]
         return httpx.Response(200, headers=headers, content=b"ok")
 
-    assert max(await called(inner, clock, 60, tasks=5, pacing=Pacing())) <= 11.001
+    assert max(await called(inner, clock, 60, tasks=5, pacing=Pacing())) <= 11.002
