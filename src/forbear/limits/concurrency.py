@@ -61,12 +61,15 @@ class Slot:
         is_handed: Its response was handed over, and its body gives the slot back.
     """
 
-    scope: Window | None = None
-    wake: Callable[[], object] | None = None
-    is_handed = False
+    __slots__ = ("_limit", "is_handed", "origin", "scope", "since", "wake")
+
+    scope: Window | None
+    wake: Callable[[], object] | None
 
     def __init__(self, limit: ConcurrencyLimit, origin: str, now: float) -> None:
         self._limit, self.origin, self.since = limit, origin, now
+        self.scope = self.wake = None
+        self.is_handed = False
 
     @property
     def is_taken(self) -> bool:
@@ -105,14 +108,14 @@ class Window:
 
     __slots__ = (
         "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_ramp", "_starts_at",
-        "limit", "taken", "used_at", "waiting", "was_full",
+        "_wanted", "limit", "taken", "used_at", "waiting", "was_full",
     )  # fmt: skip
 
     def __init__(self, limit: float, adaptive: bool, now: float) -> None:
         self.limit = limit
         self.taken: set[Slot] = set()
         self.waiting: OrderedDict[Slot, None] = OrderedDict()
-        self.used_at, self.was_full = now, False
+        self.used_at = now
         # While less than this is proven to fit, no more than it is sent; infinite: all of the limit
         # may be.
         self._ramp = (limit + 1) // 2 if adaptive else inf
@@ -120,8 +123,9 @@ class Window:
         self._lowered_at = -inf
         self._proven = inf  # in flight when an attempt was throttled last, without it
         self._beyond = 0  # windows since that number was passed
-        self._good = 0.0  # good responses since the limit changed
+        self._good = self._wanted = 0  # good responses since the limit changed, and of a window
         self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
+        self._restart()
 
     def room(self, now: float) -> float:
         """Slots that are free now."""
@@ -167,7 +171,7 @@ class Window:
                 self._ramp = inf
             return
         self._good += 1
-        if self._good < max(int(self.limit), LEAST_WINDOW):
+        if self._good < self._wanted:
             return
         is_slow = self._fastest > SLOWER * self._best
         if (self.was_full or self.waiting) and not is_slow:
@@ -185,7 +189,8 @@ class Window:
 
     def _restart(self) -> None:
         """Begin a new window."""
-        self._good, self.was_full, self._fastest = 0.0, False, inf
+        self._good, self.was_full, self._fastest = 0, False, inf
+        self._wanted = max(int(self.limit), LEAST_WINDOW)
 
     def grant(self, now: float) -> list[Slot]:
         """Give free slots to the first of the queue; return those."""
@@ -442,7 +447,7 @@ def check_scope(scope: object) -> None:
 def key_of(call: Call, scope: CallerScope) -> Hashable:
     """Return the key of the scope that a call's next attempt is in."""
     if scope == "credential":
-        return call.origin, credential_of_call(call)
+        return call.origin, call.extras.credential or credential_of_call(call)
     if callable(scope):
         try:
             return "", scope_of(scope, call.request)
@@ -487,8 +492,9 @@ class SlotLimit(Limit):
         slot, limit = call.extras.slot, self.limit
         if slot is not None and limit.adaptive:
             if failure is None:
+                sent_at = call.sent_at
                 # Without the lock: what is lost when threads meet is a response of a window.
-                slot.scope.good(call.sent_at, now - call.sent_at, limit.most or inf)
+                slot.scope.good(sent_at, now - sent_at, limit.most or inf)
             elif failure.is_throttle:
                 limit.throttled(slot, call.sent_at, now)
 
@@ -501,7 +507,8 @@ class SlotLimit(Limit):
         return False
 
     def leave(self, call: Call, now: float) -> None:
-        slot = call.extras.slot
+        extras = call.extras
+        slot = extras.slot
         if slot is not None and not slot.is_handed:
-            slot.free()
-            call.own_extras().slot = None
+            self.limit.free(slot)
+            extras.slot = None
