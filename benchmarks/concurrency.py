@@ -7,6 +7,10 @@ allows so many in flight and answers any more with 429 at once. A throttled requ
 after up to 50 ms, as by default. The tables say which share of the requests was throttled, and how
 much came through in comparison with the bulkhead that knows the number.
 
+A third table is of simulated fleets (benchmarks/simulation): 500 calls a second of ten processes
+through 2 or 20 s in which no response comes, with several values of LEAP and SILENCE. With LEAP=1
+calls pile up in the queue and meet the server at one instant when it is back.
+
 The last line is real CPU time: of an attempt that finds a slot free, has a good response and gives
 the slot back, less that of an attempt with no limits. Of many short runs in turn the fastest tenth
 counts, because what else the machine does adds to the others.
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from time import thread_time_ns
@@ -27,6 +32,10 @@ from forbear.core.request import Request
 from forbear.limits import concurrency
 from forbear.limits.concurrency import ConcurrencyLimit, Slot
 from forbear.limits.limits import Limits
+
+from .simulation.contenders import contender
+from .simulation.engine import simulate
+from .simulation.troubles import SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +174,22 @@ def study() -> list[str]:
     return lines
 
 
+def in_silence() -> list[str]:
+    """Which share of the calls succeeds where nothing is answered for a while."""
+    worlds = [
+        replace(SCENARIOS[name][0], client_rate=50.0) for name in ("slow-2s", "blackhole-20s")
+    ]
+    lines = ["leap  after     slow-2s   blackhole-20s"]
+    shipped = concurrency.LEAP, concurrency.SILENCE
+    for leap, silence in ((1.0, 0.2), (1.25, 0.2), shipped, (1.5, 0.05), (2.0, 0.2)):
+        concurrency.LEAP, concurrency.SILENCE = leap, silence
+        found = [simulate(world, contender("forbear+slots")).success for world in worlds]
+        lines.append(f"{leap:4}  {silence:4} s  {found[0]:10.2%} {found[1]:15.2%}")
+    concurrency.LEAP, concurrency.SILENCE = shipped
+    found = [simulate(world, contender("forbear")).success for world in worlds]
+    return [*lines, f"without a limit  {found[0]:7.2%} {found[1]:15.2%}"]
+
+
 LINES = (
     (b"Host", b"api.example.com"), (b"Accept", b"*/*"), (b"Accept-Encoding", b"gzip, deflate"),
     (b"Connection", b"keep-alive"), (b"User-Agent", b"python-httpx/0.28.1"),
@@ -204,6 +229,6 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:  # SHRINK=0.5 RAMP=1: what other numbers would do
         key, _, value = name.partition("=")
         setattr(concurrency, key, float(value))
-    print("\n".join(study()))
+    print("\n".join([*study(), "", *in_silence(), ""]))
     found = ", ".join(f"{taken:.2f} µs by {name}" for name, taken in own_time().items())
     print(f"own CPU time of an attempt that need not wait: {found}")

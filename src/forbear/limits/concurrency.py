@@ -44,9 +44,12 @@ SHRINK = 0.7  # the share of the slots that a throttle leaves
 RAMP = 0.25  # slots that each good response adds to a new scope, until something is throttled
 STRIDES = 1  # windows of one slot more each beyond what was proven to fit; then the steps grow
 LEAST_WINDOW = 6  # good responses, of which a window has at least so many
-STARTING = 0.5  # seconds after which a new scope has all of ``start``, if nothing was throttled
+STARTING = 0.5  # seconds after which a new scope gets the rest, if nothing was throttled
+EACH = 0.05  # seconds between two slots of that rest
 SLOWER = 2.0  # the fastest response of a window takes so many times the recent minimum: it queues
 FORGETS = 1.02  # the recent minimum grows by this with each window
+SILENCE = 0.2  # seconds; a server that was faster and answers nothing for so long is not full
+LEAP = 1.5  # times as many slots, each time that it answers nothing for so long
 # Seconds after which a call asks again by itself, in case that nobody could wake it.
 ASKS_AGAIN = 5.0
 
@@ -103,12 +106,13 @@ class Window:
         taken: In flight.
         waiting: In the order in which they came.
         used_at: When an attempt last asked; instant.
+        heard_at: When a good response came, or none for too long; instant.
         was_full: Since the limit changed, an attempt found no free slot.
     """
 
     __slots__ = (
         "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_ramp", "_starts_at",
-        "_wanted", "limit", "taken", "used_at", "waiting", "was_full",
+        "_wanted", "heard_at", "limit", "taken", "used_at", "waiting", "was_full",
     )  # fmt: skip
 
     def __init__(self, limit: float, adaptive: bool, now: float) -> None:
@@ -125,16 +129,20 @@ class Window:
         self._beyond = 0  # windows since that number was passed
         self._good = self._wanted = 0  # good responses since the limit changed, and of a window
         self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
+        self.heard_at = now
         self._restart()
 
     def room(self, now: float) -> float:
         """Slots that are free now."""
         allowed = self.limit
         if self._ramp < allowed:
-            if now >= self._starts_at:
-                self._ramp = inf
-            else:
-                allowed = self._ramp
+            late = now - self._starts_at
+            if late >= 0:  # one after the other, because each of them may be throttled
+                self._ramp += 1 + late // EACH
+                self._starts_at = now + EACH
+                if self._ramp >= allowed:
+                    self._ramp = inf
+            allowed = min(allowed, self._ramp)
         return allowed - len(self.taken)
 
     def next_growth(self, now: float) -> float:
@@ -158,6 +166,7 @@ class Window:
 
     def good(self, sent_at: float, seconds: float, most: float) -> None:
         """An attempt was answered, after so many seconds."""
+        self.heard_at = sent_at + seconds
         if seconds < self._fastest:
             self._fastest = seconds
         if sent_at < self._lowered_at:
@@ -186,6 +195,18 @@ class Window:
             self.limit = min(most, self.limit + step)
         self._best = min(self._best * FORGETS, self._fastest)
         self._restart()
+
+    def grow_in_silence(self, most: float, now: float) -> None:
+        """Let more go to a server that answers nothing, if it never said that it has too many.
+
+        It shows nothing of how many it takes, and calls that pile up here would meet it at one
+        instant when it is back.
+        """
+        if self._proven == self._ramp == inf and self.waiting and self._best < inf:
+            silent_since = max(self.heard_at, next(iter(self.waiting)).since)
+            if now - silent_since >= max(SILENCE, SLOWER * self._best):
+                self.heard_at, self.limit = now, min(most, self.limit * LEAP)
+                self._restart()
 
     def _restart(self) -> None:
         """Begin a new window."""
@@ -227,7 +248,7 @@ class ConcurrencyLimit(Locked):
             trip; a window of good ones adds one. False: there are always ``most``.
         least: Slots that always remain, at least 1.
         start: Slots of a scope nothing is known of. Half of them are there at once, the others as
-            its first good responses come, or after half a second.
+            its first good responses come, or from half a second on.
         scope: "credential": slots for each origin and ``Authorization`` or ``x-api-key``, so that
             one tenant does not delay another; "origin": for each origin; or a function of the
             request (``forbear.core.request.Request``) that returns any text, such as the name of a
@@ -343,6 +364,7 @@ class ConcurrencyLimit(Locked):
         assert scope is not None
         with self._lock:
             scope.used_at = now
+            scope.grow_in_silence(self.most or inf, now)
             granted = scope.grant(now)
             wait = 0.0 if slot in scope.taken else scope.next_growth(now)
         self._wake(one for one in granted if one is not slot)
