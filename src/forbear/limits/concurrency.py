@@ -136,9 +136,8 @@ class Window:
         """Slots that are free now."""
         allowed = self.limit
         if self._ramp < allowed:
-            late = now - self._starts_at
-            if late >= 0:  # one after the other, because each of them may be throttled
-                self._ramp += 1 + late // EACH
+            if now >= self._starts_at:  # one by one, because each of them may be throttled
+                self._ramp += 1
                 self._starts_at = now + EACH
                 if self._ramp >= allowed:
                     self._ramp = inf
