@@ -36,9 +36,9 @@ BOUNDS = {  # name: (bound, goal)
     # Streams of events cost 1,220: the parser and the vendors' rows 500, each library 100 to 250.
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
     # 200 in the adapters, which have to see a body's end.
-    "lines": (29_600, 22_500),
-    "lines without cli and testing": (26_215, 18_500),
-    "longest file": (630, 600),
+    "lines": (29_640, 22_500),
+    "lines without cli and testing": (26_255, 18_500),
+    "longest file": (635, 600),
     "uses of Any": (270, 300),
     "classes deeper than two": (12, 6),
     "private modules with __all__": (0, 0),
