@@ -36,9 +36,9 @@ BOUNDS = {  # name: (bound, goal)
     # Streams of events cost 1,300: the parser and the vendors' rows 500, each library 100 to 280.
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
     # 200 in the adapters, which have to see a body's end.
-    "lines": (29_705, 22_500),
-    "lines without cli and testing": (26_310, 18_500),
-    "longest file": (632, 600),
+    "lines": (29_755, 22_500),
+    "lines without cli and testing": (26_360, 18_500),
+    "longest file": (635, 600),
     "uses of Any": (270, 300),
     "classes deeper than two": (12, 6),
     "private modules with __all__": (0, 0),

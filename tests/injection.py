@@ -49,10 +49,19 @@ import forbear
 import forbear.httpx
 import forbear.requests
 import forbear.urllib3
-from forbear import CircuitBreaker, Exponential, Hedge, RetryBudget, RetryGate, RetryPolicy
+from forbear import (
+    CircuitBreaker,
+    ConcurrencyLimit,
+    Exponential,
+    Hedge,
+    RetryBudget,
+    RetryGate,
+    RetryPolicy,
+)
 from forbear.adapters.urllib3.deadlines import ENDS_AT
 from forbear.engine.context import CURRENT
 from forbear.limits.breaker import CircuitState
+from forbear.limits.concurrency import Slot
 from forbear.limits.health import TOKENS
 from forbear.testing import FakeClock, FaultServer
 
@@ -319,10 +328,24 @@ def opened(shared, origin):
     shared.clock.advance(2.0)
 
 
+def occupied(shared, origin):
+    """Another call has the slot, until this one sleeps."""
+    other = shared.other = Slot(shared.slots, origin, shared.clock.monotonic())
+    sleep = shared.clock.sleep
+    shared.slots.enter(other, origin, shared.clock.monotonic())
+
+    def sleep_and_free(seconds):
+        other.free()
+        sleep(seconds)
+
+    shared.clock.sleep = sleep_and_free
+
+
 POLICY = RetryPolicy(max_attempts=3, backoff=Exponential(base=0.75, factor=1, jitter=1 / 3))
 PATIENT = POLICY.replace(max_attempts=9)
 OPENS = {"consecutive_failures": 1, "open_for": 1.0}
 HEDGE = Hedge(delay=0.02)
+ONE = ConcurrencyLimit(1, adaptive=False, scope="origin")
 BROKEN = f"cut:70001;body={SIZE};etag=v1", f"200;body={SIZE};etag=v1"
 SCENARIOS = {
     "success": Scenario("200;body=40"),
@@ -344,6 +367,8 @@ SCENARIOS = {
     "resumed under a deadline": Scenario(*BROKEN, streamed=True, within=60.0),
     "hedged, the first wins": Scenario("200;delay=60;body=40", "200;delay=900", hedge=HEDGE),
     "hedged, the second wins": Scenario("200;delay=300", "200;delay=20;body=40", hedge=HEDGE),
+    "a slot": Scenario("503;body=40", "200;body=40", concurrency=ONE),
+    "queued": Scenario("200;body=40", prepared=occupied, concurrency=ONE),
     "hedged, both fail": Scenario("503;delay=60", "500;delay=60", "200;body=40", hedge=HEDGE),
 }
 
@@ -379,6 +404,10 @@ class Shared:
             self.breaker = options["breaker"] = CircuitBreaker(**OPENS)
         if self.hedge is not None:
             options["hedge"] = self.hedge
+        self.other = None  # the slot of another call
+        self.slots = copy(scenario.options.get("concurrency"))
+        if self.slots is not None:
+            options["concurrency"] = self.slots
         self.origin = server.url
         if scenario.prepared is not None:
             scenario.prepared(self, server.url)
@@ -408,6 +437,10 @@ class Shared:
             parts.append(limits.cooldown.cooldown)
         if self.hedge is not None:
             parts += [self.hedge, *self.hedge._times.values()]
+        if self.slots is not None:
+            parts.append(self.slots)
+        if self.other is not None:
+            self.other.free()
         for part in parts:
             if not part._lock.acquire(blocking=False):
                 yield f"the lock of {type(part).__name__} is held"
@@ -415,6 +448,8 @@ class Shared:
             part._lock.release()
         yield from self.gate_faults()
         yield from self.breaker_faults()
+        if self.slots is not None and (self.slots.in_flight() or self.slots.waiting()):
+            yield f"a slot is lost: {self.slots}"
         if (missing := 7 - self.budget.tokens(self.origin, now)) > retries:
             yield f"{missing:g} tokens are spent for {retries} retries"
         if self.budget.quiet and self.budget._buckets:

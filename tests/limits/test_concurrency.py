@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forbear import ConcurrencyLimit
-from forbear.limits.concurrency import FADE, MOST_SCOPES, STARTING, Slot
+from forbear.limits.concurrency import EACH, FADE, MOST_SCOPES, SILENCE, STARTING, Slot
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
@@ -114,18 +114,24 @@ def test_a_finalizer_inside_the_limit_waits_for_no_lock() -> None:
 
 
 def test_half_of_start_goes_at_once_and_the_rest_with_time() -> None:
+    """One after the other, because a server that takes a second has said nothing by then."""
     limit = ConcurrencyLimit(start=20)
     waiting = [one for one in fill(limit, 30) if not one.found]
     assert len(waiting) == 20
     assert limit.ask(waiting[-1].slot, NOW) == pytest.approx(STARTING)
-    assert limit.ask(waiting[3].slot, NOW + STARTING) == 0
+    assert limit.ask(waiting[0].slot, NOW + STARTING) == 0
+    assert limit.in_flight() == 11
+    assert limit.ask(waiting[1].slot, NOW + STARTING) == pytest.approx(EACH)
+    for number in range(1, 10):
+        assert limit.ask(waiting[number].slot, NOW + STARTING + number) == 0
     assert limit.in_flight() == 20
+    assert limit.ask(waiting[10].slot, NOW + STARTING + 10) > 1
 
 
 def test_a_throttle_takes_three_of_ten_once_per_round_trip() -> None:
     limit = ConcurrencyLimit(start=20)
     sent = fill(limit, 20)
-    limit.ask(sent[-1].slot, NOW + STARTING)
+    limit.ask(sent[-1].slot, NOW + STARTING + 1)
     for one in sent[:4]:
         limit.throttled(one.slot, NOW + STARTING, NOW + 1)
         one.slot.free()
@@ -186,6 +192,28 @@ def test_a_server_that_becomes_slow_gets_no_more() -> None:
     assert before[0] == before[1]
     slow, fast = grown(limit, 8, now=NOW + 10, seconds=0.25), grown(other, 8, now=NOW + 10)
     assert before[0] <= slow < fast
+
+
+def test_who_waits_for_a_server_that_answers_nothing_goes_on_in_the_end() -> None:
+    """It never said that it has too many, so what piled up here would meet it when it is back."""
+    for limit, more in ((ConcurrencyLimit(start=10), True), (ConcurrencyLimit(12), False)):
+        before = grown(limit, 8)
+        sent = fill(limit, 100, now=NOW + 10)
+        limit.ask(sent[-1].slot, NOW + 10)  # they come after a pause, which is no silence
+        assert limit.in_flight() == before
+        limit.ask(sent[-1].slot, NOW + 10 + SILENCE)
+        assert (limit.in_flight() > before) is more
+        assert before <= limit.in_flight() <= 2 * before
+
+
+def test_who_waits_for_a_server_that_has_throttled_waits_on() -> None:
+    limit = ConcurrencyLimit(start=10)
+    grown(limit, 8)
+    sent = fill(limit, 100, now=NOW + 10)
+    limit.throttled(sent[0].slot, NOW + 10, NOW + 10.1)
+    before = limit.in_flight()
+    limit.ask(sent[-1].slot, NOW + 20)
+    assert limit.in_flight() == before
 
 
 def test_a_scope_that_is_not_used_is_forgotten() -> None:

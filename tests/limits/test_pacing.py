@@ -51,13 +51,13 @@ A = "http://a:80"
         ({"RateLimit": '"a";r=5;t=3', "Age": "10"}, []),  # from a cache
         ({"RateLimit": '"a";r=-5;t=3'}, []),
         ({"RateLimit": '"a";r=5'}, []),
-        ({"RateLimit": '"a";r=5;t=0'}, []),
+        ({"RateLimit": '"a";r=5;t=0'}, [Quota("a", 5, 0, None, None)]),
         ({"RateLimit": '"a";r=5;t=999999999'}, []),
         ({"RateLimit": "nonsense(("}, []),
         ({"X-RateLimit-Remaining": "5"}, []),
         ({"X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "30"}, []),
         ({"X-RateLimit-Remaining": "9" * 400, "X-RateLimit-Reset": "30"}, []),
-        ({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1767225500"}, []),  # is over
+        ({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1767225199"}, []),  # is over
         ({}, []),
     ],
 )
@@ -145,6 +145,28 @@ def test_a_window_that_is_over_holds_nobody() -> None:
     pacing = Pacing()
     shown(pacing, 0, 10)
     assert ask(pacing, 5, NOW + 11.5) == [0.0] * 5
+
+
+def test_the_last_second_of_a_window_counts_too_and_begins_none() -> None:
+    """Rounded down it is 0 s, which as a new window would hold everybody for ever."""
+    pacing = Pacing()
+    shown(pacing, 0, 0)
+    assert ask(pacing, 1) == [0.0]
+    shown(pacing, 50, 1)
+    shown(pacing, 0, 0, NOW + 0.9)
+    assert ask(pacing, 1, NOW + 0.9)[0] > 0
+    assert ask(pacing, 1, NOW + ROUNDING + 1) == [0.0]
+
+
+def test_who_comes_now_leaves_room_for_those_who_wait() -> None:
+    """They sleep while the window is filled again, and would find it used up."""
+    pacing = Pacing()
+    shown(pacing, 0, 10)
+    waiting = [Turn(NOW) for _ in range(20)]
+    assert all(pacing.turn(turn, A, 60.0, NOW) for turn in waiting)
+    shown(pacing, 25, 10, NOW + 10)
+    assert ask(pacing, 5, NOW + 10)[-1] > 0
+    assert [pacing.turn(turn, A, 60.0, NOW + 10) for turn in waiting[:10]] == [0.0] * 10
 
 
 def test_the_tightest_quota_counts() -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from forbear import (
     CircuitBreaker,
+    ConcurrencyLimit,
     Failure,
     Fixed,
+    Pacing,
     Reason,
     RetryBudget,
     RetryPolicy,
@@ -18,10 +20,14 @@ from forbear import (
     RetryToken,
     StandardStrategy,
 )
+from forbear.core.call import Call
+from forbear.core.headers.quota import Quota
+from forbear.core.request import Request
 
 from ..failures import RESET, answer
 
 A = "http://a:80"
+NOW = 1_000.0
 
 
 def a_strategy(
@@ -104,3 +110,17 @@ def test_the_four_methods_alone_drive_the_breaker() -> None:
 def test_repr_is_one_line_of_state() -> None:
     assert repr(a_strategy(RetryBudget())) == "<StandardStrategy max_attempts=5 <RetryBudget 7/7>>"
     assert repr(a_strategy(max_attempts=2)) == "<StandardStrategy max_attempts=2 no limits>"
+
+
+def test_what_a_transport_adds_learns_beside_the_breaker() -> None:
+    """Of a strategy that has nothing but a breaker, which is asked without a walk through all."""
+    slots, pacing = ConcurrencyLimit(start=10), Pacing()
+    limits = a_strategy(breaker=CircuitBreaker()).limits.lent(slots, pacing)
+    call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+    assert limits.admit(call, NOW) == 0.0
+    call.sending(NOW)
+    call.own_extras().quotas = (Quota("requests", 0, 10, 100, 10),)
+    limits.observe(call, answer(429), NOW + 0.1)
+    limits.leave(call, NOW + 0.1)
+    assert slots.lowest() == 7
+    assert limits.admit(call, NOW + 0.2) > 0

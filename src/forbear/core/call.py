@@ -13,7 +13,7 @@ from .outcome import SendAgain
 from .record import Attempt, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Container, Hashable, Iterable
     from enum import StrEnum
 
     from .event_streams import EventStream
@@ -178,7 +178,7 @@ class Extras:
     is_reused = False  # it broke on a connection that had carried a request before
     tokens_spent = 0.0  # of the budget, for the next attempt; 0 once it is sent
     permit = 0  # of the breaker, until the attempt ends
-    credential = b""  # a hash of the request's, once a limit has needed it
+    credential: Hashable = None  # a hash of the request's, once a limit has needed it
     cooled = 0.0  # seconds for which cooldowns have delayed the call
     tried: tuple[str, ...] = ()  # origins that failed before, where others can stand in
     token: RetryToken | None = None  # of a user's strategy

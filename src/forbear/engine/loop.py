@@ -183,6 +183,8 @@ def run(call: Call, port: Port[Response]) -> Response | None:
         kept = end_held(call, port)
         return closed(port, call) if kept is None else port.hand_over(call, kept)
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
+        if call.extras.slot is not None:  # also if it was to be the body's
+            end_attempt(call)
         if call.live is not None:
             port.close_unused(call.live)
         raise
@@ -254,6 +256,8 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
         kept = end_held(call, port)
         return closed(port, call) if kept is None else await port.hand_over(call, kept)
     except BaseException:  # interrupted, most likely in a listener or a hook of the user's
+        if call.extras.slot is not None:  # also if it was to be the body's
+            end_attempt(call)
         if call.live is not None:
             await port.close_unused(call.live)
         raise

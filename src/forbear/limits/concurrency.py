@@ -44,9 +44,12 @@ SHRINK = 0.7  # the share of the slots that a throttle leaves
 RAMP = 0.25  # slots that each good response adds to a new scope, until something is throttled
 STRIDES = 1  # windows of one slot more each beyond what was proven to fit; then the steps grow
 LEAST_WINDOW = 6  # good responses, of which a window has at least so many
-STARTING = 0.5  # seconds after which a new scope has all of ``start``, if nothing was throttled
+STARTING = 0.5  # seconds after which a new scope gets the rest, if nothing was throttled
+EACH = 0.05  # seconds between two slots of that rest
 SLOWER = 2.0  # the fastest response of a window takes so many times the recent minimum: it queues
 FORGETS = 1.02  # the recent minimum grows by this with each window
+SILENCE = 0.2  # seconds; a server that was faster and answers nothing for so long is not full
+LEAP = 1.5  # times as many slots, each time that it answers nothing for so long
 # Seconds after which a call asks again by itself, in case that nobody could wake it.
 ASKS_AGAIN = 5.0
 
@@ -61,12 +64,15 @@ class Slot:
         is_handed: Its response was handed over, and its body gives the slot back.
     """
 
-    scope: Window | None = None
-    wake: Callable[[], object] | None = None
-    is_handed = False
+    __slots__ = ("_limit", "is_handed", "origin", "scope", "since", "wake")
+
+    scope: Window | None
+    wake: Callable[[], object] | None
 
     def __init__(self, limit: ConcurrencyLimit, origin: str, now: float) -> None:
         self._limit, self.origin, self.since = limit, origin, now
+        self.scope = self.wake = None
+        self.is_handed = False
 
     @property
     def is_taken(self) -> bool:
@@ -100,19 +106,20 @@ class Window:
         taken: In flight.
         waiting: In the order in which they came.
         used_at: When an attempt last asked; instant.
+        heard_at: When a good response came, or none for too long; instant.
         was_full: Since the limit changed, an attempt found no free slot.
     """
 
     __slots__ = (
         "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_ramp", "_starts_at",
-        "limit", "taken", "used_at", "waiting", "was_full",
+        "_wanted", "heard_at", "limit", "taken", "used_at", "waiting", "was_full",
     )  # fmt: skip
 
     def __init__(self, limit: float, adaptive: bool, now: float) -> None:
         self.limit = limit
         self.taken: set[Slot] = set()
         self.waiting: OrderedDict[Slot, None] = OrderedDict()
-        self.used_at, self.was_full = now, False
+        self.used_at = now
         # While less than this is proven to fit, no more than it is sent; infinite: all of the limit
         # may be.
         self._ramp = (limit + 1) // 2 if adaptive else inf
@@ -120,17 +127,21 @@ class Window:
         self._lowered_at = -inf
         self._proven = inf  # in flight when an attempt was throttled last, without it
         self._beyond = 0  # windows since that number was passed
-        self._good = 0.0  # good responses since the limit changed
+        self._good = self._wanted = 0  # good responses since the limit changed, and of a window
         self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
+        self.heard_at = now
+        self._restart()
 
     def room(self, now: float) -> float:
         """Slots that are free now."""
         allowed = self.limit
         if self._ramp < allowed:
-            if now >= self._starts_at:
-                self._ramp = inf
-            else:
-                allowed = self._ramp
+            if now >= self._starts_at:  # one by one, because each of them may be throttled
+                self._ramp += 1
+                self._starts_at = now + EACH
+                if self._ramp >= allowed:
+                    self._ramp = inf
+            allowed = min(allowed, self._ramp)
         return allowed - len(self.taken)
 
     def next_growth(self, now: float) -> float:
@@ -154,6 +165,7 @@ class Window:
 
     def good(self, sent_at: float, seconds: float, most: float) -> None:
         """An attempt was answered, after so many seconds."""
+        self.heard_at = sent_at + seconds
         if seconds < self._fastest:
             self._fastest = seconds
         if sent_at < self._lowered_at:
@@ -167,7 +179,7 @@ class Window:
                 self._ramp = inf
             return
         self._good += 1
-        if self._good < max(int(self.limit), LEAST_WINDOW):
+        if self._good < self._wanted:
             return
         is_slow = self._fastest > SLOWER * self._best
         if (self.was_full or self.waiting) and not is_slow:
@@ -183,9 +195,22 @@ class Window:
         self._best = min(self._best * FORGETS, self._fastest)
         self._restart()
 
+    def grow_in_silence(self, most: float, now: float) -> None:
+        """Let more go to a server that answers nothing, if it never said that it has too many.
+
+        It shows nothing of how many it takes, and calls that pile up here would meet it at one
+        instant when it is back.
+        """
+        if self._proven == self._ramp == inf and self.waiting and self._best < inf:
+            silent_since = max(self.heard_at, next(iter(self.waiting)).since)
+            if now - silent_since >= max(SILENCE, SLOWER * self._best):
+                self.heard_at, self.limit = now, min(most, self.limit * LEAP)
+                self._restart()
+
     def _restart(self) -> None:
         """Begin a new window."""
-        self._good, self.was_full, self._fastest = 0.0, False, inf
+        self._good, self.was_full, self._fastest = 0, False, inf
+        self._wanted = max(int(self.limit), LEAST_WINDOW)
 
     def grant(self, now: float) -> list[Slot]:
         """Give free slots to the first of the queue; return those."""
@@ -222,7 +247,7 @@ class ConcurrencyLimit(Locked):
             trip; a window of good ones adds one. False: there are always ``most``.
         least: Slots that always remain, at least 1.
         start: Slots of a scope nothing is known of. Half of them are there at once, the others as
-            its first good responses come, or after half a second.
+            its first good responses come, or from half a second on.
         scope: "credential": slots for each origin and ``Authorization`` or ``x-api-key``, so that
             one tenant does not delay another; "origin": for each origin; or a function of the
             request (``forbear.core.request.Request``) that returns any text, such as the name of a
@@ -338,6 +363,7 @@ class ConcurrencyLimit(Locked):
         assert scope is not None
         with self._lock:
             scope.used_at = now
+            scope.grow_in_silence(self.most or inf, now)
             granted = scope.grant(now)
             wait = 0.0 if slot in scope.taken else scope.next_growth(now)
         self._wake(one for one in granted if one is not slot)
@@ -442,7 +468,7 @@ def check_scope(scope: object) -> None:
 def key_of(call: Call, scope: CallerScope) -> Hashable:
     """Return the key of the scope that a call's next attempt is in."""
     if scope == "credential":
-        return call.origin, credential_of_call(call)
+        return call.origin, call.extras.credential or credential_of_call(call)
     if callable(scope):
         try:
             return "", scope_of(scope, call.request)
@@ -487,8 +513,9 @@ class SlotLimit(Limit):
         slot, limit = call.extras.slot, self.limit
         if slot is not None and limit.adaptive:
             if failure is None:
+                sent_at = call.sent_at
                 # Without the lock: what is lost when threads meet is a response of a window.
-                slot.scope.good(call.sent_at, now - call.sent_at, limit.most or inf)
+                slot.scope.good(sent_at, now - sent_at, limit.most or inf)
             elif failure.is_throttle:
                 limit.throttled(slot, call.sent_at, now)
 
@@ -501,7 +528,8 @@ class SlotLimit(Limit):
         return False
 
     def leave(self, call: Call, now: float) -> None:
-        slot = call.extras.slot
+        extras = call.extras
+        slot = extras.slot
         if slot is not None and not slot.is_handed:
-            slot.free()
-            call.own_extras().slot = None
+            self.limit.free(slot)
+            extras.slot = None

@@ -16,23 +16,24 @@ from math import inf
 from ..core.call import Limit, Plan
 from ..core.outcome import Reason
 from ..errors import RetryRefused
-from .credentials import credential_of_call
+from .credentials import EVERYBODY, credential_of_call
 from .locks import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ..core.call import Call
     from ..core.outcome import Failure
     from .breaker import CircuitBreaker
     from .origins import OriginsLimit
 
+    Key = tuple[str, Hashable]  # origin, credential
+
 MOST_KEYS = 1024  # least recently begun first out
 PACE = 0.001  # seconds between two releases: a thousand calls take a second
 LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
 UNTIL, HELD = 0, 1  # of an entry: instant, calls that wait for it
-Key = tuple[str, bytes]  # origin, credential; b"": all calls
 
 
 class Cooldown(Locked):
@@ -55,8 +56,8 @@ class Cooldown(Locked):
         self._over_at = -inf  # from then on no attempt is to be held
         super().__init__()
 
-    def begin(self, origin: str, credential: bytes, seconds: float, now: float) -> None:
-        """Note that the origin asked for a pause, of all calls if ``credential`` is b""."""
+    def begin(self, origin: str, credential: Hashable, seconds: float, now: float) -> None:
+        """Note that the origin asked for a pause, of all calls if ``credential`` is EVERYBODY."""
         until = now + min(seconds, LONGEST)
         key = (origin, credential)
         with self._lock:  # in this order an interruption leaves at worst an entry too few
@@ -71,7 +72,7 @@ class Cooldown(Locked):
             if len(self._entries) > MOST_KEYS:
                 self._entries.popitem(last=False)
 
-    def left(self, origin: str, credential: bytes, now: float) -> float:
+    def left(self, origin: str, credential: Hashable, now: float) -> float:
         """Seconds until calls with this credential may be sent, 0 if they may now."""
         if self.is_idle:
             return 0.0
@@ -82,7 +83,7 @@ class Cooldown(Locked):
             entries = self._holding(origin, credential, now)
             return max((entry[UNTIL] - now for entry in entries), default=0.0)
 
-    def queue(self, origin: str, credential: bytes, now: float) -> float:
+    def queue(self, origin: str, credential: Hashable, now: float) -> float:
         """Seconds that a further call waits behind those that are held already."""
         with self._lock:
             entries = self._holding(origin, credential, now)
@@ -91,9 +92,9 @@ class Cooldown(Locked):
                 entry[HELD] += 1
         return (place + self._random()) * PACE
 
-    def _holding(self, origin: str, credential: bytes, now: float) -> list[list[float]]:
+    def _holding(self, origin: str, credential: Hashable, now: float) -> list[list[float]]:
         """Return the entries that hold such a call. With the lock held."""
-        keys = {(origin, b""), (origin, credential)}
+        keys = {(origin, EVERYBODY), (origin, credential)}
         found = [self._entries[key] for key in keys if key in self._entries]
         return [entry for entry in found if entry[UNTIL] > now]
 
@@ -130,7 +131,8 @@ class CooldownLimit(Limit):
         """Begin a cooldown if the response asked for one."""
         if failure is None or not failure.hint.delay or not failure.is_throttle:
             return
-        credential = b"" if failure.status == 503 else credential_of_call(call)
+        everybody = failure.status == 503
+        credential = EVERYBODY if everybody else credential_of_call(call)
         self.cooldown.begin(call.sent_to, credential, failure.hint.delay, now)
 
     def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:

@@ -6,6 +6,7 @@ only the list, the walk through it, and the schedule of the policy, which all ot
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from math import inf
 from random import random as system_random
@@ -146,12 +147,13 @@ class Limits(Limit):
         # With a single limit, as by default, the walk would cost as much as the limit.
         for name, asked in (
             ("begin", self._beginning),
+            ("_admit", self._admitting),
             ("observe", self._observing),
             ("plan", self._planning),
             ("take", self._taking),
         ):
             if len(asked) == 1:
-                setattr(self, name, getattr(asked[0], name))
+                setattr(self, name, getattr(asked[0], name.strip("_")))
 
     def lent(self, concurrency: ConcurrencyLimit | None, pacing: Pacing | None) -> Limits:
         """Return limits that share all parts, whose transitions another client emits.
@@ -159,6 +161,9 @@ class Limits(Limit):
         ``concurrency`` and ``pacing`` are added.
         """
         other = copy(self)
+        for name in ("begin", "_admit", "observe", "plan", "take"):  # of an only one
+            with suppress(AttributeError):
+                delattr(other, name)
         added = Limits(concurrency=concurrency, pacing=pacing)
         other.slots, other.pacing = added.slots, added.pacing
         if self.breaker is not None:

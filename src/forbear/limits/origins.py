@@ -19,7 +19,7 @@ from .locks import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Hashable, Iterable
     from typing import Literal
 
     from ..core.call import Call
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     # Returns seconds until an origin may be called, 0 if it may be now.
     RefusedFor = Callable[[str, float], float]
     # As ``Cooldown.left``.
-    Cooling = Callable[[str, bytes, float], float]
+    Cooling = Callable[[str, Hashable, float], float]
 
 LONGEST = 3600.0  # seconds; a server that names a year is not avoided until the process ends
 EXAMPLE = '["https://a.example.com", "https://b.example.com"]'

@@ -35,7 +35,8 @@ MOST_SCOPES = 1024  # least recently used first out
 MOST_QUOTAS = 16  # of one scope
 ASKS_AGAIN = 0.1  # seconds after which a call that is paced looks again
 ASKS_LATER = 0.001  # seconds more for each call that waits, so that a thousand do not ask at once
-ROUNDING = 1.0  # seconds; a time in whole seconds may have been rounded down
+EXACT = 0.001  # seconds; a time with a fraction may have been rounded down to milliseconds
+ROUNDING = 1.0 + EXACT  # seconds; and one in whole seconds to these
 COUNTED = 0.1  # seconds after which all who want to send can be taken to have asked
 SPREAD = 0.8  # of the rest of a window, so that all of the quota is used by its end
 KNOWN = 5  # responses of a window after which it shows what a call costs
@@ -73,7 +74,8 @@ class Allowance:
 
     def update(self, seen: Quota, sent_at: float, under_way: int, now: float) -> None:
         """Learn from a response to a request that was sent at this instant."""
-        resets_at = now + seen.seconds + (0.0 if seen.is_exact else ROUNDING)
+        seconds = seen.seconds + (EXACT if seen.is_exact else ROUNDING)
+        resets_at = now + seconds if seen.seconds else self.resets_at
         if now >= self.resets_at or resets_at > self.resets_at + 2 * ROUNDING:  # another window
             self.resets_at, self._first, self._answered = inf, seen.left, 0
         elif sent_at < self._seen_at and seen.left > self.left:  # overtaken by a later response
@@ -86,7 +88,6 @@ class Allowance:
         self.left, self._seen_at = seen.left, now
         self.resets_at = min(self.resets_at, resets_at)
         self.limit = max(seen.left, self.limit if seen.limit is None else seen.limit)
-        seconds = seen.seconds + (0.0 if seen.is_exact else ROUNDING)
         self.window = max(self.window, seconds) if seen.window is None else seen.window
 
     def calls(self) -> float:
@@ -112,6 +113,8 @@ class Quotas:
         for quota in seen:
             known = self.known.get(quota.name)
             if known is None:
+                if not quota.seconds:  # it is filled again before anybody could wait for it
+                    continue
                 if len(self.known) >= MOST_QUOTAS:
                     del self.known[next(iter(self.known))]
                 limit, window = quota.limit or quota.left, quota.window or quota.seconds
@@ -132,9 +135,11 @@ class Quotas:
             return 0.0
         tightest = min(in_force, key=Allowance.calls)
         room = tightest.calls() - len(self.under_way)
-        if room >= 1 and room * tightest.cost > reserve * tightest.limit:
-            return 0.0
         waiting = len(self.waiting | {turn})
+        # Who comes now leaves room for those who wait, and sleep: else they would wait in vain.
+        spare = room if turn in self.waiting else room - waiting + 1
+        if spare >= 1 and spare * tightest.cost > reserve * tightest.limit:
+            return 0.0
         if room >= waiting and now - turn.since >= COUNTED:  # all who wait fit in
             return 0.0
         left = due = tightest.resets_at - now

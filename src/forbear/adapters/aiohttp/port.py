@@ -524,8 +524,9 @@ class AiohttpPort:
     def keep_slot(self, call: Call, response: ClientResponse) -> None:
         """Let a response that is handed over keep the slot for as long as its connection."""
         connection = getattr(response, "connection", None)  # None: the body has come
-        kind = response.headers.get("Content-Type")
-        endless = None if connection is None else is_endless(kind, response.status)
+        endless = None
+        if connection is not None:
+            endless = is_endless(response.headers.get("Content-Type"), response.status)
         extras = end_attempt(call, endless=endless)
         if extras is not None and connection is not None:
             connection.add_callback(partial(free_slot, extras))

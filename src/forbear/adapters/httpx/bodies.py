@@ -16,6 +16,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ...core.call import NO_EXTRAS
 from ...core.event_streams import event_stream
 from ...core.headers.ranges import Repeat, download_of
 from ...core.record import SENT, SETTING
@@ -377,6 +378,7 @@ class SlottedBody:
     """A body that was handed over, and gives back the slot of its attempt at its end."""
 
     _forbear_sends = True
+    _extras: Extras = NO_EXTRAS  # until it is made: an interruption may leave it half done
 
     def __init__(self, stream: Any, extras: Extras) -> None:
         self._stream, self._extras = stream, extras

@@ -414,14 +414,13 @@ class HttpxPort:
 
     def keep_slot(self, call: Call, response: Any) -> None:
         """Let the body of a response that is handed over keep the slot, while it is to come."""
-        kind, stream = response.headers.get("content-type"), response.stream
-        endless: bool | None = is_endless(kind, response.status_code)
-        if call.resumption is None and (
+        stream, endless = response.stream, None
+        if call.resumption is not None or not (
             call.prefetch_result is WHOLE
             or (type(stream) is self.prefetched and stream.is_whole())
             or type(stream) is self.byte_stream
         ):
-            endless = None
+            endless = is_endless(response.headers.get("content-type"), response.status_code)
         extras = end_attempt(call, endless=endless)
         if extras is not None and call.resumption is None:  # else the first response has its own
             response.stream = self.streams.slotted(stream, extras)

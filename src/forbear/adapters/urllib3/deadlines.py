@@ -161,8 +161,8 @@ def slotted(kind: type) -> type:
 def keep_slot(raw: HTTPResponse, extras: Extras) -> None:
     """Let this response give back a slot at its end; one of an unknown kind does so at once."""
     try:
+        raw.extras = extras  # type: ignore[attr-defined]  # first: it may be closed after the next
         raw.__class__ = slotted(type(raw))
-        raw.extras = extras  # type: ignore[attr-defined]
     except (TypeError, AttributeError):
         free_slot(extras)
 

@@ -71,7 +71,7 @@ class Quota(NamedTuple):
 
     name: str
     left: float
-    seconds: float  # until it is filled again, 0 to a year
+    seconds: float  # until it is filled again, to a year; 0: less than one
     limit: float | None  # all of it; None: not said
     window: float | None  # seconds for which it counts; None: not said
     is_exact: bool = False  # the time has a fraction, so it was not rounded to whole seconds
@@ -81,7 +81,7 @@ def read_quotas(lines: Sequence[Line], now: Callable[[], float]) -> tuple[Quota,
     """Return all quotas that the head of a response shows; never raises.
 
     Of the spellings only the first that is there counts, as above. A value that cannot be used, or
-    a time that is over, or more than a year away, is as none.
+    a time that is over for a second, or more than a year away, is as none.
 
     Args:
         lines: The header lines.
@@ -111,7 +111,11 @@ def read_quotas(lines: Sequence[Line], now: Callable[[], float]) -> tuple[Quota,
                 limits = (number(", ".join(fields[one])) for one in reset.limits if one in fields)
                 exact = reset.read is _number_or_duration and not seconds.is_integer()
                 found.append(Quota(reset.name, left, seconds, next(limits, None), None, exact))
-    return tuple(one for one in found if 0 < one.seconds <= _YEAR and one.left < _MOST)
+    return tuple(
+        one if one.seconds >= 0 else one._replace(seconds=0.0)
+        for one in found
+        if -1 < one.seconds <= _YEAR and one.left < _MOST
+    )
 
 
 def _list_quotas(fields: Found) -> list[Quota]:
