@@ -24,6 +24,7 @@ import forbear
 from forbear.testing import FaultServer
 
 ROOT = Path(forbear.__file__).parent
+TESTS = Path(__file__).parents[1] / "tests"
 # Ours, for things that have a name in the field (CONTRIBUTING: "How the code reads").
 DIALECT = (
     r"octets?|colours?|told|moved|unwell|beside|hears?|heard|take up|taken up|mend(s|ed)?|punctual|"
@@ -39,6 +40,7 @@ BOUNDS = {  # name: (bound, goal)
     "lines": (29_755, 22_500),
     "lines without cli and testing": (26_360, 18_500),
     "longest file": (635, 600),
+    "lines of tests": (45_500, 38_000),
     "uses of Any": (270, 300),
     "classes deeper than two": (12, 6),
     "private modules with __all__": (0, 0),
@@ -69,6 +71,9 @@ def source() -> dict[str, int]:
         "lines": sum(sizes.values()),
         "lines without cli and testing": sum(sizes[name] for name in trunk),
         "longest file": max(sizes.values()),
+        "lines of tests": sum(
+            path.read_text(encoding="utf-8").count("\n") for path in TESTS.rglob("*.py")
+        ),
         "uses of Any": sum(
             isinstance(node, ast.Name) and node.id == "Any"
             for name in trunk

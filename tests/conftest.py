@@ -11,9 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
@@ -30,25 +32,66 @@ def pytest_configure(config):
     for line in (
         "adapters(*words): run only over the lanes that have all these words (tests/lanes)",
         "lanes(*names): run over just these",
-        "no_cover: pytest-cov pauses",
     ):
         config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_auto_num_workers():
-    """One worker more than there are cores, because many tests wait."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than there are cores, because many tests wait."""
+    return (os.cpu_count() or 1) + 2
 
 
-# Many examples of rules of which each has its plain tests: measured, they would take three times
-# as long, and cover no line that those do not.
-NOT_MEASURED = ("property/", "simulation/", "limits/test_interruption.py", "test_injection.py")
+# Many examples of rules of which each has its plain tests, and real servers and the pages' blocks
+# behind adapters that have met the faulting server: measured, they would take up to three times as
+# long, and cover no line that those do not. Nor do the lanes of httpx2, which run httpx's code.
+NOT_MEASURED = (
+    "property/", "simulation/", "docs/", "limits/test_interruption.py", "test_injection.py",
+    "adapters/test_stress.py", "real/test_chain.py", "real/test_http2.py", "real/test_nginx",
+)  # fmt: skip
+HERE = f"{Path(__file__).parent}/"
 
 
-def pytest_itemcollected(item):
-    if item.path.relative_to(Path(__file__).parent).as_posix().startswith(NOT_MEASURED):
-        item.add_marker("no_cover")
+@contextmanager
+def unmeasured(config):
+    """Let coverage pause, also in threads begun meanwhile."""
+    plugin = config.pluginmanager.getplugin("_cov")
+    controller = plugin and plugin.cov_controller
+    if not controller or not controller.started:
+        yield
+        return
+    controller.pause()
+    try:
+        yield
+    finally:
+        controller.resume()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Load ours while it is measured, and then what is not: the tests, and all that they import."""
+    if session.config.pluginmanager.hasplugin("_cov"):
+        for module in walk_packages(forbear.__path__, "forbear."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    with unmeasured(session.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)  # within pytest-cov's own, which ends the measuring
+def pytest_runtestloop(session):
+    if session.config.getoption("dist", "no") == "no":
+        return (yield)
+    with unmeasured(session.config):  # hands the tests to workers, and runs none
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    if str(item.path).removeprefix(HERE).startswith(NOT_MEASURED) or "[httpx2-" in item.nodeid:
+        with unmeasured(item.config):
+            return (yield)
+    return (yield)
 
 
 def pytest_generate_tests(metafunc):

@@ -72,6 +72,7 @@ NUMBERS = count(1)
 SIZE = 200_000
 SWITCH_INTERVAL = 1e-4  # seconds; else the call and the server's thread wait 5 ms for each other
 SPINE = "loop.py"
+DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits"))
 THEIRS = {"is_retry", "_get_conn", "close", "aclose", "__exit__"}
 
 
@@ -552,9 +553,15 @@ def numbers(client, name, server, *, every_visit=False):
 
 
 def new_numbers(client, name, server, seen):
-    """Return the lines of a call that were not ``seen`` in other ways of it, and add them."""
+    """Return the lines of a call that were not ``seen`` in other ways of it, and add them.
+
+    Those of core and limits are httpx's to show: requests and urllib3 run the same ones from the
+    same loop.
+    """
     found = []
     for number, (code, line) in enumerate(visits_of(client, name, server), 1):
+        if client in ("requests", "urllib3") and code.co_filename.startswith(DECIDING):
+            continue
         # What a call has at these lines differs from one way of a call to the other.
         key = code, line, code.co_filename.endswith(SPINE) and name
         if key not in seen:

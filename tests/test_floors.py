@@ -64,9 +64,24 @@ FILES: dict[str, Path] = {}  # by the module's name without "forbear."
 for path in sorted(ROOT.rglob("*.py")):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     FILES[name.removesuffix("__init__").rstrip(".")] = path
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
-NODES = {name: list(ast.walk(tree)) for name, tree in TREES.items()}
 PURE = [name for name in FILES if re.match(r"(core|limits)\b", name)]
+NODES: dict[str, list[ast.AST]] = {}  # of each syntax tree
+INSIDE: list[tuple[str, int, str]] = []  # importer, line, what it imports of forbear
+OUTSIDE: list[tuple[str, int, str]] = []  # and of others
+
+
+@pytest.fixture(scope="module", autouse=True)
+def source() -> None:
+    """Read it here and not at the import: that happens in every process that collects tests."""
+    for name, path in FILES.items():
+        NODES[name] = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    for name in FILES:
+        for line, full in imported_by(name):
+            top, _, rest = full.partition(".")
+            if top == "forbear":
+                INSIDE.append((name, line, rest))
+            else:
+                OUTSIDE.append((name, line, top))
 
 
 def lines_for_types(name: str) -> set[int]:
@@ -96,13 +111,6 @@ def imported_by(name: str) -> list[tuple[int, str]]:
                 inner = f"{base}.{alias.name}"
                 found.add((node.lineno, inner if inner.removeprefix("forbear.") in FILES else base))
     return sorted(found)
-
-
-IMPORTS = [
-    (name, line, *full.partition(".")[::2]) for name in FILES for line, full in imported_by(name)
-]
-INSIDE = [(name, line, rest) for name, line, top, rest in IMPORTS if top == "forbear"]
-OUTSIDE = [(name, line, top) for name, line, top, _ in IMPORTS if top != "forbear"]
 
 
 def height(name: str) -> int:

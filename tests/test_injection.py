@@ -49,7 +49,7 @@ def faults(client, name, server, tried):
 )
 def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
     tried = numbers(client, name, server)
-    assert faults(client, name, server, tried[:: max(7, len(tried) // 15)]) == []
+    assert faults(client, name, server, tried[:: max(7, len(tried) // 10)]) == []
 
 
 @pytest.mark.slow

@@ -190,7 +190,7 @@ async def test_pitfall_68_a_probe_whose_answer_is_never_read_blocks_nobody(adapt
         await adapter.close(response)
 
 
-@pytest.mark.smoke
+@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 @pytest.mark.parametrize("probes", [1, 3])
 async def test_a_crowd_half_open(adapter, server, probes):
     """64 at once over the wire: at most ``probes`` in flight, the others refused."""

@@ -23,7 +23,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_body_that_stays_broken_is_told(adapter, server, caplog, name):
     steps, before = BROKEN[name]

@@ -65,7 +65,7 @@ class Counting:
                     rest = head + b"\r\n" + self.body
                     if self.pause is not None:
                         client.sendall(rest[: 1 - len(self.body)])
-                        self.pause.wait(5)
+                        self.pause.wait(30)
                         rest = self.body[1:]
                 finally:
                     with self._lock:  # before the last bytes, at which a client sends the next one
@@ -104,7 +104,6 @@ async def until(condition):
     pytest.fail("it did not come about")
 
 
-@pytest.mark.smoke
 async def test_a_bulkhead_is_never_exceeded(adapter):
     limit, events = bulkhead(4), []
     with counting(allowed=1000) as server:
@@ -123,7 +122,7 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
     assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
-@pytest.mark.smoke
+@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_a_server_that_allows_ten_gets_little_more(adapter):
     """200 calls, twenty at a time as nobody knows: all succeed, at most 5 % of requests are 429s.
 
@@ -159,7 +158,6 @@ async def test_a_streamed_body_has_its_slot_until_it_is_read(adapter):
             assert is_free(limit)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
     limit = bulkhead()
@@ -207,7 +205,7 @@ async def test_a_body_that_breaks_has_no_slot_while_the_rest_is_requested(adapte
     with resumable(body) as (url, ranges):
         async with adapter.client(policy=QUICK, concurrency=limit) as client:
             response = await adapter.open(client, "GET", url)
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 found = await adapter.read(response)
             await adapter.close(response)
     assert (found or adapter_content(response)) == body

@@ -1,7 +1,6 @@
 """Streams of events: retried until the first byte, or until the first event with EventStreams()."""
 
 import gzip
-import time
 
 import pytest
 
@@ -40,8 +39,11 @@ def record(adapter, response):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("streams", [None, EventStreams()], ids=["default", "option"])
-@pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
+@pytest.mark.parametrize(
+    ("is_open", "streams"),
+    [(False, None), (True, None), (True, EventStreams())],
+    ids=["read inside", "streamed", "option"],
+)
 async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
     adapter, server, quick, is_open, streams
 ):
@@ -193,15 +195,12 @@ async def test_a_compressed_stream_follows_the_default_rule(adapter, server, qui
         assert len(server.requests(URL)) == 2
 
 
-@pytest.mark.smoke
 async def test_the_head_of_a_silent_stream_is_handed_over_by_default(adapter, server, quick):
     """The first event may be the answer to what the caller sends next."""
-    server.script(URL, stream("200;chunked=1;drip=300"))
+    server.script(URL, stream("200;chunked=1;drip=600000"))
     async with adapter.client(policy=POLICY, **quick) as client:
-        began = time.monotonic()
-        response = await adapter.open(client, "GET", server.url + URL)
-        assert time.monotonic() - began < 0.25
-        assert await adapter.read(response) == GOOD
+        response = await adapter.open(client, "GET", server.url + URL)  # else in ten minutes
+        await adapter.close(response)
 
 
 @pytest.mark.lanes("urllib3")

@@ -63,7 +63,7 @@ def counting_down(limit, seconds):
         listener.close()
 
 
-@pytest.mark.smoke
+@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_a_quota_is_used_and_not_exceeded(adapter):
     """75 calls by 5 at a time, 30 per window: three windows, and hardly a 429."""
     policy, paced = RetryPolicy(max_attempts=10), []

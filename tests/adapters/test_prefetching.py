@@ -30,7 +30,6 @@ def options(quick):
 
 
 @pytest.mark.parametrize("fault", ["cut:0", "cut:30001", "cut:60000", "reset-body:30001"])
-@pytest.mark.smoke
 async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, fault):
     """As a whole: it was not handed over, so nobody knows that it began."""
     server.script("/thing", f"{fault};body=60001", "200;body=60001")

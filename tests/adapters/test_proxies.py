@@ -133,7 +133,7 @@ def with_session(policy, proxy, ca):
 @contextmanager
 def through_session(*arguments, **named):
     with with_session(*arguments, **named) as session:
-        yield lambda method, url, data=None: session.request(method, url, data=data, timeout=5)
+        yield lambda method, url, data=None: session.request(method, url, data=data, timeout=30)
 
 
 @contextmanager
@@ -303,7 +303,7 @@ def test_another_server_behind_a_proxy_is_asked_by_its_name(proxy, origin, ca, o
     headers = {"Host": own} if own else {}
     origins = Origins([one, two, origin.url])
     with RetryProxyManager(
-        NOW, proxy_url=proxy.url, origins=origins, ca_certs=ca, timeout=5
+        NOW, proxy_url=proxy.url, origins=origins, ca_certs=ca, timeout=30
     ) as manager:
         assert manager.request("GET", one + "/thing", headers=headers).status == 200
     through = origin.url.removeprefix("https://")
@@ -339,15 +339,15 @@ def test_a_socks_proxy_that_refuses_the_credentials_is_asked_once(library):
         with pytest.raises(Exception) as caught:
             if library == "requests":
                 with with_session(NOW, url, True) as session:
-                    session.get("http://api.example.com/", timeout=5)
+                    session.get("http://api.example.com/", timeout=30)
             elif library == "urllib3":
                 with SOCKSProxyManager(url, retries=forbear.urllib3.Retry(NOW)) as manager:
-                    manager.request("GET", "http://api.example.com/", timeout=5)
+                    manager.request("GET", "http://api.example.com/", timeout=30)
             else:
                 family = importlib.import_module(library)
                 ours = importlib.import_module(f"forbear.{library}")
                 with ours.wrap(family.Client(proxy=url, verify=False), NOW) as client:
-                    client.get("http://api.example.com/", timeout=5)
+                    client.get("http://api.example.com/", timeout=30)
         listener.shutdown(socket.SHUT_RDWR)
     assert logins == [b"\x01\x01u\x01p"]
     record = record_of(caught.value)

@@ -86,7 +86,7 @@ def made(lane, policy=POLICY, *, pool=None, **options):
     return lane.build(None, options, **settings)
 
 
-def get(client, url, timeout=5):
+def get(client, url, timeout=30):
     """A response whose body is not read."""
     return client.request("GET", url, is_open=True, timeout=timeout)
 
@@ -94,9 +94,9 @@ def get(client, url, timeout=5):
 def bare(lane, url):
     """The same of the library alone."""
     if lane is REQUESTS:
-        return requests.get(url, stream=True, timeout=5)
+        return requests.get(url, stream=True, timeout=30)
     manager = urllib3.PoolManager(retries=False)
-    return Urllib3Response(manager.request("GET", url, preload_content=False, timeout=5))
+    return Urllib3Response(manager.request("GET", url, preload_content=False, timeout=30))
 
 
 def read(lane, response, way=None):
@@ -214,7 +214,7 @@ INSIDE = {
 
 def whole(client, url):
     """A call whose body the library reads: response and content."""
-    response = client.request("GET", url, timeout=5)
+    response = client.request("GET", url, timeout=30)
     return response, response.content
 
 
@@ -429,7 +429,9 @@ def test_through_a_proxy_manager():
     """A forward proxy gets the whole URL; the rest is asked for through it too."""
     with Origin(CONTENT, [Answer(8_000), Answer()]) as origin:
         manager = RetryProxyManager(POLICY, proxy_url=origin.url, budget=None)
-        response = manager.request("GET", "http://example.test/x", preload_content=False, timeout=5)
+        response = manager.request(
+            "GET", "http://example.test/x", preload_content=False, timeout=30
+        )
         assert b"".join(response.stream(1_000)) == CONTENT
         assert [head.split(b" ")[1] for head in origin.requests] == [b"http://example.test/x"] * 2
         manager.clear()

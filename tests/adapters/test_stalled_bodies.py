@@ -155,8 +155,10 @@ def bomb_in(coding):
     return compress(b"  ") + compress(large)  # two frames, of which the first is small
 
 
-@pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
-@pytest.mark.parametrize("looker", ["retry_if", "vendors"])
+@pytest.mark.parametrize(
+    ("looker", "coding"),
+    [("retry_if", "gzip"), ("retry_if", "br"), ("retry_if", "zstd"), ("vendors", "gzip")],
+)
 async def test_no_more_is_decoded_than_is_shown(adapter, looker, coding):
     """40 KB of gzip would make 40 MB, less of others. The caller gets the body as it came."""
     tracemalloc = pytest.importorskip("tracemalloc")

@@ -99,7 +99,7 @@ WAYS_OUT = [
 ]
 
 
-@pytest.mark.smoke
+@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 @pytest.mark.parametrize("kind", ["standard", "aws"])
 async def test_every_way_out_ends_the_token_once(adapter, quick, kind):
     """An attempt that was sent is paid for; also where the origin was unhealthy before."""
@@ -160,7 +160,7 @@ async def test_interrupted_while_sleeping_and_while_sending(adapter, quick):
         assert strategy.spent() == spent
 
 
-@pytest.mark.smoke
+@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
 async def test_many_calls_at_once(adapter, quick):
     """In threads, or in tasks: each call has its own token, and the sum is what was sent."""
     strategy = Counting("aws")

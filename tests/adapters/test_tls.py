@@ -48,7 +48,7 @@ def with_session(policy, **settings):
         session.trust_env = False
         mount(session, policy, gate=None)
         vars(session).update(settings)
-        yield lambda method, url, **named: session.request(method, url, timeout=5, **named)
+        yield lambda method, url, **named: session.request(method, url, timeout=30, **named)
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def with_manager(policy, *, verify=None, cert=None):
         settings["cert_file"] = cert
     elif cert is not None:
         settings["cert_file"], settings["key_file"] = cert
-    with RetryPoolManager(policy, timeout=5, gate=None, **settings) as manager:
+    with RetryPoolManager(policy, timeout=30, gate=None, **settings) as manager:
         yield lambda method, url, data=None: manager.request(method, url, body=data)
 
 
@@ -207,11 +207,11 @@ def test_sockets_of_pyopenssl(server, files, make, seconds):
     """A failed answer is drained, so that its connection is used again; a deadline holds too."""
     server.script("/thing", "503;body=10", "200;body=10", "200;body=100;drip=200")
     with make(files) as client, forbear.deadline(seconds) if seconds else nullcontext():
-        response = client.request("GET", server.url + "/thing", timeout=5)
+        response = client.request("GET", server.url + "/thing", timeout=30)
         assert status_of(response) == 200
         assert record_of(response).retries == 1
         with pytest.raises(forbear.DeadlineExceeded), forbear.deadline(1.0):
-            client.request("GET", server.url + "/thing", timeout=5)
+            client.request("GET", server.url + "/thing", timeout=30)
     assert [arrival.connection for arrival in server.requests()] == [1, 1, 1]
 
 

@@ -25,7 +25,7 @@ NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 
 @pytest.fixture
 def manager():
-    with RetryPoolManager(NOW, timeout=5, gate=None) as made:
+    with RetryPoolManager(NOW, timeout=30, gate=None) as made:
         yield made
 
 
@@ -64,8 +64,8 @@ def test_a_response_is_as_without_us(server, step):
         return seen
 
     with (
-        urllib3.PoolManager(timeout=5) as bare,
-        RetryPoolManager(NOW.replace(max_attempts=1), timeout=5) as ours,
+        urllib3.PoolManager(timeout=30) as bare,
+        RetryPoolManager(NOW.replace(max_attempts=1), timeout=30) as ours,
     ):
         for named in READINGS:
             assert look(ours, named) == look(bare, named), named
@@ -79,14 +79,16 @@ def test_release_conn_false_keeps_the_connection_of_the_last_answer_only(server,
     server.script("/thing", *steps)
     flag = {"retry_if": lambda response: len(server.requests()) == 1}
     with RetryPoolManager(NOW, maxsize=1, block=True, **flag) as manager:
-        response = manager.request("GET", server.url + "/thing", release_conn=False, pool_timeout=1)
+        response = manager.request(
+            "GET", server.url + "/thing", release_conn=False, pool_timeout=30
+        )
         assert len(server.requests()) == 2
         pool = manager.connection_from_url(server.url)
         assert (pool.pool.qsize(), response.connection is None) == (0, False)
         with pytest.raises(EmptyPoolError):
             manager.request("GET", server.url + "/thing", pool_timeout=0.01)
         response.release_conn()
-        assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
+        assert manager.request("GET", server.url + "/thing", pool_timeout=30).status == 200
 
 
 def test_a_plain_success_has_a_record(server, manager):
@@ -172,7 +174,7 @@ def test_redirects_are_as_without_us(server, named, status, hops):
         server.script(f"/{hop}", f"{status};header=Location:/{hop + 1};body=3")
     server.script(f"/{hops}", "200;body=5")
     seen = []
-    for manager in (urllib3.PoolManager(timeout=5), RetryPoolManager(NOW, timeout=5)):
+    for manager in (urllib3.PoolManager(timeout=30), RetryPoolManager(NOW, timeout=30)):
         before = len(server.requests())
         with manager, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -280,7 +282,7 @@ def test_a_full_pool_is_not_retried_after_pool_timeout(server):
         assert len(record_of(caught.value).attempts) == 1
         holding.close()
         holding.release_conn()
-        assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
+        assert manager.request("GET", server.url + "/thing", pool_timeout=30).status == 200
 
 
 @pytest.mark.parametrize(
@@ -314,7 +316,7 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # the collector closes it
             with pytest.raises(HTTPError) as caught:
-                manager.request("GET", server.url + "/thing", pool_timeout=1, retries=False)
+                manager.request("GET", server.url + "/thing", pool_timeout=30, retries=False)
             del caught
             gc.collect()
         until = time.monotonic() + 30
@@ -322,7 +324,7 @@ def test_an_answer_with_two_lengths_leaves_no_socket_open(server, close):
             time.sleep(0.01)
         assert server.open_connections == 0
         # Its place in the pool is free.
-        assert manager.request("GET", server.url + "/thing", pool_timeout=1).status == 200
+        assert manager.request("GET", server.url + "/thing", pool_timeout=30).status == 200
 
 
 # The rest.

@@ -362,7 +362,7 @@ def test_24_a_dripping_answer_does_not_hold_the_call(lane, server, retry, quicke
         server.script("/thing", fault, 200)
         before = server.connections
         with lane.client(retry()) as client:
-            status, _, _ = lane.call(client, "GET", server.url + "/thing", timeout=5)
+            status, _, _ = lane.call(client, "GET", server.url + "/thing", timeout=30)
         assert status == 200
         assert server.connections == before + 2
 
@@ -391,7 +391,7 @@ def test_24_nor_does_a_dripping_redirect(server, manager, retry, quickest):
 
     def run():
         response = manager(None).request(
-            "GET", server.url + "/from", retries=retry(), preload_content=False, timeout=5
+            "GET", server.url + "/from", retries=retry(), preload_content=False, timeout=30
         )
         assert response.status == 200
         response.read()
@@ -407,7 +407,7 @@ def test_31_a_blocking_pool_gets_every_connection_back(server, retry, fault):
     """Pitfall 31: one connection, block=True: after whatever answer the slot is free."""
     server.script("/thing", fault, fault, 200)
     with pool_of(server, maxsize=1, block=True, retries=retry()) as pool:
-        response = pool.urlopen("GET", "/thing", preload_content=False, pool_timeout=1)
+        response = pool.urlopen("GET", "/thing", preload_content=False, pool_timeout=30)
         assert response.status == 200
         response.read()
         assert pool.pool.qsize() == 1

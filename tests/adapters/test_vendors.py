@@ -36,7 +36,6 @@ HINTS = {
 }
 
 
-@pytest.mark.smoke
 async def test_the_delay_in_the_body_is_the_servers_hint(adapter, quick):
     """Explicit headers go first; what cannot be read says nothing."""
     options = {"policy": POLICY.for_vendors("google"), **quick}

@@ -152,18 +152,10 @@ async def test_unwrapping_what_is_not_wrapped_is_refused(adapter):
 
 
 @pytest.mark.adapters("sync")
-@pytest.mark.parametrize(
-    ("package", "name"),
-    [
-        ("openai", "OpenAI"),
-        ("openai", "AsyncOpenAI"),
-        ("anthropic", "Anthropic"),
-        ("anthropic", "AsyncAnthropic"),
-    ],
-)
-async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, package, name):
+@pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
+async def test_an_sdk_object_is_refused_with_what_to_pass(adapter, name):
     """wrap takes the HTTP client inside; the message says where it is, and of which library."""
-    sdk = getattr(import_module(package), name)(api_key="k")
+    sdk = getattr(import_module("openai"), name)(api_key="k")
     inside = "httpx2" if isinstance(sdk._client, (httpx2.Client, httpx2.AsyncClient)) else "httpx"
     for function in (adapter.forbear.wrap, adapter.forbear.unwrap):
         with pytest.raises(TypeError, match=rf"forbear\.{inside}\.wrap\(client\._client\)"):

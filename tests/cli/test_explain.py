@@ -17,6 +17,13 @@ SOURCE = Path(forbear.__file__).parent.parent
 FULL = ("--max-attempts", "5", "--base", "0.5", "--cap", "20", "--jitter", "full")
 
 
+@pytest.fixture(autouse=True)
+def a_few_calls(monkeypatch):
+    """What is told of 200 calls is told of twenty."""
+    monkeypatch.setattr("forbear.cli.explain.CALLS", 20)
+    monkeypatch.setattr("forbear.cli.explain.MOST_WAITS", 10_000)
+
+
 def explain(capsys, *arguments):
     status = main(["explain", *arguments])
     out, err = capsys.readouterr()

@@ -7,6 +7,11 @@ from forbear.cli import explain
 from forbear.cli.explain import Outage, hanging, play, unavailable
 
 
+@pytest.fixture(autouse=True)
+def a_few_calls(monkeypatch):
+    monkeypatch.setattr("forbear.cli.explain.CALLS", 20)
+
+
 def test_each_attempt_has_its_instant_and_its_cause():
     """A fast first retry at once, then the schedule's second."""
     backoff = Exponential(1.0, jitter="none", fast_first=0.0)
@@ -20,9 +25,9 @@ def test_each_attempt_has_its_instant_and_its_cause():
 
 
 @pytest.mark.parametrize("patience", [0.0, 1.0, 10.0, 60.0])
-@pytest.mark.parametrize("outage", [unavailable(), hanging(1.0), unavailable(5.0)])
+@pytest.mark.parametrize("outage", [hanging(1.0), unavailable(5.0)])
 def test_a_call_that_is_held_goes_on_as_a_probe_and_ends(patience, outage):
-    for call in play(RetryPolicy(max_attempts=20, patience=patience), outage)[:20]:
+    for call in play(RetryPolicy(max_attempts=20, patience=patience), outage):
         instants = [at for at, _ in call.sent]
         assert call.sent[0] == (0.0, "first")
         assert instants == sorted(instants)

@@ -4,10 +4,11 @@ A test asks for ``adapter`` and is run over each lane; which ones is decided in 
 nowhere else:
 
 - full lanes (httpx sync, httpx asyncio, aiohttp, requests, urllib3) run every test;
-- httpx2 and trio share their code with the full lanes and run the tests marked ``smoke``: one for
-  each promise, and one for each exit of the loop (success, give-up, the caller's exception,
-  cancellation while sending and while sleeping, closed while waiting);
-- ``-m smoke`` runs those on every lane, ``-k httpx2`` all that httpx2 runs;
+- httpx2 and trio share their code with the full lanes, so httpx2 sync and httpx2 on trio run the
+  tests marked ``smoke``: one for each promise, and one for each exit of the loop (success, give-up,
+  the caller's exception, cancellation while sending and while sleeping, closed while waiting);
+- ``-m smoke`` runs those on these lanes, ``-k httpx2`` all that httpx2 runs;
+- httpx on trio and httpx2 on asyncio, the same code once more, run where a test names them;
 - ``pytest.mark.adapters(*words)`` takes the lanes that have all these words;
 - ``pytest.mark.lanes(*names)`` takes these, full or not.
 
@@ -43,6 +44,7 @@ LANES = [
     Urllib3Lane(),
     AiohttpLane(),
 ]
+SMOKE_ONLY = ("httpx2-sync", "httpx2-trio")
 
 
 def lane_of(name):
@@ -57,7 +59,9 @@ def parametrize(metafunc):
         marks.get(mark.name, []).extend(mark.args or [mark.name])
     words, names, is_smoke = set(marks["adapters"]), marks["lanes"], bool(marks["smoke"])
     chosen = [lane_of(name) for name in names] or [
-        lane for lane in LANES if words <= lane.words and (is_smoke or lane.is_full)
+        lane
+        for lane in LANES
+        if words <= lane.words and (lane.is_full or (is_smoke and lane.id in SMOKE_ONLY))
     ]
     assert chosen, f"no full lane has the words {words}: is the test to be marked smoke?"
     metafunc.parametrize("adapter", chosen, ids=[lane.id for lane in chosen])

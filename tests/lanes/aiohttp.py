@@ -106,7 +106,7 @@ class AiohttpLane(Lane):
 class AiohttpClient:
     """A session with the words of the suite."""
 
-    def __init__(self, middlewares, *, limit=100, follow_redirects=False, timeout=5):
+    def __init__(self, middlewares, *, limit=100, follow_redirects=False, timeout=30):
         if not isinstance(timeout, aiohttp.ClientTimeout):
             timeout = aiohttp.ClientTimeout(sock_connect=timeout, sock_read=timeout)
         self.middleware = middlewares[0] if middlewares else None

@@ -88,7 +88,7 @@ class RequestsLane(Urllib3FamilyLane):
 class RequestsClient:
     """A session with the words of the suite."""
 
-    def __init__(self, adapter, *, timeout=5, follow_redirects=False):
+    def __init__(self, adapter, *, timeout=30, follow_redirects=False):
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.mount("http://", adapter)

@@ -822,7 +822,7 @@ def test_a_redis_that_does_not_answer_is_looked_for_once_at_a_time(heard):
         client.go_on.clear()
         client.arrived.clear()
         assert budget.spend(A, 0.1, now)
-        assert client.arrived.wait(10)
+        assert client.arrived.wait(30)
         assert budget.spend(B, 0.1, now)
         assert not budget._waiting
         client.go_on.set()
@@ -985,7 +985,7 @@ def test_a_child_does_not_wait_for_a_round_trip_of_its_parent():
     client = Blocked((9, 1_700_000_000_000))
     budget = RedisBudget(client, name="orders")
     assert budget.spend(A, 1.0, 0.0)
-    assert client.arrived.wait(10)
+    assert client.arrived.wait(30)
 
     def borrow():
         client.go_on = threading.Event()

@@ -1,7 +1,7 @@
 """What the tests of the SDKs share, and which of them run where.
 
-Each file needs its SDK. Those that are not installed here are not collected, and pytest says so at
-the end of its report: they are run by ``python tests/sdk/run.py``, in environments of its own.
+They run where they are named: ``python tests/sdk/run.py`` does, in environments of its own, and
+``pytest tests/sdk`` runs those whose SDKs are installed; it says at the end which are not.
 """
 
 from __future__ import annotations

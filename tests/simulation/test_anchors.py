@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.simulation import SCENARIOS, Scenario, contender, median_of, simulate
 
+pytestmark = pytest.mark.slow
 BLIP = SCENARIOS["blip"][0]
 
 
@@ -62,7 +63,6 @@ def test_without_retries_as_many_succeed(world, expected):
         ("down-2s", "forbear", 50.0, 4.55),
         ("down-2s", "forbear-5", 50.0, 2.76),
         ("down-2s", "httpx-retries", 50.0, -79.19),
-        ("half-2s", "forbear", 50.0, 1.31),
         ("half-5s", "forbear", 50.0, 1.22),
         ("half-5s", "forbear-0", 50.0, -0.27),
         ("half-5s-queue", "httpx-retries", 50.0, -81.42),

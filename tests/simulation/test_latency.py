@@ -46,6 +46,7 @@ def test_at_high_load_it_switches_itself_off():
     assert hedged.extra < 0.02  # it would be 0.05
 
 
+@pytest.mark.slow
 def test_at_half_speed_it_switches_itself_off():
     """All answers are slow then, so they do not spread; a twentieth more work is too much."""
     none, hedged = both(LATENCIES["stragglers-half-20s"][0])

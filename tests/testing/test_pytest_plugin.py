@@ -116,18 +116,13 @@ def test_a_minute_takes_no_time(forbear_server):
 """
 
 
-@pytest.mark.parametrize(
-    ("file", "fixture"),
-    list(zip(INI, ["forbear_fast", "forbear_clock", "forbear_fast"], strict=True)),
-)
-def test_a_fixture_of_all_tests_is_named_in_the_configuration(
-    tmp_path, run_readme_tests, file, fixture
-):
-    """As the page about tests spells it for each file."""
-    (tmp_path / file).write_text(INI[file].format(fixture), encoding="utf-8")
-    line = INI[file].format("forbear_fast").splitlines()[1]
+def test_a_fixture_of_all_tests_is_named_in_the_configuration(tmp_path, run_readme_tests):
+    """As the page about tests spells it for each file; the last is tried."""
     page = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
-    assert f"| `{file}` | `{INI[file].splitlines()[0]}` | `{line}` |" in page
+    for file, text in INI.items():
+        section, line = text.format("forbear_fast").splitlines()
+        assert f"| `{file}` | `{section}` | `{line}` |" in page
+    (tmp_path / file).write_text(text.format("forbear_fast"), encoding="utf-8")
     run_readme_tests([USES], 1, config=tmp_path / file)
 
 

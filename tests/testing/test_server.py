@@ -22,7 +22,7 @@ FIN = b""
 
 @contextlib.contextmanager
 def peer(server: FaultServer) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", urlsplit(server.url).port), timeout=2) as sock:
+    with socket.create_connection(("127.0.0.1", urlsplit(server.url).port), timeout=30) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield sock
 
