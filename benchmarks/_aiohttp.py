@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from _calls import BARE_AGAIN, BATCH, RETRIED, RETRIES, Effort
-from _candidates import LOOP, generous
+from _candidates import LOOP
 from _measure import Lane, Track, best_bare, figure, interleave
-from _stubs import BODY, HEADERS, URL, SleeplessClock, Sleeps
+from _stubs import BODY, HEADERS, URL, SleeplessClock, Sleeps, generous_gate
 
 MIDDLEWARE, LEAN, PEER = "forbear", "forbear, prefetch=0, resume=False", "aiohttp-retry"
 GOALS = {"success": {MIDDLEWARE: 3_000.0}, "retry": {}}  # ns, us
@@ -114,7 +114,7 @@ def with_forbear(sleeps: Sleeps | None, **options: Any) -> Get:
     from forbear.aiohttp import RetryMiddleware
 
     if sleeps is not None:
-        options |= {"clock": SleeplessClock(sleeps), "gate": generous()}
+        options |= {"clock": SleeplessClock(sleeps), "gate": generous_gate()}
     return lambda answers, _: session_over(answers, (RetryMiddleware(**options),))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from _stubs import OTHER_URL, Family, SleeplessClock, Sleeps
+from _stubs import OTHER_URL, Family, SleeplessClock, Sleeps, generous_gate
 
 LOOP = "minimal loop"
 PEER = "httpx-retries"
@@ -334,24 +334,13 @@ def forbear(
         options["clock"] = SleeplessClock(setting.sleeps)
         options["random"] = lambda: 0.5
     if setting.plenty:
-        options.setdefault("gate", generous())
+        options.setdefault("gate", generous_gate())
     made = adapter.RetryTransport if setting.is_sync else adapter.AsyncRetryTransport
     if unhealthy:  # another origin: what this one's answers earn would make it well
         gate = options["gate"] = library.RetryGate()
         gate.bad(OTHER_URL, 0.0, sent_at=0.0, weight=1.0)
     transport = made(setting.inner, policy=library.RetryPolicy(**fields), **options)
     return setting.family.send_of(setting.flavour, transport)
-
-
-def generous() -> Any:
-    """A gate that takes notes as it is shipped, and lets every call go."""
-    import forbear as library
-
-    class Gate(library.RetryGate):
-        def is_healthy(self, origin: str) -> bool:
-            return True
-
-    return Gate()
 
 
 def _breaker_on(setting: Setting) -> Callable[[Any], Any]:

@@ -239,3 +239,18 @@ class SleeplessClock:
         self.time = time.time
         self.sleep = sleeps.sleep
         self.asleep = sleeps.asleep
+
+
+def generous_gate() -> Any:
+    """A gate that takes notes as it is shipped, and lets every call go."""
+    import forbear
+
+    class Gate(forbear.RetryGate):
+        def bad(self, *given: Any) -> bool:
+            super().bad(*given)
+            return True
+
+        def is_healthy(self, origin: str) -> bool:
+            return True
+
+    return Gate()

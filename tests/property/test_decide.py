@@ -224,6 +224,6 @@ def decided(
     st.integers(),
 )
 def test_the_usual_retry_is_decided_as_by_the_ten_rules(special, policy, method, calls, seed):
-    """``Limits.usual_retry`` is a shorter way to the same verdicts, draws and tokens."""
+    """``Limits.judge`` has a shorter way to the same verdicts, draws and tokens."""
     shorter = decided(policy, method, calls, special, seed, usual=True)
     assert shorter == decided(policy, method, calls, special, seed, usual=False)

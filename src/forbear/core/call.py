@@ -157,7 +157,7 @@ class SharedLimits(Limit, Protocol):
     budget: Budget | None
     strategy: RetryStrategy | None
 
-    def usual_retry(self, call: Call, failure: Failure) -> SendAgain | None: ...
+    def judge(self, call: Call, failure: Failure, now: float) -> SendAgain | None: ...
 
 
 class Extras:
@@ -264,7 +264,7 @@ class Call:
     body_error: Exception | None  # what broke the body
     last_error: Exception | None  # of the attempt, if that is retried
 
-    usual_failures: Container[object]  # of those failures ``usual_retry`` may decide
+    usual_failures: Container[object]  # of those failures ``judge`` may decide
     history: list[Attempt]  # the attempts that are judged
     stop: GiveUp | None  # why there will be no further attempt, once that is known
 

@@ -286,9 +286,10 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
         Seconds until the next attempt; None: the caller gets this outcome.
     """
     now = settings.clock.monotonic()
-    call.limits.observe(call, failure, now)  # every attempt, even without a decision
-    if failure is not None:
-        verdict: Verdict = call.limits.usual_retry(call, failure)
+    if failure is None:
+        call.limits.observe(call, None, now)
+    else:
+        verdict: Verdict = call.limits.judge(call, failure, now)
         if verdict is None:
             if call.resumption is not None and type(call.resumption.download) is EventStream:
                 failure = delayed(call.resumption.download, call.policy, failure)

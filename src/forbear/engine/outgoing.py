@@ -276,10 +276,10 @@ def next_request(port: Copying[Source, Sent, Url], call: Call) -> Sent:
     settings = port.settings
     outgoing: Outgoing | None = call.outgoing
     original: Sent = call.request.original
-    fails_over = call.origin != call.sent_to
-    if settings.sends_alike and not fails_over and call.context is None and call.resumption is None:
-        return original if outgoing is None else outgoing.request
-    if fails_over:
+    if call.origin == call.sent_to:
+        if settings.sends_alike and call.context is None and call.resumption is None:
+            return original if outgoing is None else outgoing.request
+    else:
         outgoing = outgoing_of(port, call)
         outgoing.request = outgoing.pristine = aimed(port, outgoing.pristine, call.origin)
         call.request.headers = outgoing.request.headers

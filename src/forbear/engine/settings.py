@@ -333,7 +333,7 @@ class Settings:
         most_attempts: Attempts of a call, infinite where only a user's strategy counts them.
         inspects_responses: ``retry_if`` or a vendor's body hint may decide.
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
-        usual_failures: Of these ``Limits.usual_retry`` may decide.
+        usual_failures: Of these ``Limits.judge`` may decide.
         makes_keys: A request may get an idempotency key of ours.
         adds_headers: A request may get headers of ours.
         wants_ends: A listener wants to know when a call is over.

@@ -188,7 +188,7 @@ class RetryGate(Locked):
         weight: float,
         sent_before: float | None = None,
         is_timeout: bool = False,
-    ) -> None:
+    ) -> bool:
         """An attempt failed.
 
         Args:
@@ -199,18 +199,22 @@ class RetryGate(Locked):
             sent_before: Of a retry: when the call's attempt before it was sent. None: it was a
                 first attempt.
             is_timeout: It ended with a timeout of the client.
+
+        Returns:
+            As ``is_healthy``.
         """
         with self._lock:
             health = self._awake.get(origin) or self._wake(origin, now, sent_at)
             if sent_before is not None:
                 health.learn(0.0, now)
+                if is_timeout:
+                    health.trust = 0.0
+                elif health.good_at > sent_before:
+                    # Others succeeded meanwhile: the failure is this call's own.
+                    return health.tokens >= HEALTHY
             if is_timeout:
                 health.slow_until = now + SLOW_FOR
-                if sent_before is not None:
-                    health.trust = 0.0
             else:
-                if sent_before is not None and health.good_at > sent_before:
-                    return  # others succeeded meanwhile: the failure is this call's own
                 share = 1.0 - health.trust
                 weight *= share if share > LEAST_COST else LEAST_COST
             if sent_at > health.sent_at:
@@ -227,6 +231,7 @@ class RetryGate(Locked):
             if health.trust < TRUSTED and sent_at >= health.stepped_at + health.probe / 8:
                 health.probe = min(LONGEST_PROBE, max(health.probe * 2, health.first_probe))
                 health.stepped_at = now
+            return tokens >= HEALTHY
 
     def is_healthy(self, origin: str) -> bool:
         """May a retry be sent after its backoff? ``origin`` is the scope, if that is a function."""
@@ -492,8 +497,8 @@ class GateLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on what the attempt says about the health of its origin."""
+        gate, key, extras = self.gate, call.sent_to, call.extras
         is_retry = bool(call.history) or call.resumption is not None
-        key, extras = call.sent_to, call.extras
         if extras is not NO_EXTRAS:
             if extras.cut_by_incoming_deadline:
                 return
@@ -501,12 +506,11 @@ class GateLimit(Limit):
                 is_retry = key in extras.tried
             key = gate_key(call, key)
         if failure is None or failure.progress or (cost := cost_of(failure, is_retry)) < 0:
-            if is_retry or not self.gate.quiet:
-                self.gate.good(key, now, retry=is_retry)
+            if is_retry or not gate.quiet:
+                gate.good(key, now, retry=is_retry)
         elif cost:
-            is_timeout = failure.kind in TIMEOUT_KINDS
             sent_before = call.sent_before_at if is_retry else None
-            self.gate.bad(key, now, call.sent_at, cost, sent_before, is_timeout)
+            gate.bad(key, now, call.sent_at, cost, sent_before, failure.kind in TIMEOUT_KINDS)
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Hold a call whose origin is unhealthy, or refuse it."""

@@ -121,12 +121,13 @@ class Health:
         weight = (now - self.trust_at) / TRUST_FOR
         if weight < 0.0:  # tests skip time in each thread
             return
-        self.retries += 1
-        if not self.waiting and weight < 1 / self.retries:
-            weight = 1 / self.retries
-        weight = min(MOST_WEIGHT, weight)
-        self.trust += weight * (ok - self.trust)
         self.trust_at = now
+        self.retries = retries = self.retries + 1
+        if weight > MOST_WEIGHT:
+            weight = MOST_WEIGHT
+        elif weight * retries < 1.0 and not self.waiting:
+            weight = 1.0 / retries
+        self.trust += weight * (ok - self.trust)
 
     def released_per_second(self, now: float) -> float:
         """Held calls that were released per second, in the mean of the last seconds."""
@@ -201,10 +202,10 @@ def cost_of(failure: Failure, is_retry: bool) -> float:
             return 0.0
         broken = failure.kind is FailureKind.RESET or failure.phase is Phase.UNSENT
         return 0.5 if broken else 1.0
-    if status < 400:  # ``retry_if`` polls a server that responds as it should
-        return 0.0
     if status >= 500:
         return 1.0
+    if status < 400:  # ``retry_if`` polls a server that responds as it should
+        return 0.0
     if not failure.is_throttle:
         return -1.0
     return 1.0 if is_retry or not failure.hint.delay else 0.0

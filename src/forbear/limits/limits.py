@@ -16,11 +16,20 @@ from ..core.backoff import Exponential, with_spread
 from ..core.call import NO_EXTRAS, Call, Limit, Plan
 from ..core.checks import check_choice
 from ..core.decide import plan_retry
-from ..core.outcome import TIMEOUT_KINDS, FailureKind, GiveUp, Phase, Reason, SendAgain
+from ..core.outcome import (
+    ORIGIN_FAILURE_KINDS,
+    TIMEOUT_KINDS,
+    FailureKind,
+    GiveUp,
+    Phase,
+    Reason,
+    SendAgain,
+)
 from ..core.request import Request
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
 from .gate import GateLimit, gate_key
+from .health import cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,11 +122,16 @@ class Limits(Limit):
         for limit in (self.breaker, self.cooldown):
             if limit is not None:
                 limit.origins = self.origins
+        schedule: Limit = Schedule(gate, self.origins)
+        if strategy is not None:
+            from .strategy import StrategyLimit
+
+            schedule = StrategyLimit(strategy)
         self._list(
             # The order of a decision: when and where, then whether. What takes something stands
             # last, because a retry that a later limit refuses would keep it. A strategy of the
             # user's takes the place of all others.
-            Schedule(gate, self.origins) if strategy is None else StrategyLimit(strategy),
+            schedule,
             self.origins,
             self.cooldown,
             self.pacing,
@@ -190,7 +204,7 @@ class Limits(Limit):
         self.budget.count_call()  # type: ignore[union-attr]
 
     def usual_failures(self, policy: RetryPolicy) -> frozenset[int | FailureKind]:
-        """Return the statuses and kinds of which ``usual_retry`` decides under this policy."""
+        """Return the statuses and kinds of which ``judge`` decides under this policy."""
         schedule, *others = self.listed
         if (
             type(schedule) is not Schedule
@@ -198,17 +212,21 @@ class Limits(Limit):
             or any(one.begins_late or one not in (self.breaker, self._gate) for one in others)
         ):
             return frozenset()
-        own_rules: set[int | FailureKind] = {401, *TIMEOUT_KINDS, *STALE_KINDS}
-        if policy.throttle_backoff is not None:
-            own_rules.add(429)
-        return (policy.statuses | policy.failures) - own_rules
+        # Of 429 and the 5xx the gate thinks alike, of other statuses it does not.
+        kinds = policy.failures & ORIGIN_FAILURE_KINDS - TIMEOUT_KINDS - STALE_KINDS
+        is_throttled_alike = policy.throttle_backoff is None
+        usual = (
+            one for one in policy.statuses if one >= 500 or (one == 429 and is_throttled_alike)
+        )
+        return kinds.union(usual)
 
-    def usual_retry(self, call: Call, failure: Failure) -> SendAgain | None:
-        """Decide at once on the most common failures: a bare status, or a broken connection.
+    def judge(self, call: Call, failure: Failure, now: float) -> SendAgain | None:
+        """Observe a failure, and decide at once on the most common ones.
 
-        Only where no other limit than the gate and the breaker is set, the origin is healthy and no
-        circuit is open, and only of a plain request without a deadline. It has to decide as the ten
-        rules do, which take three times as long; tests/property/test_decide.py compares the two.
+        Those are a bare status and a broken connection, where no other limit than the gate and the
+        breaker is set, the origin is healthy and no circuit is open, of a plain request without a
+        deadline. It has to decide as the ten rules do, which take three times as long;
+        tests/property/test_decide.py compares the two.
 
         Returns:
             None: nothing was decided, and the rules decide.
@@ -221,9 +239,18 @@ class Limits(Limit):
             or call.guard is not None
             or call.inspects_responses
             or call.deadline_at != inf
-            or not (self.gate is None or self.gate.is_healthy(call.origin))
-            or not (self.breaker is None or self.breaker.breaker.is_closed)
         ):
+            self.observe(call, failure, now)
+            return None
+        gate, breaker, may_retry = self.gate, self.breaker, True
+        if breaker is not None:
+            breaker.observe(call, failure, now)
+            may_retry = breaker.breaker.is_closed
+        if gate is not None:  # as GateLimit.observe
+            cost = 1.0 if failure.error is None else cost_of(failure, is_retry=False)
+            sent_before = call.sent_before_at if call.history else None
+            may_retry &= gate.bad(call.origin, now, call.sent_at, cost, sent_before)
+        if not may_retry:
             return None
         backoff: Exponential = call.policy.backoff  # type: ignore[assignment]
         longest = None if call.used_fast_first else backoff.fast_first
@@ -420,123 +447,6 @@ def cut_to(latest: float, backoff: Backoff, attempt: int, call: Call, delay: flo
 
 def almost_one() -> float:
     return 1.0 - 2.0**-53
-
-
-class StrategyLimit(Limit):
-    """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
-
-    begins_late = True
-
-    def __init__(self, strategy: RetryStrategy) -> None:
-        self.shared = self
-        self.strategy = strategy
-        self._error: Exception | None = None  # that ``quiet`` raised
-
-    @property
-    def quiet(self) -> bool:
-        """The strategy's own; False if reading it fails, so that each call uses its methods."""
-        try:
-            return bool(self.strategy.quiet)
-        except Exception as error:
-            self._error = error
-            return False
-
-    def begin(self, call: Call, wait: float, now: float) -> float:
-        """Ask for the scope of the call, and for a token if the first attempt is not sent yet."""
-        if self._error is not None:
-            call.own_extras().plugin_error, self._error = self._error, None
-        scope_of = getattr(self.strategy, "scope_of", None)
-        if scope_of is not None:
-            try:
-                call.scope = a_text(scope_of(call.request))
-            except Exception as error:
-                call.own_extras().plugin_error = error
-        if call.is_under_way:
-            return 0.0
-        try:
-            return a_delay(self._acquire(call, now))
-        except RetryRefused as refused:
-            if not refused.send:
-                raise
-            call.stop = GiveUp(refused.reason, refused.retry_after)
-        except Exception as error:
-            call.own_extras().plugin_error = error
-            call.stop = GiveUp(Reason.STRATEGY_FAILED)
-        self.leave(call, now)
-        return 0.0
-
-    def _acquire(self, call: Call, now: float) -> RetryToken:
-        try:
-            token = self.strategy.acquire_initial_token(call.scope, now)
-        except RetryRefused as refused:
-            raise a_refusal(refused) from None
-        token = call.own_extras().token = a_token(token, call)
-        return token
-
-    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
-        """Refresh the token; raise its delay to what the server asked for."""
-        token = call.extras.token or self._acquire(call, now)
-        token.attempts = call.attempts
-        try:
-            token = self.strategy.refresh_token(token, failure, now, latest=latest)
-        except RetryRefused as refused:
-            raise a_refusal(refused) from None
-        call.own_extras().token = a_token(token, call)
-        delay, source, asked = a_delay(token), a_text(token.source), failure.hint.delay
-        if asked is None:
-            return Plan(delay, source)
-        if delay < asked:
-            return Plan(asked, failure.hint.source or source, asked)
-        return Plan(delay, source, asked)
-
-    def leave(self, call: Call, now: float) -> None:
-        """End the token: the last response was accepted, or the call ends otherwise."""
-        token = call.extras.token
-        if token is None:
-            return
-        # Taken off the call first: a token must end once, also if the strategy raises below.
-        extras = call.own_extras()
-        extras.token = None
-        token.attempts = call.attempts
-        try:
-            if call.history and call.history[-1].failure is None:
-                self.strategy.record_success(token, now)
-            else:
-                self.strategy.release(token, now)
-        except Exception as error:  # the call is over: its response must not be lost
-            extras.plugin_error = extras.plugin_error or error
-
-    def __repr__(self) -> str:
-        return repr(self.strategy)
-
-
-def a_token(returned: object, call: Call) -> RetryToken:
-    if not isinstance(returned, RetryToken):
-        raise TypeError(f"a strategy returned {type(returned).__name__}, not a RetryToken")
-    returned.attempts = call.attempts
-    return returned
-
-
-def a_refusal(refused: RetryRefused) -> RetryRefused:
-    seconds = refused.retry_after
-    if not isinstance(refused.reason, Reason):
-        raise TypeError(f"a strategy gave a {type(refused.reason).__name__}, not a Reason")
-    if seconds is not None and not 0 <= float(seconds) < inf:  # NaN too
-        raise ValueError(f"a strategy returned a time of {seconds!r} s")
-    return refused
-
-
-def a_delay(token: RetryToken) -> float:
-    delay = token.delay
-    if not 0 <= delay < inf:  # NaN too
-        raise ValueError(f"a strategy returned a delay of {delay!r} s")
-    return float(delay)
-
-
-def a_text(returned: object) -> str:
-    if not isinstance(returned, str):
-        raise TypeError(f"a strategy returned {type(returned).__name__}, not text")
-    return returned
 
 
 class StandardStrategy:

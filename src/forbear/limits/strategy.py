@@ -1,0 +1,135 @@
+"""Strategy: a user's ``RetryStrategy`` in the place of all limits.
+
+Of all limits only this one is distrusted. The protocol is in core/strategy.py.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..core.call import Call, Limit, Plan
+from ..core.outcome import GiveUp, Reason
+from ..core.strategy import RetryToken
+from ..errors import RetryRefused
+
+if TYPE_CHECKING:
+    from ..core.outcome import Failure
+    from ..core.strategy import RetryStrategy
+
+
+class StrategyLimit(Limit):
+    """A user's ``RetryStrategy`` in place of all other limits; distrusts whatever it returns."""
+
+    begins_late = True
+
+    def __init__(self, strategy: RetryStrategy) -> None:
+        self.shared = self
+        self.strategy = strategy
+        self._error: Exception | None = None  # that ``quiet`` raised
+
+    @property
+    def quiet(self) -> bool:
+        """The strategy's own; False if reading it fails, so that each call uses its methods."""
+        try:
+            return bool(self.strategy.quiet)
+        except Exception as error:
+            self._error = error
+            return False
+
+    def begin(self, call: Call, wait: float, now: float) -> float:
+        """Ask for the scope of the call, and for a token if the first attempt is not sent yet."""
+        if self._error is not None:
+            call.own_extras().plugin_error, self._error = self._error, None
+        scope_of = getattr(self.strategy, "scope_of", None)
+        if scope_of is not None:
+            try:
+                call.scope = a_text(scope_of(call.request))
+            except Exception as error:
+                call.own_extras().plugin_error = error
+        if call.is_under_way:
+            return 0.0
+        try:
+            return a_delay(self._acquire(call, now))
+        except RetryRefused as refused:
+            if not refused.send:
+                raise
+            call.stop = GiveUp(refused.reason, refused.retry_after)
+        except Exception as error:
+            call.own_extras().plugin_error = error
+            call.stop = GiveUp(Reason.STRATEGY_FAILED)
+        self.leave(call, now)
+        return 0.0
+
+    def _acquire(self, call: Call, now: float) -> RetryToken:
+        try:
+            token = self.strategy.acquire_initial_token(call.scope, now)
+        except RetryRefused as refused:
+            raise a_refusal(refused) from None
+        token = call.own_extras().token = a_token(token, call)
+        return token
+
+    def plan(self, call: Call, failure: Failure, plan: Plan, now: float, latest: float) -> Plan:
+        """Refresh the token; raise its delay to what the server asked for."""
+        token = call.extras.token or self._acquire(call, now)
+        token.attempts = call.attempts
+        try:
+            token = self.strategy.refresh_token(token, failure, now, latest=latest)
+        except RetryRefused as refused:
+            raise a_refusal(refused) from None
+        call.own_extras().token = a_token(token, call)
+        delay, source, asked = a_delay(token), a_text(token.source), failure.hint.delay
+        if asked is None:
+            return Plan(delay, source)
+        if delay < asked:
+            return Plan(asked, failure.hint.source or source, asked)
+        return Plan(delay, source, asked)
+
+    def leave(self, call: Call, now: float) -> None:
+        """End the token: the last response was accepted, or the call ends otherwise."""
+        token = call.extras.token
+        if token is None:
+            return
+        # Taken off the call first: a token must end once, also if the strategy raises below.
+        extras = call.own_extras()
+        extras.token = None
+        token.attempts = call.attempts
+        try:
+            if call.history and call.history[-1].failure is None:
+                self.strategy.record_success(token, now)
+            else:
+                self.strategy.release(token, now)
+        except Exception as error:  # the call is over: its response must not be lost
+            extras.plugin_error = extras.plugin_error or error
+
+    def __repr__(self) -> str:
+        return repr(self.strategy)
+
+
+def a_token(returned: object, call: Call) -> RetryToken:
+    if not isinstance(returned, RetryToken):
+        raise TypeError(f"a strategy returned {type(returned).__name__}, not a RetryToken")
+    returned.attempts = call.attempts
+    return returned
+
+
+def a_refusal(refused: RetryRefused) -> RetryRefused:
+    seconds = refused.retry_after
+    if not isinstance(refused.reason, Reason):
+        raise TypeError(f"a strategy gave a {type(refused.reason).__name__}, not a Reason")
+    if seconds is not None and not 0 <= float(seconds) < inf:  # NaN too
+        raise ValueError(f"a strategy returned a time of {seconds!r} s")
+    return refused
+
+
+def a_delay(token: RetryToken) -> float:
+    delay = token.delay
+    if not 0 <= delay < inf:  # NaN too
+        raise ValueError(f"a strategy returned a delay of {delay!r} s")
+    return float(delay)
+
+
+def a_text(returned: object) -> str:
+    if not isinstance(returned, str):
+        raise TypeError(f"a strategy returned {type(returned).__name__}, not text")
+    return returned
