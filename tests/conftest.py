@@ -44,10 +44,10 @@ def pytest_xdist_auto_num_workers():
 
 # Many examples of rules of which each has its plain tests, and real servers and the pages' blocks
 # behind adapters that have met the faulting server: measured, they would take up to three times as
-# long, and cover no line that those do not. Nor do the lanes of httpx2, which run httpx's code.
+# long, and cover no line that those do not. Nor does httpx2 on trio, which runs httpx's code.
 NOT_MEASURED = (
     "property/", "simulation/", "docs/", "limits/test_interruption.py", "test_injection.py",
-    "adapters/test_stress.py", "real/test_chain.py", "real/test_http2.py", "real/test_nginx",
+    "adapters/test_stress.py", "real/test_chain.py", "real/test_nginx",
 )  # fmt: skip
 HERE = f"{Path(__file__).parent}/"
 
@@ -71,6 +71,8 @@ def unmeasured(config):
 def pytest_collection(session):
     """Load ours while it is measured, and then what is not: the tests, and all that they import."""
     if session.config.pluginmanager.hasplugin("_cov"):
+        for name in forbear.__all__:
+            getattr(forbear, name)
         for module in walk_packages(forbear.__path__, "forbear."):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
@@ -88,7 +90,7 @@ def pytest_runtestloop(session):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    if str(item.path).removeprefix(HERE).startswith(NOT_MEASURED) or "[httpx2-" in item.nodeid:
+    if str(item.path).removeprefix(HERE).startswith(NOT_MEASURED) or "[httpx2-trio" in item.nodeid:
         with unmeasured(item.config):
             return (yield)
     return (yield)
