@@ -311,6 +311,40 @@ def test_a_dead_origin_is_probed_after_one_two_four_and_then_every_eight_seconds
     assert gaps == pytest.approx([1, 2, 4, 8, 8, 8])
 
 
+def every_other_call_fails(gate: Gate, now: float, calls: int) -> None:
+    for _ in range(calls):
+        gate.answers(now)
+        gate.fails(now)
+
+
+def test_an_unhealthy_origin_that_responds_is_probed_for_every_ten_good_responses() -> None:
+    """Where every other first attempt fails, they alone never make it healthy."""
+    gate = Gate()
+    gate.fails(0, times=4)
+    every_other_call_fails(gate, 1.9, 20)
+    assert not gate.take_probe(HERE), "it has not been unhealthy for two seconds"
+    every_other_call_fails(gate, 2.1, 9)
+    assert not gate.take_probe(HERE)
+    every_other_call_fails(gate, 2.1, 1)
+    assert not gate.is_healthy(HERE)
+    assert [gate.take_probe(HERE), gate.take_probe(HERE)] == [True, False]
+    every_other_call_fails(gate, 3, 30)
+    assert [gate.take_probe(HERE), gate.take_probe(HERE)] == [True, False], "they do not add up"
+    gate.answers(4, times=10, retry=True)
+    assert not gate.take_probe(HERE), "retries say nothing of what new calls meet"
+
+
+def test_no_probe_is_earned_while_work_may_have_piled_up_or_where_nothing_succeeds() -> None:
+    gate = Gate()
+    gate.fails(0, times=4)
+    gate.fails(5, times=20)
+    assert not gate.take_probe(HERE)
+    gate.fails(5, is_timeout=True)
+    every_other_call_fails(gate, 14, 20)
+    assert not gate.take_probe(HERE), "ten seconds after a timeout"
+    assert not gate.take_probe("https://b:443")
+
+
 def test_attempts_sent_before_the_last_step_do_not_lengthen_the_gap() -> None:
     gate = Gate()
     for sent_at in (0.0, 0.01, 0.02):

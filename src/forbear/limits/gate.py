@@ -9,7 +9,8 @@ Of each origin the gate keeps ``Health`` (health.py):
     trust    the share of retries that succeeded lately: failures cost less by it. An
              outage cannot earn trust; an origin of which a share of the requests fails does.
     credit   releases that good responses have earned and no call has used; a failure voids them
-    probe    seconds without any attempt after which one held call is released: 1, 2, 4, 8
+    probe    seconds without any attempt after which one held call is released: 1, 2, 4, 8;
+             while others get good responses, every tenth of those earns a probe in addition
 
 The ``Hold`` of a held call waits in the queue, and the call asks ``turn`` again every 0.1 to 0.5 s,
 so that no thread or task has to wake another one. First attempts are never held.
@@ -66,6 +67,11 @@ LONGEST_PROBE = 8.0  # seconds
 # The first probe after a timeout, which says that work piles up: a thousand processes of a call in
 # two seconds would else keep a queue full that their clients do not wait for.
 SLOW_PROBE = 4.0
+# Of a probe, by a good first attempt while the origin has been unhealthy for so long and responds
+# all the same. Where every second request fails, first attempts alone never make it healthy, so
+# without these probes no retry would be sent that could earn trust. After two seconds most
+# overloads have been healthy in between: at once the worst of them would lose 0.2 points more.
+PROBE_SHARE, UP_AFTER = 0.1, 2.0  # probes, seconds
 TRUSTED = 0.5  # from here on probes do not grow rarer: the origin is no outage
 # A queue that stands for this long while other calls succeed, and in which more calls wait than are
 # released in two seconds, is crowded: a call held there would wait for seconds and fail anyway.
@@ -90,7 +96,8 @@ class RetryGate(Locked):
     again, every fifth good response releases one held call; if this process has begun no new call
     for a second, or holds more than twice what its new calls could release in time, every good
     retry releases two. If nothing was sent for 1, 2, 4, then 8 s (±25 %), one is sent as a probe,
-    so a dead server sees at most one retry in eight seconds from each process.
+    so a dead server sees at most one retry in eight seconds from each process. If an unhealthy
+    server responds to others, every tenth good response allows one retry.
 
     A call is refused, and ends immediately with its last response or error, when the outage has
     lasted longer than its patience, or when the server responds to other calls while held ones pile
@@ -162,6 +169,8 @@ class RetryGate(Locked):
             is_healthy = tokens >= HEALTHY
             if is_healthy:
                 health.unhealthy_since = inf
+            elif not (retry or is_slow) and now - health.unhealthy_since > UP_AFTER:
+                health.probe_credit = min(1.0, health.probe_credit + PROBE_SHARE)
             if is_healthy or retry:
                 half = health.probe / 2
                 health.probe = half if half > health.first_probe else health.first_probe
@@ -237,6 +246,15 @@ class RetryGate(Locked):
         """May a retry be sent after its backoff? ``origin`` is the scope, if that is a function."""
         health = self._origins.get(origin)
         return health is None or health.tokens >= HEALTHY
+
+    def take_probe(self, origin: str) -> bool:
+        """May a retry be sent as a probe, since the unhealthy origin responds to others?"""
+        with self._lock:
+            health = self._awake.get(origin)
+            if health is None or health.probe_credit < 0.999:  # as in ``use_credit``
+                return False
+            health.probe_credit = 0.0
+            return True
 
     def hold(
         self,
@@ -514,8 +532,9 @@ class GateLimit(Limit):
 
     def take(self, call: Call, failure: Failure, delay: float, now: float, until: float) -> Refusal:
         """Hold a call whose origin is unhealthy, or refuse it."""
+        gate = self.gate
         key = call.origin if call.extras is NO_EXTRAS else gate_key(call, call.origin)
-        if self.gate.is_healthy(key) or call.policy.patience is None:
+        if gate.is_healthy(key) or call.policy.patience is None or gate.take_probe(key):
             return None
         refusal = GiveUp(Reason.ORIGIN_UNHEALTHY, delay)
         extras = call.own_extras()
