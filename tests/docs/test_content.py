@@ -1,5 +1,7 @@
 """What the pages say is what the code does: tables, names, sessions of the command, links."""
 
+import importlib
+import inspect
 import io
 import re
 import shlex
@@ -24,6 +26,7 @@ from forbear.engine.settings import FamilyOptions, Options
 from forbear.telemetry import METRICS, assets
 from forbear.testing import FakeClock, ScriptedTransport, answer
 
+from ..test_public_names import MODULES, PUBLIC
 from .pages import DOCS, EVERYTHING, PAGES, ROOT, blocks, section, table
 
 ORDERS = "https://api.example.com/orders"
@@ -413,13 +416,28 @@ ORDINARY = (
 )  # fmt: skip
 
 
+def dialect(text):
+    """Words of prose and tables; blocks, names and links' targets are somebody else's words."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^ *(>>>|\.\.\.|server\.).*", "", text, flags=re.MULTILINE)  # of a docstring
+    text = re.sub(r"``[^`]*``|`[^`]*`|\]\([^)]*\)", " ", text)
+    for use in ORDINARY:
+        text = re.sub(use.replace(" ", r"\s+"), " ", text, flags=re.IGNORECASE)
+    return [word[0] for word in DIALECT.finditer(text)]
+
+
 def test_the_words_are_those_of_the_field():
-    """In prose and tables; blocks, names and links' targets are somebody else's words."""
-    found = {}
-    for page, text in PAGES.items():
-        text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
-        text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
-        for use in ORDINARY:
-            text = re.sub(use.replace(" ", r"\s+"), " ", text, flags=re.IGNORECASE)
-        found[page] = [word[0] for word in DIALECT.finditer(text)]
+    found = {page: dialect(text) for page, text in PAGES.items()}
     assert {page: words for page, words in found.items() if words} == {}
+
+
+def test_help_has_the_same_words():
+    """The docstrings of every public module, name and method."""
+    objects = [*PUBLIC, *((name, importlib.import_module(name)) for name in MODULES)]
+    found = {}
+    for name, one in objects:
+        members = vars(one).items() if inspect.isclass(one) else ()
+        methods = [member for key, member in members if key[0] != "_" and callable(member)]
+        found[name] = dialect("\n".join(inspect.getdoc(each) or "" for each in (one, *methods)))
+    assert len(found) > 100
+    assert {name: words for name, words in found.items() if words} == {}

@@ -44,6 +44,11 @@ FIRST = {
     "retry_if": "recipes/error-in-200/",
     "retry until job is done": "recipes/polling/",
     "test suite slow": "guides/testing/",
+    "failover": "guides/several-servers/",
+    "stale connection": "how/waits/",
+    "prometheus": "guides/metrics/",
+    "sigv4": "recipes/token-refresh/",
+    "lambda": "recipes/frameworks/",
 }
 
 # The search of the site is a worker of its browser; Node runs the very file that was built.

@@ -26,7 +26,7 @@ COMMANDS = {
 }
 EXAMPLES = """\
 examples:
-  forbear demo                                           a dozen seconds, no network
+  forbear demo                                           ten seconds, no network
   forbear explain --max-attempts 5 --slo 3               how long can that take?
   forbear explain myservice.http:RETRY                   a policy or a Retry of your code
   curl -sI https://api.example.com/ | forbear parse -    does it say when to come back?

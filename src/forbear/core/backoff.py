@@ -44,8 +44,8 @@ class Exponential(Frozen):
         base: Seconds before the first retry, before jitter; at least 0.
         cap: No wait is longer; seconds, at least ``base``.
         factor: Growth from one wait to the next; at least 1.
-        jitter: "full" draws from [0, d], "equal" from [d/2, d], "decorrelated" from [base, 3 ×
-            previous], "none" takes d; a float f in [0, 1] draws from [d - f·d, d + f·d].
+        jitter: Where the delay is random: "full" in [0, d], "equal" in [d/2, d], "decorrelated" in
+            [base, 3 × previous], a float f in [0, 1] in [d - f·d, d + f·d]; "none": it is d.
         fast_first: Longest delay, in seconds, of one fast first retry that a call may have before
             the schedule begins: after any failure but a timeout and a response that names a time,
             while the server is healthy. 0: at once; None: no such retry.

@@ -66,7 +66,7 @@ class EventStreams(Frozen):
 
     Args:
         first_event_timeout: Seconds to wait for the first event after the response has begun, more
-            than 0. None: as long as the client's read timeout allows between two pieces.
+            than 0. None: as long as the client's read timeout allows for a read.
         resume: Whether server-sent events are continued after a break, or the server's end, by a
             request with ``Last-Event-ID``. Only whole events are handed over then.
         max_event_bytes: Most bytes that are kept of one event. A longer first event is handed over

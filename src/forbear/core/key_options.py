@@ -26,7 +26,7 @@ class IdempotencyKeys(Frozen):
 
     Giving one to a transport turns generation on for POST and PATCH: each call gets one new key,
     sent with every attempt of that call to that origin. Do so only for servers that are known to
-    honour the header: one that ignores it makes a repeated POST a second order (draft §2.5).
+    honour the header: one that ignores it makes a retried POST a second order (draft §2.5).
     A key the caller has put on the request is always used as it is. Immutable, so safe to share
     between threads and transports; equal if all fields are; pickles.
 

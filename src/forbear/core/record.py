@@ -27,7 +27,7 @@ class AttemptRecord(NamedTuple):
         failure: Why it did not succeed; None when it was accepted.
         phase: How far a failed attempt got.
         error: Name of the exception's class; None for a response.
-        elapsed: Seconds from sending to the response's header section or the error.
+        elapsed: Seconds from its start to the response's header section or the error.
         delay: Seconds waited after it, None after the last one.
         delay_source: "backoff", the header that asked for the delay, "cooldown" (the response to
             another call asked for it), or "failover" (the next origin was free at once, or after
@@ -125,7 +125,7 @@ class Attempt(NamedTuple):
 
     status: int | None
     failure: Failure | None  # None: the attempt was accepted
-    elapsed: float  # seconds from sending to the response's header section or the error
+    elapsed: float  # seconds from its start to the response's header section or the error
     delay: float | None  # seconds to wait after the attempt; None after the last one
     source: str | None  # what set the delay
     origin: str  # where the attempt was sent

@@ -372,7 +372,7 @@ class ConcurrencyLimit(Locked):
         return wait
 
     def throttled(self, slot: Slot, sent_at: float, now: float) -> None:
-        """The attempt of a slot was answered with "too much"."""
+        """The attempt of a slot was throttled."""
         scope = slot.scope
         if self.adaptive and scope is not None:
             with self._lock:

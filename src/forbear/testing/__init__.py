@@ -37,9 +37,9 @@ Steps
     ``drip``             read the request, then send the bytes of a head one by one, forever
 
 Modifiers of steps that respond (``NNN``, ``cut``, ``reset-body``, ``stale``, ``early``)
-    ``retry-after=V`` Retry-After: V          ``header=Name:Value`` add a header; repeatable
+    ``retry-after=V`` Retry-After: V          ``header=Name:Value`` add a header; or several
     ``body=N`` bytes of content               ``chunked=1`` chunked instead of a Content-Length
-    ``head-delay=MS`` pause inside the head   ``drip=MS`` pause between 16 pieces of the body
+    ``head-delay=MS`` pause inside the head   ``drip=MS`` pause between 16 chunks of the body
     ``close=1`` Connection: close             ``delay=MS`` wait before responding
     ``etag=V`` ETag: "V", and Range with If-Range is honoured: 206, or 416 beyond the content;
                ``cut`` and ``reset-body`` then count the bytes of the part

@@ -22,7 +22,7 @@ class Arrival:
     Attributes:
         method: As received, like the ``query`` of the target.
         path: As received, without the query.
-        headers: As received: order, case and repeats kept.
+        headers: As received: order, case and duplicates kept.
         key: Value of the Idempotency-Key header.
         connection: Number of the connection, from 1 in the order of acceptance.
         nth: Number of the request on its connection, from 1; above 1 the connection was reused.

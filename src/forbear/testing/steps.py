@@ -57,7 +57,7 @@ class Step:
         at: Bytes of the body before a cut or reset, or of the upload before an early response.
         headers: Header lines of the response.
         content: The body of the response.
-        delay: Seconds before the response; ``head_delay`` inside its head, ``drip`` between pieces
+        delay: Seconds before the response; ``head_delay`` inside its head, ``drip`` between chunks
             of its body, ``interval`` between bytes of the step "drip".
         chunked: Whether the body has no length; ``close`` and ``linger`` as in the language.
         etag: With one, ranges of the content are served.
