@@ -16,7 +16,7 @@ import pytest
 
 import forbear
 from forbear import ConcurrencyLimit, Exponential, Hedge, Reason, RetryPolicy, record_of
-from forbear.httpx import AsyncRetryTransport
+from forbear.httpx import AsyncRetryTransport, RetryTransport
 
 pytestmark = pytest.mark.anyio
 QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
@@ -171,6 +171,8 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
             else:
                 if hasattr(response, "stream") and adapter.flavour == "trio":
                     await adapter.close(response)  # trio's sockets insist on it
+                elif adapter.name == "aiohttp":
+                    server.pause.set()  # its connection keeps it until the body has come
                 del response
                 gc.collect()
             await until(lambda: gc.collect() >= 0 and is_free(limit))
@@ -365,6 +367,33 @@ async def test_tenants_do_not_wait_for_each_other(adapter, quick):
     assert is_free(limit)
 
 
+@pytest.mark.lanes("httpx-sync")
+async def test_a_redirect_after_a_retry_takes_a_slot(adapter):
+    limit, peaks, statuses = bulkhead(), [], [503, 302, 200]
+
+    def inner(request):
+        peaks.append(limit.in_flight())
+        return httpx.Response(statuses.pop(0), headers={"Location": "/next"}, content=b"")
+
+    transport = RetryTransport(httpx.MockTransport(inner), policy=QUICK, concurrency=limit)
+    with httpx.Client(transport=transport, follow_redirects=True) as client:
+        assert client.get("http://api.example.com/").url.path == "/next"
+    assert peaks == [1, 1, 1]
+    assert is_free(limit)
+
+
+@pytest.mark.lanes("httpx-sync")
+async def test_a_response_made_of_bytes_has_no_slot(adapter):
+    """As caches and mocks return it: nobody reads its stream, which a deadline replaces."""
+    limit = bulkhead()
+    inner = httpx.MockTransport(lambda request: httpx.Response(200, content=b"x" * 100_000))
+    transport = RetryTransport(inner, concurrency=limit)
+    with httpx.Client(transport=transport) as client, forbear.deadline(60):
+        responses = [client.get("http://api.example.com/") for _ in range(2)]
+        assert is_free(limit)
+    assert len(responses[1].content) == 100_000
+
+
 @pytest.mark.lanes("httpx-asyncio")
 async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
     url = "http://api.example.com/"
@@ -401,7 +430,7 @@ async def test_several_loops_and_threads_share_one_limit(adapter):
             asyncio.run(calls())
 
         def in_thread():
-            transport = forbear.httpx.RetryTransport(concurrency=limit)
+            transport = RetryTransport(concurrency=limit)
             with httpx.Client(transport=transport) as client:
                 for _ in range(10):
                     assert client.get(server.url).status_code == 200

@@ -238,7 +238,7 @@ class ConcurrencyLimit(Locked):
 
     A streamed response has its slot until it is closed, so a program that opens as many streams as
     there are slots, and closes none, waits for itself. One that is dropped without being closed
-    gives it back when the garbage collector finds it.
+    gives it back when the garbage collector finds it; aiohttp keeps one until its body has come.
 
     Args:
         most: Slots of each scope, at least 1. None: what the server shows; only if ``adaptive``.
