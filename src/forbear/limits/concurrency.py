@@ -18,12 +18,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_bool, check_choice, check_positive_int, shown
+from ..core.checks import check_bool, check_choice, check_number, check_positive_int
 from ..core.frozen import rebuilt
 from ..core.outcome import Reason
-from ..core.request import scope_of
 from ..errors import RetryRefused
-from .credentials import credential_of_call
+from .credentials import check_scope, key_of
 from .locks import Locked
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from ..core.request import Request
-
-    # Whose calls share a limit.
-    CallerScope = Literal["credential", "origin"] | Callable[[Request], str]
+    from .credentials import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
 FORGOTTEN = 64  # at once
@@ -48,6 +44,7 @@ STARTING = 0.5  # seconds after which a new scope gets the rest, if nothing was 
 EACH = 0.05  # seconds between two slots of that rest
 SLOWER = 2.0  # the fastest response of a window takes so many times the recent minimum: it queues
 FORGETS = 1.02  # the recent minimum grows by this with each window
+LEAST_BEST = 0.001  # seconds; below it the time is the client's own, or one tick of a clock
 SILENCE = 0.2  # seconds; a server that was faster and answers nothing for so long is not full
 LEAP = 1.5  # times as many slots, each time that it answers nothing for so long
 # Seconds after which a call asks again by itself, in case that nobody could wake it.
@@ -106,7 +103,7 @@ class Window:
         taken: In flight.
         waiting: In the order in which they came.
         used_at: When an attempt last asked; instant.
-        heard_at: When a good response came, or none for too long; instant.
+        heard_at: When a response came that does not say "too much", or none for too long; instant.
         was_full: Since the limit changed, an attempt found no free slot.
     """
 
@@ -127,8 +124,7 @@ class Window:
         self._lowered_at = -inf
         self._proven = inf  # in flight when an attempt was throttled last, without it
         self._beyond = 0  # windows since that number was passed
-        self._good = self._wanted = 0  # good responses since the limit changed, and of a window
-        self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
+        self._best = inf  # seconds of a response: recent minimum
         self.heard_at = now
         self._restart()
 
@@ -163,10 +159,10 @@ class Window:
         self._ramp, self._starts_at = min(self._proven, self._ramp), inf
         self._restart()
 
-    def good(self, sent_at: float, seconds: float, most: float) -> None:
-        """An attempt was answered, after so many seconds."""
+    def good(self, sent_at: float, seconds: float, most: float, *, is_error: bool = False) -> None:
+        """An attempt got a response after so many seconds, which may be quick if it is an error."""
         self.heard_at = sent_at + seconds
-        if seconds < self._fastest:
+        if seconds < self._fastest and not is_error:
             self._fastest = seconds
         if sent_at < self._lowered_at:
             return
@@ -181,7 +177,7 @@ class Window:
         self._good += 1
         if self._good < self._wanted:
             return
-        is_slow = self._fastest > SLOWER * self._best
+        is_slow = SLOWER * self._best < self._fastest < inf
         if (self.was_full or self.waiting) and not is_slow:
             below = self._proven - self.limit
             if below == inf:  # nothing was ever throttled
@@ -192,7 +188,7 @@ class Window:
                 self._beyond += 1
                 step = max(1.0, self._beyond - STRIDES)
             self.limit = min(most, self.limit + step)
-        self._best = min(self._best * FORGETS, self._fastest)
+        self._best = max(LEAST_BEST, min(self._best * FORGETS, self._fastest))
         self._restart()
 
     def grow_in_silence(self, most: float, now: float) -> None:
@@ -208,7 +204,7 @@ class Window:
                 self._restart()
 
     def _restart(self) -> None:
-        """Begin a new window."""
+        """Begin a new window, which ends after ``_wanted`` good responses."""
         self._good, self.was_full, self._fastest = 0, False, inf
         self._wanted = max(int(self.limit), LEAST_WINDOW)
 
@@ -290,13 +286,8 @@ class ConcurrencyLimit(Locked):
         if most is not None and least > most:
             raise ValueError(f"least must be at most most ({most}), got {least}")
         check_scope(scope)
-        if max_waiting is not None and (
-            isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 0
-        ):
-            raise ValueError(
-                "max_waiting must be a number of attempts, 0 for none, or None for any number, got "
-                + shown(max_waiting)
-            )
+        if max_waiting is not None:
+            check_number("max_waiting", max_waiting, 0, "; None lets any number wait")
         if releases is not None:
             check_choice("releases", releases, ("headers", "body"))
         self.most = most
@@ -320,16 +311,10 @@ class ConcurrencyLimit(Locked):
         self._begin()
 
     def enter(self, slot: Slot, key: Hashable, now: float, *, waits: bool = True) -> bool | None:
-        """Take a slot of a scope.
-
-        Args:
-            slot: A new one.
-            key: Of the scope.
-            now: The present instant.
-            waits: Whether it joins the queue if none is free.
+        """Take a slot of the scope ``key``.
 
         Returns:
-            False: it waits. None: it may not wait.
+            False: it waits. None: it may not, or not ``waits``.
         """
         scope = self._scopes.get(key)
         if scope is not None and not scope.waiting and now - scope.used_at < FADE:
@@ -441,10 +426,11 @@ class ConcurrencyLimit(Locked):
         return min((int(scope.limit) for scope in self._known()), default=int(self._first))
 
     def _known(self) -> list[Window]:
+        with self._lock:
+            known = list(self._scopes.values())
         if self._freed:
             self._settle()
-        with self._lock:
-            return list(self._scopes.values())
+        return known
 
     def __repr__(self) -> str:
         state = f"{self.in_flight()} in flight, {self.waiting()} waiting"
@@ -456,25 +442,6 @@ class ConcurrencyLimit(Locked):
 
 
 OPTIONS = ("most", "adaptive", "least", "start", "scope", "max_waiting", "releases")
-
-
-def check_scope(scope: object) -> None:
-    """ValueError: it is neither "credential" nor "origin", nor a function of the request."""
-    if not callable(scope) and scope not in ("credential", "origin"):
-        allowed = "'credential', 'origin' or a function of the request"
-        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
-
-
-def key_of(call: Call, scope: CallerScope) -> Hashable:
-    """Return the key of the scope that a call's next attempt is in."""
-    if scope == "credential":
-        return call.origin, call.extras.credential or credential_of_call(call)
-    if callable(scope):
-        try:
-            return "", scope_of(scope, call.request)
-        except Exception as error:  # of the user's: the call is on its origin
-            call.own_extras().plugin_error = error
-    return call.origin
 
 
 class SlotLimit(Limit):
@@ -510,14 +477,18 @@ class SlotLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Note how the attempt ended, of which the slot tells its scope."""
-        slot, limit = call.extras.slot, self.limit
+        slot, limit, sent_at = call.extras.slot, self.limit, call.sent_at
         if slot is not None and limit.adaptive:
             if failure is None:
-                sent_at = call.sent_at
                 # Without the lock: what is lost when threads meet is a response of a window.
                 slot.scope.good(sent_at, now - sent_at, limit.most or inf)
             elif failure.is_throttle:
-                limit.throttled(slot, call.sent_at, now)
+                if slot.origin == call.sent_to:  # else it is a hedge's that went elsewhere and lost
+                    limit.throttled(slot, sent_at, now)
+            elif failure.status is not None:
+                if failure.status < 500:  # a 404 shows that there was room, as a 200 does
+                    slot.scope.good(sent_at, now - sent_at, limit.most or inf, is_error=True)
+                slot.scope.heard_at = now
 
     def take_for_hedge(self, call: Call, now: float) -> bool:
         """Take a slot for a hedge, which does not wait; False: none is free."""

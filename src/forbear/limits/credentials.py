@@ -8,11 +8,19 @@ would share is a limit. Neither the hash nor a header is shown, and no header is
 
 from __future__ import annotations
 
+from ..core.checks import shown
+from ..core.request import scope_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
+    from typing import Literal
 
     from ..core.call import Call
+    from ..core.request import Request
+
+    # Whose calls share a limit.
+    CallerScope = Literal["credential", "origin"] | Callable[[Request], str]
 
 NAMES = frozenset({"authorization", "x-api-key"})
 RAW_NAMES = frozenset(name.encode() for name in NAMES)  # of their own: "a" == b"a" is a warning
@@ -40,3 +48,22 @@ def credential_of_call(call: Call) -> Hashable:
     if not credential:
         credential = call.own_extras().credential = credential_of(call.request.header_lines())
     return credential
+
+
+def check_scope(scope: object) -> None:
+    """ValueError: it is neither "credential" nor "origin", nor a function of the request."""
+    if not callable(scope) and scope not in ("credential", "origin"):
+        allowed = "'credential', 'origin' or a function of the request"
+        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
+
+
+def key_of(call: Call, scope: CallerScope) -> Hashable:
+    """Return the key of the scope that a call's next attempt is in."""
+    if scope == "credential":
+        return call.origin, call.extras.credential or credential_of_call(call)
+    if callable(scope):
+        try:
+            return "", scope_of(scope, call.request)
+        except Exception as error:  # of the user's: the call is on its origin
+            call.own_extras().plugin_error = error
+    return call.origin
