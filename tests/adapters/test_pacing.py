@@ -114,6 +114,21 @@ async def test_a_call_is_not_paced_beyond_its_deadline_or_for_other_tenants(adap
         assert clock.monotonic() == began
 
 
+@pytest.mark.lanes("httpx-asyncio")
+async def test_a_quota_that_is_nearly_used_up_ends_no_call_at_its_deadline(adapter):
+    """All of them are sent before it: what the header says may be wrong."""
+    clock = FakeClock()
+
+    async def inner(request):
+        await clock.asleep(0.05)
+        lines = shown(5, 60, **{"RateLimit-Policy": '"default";q=100;w=60'})
+        return httpx.Response(200, headers=lines, content=b"ok")
+
+    policy = RetryPolicy(total_timeout=3.0)
+    paced = await called(inner, clock, 40, policy=policy, pacing=Pacing())
+    assert 2 < max(paced) < 3
+
+
 async def test_a_retry_is_paced_too(adapter, quick):
     inner = [(500, SPENT), (200, PLENTY)]
     clock = quick["clock"]
