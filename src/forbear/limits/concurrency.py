@@ -124,7 +124,8 @@ class Window:
         self._lowered_at = -inf
         self._proven = inf  # in flight when an attempt was throttled last, without it
         self._beyond = 0  # windows since that number was passed
-        self._best = inf  # seconds of a response: recent minimum
+        self._good = self._wanted = 0  # good responses since the limit changed, and of a window
+        self._best = self._fastest = inf  # seconds: recent minimum, and that of this window
         self.heard_at = now
         self._restart()
 
@@ -204,7 +205,7 @@ class Window:
                 self._restart()
 
     def _restart(self) -> None:
-        """Begin a new window, which ends after ``_wanted`` good responses."""
+        """Begin a new window."""
         self._good, self.was_full, self._fastest = 0, False, inf
         self._wanted = max(int(self.limit), LEAST_WINDOW)
 
@@ -311,11 +312,7 @@ class ConcurrencyLimit(Locked):
         self._begin()
 
     def enter(self, slot: Slot, key: Hashable, now: float, *, waits: bool = True) -> bool | None:
-        """Take a slot of the scope ``key``.
-
-        Returns:
-            False: it waits. None: it may not, or not ``waits``.
-        """
+        """Take a slot of a scope; False: it waits in the queue. None: it may not wait."""
         scope = self._scopes.get(key)
         if scope is not None and not scope.waiting and now - scope.used_at < FADE:
             # Without the lock, as nearly always: whoever adds itself to a set that is not too large
