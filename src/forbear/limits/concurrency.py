@@ -101,6 +101,7 @@ class Window:
     Attributes:
         limit: Slots; a fraction counts once it is whole.
         taken: In flight.
+        ramp: While less than the limit is proven to fit, no more than this is sent; else infinite.
         waiting: In the order in which they came.
         used_at: When an attempt last asked; instant.
         heard_at: When a response came that does not say "too much", or none for too long; instant.
@@ -108,8 +109,8 @@ class Window:
     """
 
     __slots__ = (
-        "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_ramp", "_starts_at",
-        "_wanted", "heard_at", "limit", "taken", "used_at", "waiting", "was_full",
+        "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_starts_at", "_wanted",
+        "heard_at", "limit", "ramp", "taken", "used_at", "waiting", "was_full",
     )  # fmt: skip
 
     def __init__(self, limit: float, adaptive: bool, now: float) -> None:
@@ -117,9 +118,7 @@ class Window:
         self.taken: set[Slot] = set()
         self.waiting: OrderedDict[Slot, None] = OrderedDict()
         self.used_at = now
-        # While less than this is proven to fit, no more than it is sent; infinite: all of the limit
-        # may be.
-        self._ramp = (limit + 1) // 2 if adaptive else inf
+        self.ramp = (limit + 1) // 2 if adaptive else inf
         self._starts_at = now + STARTING
         self._lowered_at = -inf
         self._proven = inf  # in flight when an attempt was throttled last, without it
@@ -132,19 +131,19 @@ class Window:
     def room(self, now: float) -> float:
         """Slots that are free now."""
         allowed = self.limit
-        if self._ramp < allowed:
+        if self.ramp < allowed:
             if now >= self._starts_at:  # one by one, because each of them may be throttled
-                self._ramp += 1
+                self.ramp += 1
                 self._starts_at = now + EACH
-                if self._ramp >= allowed:
-                    self._ramp = inf
-            allowed = min(allowed, self._ramp)
+                if self.ramp >= allowed:
+                    self.ramp = inf
+            allowed = min(allowed, self.ramp)
         return allowed - len(self.taken)
 
     def next_growth(self, now: float) -> float:
         """Seconds until time alone may have freed a slot; then a call that waits asks again."""
         # The call that joins the queue asks first, so the queue's length is its place.
-        if self._ramp < self.limit and self._starts_at != inf and len(self.waiting) <= self.limit:
+        if self.ramp < self.limit and self._starts_at != inf and len(self.waiting) <= self.limit:
             return max(0.0, self._starts_at - now)
         return ASKS_AGAIN
 
@@ -157,7 +156,7 @@ class Window:
             self._proven, self._beyond = fitted, 0
         self._proven = min(self._proven, fitted)
         # Until a response shows that more fit, what throttled attempts give back stays free.
-        self._ramp, self._starts_at = min(self._proven, self._ramp), inf
+        self.ramp, self._starts_at = min(self._proven, self.ramp), inf
         self._restart()
 
     def good(self, sent_at: float, seconds: float, most: float, *, is_error: bool = False) -> None:
@@ -167,13 +166,13 @@ class Window:
             self._fastest = seconds
         if sent_at < self._lowered_at:
             return
-        if self._ramp < self.limit:
-            if self._ramp < self.limit / 2:
-                self._ramp += 1.0
+        if self.ramp < self.limit:
+            if self.ramp < self.limit / 2:
+                self.ramp += 1.0
             else:  # more than is proven: one in a window, once something was throttled
-                self._ramp += RAMP if self._proven == inf else 1 / self._ramp
-            if self._ramp >= self.limit:
-                self._ramp = inf
+                self.ramp += RAMP if self._proven == inf else 1 / self.ramp
+            if self.ramp >= self.limit:
+                self.ramp = inf
             return
         self._good += 1
         if self._good < self._wanted:
@@ -198,7 +197,7 @@ class Window:
         It shows nothing of how many it takes, and calls that pile up here would meet it at one
         instant when it is back.
         """
-        if self._proven == self._ramp == inf and self.waiting and self._best < inf:
+        if self._proven == self.ramp == inf and self.waiting and self._best < inf:
             silent_since = max(self.heard_at, next(iter(self.waiting)).since)
             if now - silent_since >= max(SILENCE, SLOWER * self._best):
                 self.heard_at, self.limit = now, min(most, self.limit * LEAP)
@@ -318,10 +317,12 @@ class ConcurrencyLimit(Locked):
             # Without the lock, as nearly always: whoever adds itself to a set that is not too large
             # then has a slot. Of two that find it too large, both go and queue.
             scope.used_at, slot.scope = now, scope
-            scope.taken.add(slot)
-            if scope.room(now) >= 0 and not scope.waiting:
+            taken = scope.taken
+            taken.add(slot)
+            is_free = len(taken) <= scope.limit <= scope.ramp or scope.room(now) >= 0
+            if is_free and not scope.waiting:
                 return True
-            scope.taken.discard(slot)
+            taken.discard(slot)
         with self._lock:
             scope = self._scopes.get(key)
             if scope is None or (now - scope.used_at > FADE and not (scope.taken or scope.waiting)):
