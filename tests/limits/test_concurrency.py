@@ -260,6 +260,18 @@ def test_a_quick_404_is_no_measure_of_how_long_a_response_takes() -> None:
     assert observed(limits, None) > before
 
 
+def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here() -> None:
+    limit = ConcurrencyLimit(start=20)
+    limits = Limits(concurrency=limit)
+    call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+    assert limits.admit(call, NOW) == 0
+    call.sending(NOW)
+    for origin, slots in ((B, 20), (A, 14)):
+        call.sent_to = origin
+        limits.observe(call, failures.answer(429), NOW + 0.1)
+        assert limit.lowest() == slots
+
+
 def test_a_clock_of_coarse_ticks_does_not_stop_the_growth() -> None:
     limit = ConcurrencyLimit(start=10)
     grown(limit, 8, seconds=0.0)
