@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import count
 
 import anyio
@@ -169,6 +170,15 @@ def of_openai(left, seconds, clock):
     return found
 
 
+def of_anthropic(left, seconds, clock):
+    at = datetime.fromtimestamp(int(clock.time() + seconds), UTC)
+    return {
+        "anthropic-ratelimit-requests-limit": "100",
+        "anthropic-ratelimit-requests-remaining": str(left),
+        "anthropic-ratelimit-requests-reset": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
 class Quota:
     """A server in virtual time that takes 100 requests in each 10 s and shows what is left."""
 
@@ -211,7 +221,9 @@ async def called(inner, clock, calls, *, tasks=20, **options):
 
 @pytest.mark.lanes("httpx-asyncio")
 @pytest.mark.parametrize("began_before", [0.0, 3.7])
-@pytest.mark.parametrize("shows", [of_the_draft, of_the_draft_rounded_up, of_github, of_openai])
+@pytest.mark.parametrize(
+    "shows", [of_the_draft, of_the_draft_rounded_up, of_github, of_openai, of_anthropic]
+)
 async def test_three_hundred_calls_at_a_hundred_per_window_get_no_429(adapter, shows, began_before):
     """Three windows, of which the last one is not needed to its end."""
     server = Quota(shows, began_before)
