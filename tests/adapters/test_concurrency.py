@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 import forbear
-from forbear import ConcurrencyLimit, Exponential, Hedge, Reason, RetryPolicy, record_of
+from forbear import ConcurrencyLimit, Exponential, Hedge, Pacing, Reason, RetryPolicy, record_of
 from forbear.httpx import AsyncRetryTransport, RetryTransport
 
 pytestmark = pytest.mark.anyio
@@ -392,6 +392,39 @@ async def test_a_response_made_of_bytes_has_no_slot(adapter):
         responses = [client.get("http://api.example.com/") for _ in range(2)]
         assert is_free(limit)
     assert len(responses[1].content) == 100_000
+
+
+def broken_scope(request):
+    raise OSError("a table of tenants is gone")
+
+
+@pytest.mark.parametrize(
+    ("scope", "in_flight"),
+    [
+        (lambda request: request.header("X-Tenant") or "none", 2),
+        (lambda request: "all", 1),
+        (broken_scope, 1),
+    ],
+    ids=["tenant", "all", "broken"],
+)
+async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scope, in_flight):
+    """One that raises is logged once, and its calls share those of their server."""
+    limit = bulkhead(scope=scope, max_waiting=0)
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit, pacing=Pacing(scope=scope)) as client:
+            first = await adapter.open(client, "GET", server.url, headers={"X-Tenant": "blue"})
+            other = None
+            with suppress(adapter.CircuitOpenError):
+                red = {"X-Tenant": "red"}
+                other = await adapter.open(client, "GET", server.url, headers=red)
+            assert limit.in_flight() == in_flight
+            for response in (first, other):
+                if response is not None:
+                    await adapter.close(response)
+    assert is_free(limit)
+    lines = [line for line in caplog.messages if "scope" in line]
+    assert len(lines) == (scope is broken_scope)
 
 
 @pytest.mark.lanes("httpx-asyncio")
