@@ -124,8 +124,9 @@ class World:
         self.server.in_flight -= 1
         self.good += 1
         self.done.append(self.now - 1000.0)
-        assert slot.scope is not None
-        slot.scope.good(sent_at, self.now - sent_at, float("inf"))
+        if self.limit.adaptive:
+            assert slot.scope is not None
+            slot.scope.good(sent_at, self.now - sent_at, float("inf"))
         slot.free()
         self.begin()
 

@@ -76,7 +76,7 @@ async def test_a_budget_that_raises_loses_nothing(adapter, options, step, caplog
             outcome = await outcome_of(adapter, client)
             assert forbear.record_of(outcome).reason == "strategy-failed"
     (line,) = [record.getMessage() for record in caplog.records if "OSError" in record.getMessage()]
-    assert line.startswith("schedule or budget raised OSError")
+    assert line.startswith("schedule, scope or budget raised OSError")
     assert "secret" not in caplog.text
 
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 import forbear
-from forbear import ConcurrencyLimit, Exponential, Hedge, Reason, RetryPolicy, record_of
-from forbear.httpx import AsyncRetryTransport
+from forbear import ConcurrencyLimit, Exponential, Hedge, Pacing, Reason, RetryPolicy, record_of
+from forbear.httpx import AsyncRetryTransport, RetryTransport
 
 pytestmark = pytest.mark.anyio
 QUICK = RetryPolicy(backoff=Exponential(base=0.01, cap=0.02, fast_first=0.01))
@@ -122,7 +122,7 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
     assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
-@pytest.mark.lanes("httpx-sync", "aiohttp-asyncio")
+@pytest.mark.lanes("httpx-sync", "httpx-trio", "aiohttp-asyncio", "requests", "urllib3")
 async def test_a_server_that_allows_ten_gets_little_more(adapter):
     """200 calls, twenty at a time as nobody knows: all succeed, at most 5 % of requests are 429s.
 
@@ -171,10 +171,10 @@ async def test_a_body_that_is_not_read_gives_its_slot_back(adapter, way):
             else:
                 if hasattr(response, "stream") and adapter.flavour == "trio":
                     await adapter.close(response)  # trio's sockets insist on it
+                elif adapter.name == "aiohttp":
+                    server.pause.set()  # its connection keeps it until the body has come
                 del response
                 gc.collect()
-                if adapter.id.startswith("aiohttp"):  # it keeps a response until its body has come
-                    server.pause.set()
             await until(lambda: gc.collect() >= 0 and is_free(limit))
 
 
@@ -367,6 +367,66 @@ async def test_tenants_do_not_wait_for_each_other(adapter, quick):
     assert is_free(limit)
 
 
+@pytest.mark.lanes("httpx-sync")
+async def test_a_redirect_after_a_retry_takes_a_slot(adapter):
+    limit, peaks, statuses = bulkhead(), [], [503, 302, 200]
+
+    def inner(request):
+        peaks.append(limit.in_flight())
+        return httpx.Response(statuses.pop(0), headers={"Location": "/next"}, content=b"")
+
+    transport = RetryTransport(httpx.MockTransport(inner), policy=QUICK, concurrency=limit)
+    with httpx.Client(transport=transport, follow_redirects=True) as client:
+        assert client.get("http://api.example.com/").url.path == "/next"
+    assert peaks == [1, 1, 1]
+    assert is_free(limit)
+
+
+@pytest.mark.lanes("httpx-sync")
+async def test_a_response_made_of_bytes_has_no_slot(adapter):
+    """As caches and mocks return it: nobody reads its stream, which a deadline replaces."""
+    limit = bulkhead()
+    inner = httpx.MockTransport(lambda request: httpx.Response(200, content=b"x" * 100_000))
+    transport = RetryTransport(inner, concurrency=limit)
+    with httpx.Client(transport=transport) as client, forbear.deadline(60):
+        responses = [client.get("http://api.example.com/") for _ in range(2)]
+        assert is_free(limit)
+    assert len(responses[1].content) == 100_000
+
+
+def broken_scope(request):
+    raise OSError("a table of tenants is gone")
+
+
+@pytest.mark.parametrize(
+    ("scope", "in_flight"),
+    [
+        (lambda request: request.header("X-Tenant") or "none", 2),
+        (lambda request: "all", 1),
+        (broken_scope, 1),
+    ],
+    ids=["tenant", "all", "broken"],
+)
+async def test_a_function_says_who_shares_slots_and_quotas(adapter, caplog, scope, in_flight):
+    """One that raises is logged once, and its calls share those of their server."""
+    limit = bulkhead(scope=scope, max_waiting=0)
+    with counting(allowed=10, seconds=0) as server:
+        server.body, server.pause = b"x" * 100_000, threading.Event()
+        async with adapter.client(concurrency=limit, pacing=Pacing(scope=scope)) as client:
+            first = await adapter.open(client, "GET", server.url, headers={"X-Tenant": "blue"})
+            other = None
+            with suppress(adapter.CircuitOpenError):
+                red = {"X-Tenant": "red"}
+                other = await adapter.open(client, "GET", server.url, headers=red)
+            assert limit.in_flight() == in_flight
+            for response in (first, other):
+                if response is not None:
+                    await adapter.close(response)
+    assert is_free(limit)
+    lines = [line for line in caplog.messages if "scope" in line]
+    assert len(lines) == (scope is broken_scope)
+
+
 @pytest.mark.lanes("httpx-asyncio")
 async def test_a_hedge_takes_a_slot_and_is_not_sent_without_one(adapter):
     url = "http://api.example.com/"
@@ -403,7 +463,7 @@ async def test_several_loops_and_threads_share_one_limit(adapter):
             asyncio.run(calls())
 
         def in_thread():
-            transport = forbear.httpx.RetryTransport(concurrency=limit)
+            transport = RetryTransport(concurrency=limit)
             with httpx.Client(transport=transport) as client:
                 for _ in range(10):
                     assert client.get(server.url).status_code == 200

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import count
 
 import anyio
@@ -114,6 +115,21 @@ async def test_a_call_is_not_paced_beyond_its_deadline_or_for_other_tenants(adap
         assert clock.monotonic() == began
 
 
+@pytest.mark.lanes("httpx-asyncio")
+async def test_a_quota_that_is_nearly_used_up_ends_no_call_at_its_deadline(adapter):
+    """All of them are sent before it: what the header says may be wrong."""
+    clock = FakeClock()
+
+    async def inner(request):
+        await clock.asleep(0.05)
+        lines = shown(5, 60, **{"RateLimit-Policy": '"default";q=100;w=60'})
+        return httpx.Response(200, headers=lines, content=b"ok")
+
+    policy = RetryPolicy(total_timeout=3.0)
+    paced = await called(inner, clock, 40, policy=policy, pacing=Pacing())
+    assert 2 < max(paced) < 3
+
+
 async def test_a_retry_is_paced_too(adapter, quick):
     inner = [(500, SPENT), (200, PLENTY)]
     clock = quick["clock"]
@@ -152,6 +168,15 @@ def of_openai(left, seconds, clock):
         found[f"x-ratelimit-remaining-{what}"] = str(rest)
         found[f"x-ratelimit-reset-{what}"] = reset
     return found
+
+
+def of_anthropic(left, seconds, clock):
+    at = datetime.fromtimestamp(int(clock.time() + seconds), UTC)
+    return {
+        "anthropic-ratelimit-requests-limit": "100",
+        "anthropic-ratelimit-requests-remaining": str(left),
+        "anthropic-ratelimit-requests-reset": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+    }
 
 
 class Quota:
@@ -196,7 +221,9 @@ async def called(inner, clock, calls, *, tasks=20, **options):
 
 @pytest.mark.lanes("httpx-asyncio")
 @pytest.mark.parametrize("began_before", [0.0, 3.7])
-@pytest.mark.parametrize("shows", [of_the_draft, of_the_draft_rounded_up, of_github, of_openai])
+@pytest.mark.parametrize(
+    "shows", [of_the_draft, of_the_draft_rounded_up, of_github, of_openai, of_anthropic]
+)
 async def test_three_hundred_calls_at_a_hundred_per_window_get_no_429(adapter, shows, began_before):
     """Three windows, of which the last one is not needed to its end."""
     server = Quota(shows, began_before)

@@ -9,8 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from forbear import ConcurrencyLimit
+from forbear import ConcurrencyLimit, Failure, RetryPolicy
+from forbear.core.call import Call
+from forbear.core.request import Request
 from forbear.limits.concurrency import EACH, FADE, MOST_SCOPES, SILENCE, STARTING, Slot
+from forbear.limits.limits import Limits
+
+from .. import failures
 
 A, B = "http://a:80", "http://b:80"
 NOW = 1_000.0
@@ -216,6 +221,78 @@ def test_who_waits_for_a_server_that_has_throttled_waits_on() -> None:
     assert limit.in_flight() == before
 
 
+def observed(
+    limits: Limits, failure: Failure | None, seconds: float = 0.05, calls: int = 400
+) -> int:
+    """The slots after calls that all came at once, and all ended like this."""
+    now = NOW
+    waiting = [Call(RetryPolicy(), Request("GET", A), limits, now, 5) for _ in range(calls)]
+    while waiting:
+        sent = [call for call in waiting if limits.admit(call, now) == 0]
+        for call in sent:
+            call.sending(now)
+        now += seconds
+        for call in sent:
+            limits.observe(call, failure, now)
+            limits.leave(call, now)
+        waiting = [call for call in waiting if call not in sent]
+    assert limits.slots is not None
+    return int(limits.slots.limit.lowest())
+
+
+@pytest.mark.parametrize(
+    ("failure", "grows"),
+    [(None, True), (failures.answer(404), True), (failures.answer(500), False)],
+)
+def test_a_404_shows_that_there_was_room_and_a_500_shows_nothing(
+    failure: Failure | None, grows: bool
+) -> None:
+    """Nor is it silence, after which more are sent."""
+    limits = Limits(concurrency=ConcurrencyLimit(start=20))
+    before = observed(limits, None, calls=100)
+    assert (observed(limits, failure) > before) is grows
+
+
+def test_a_quick_404_is_no_measure_of_how_long_a_response_takes() -> None:
+    limits = Limits(concurrency=ConcurrencyLimit(start=20))
+    observed(limits, None)
+    before = observed(limits, failures.answer(404), 0.001)
+    assert observed(limits, None) > before
+
+
+def test_a_hedge_that_is_throttled_elsewhere_takes_no_slots_here() -> None:
+    limit = ConcurrencyLimit(start=20)
+    limits = Limits(concurrency=limit)
+    call = Call(RetryPolicy(), Request("GET", A), limits, NOW, 5)
+    assert limits.admit(call, NOW) == 0
+    call.sending(NOW)
+    for origin, slots in ((B, 20), (A, 14)):
+        call.sent_to = origin
+        limits.observe(call, failures.answer(429), NOW + 0.1)
+        assert limit.lowest() == slots
+
+
+def test_a_clock_of_coarse_ticks_does_not_stop_the_growth() -> None:
+    limit = ConcurrencyLimit(start=10)
+    grown(limit, 8, seconds=0.0)
+    before = grown(limit, 8, now=NOW + 10, seconds=0.0015)
+    assert grown(limit, 8, now=NOW + 20, seconds=0.0015) > before
+
+
+def test_a_slot_that_is_given_back_while_others_are_counted_is_not_lost() -> None:
+    limit = ConcurrencyLimit(1, adaptive=False)
+    first, second = fill(limit, 2)
+
+    class Scopes(dict[Any, Any]):
+        def values(self) -> Any:
+            first.slot.free()
+            return super().values()
+
+    limit._scopes = Scopes(limit._scopes)
+    limit.in_flight()
+    assert second.times == 1
+
+
 def test_a_scope_that_is_not_used_is_forgotten() -> None:
     limit = ConcurrencyLimit(start=20)
     one = Woken(limit)
@@ -331,7 +408,7 @@ TestSlots.settings = settings(max_examples=40, stateful_step_count=40, deadline=
         ({"most": 3, "least": 4}, "least must be at most most (3), got 4"),
         ({"start": 0}, "start must be at least 1, got 0"),
         ({"scope": "tenant"}, "scope must be 'credential', 'origin' or a function"),
-        ({"max_waiting": -1}, "max_waiting must be a number of attempts"),
+        ({"max_waiting": -1}, "max_waiting must be at least 0, got -1; None lets any number wait"),
         ({"releases": "end"}, "releases must be one of 'headers', 'body'"),
     ],
 )

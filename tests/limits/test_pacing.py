@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forbear import Pacing
 from forbear.core.headers.quota import Quota, read_quotas
-from forbear.limits.pacing import ASKS_AGAIN, ROUNDING, Turn
+from forbear.limits.pacing import ASKS_AGAIN, LEAST_TIME, ROUNDING, TIMES, Turn
 
 NOW = 1_000.0
 UTC = 1_767_225_600.0  # 2026-01-01 00:00:00
@@ -191,6 +191,20 @@ def test_a_window_longer_than_a_call_may_wait_holds_nobody() -> None:
     pacing = Pacing()
     shown(pacing, 0, 3_000)
     assert ask(pacing, 3, longest=60.0) == [0.0] * 3
+
+
+def test_a_call_that_waits_until_its_deadline_is_sent_in_time() -> None:
+    """Its response has to come too, and takes as long as the slowest one recently did."""
+    pacing = Pacing(reserve=1.0)
+    for seconds, margin in ((0.0, LEAST_TIME), (0.3, TIMES * 0.3)):
+        pacing.learn(A, [Quota("requests", 5, 60, 100, 60)], NOW - seconds, NOW)
+        turns, now = [Turn(NOW) for _ in range(20)], NOW
+        waiting = [turn for turn in turns if pacing.turn(turn, A, 60.0, NOW, NOW + 3.0)]
+        while wait := pacing.turn(waiting[0], A, 60.0, now, NOW + 3.0):
+            now += wait
+        assert now - NOW == pytest.approx(3.0 - margin)
+        for turn in turns:
+            pacing.end(turn)
 
 
 @given(

@@ -43,8 +43,6 @@ def admit(call: Call, port: CommonPort[Response]) -> float | None:
     Raises:
         The library's CircuitOpenError or DeadlineExceeded: the attempt must not be sent.
     """
-    if call.attempts and not call.history:
-        return 0.0
     settings = port.settings
     planned, hold, now = call.origin, call.hold, settings.clock.monotonic()
     call.decided_at = now

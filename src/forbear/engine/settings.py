@@ -437,7 +437,7 @@ class Settings:
     def _take_limits(self, given: Mapping[str, Any]) -> None:
         strategy = given["strategy"]
         self.counts_attempts = False
-        self.plugin_name = "schedule or budget"
+        self.plugin_name = "schedule, scope or budget"
         if strategy is None:
             names = "budget", "breaker", "cooldown", "origins", "concurrency", "pacing", "random"
             own = {name: given[name] for name in names}

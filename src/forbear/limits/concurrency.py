@@ -18,12 +18,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_bool, check_choice, check_positive_int, shown
+from ..core.checks import check_bool, check_choice, check_number, check_positive_int
 from ..core.frozen import rebuilt
 from ..core.outcome import Reason
-from ..core.request import scope_of
 from ..errors import RetryRefused
-from .credentials import credential_of_call
+from .credentials import check_scope, key_of
 from .locks import Locked
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from ..core.request import Request
-
-    # Whose calls share a limit.
-    CallerScope = Literal["credential", "origin"] | Callable[[Request], str]
+    from .credentials import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
 FORGOTTEN = 64  # at once
@@ -48,6 +44,7 @@ STARTING = 0.5  # seconds after which a new scope gets the rest, if nothing was 
 EACH = 0.05  # seconds between two slots of that rest
 SLOWER = 2.0  # the fastest response of a window takes so many times the recent minimum: it queues
 FORGETS = 1.02  # the recent minimum grows by this with each window
+LEAST_BEST = 0.001  # seconds; below it the time is the client's own, or one tick of a clock
 SILENCE = 0.2  # seconds; a server that was faster and answers nothing for so long is not full
 LEAP = 1.5  # times as many slots, each time that it answers nothing for so long
 # Seconds after which a call asks again by itself, in case that nobody could wake it.
@@ -104,15 +101,16 @@ class Window:
     Attributes:
         limit: Slots; a fraction counts once it is whole.
         taken: In flight.
+        ramp: While less than the limit is proven to fit, no more than this is sent; else infinite.
         waiting: In the order in which they came.
         used_at: When an attempt last asked; instant.
-        heard_at: When a good response came, or none for too long; instant.
+        heard_at: When a response came that does not say "too much", or none for too long; instant.
         was_full: Since the limit changed, an attempt found no free slot.
     """
 
     __slots__ = (
-        "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_ramp", "_starts_at",
-        "_wanted", "heard_at", "limit", "taken", "used_at", "waiting", "was_full",
+        "_best", "_beyond", "_fastest", "_good", "_lowered_at", "_proven", "_starts_at", "_wanted",
+        "heard_at", "limit", "ramp", "taken", "used_at", "waiting", "was_full",
     )  # fmt: skip
 
     def __init__(self, limit: float, adaptive: bool, now: float) -> None:
@@ -120,9 +118,7 @@ class Window:
         self.taken: set[Slot] = set()
         self.waiting: OrderedDict[Slot, None] = OrderedDict()
         self.used_at = now
-        # While less than this is proven to fit, no more than it is sent; infinite: all of the limit
-        # may be.
-        self._ramp = (limit + 1) // 2 if adaptive else inf
+        self.ramp = (limit + 1) // 2 if adaptive else inf
         self._starts_at = now + STARTING
         self._lowered_at = -inf
         self._proven = inf  # in flight when an attempt was throttled last, without it
@@ -135,19 +131,19 @@ class Window:
     def room(self, now: float) -> float:
         """Slots that are free now."""
         allowed = self.limit
-        if self._ramp < allowed:
+        if self.ramp < allowed:
             if now >= self._starts_at:  # one by one, because each of them may be throttled
-                self._ramp += 1
+                self.ramp += 1
                 self._starts_at = now + EACH
-                if self._ramp >= allowed:
-                    self._ramp = inf
-            allowed = min(allowed, self._ramp)
+                if self.ramp >= allowed:
+                    self.ramp = inf
+            allowed = min(allowed, self.ramp)
         return allowed - len(self.taken)
 
     def next_growth(self, now: float) -> float:
         """Seconds until time alone may have freed a slot; then a call that waits asks again."""
         # The call that joins the queue asks first, so the queue's length is its place.
-        if self._ramp < self.limit and self._starts_at != inf and len(self.waiting) <= self.limit:
+        if self.ramp < self.limit and self._starts_at != inf and len(self.waiting) <= self.limit:
             return max(0.0, self._starts_at - now)
         return ASKS_AGAIN
 
@@ -160,28 +156,28 @@ class Window:
             self._proven, self._beyond = fitted, 0
         self._proven = min(self._proven, fitted)
         # Until a response shows that more fit, what throttled attempts give back stays free.
-        self._ramp, self._starts_at = min(self._proven, self._ramp), inf
+        self.ramp, self._starts_at = min(self._proven, self.ramp), inf
         self._restart()
 
-    def good(self, sent_at: float, seconds: float, most: float) -> None:
-        """An attempt was answered, after so many seconds."""
+    def good(self, sent_at: float, seconds: float, most: float, *, is_error: bool = False) -> None:
+        """An attempt got a response after so many seconds, which may be quick if it is an error."""
         self.heard_at = sent_at + seconds
-        if seconds < self._fastest:
+        if seconds < self._fastest and not is_error:
             self._fastest = seconds
         if sent_at < self._lowered_at:
             return
-        if self._ramp < self.limit:
-            if self._ramp < self.limit / 2:
-                self._ramp += 1.0
+        if self.ramp < self.limit:
+            if self.ramp < self.limit / 2:
+                self.ramp += 1.0
             else:  # more than is proven: one in a window, once something was throttled
-                self._ramp += RAMP if self._proven == inf else 1 / self._ramp
-            if self._ramp >= self.limit:
-                self._ramp = inf
+                self.ramp += RAMP if self._proven == inf else 1 / self.ramp
+            if self.ramp >= self.limit:
+                self.ramp = inf
             return
         self._good += 1
         if self._good < self._wanted:
             return
-        is_slow = self._fastest > SLOWER * self._best
+        is_slow = SLOWER * self._best < self._fastest < inf
         if (self.was_full or self.waiting) and not is_slow:
             below = self._proven - self.limit
             if below == inf:  # nothing was ever throttled
@@ -192,7 +188,7 @@ class Window:
                 self._beyond += 1
                 step = max(1.0, self._beyond - STRIDES)
             self.limit = min(most, self.limit + step)
-        self._best = min(self._best * FORGETS, self._fastest)
+        self._best = max(LEAST_BEST, min(self._best * FORGETS, self._fastest))
         self._restart()
 
     def grow_in_silence(self, most: float, now: float) -> None:
@@ -201,7 +197,7 @@ class Window:
         It shows nothing of how many it takes, and calls that pile up here would meet it at one
         instant when it is back.
         """
-        if self._proven == self._ramp == inf and self.waiting and self._best < inf:
+        if self._proven == self.ramp == inf and self.waiting and self._best < inf:
             silent_since = max(self.heard_at, next(iter(self.waiting)).since)
             if now - silent_since >= max(SILENCE, SLOWER * self._best):
                 self.heard_at, self.limit = now, min(most, self.limit * LEAP)
@@ -238,7 +234,7 @@ class ConcurrencyLimit(Locked):
 
     A streamed response has its slot until it is closed, so a program that opens as many streams as
     there are slots, and closes none, waits for itself. One that is dropped without being closed
-    gives it back when the garbage collector finds it.
+    gives it back when the garbage collector finds it; aiohttp keeps one until its body has come.
 
     Args:
         most: Slots of each scope, at least 1. None: what the server shows; only if ``adaptive``.
@@ -290,13 +286,8 @@ class ConcurrencyLimit(Locked):
         if most is not None and least > most:
             raise ValueError(f"least must be at most most ({most}), got {least}")
         check_scope(scope)
-        if max_waiting is not None and (
-            isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 0
-        ):
-            raise ValueError(
-                "max_waiting must be a number of attempts, 0 for none, or None for any number, got "
-                + shown(max_waiting)
-            )
+        if max_waiting is not None:
+            check_number("max_waiting", max_waiting, 0, "; None lets any number wait")
         if releases is not None:
             check_choice("releases", releases, ("headers", "body"))
         self.most = most
@@ -320,26 +311,18 @@ class ConcurrencyLimit(Locked):
         self._begin()
 
     def enter(self, slot: Slot, key: Hashable, now: float, *, waits: bool = True) -> bool | None:
-        """Take a slot of a scope.
-
-        Args:
-            slot: A new one.
-            key: Of the scope.
-            now: The present instant.
-            waits: Whether it joins the queue if none is free.
-
-        Returns:
-            False: it waits. None: it may not wait.
-        """
+        """Take a slot of a scope; False: it waits in the queue. None: it may not wait."""
         scope = self._scopes.get(key)
         if scope is not None and not scope.waiting and now - scope.used_at < FADE:
             # Without the lock, as nearly always: whoever adds itself to a set that is not too large
             # then has a slot. Of two that find it too large, both go and queue.
             scope.used_at, slot.scope = now, scope
-            scope.taken.add(slot)
-            if scope.room(now) >= 0 and not scope.waiting:
+            taken = scope.taken
+            taken.add(slot)
+            is_free = len(taken) <= scope.limit <= scope.ramp or scope.room(now) >= 0
+            if is_free and not scope.waiting:
                 return True
-            scope.taken.discard(slot)
+            taken.discard(slot)
         with self._lock:
             scope = self._scopes.get(key)
             if scope is None or (now - scope.used_at > FADE and not (scope.taken or scope.waiting)):
@@ -441,10 +424,11 @@ class ConcurrencyLimit(Locked):
         return min((int(scope.limit) for scope in self._known()), default=int(self._first))
 
     def _known(self) -> list[Window]:
+        with self._lock:
+            known = list(self._scopes.values())
         if self._freed:
             self._settle()
-        with self._lock:
-            return list(self._scopes.values())
+        return known
 
     def __repr__(self) -> str:
         state = f"{self.in_flight()} in flight, {self.waiting()} waiting"
@@ -456,25 +440,6 @@ class ConcurrencyLimit(Locked):
 
 
 OPTIONS = ("most", "adaptive", "least", "start", "scope", "max_waiting", "releases")
-
-
-def check_scope(scope: object) -> None:
-    """ValueError: it is neither "credential" nor "origin", nor a function of the request."""
-    if not callable(scope) and scope not in ("credential", "origin"):
-        allowed = "'credential', 'origin' or a function of the request"
-        raise ValueError(f"scope must be {allowed}, got {shown(scope)}")
-
-
-def key_of(call: Call, scope: CallerScope) -> Hashable:
-    """Return the key of the scope that a call's next attempt is in."""
-    if scope == "credential":
-        return call.origin, call.extras.credential or credential_of_call(call)
-    if callable(scope):
-        try:
-            return "", scope_of(scope, call.request)
-        except Exception as error:  # of the user's: the call is on its origin
-            call.own_extras().plugin_error = error
-    return call.origin
 
 
 class SlotLimit(Limit):
@@ -510,14 +475,18 @@ class SlotLimit(Limit):
 
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Note how the attempt ended, of which the slot tells its scope."""
-        slot, limit = call.extras.slot, self.limit
+        slot, limit, sent_at = call.extras.slot, self.limit, call.sent_at
         if slot is not None and limit.adaptive:
             if failure is None:
-                sent_at = call.sent_at
                 # Without the lock: what is lost when threads meet is a response of a window.
                 slot.scope.good(sent_at, now - sent_at, limit.most or inf)
             elif failure.is_throttle:
-                limit.throttled(slot, call.sent_at, now)
+                if slot.origin == call.sent_to:  # else it is a hedge's that went elsewhere and lost
+                    limit.throttled(slot, sent_at, now)
+            elif failure.status is not None:
+                if failure.status < 500:  # a 404 shows that there was room, as a 200 does
+                    slot.scope.good(sent_at, now - sent_at, limit.most or inf, is_error=True)
+                slot.scope.heard_at = now
 
     def take_for_hedge(self, call: Call, now: float) -> bool:
         """Take a slot for a hedge, which does not wait; False: none is free."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..core.call import Limit
 from ..core.checks import check_number, shown
 from ..core.frozen import rebuilt
-from .concurrency import check_scope, key_of
+from .credentials import check_scope, key_of
 from .locks import Locked
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.headers.quota import Quota
     from ..core.outcome import Failure
-    from .concurrency import CallerScope
+    from .credentials import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out
 MOST_QUOTAS = 16  # of one scope
@@ -40,6 +40,8 @@ ROUNDING = 1.0 + EXACT  # seconds; and one in whole seconds to these
 COUNTED = 0.1  # seconds after which all who want to send can be taken to have asked
 SPREAD = 0.8  # of the rest of a window, so that all of the quota is used by its end
 KNOWN = 5  # responses of a window after which it shows what a call costs
+LEAST_TIME = 0.05  # seconds that an attempt has, at least, if its call waits until its deadline
+TIMES = 2.0  # as much time as the slowest of the recent responses took, if that is more
 
 
 class Turn:
@@ -101,15 +103,17 @@ class Quotas:
     Sets, so that an interruption in the middle of a change leaves nothing that is counted twice.
     """
 
-    __slots__ = ("known", "next_at", "under_way", "waiting")
+    __slots__ = ("known", "next_at", "takes", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.known: dict[str, Allowance] = {}
         self.waiting: set[Turn] = set()
         self.under_way: set[Turn] = set()
         self.next_at = -inf  # when the next of those that wait is sent
+        self.takes = 0.0  # seconds of the slowest recent response; what is older fades
 
     def update(self, seen: Iterable[Quota], sent_at: float, now: float) -> None:
+        self.takes = max(now - sent_at, 0.9 * self.takes)
         for quota in seen:
             known = self.known.get(quota.name)
             if known is None:
@@ -121,21 +125,19 @@ class Quotas:
                 known = self.known[quota.name] = Allowance(quota.left, limit, window)
             known.update(quota, sent_at, len(self.under_way), now)
 
-    def wait(self, turn: Turn, reserve: float, longest: float, now: float) -> float:
+    def wait(
+        self, turn: Turn, reserve: float, longest: float, deadline_at: float, now: float
+    ) -> float:
         """Return seconds until an attempt asks again, 0: it goes.
 
-        Args:
-            turn: Of the attempt.
-            reserve: The share of each quota that is spread.
-            longest: Seconds that it may still wait.
-            now: The present instant.
+        ``longest`` is how long it may still wait, and its response has to come by ``deadline_at``.
         """
         in_force = [one for one in self.known.values() if now < one.resets_at]
         if not in_force or now >= turn.until:
             return 0.0
         tightest = min(in_force, key=Allowance.calls)
         room = tightest.calls() - len(self.under_way)
-        waiting = len(self.waiting | {turn})
+        waiting = len(self.waiting) + (turn not in self.waiting)
         # Who comes now leaves room for those who wait, and sleep: else they would wait in vain.
         spare = room if turn in self.waiting else room - waiting + 1
         if spare >= 1 and spare * tightest.cost > reserve * tightest.limit:
@@ -152,6 +154,7 @@ class Quotas:
                 self.next_at += interval
                 return 0.0
         if turn.until == inf:
+            longest = min(longest, deadline_at - now - max(TIMES * self.takes, LEAST_TIME))
             if room < 1 and left > longest:
                 return 0.0  # the server says what becomes of it, and nothing is gained by a wait
             turn.until = now + min(tightest.window, longest)
@@ -184,12 +187,7 @@ class Pacing(Locked):
 
     quiet = False  # each attempt has to ask
 
-    def __init__(
-        self,
-        *,
-        reserve: float = 0.1,
-        scope: CallerScope = "credential",
-    ) -> None:
+    def __init__(self, *, reserve: float = 0.1, scope: CallerScope = "credential") -> None:
         check_number("reserve", reserve)
         if not 0 <= reserve <= 1:
             raise ValueError(f"reserve must be from 0 to 1, got {shown(reserve)}")
@@ -204,24 +202,16 @@ class Pacing(Locked):
         super().after_fork()
         self._scopes = OrderedDict()
 
-    def turn(self, turn: Turn, key: Hashable, longest: float, now: float) -> float:
-        """Ask whether an attempt may be sent.
-
-        Args:
-            turn: Of the attempt.
-            key: Of the scope.
-            longest: Seconds that it may still wait.
-            now: The present instant.
-
-        Returns:
-            Seconds until it asks again; 0: it goes.
-        """
+    def turn(
+        self, turn: Turn, key: Hashable, longest: float, now: float, deadline_at: float = inf
+    ) -> float:
+        """Ask as ``Quotas.wait`` whether an attempt of the scope ``key`` may be sent."""
         with self._lock:
             scope = self._scopes.get(key)
             if scope is None:  # no response has shown a quota
                 return 0.0
             turn.scope = scope
-            wait = scope.wait(turn, self.reserve, longest, now)
+            wait = scope.wait(turn, self.reserve, longest, deadline_at, now)
             if wait > 0:
                 scope.waiting.add(turn)
             else:
@@ -275,10 +265,9 @@ class PacingLimit(Limit):
             return 0.0
         if turn is None:
             turn = extras.pace = Turn(now)
-        longest = min(
-            call.policy.max_retry_after - extras.paced, call.deadline_at - now, call.key_until - now
-        )
-        wait = self.pacing.turn(turn, key_of(call, self.pacing.scope), longest, now)
+        longest = call.policy.max_retry_after - extras.paced
+        deadline_at = min(call.deadline_at, call.key_until)
+        wait = self.pacing.turn(turn, key_of(call, self.pacing.scope), longest, now, deadline_at)
         if wait > 0:
             return wait
         waited = now - turn.since

@@ -544,9 +544,6 @@ class Hedging:
         extras.number = finished.number
         call.attempts += 1
         second = finished.second
-        if notes.decides and extras.slot is not None:
-            end_attempt(call)
-            extras.slot = second.hedged.call.extras.slot
         outcome: Response | Exception = finished.outcome
         finished.__traceback__ = finished.__context__ = None  # they hold the other's error
         sent = (call.sent_at, call.sent_to), (call.sent_at + notes.after, second.origin)
@@ -554,6 +551,9 @@ class Hedging:
         if notes.loser.failure is not None:
             call.limits.observe(call, notes.loser.failure, self.clock.monotonic())
         call.sent_at, call.sent_to = sent[notes.decides]
+        if notes.decides and extras.slot is not None:
+            end_attempt(call)
+            extras.slot = second.hedged.call.extras.slot
         if notes.decides:
             outgoing = outgoing_of(port, call)
             outgoing.request = second.request

@@ -419,6 +419,7 @@ class HttpxPort:
             call.prefetch_result is WHOLE
             or (type(stream) is self.prefetched and stream.is_whole())
             or type(stream) is self.byte_stream
+            or response.is_closed  # made of bytes, so that nobody reads or closes its stream
         ):
             endless = is_endless(response.headers.get("content-type"), response.status_code)
         extras = end_attempt(call, endless=endless)
