@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .checks import check_duration, check_number, shown
-from .frozen import Frozen
+from .checks import Frozen, check_duration, check_number, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

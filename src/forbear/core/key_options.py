@@ -7,8 +7,7 @@ Source: draft-ietf-httpapi-idempotency-key-header (§1, §2.5).
 
 from __future__ import annotations
 
-from .checks import check_bool, check_choice, shown, texts
-from .frozen import Frozen
+from .checks import Frozen, check_bool, check_choice, shown, texts
 from .headers.keys import PROFILES, STYLES
 from .request import origin_from
 

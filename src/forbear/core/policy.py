@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from .backoff import Backoff, Exponential
 from .checks import (
+    Frozen,
     a_set,
     check_bool,
     check_choice,
@@ -21,7 +22,6 @@ from .checks import (
     shown,
     texts,
 )
-from .frozen import Frozen
 from .headers.hints import VENDORS, VENDORS_WITH_BODY_HINTS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 

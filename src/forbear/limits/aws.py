@@ -10,8 +10,7 @@ from __future__ import annotations
 from random import random as system_random
 
 from ..core.backoff import Exponential
-from ..core.checks import check_bool, check_number, check_positive_int, shown
-from ..core.frozen import rebuilt
+from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown
 from ..core.outcome import Reason
 from ..core.policy import check_backoff
 from ..core.strategy import RetryToken

@@ -18,8 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_bool, check_choice, check_positive_int, shown
-from ..core.frozen import rebuilt
+from ..core.checks import check_bool, check_choice, check_positive_int, rebuilt, shown
 from ..core.outcome import Reason
 from ..core.request import scope_of
 from ..errors import RetryRefused

@@ -26,8 +26,7 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from ..core.call import NO_EXTRAS, Limit
-from ..core.checks import shown
-from ..core.frozen import rebuilt
+from ..core.checks import rebuilt, shown
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
 from ..core.request import check_scope, scope_of

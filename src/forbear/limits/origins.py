@@ -10,8 +10,7 @@ from itertools import count
 
 from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
-from ..core.checks import check_choice, texts
-from ..core.frozen import rebuilt
+from ..core.checks import check_choice, rebuilt, texts
 from ..core.outcome import Phase, Reason
 from ..core.request import origin_from
 from ..errors import RetryRefused

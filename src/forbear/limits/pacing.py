@@ -18,8 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_number, shown
-from ..core.frozen import rebuilt
+from ..core.checks import check_number, rebuilt, shown
 from .concurrency import check_scope, key_of
 from .locks import Locked
 

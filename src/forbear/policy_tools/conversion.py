@@ -34,8 +34,7 @@ from __future__ import annotations
 
 from math import ceil, floor, inf
 
-from ..core.checks import check_duration, check_number, shown
-from ..core.frozen import Frozen
+from ..core.checks import Frozen, check_duration, check_number, shown
 from ..core.outcome import RETRYABLE_KINDS, FailureKind
 
 TYPE_CHECKING = False
