@@ -53,7 +53,7 @@ IMPURE_CALLS = (
 ALLOWED = {
     ("limits.locks", "_thread"),  # a plain lock without the cost of importing threading,
     ("limits.locks", "os"),  # and its renewal after a fork
-    ("core.headers.dates", "datetime"),  # counts days with it; today() is an impure call
+    ("core.headers.fields", "datetime"),  # counts days with it; today() is an impure call
     ("limits.aws", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),
 }
