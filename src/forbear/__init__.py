@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .core.backoff import Fixed as Fixed
     from .core.event_streams import EventStreams as EventStreams
     from .core.headers.hints import read_hint as read_hint
-    from .core.key_options import IdempotencyKeys as IdempotencyKeys
     from .core.outcome import Failure as Failure
     from .core.outcome import FailureKind as FailureKind
     from .core.outcome import Fault as Fault
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import DeadlineExceeded as DeadlineExceeded
     from .errors import ForbearError as ForbearError
     from .errors import RetryRefused as RetryRefused
+    from .idempotency import IdempotencyKeys as IdempotencyKeys
     from .limits.aws import AwsStandard as AwsStandard
     from .limits.aws import TokenBucket as TokenBucket
     from .limits.breaker import CircuitBreaker as CircuitBreaker
@@ -77,7 +77,7 @@ _PLACES = {
     "ForbearError": "errors",
     "Hedge": "limits.hedge",
     "Hint": "core.outcome",
-    "IdempotencyKeys": "core.key_options",
+    "IdempotencyKeys": "idempotency",
     "Options": "engine.settings",
     "Origins": "limits.origins",
     "Pacing": "limits.pacing",

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from ..core.call import Call
-    from ..core.key_options import IdempotencyKeys
     from ..core.policy import RetryPolicy
     from ..core.request import Request
+    from ..idempotency import IdempotencyKeys
     from .context import CallContext
     from .port import Copying, Sent, Source, Url
     from .settings import Settings

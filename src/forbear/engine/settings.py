@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ..core.events import Event
-    from ..core.key_options import IdempotencyKeys
     from ..core.strategy import Budget, RetryStrategy
+    from ..idempotency import IdempotencyKeys
     from ..limits.breaker import CircuitBreaker
     from ..limits.concurrency import ConcurrencyLimit
     from ..limits.origins import Origins
