@@ -17,9 +17,9 @@ import forbear.adapters
 ROOT = Path(forbear.__file__).parent
 
 # Lower imports nothing higher; neighbours may import each other as long as nothing goes round.
-# policy_tools is pure and loaded by RetryPolicy when asked for; the last are __main__ and forbear.
+# The last are __main__ and forbear.
 HEIGHTS = [
-    ("errors", "core", "policy_tools"),
+    ("errors", "core"),
     ("limits", "idempotency"),
     ("engine",),
     ("adapters", "telemetry"),

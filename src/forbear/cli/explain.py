@@ -3,7 +3,7 @@
 The calls are played here, each on its own against a server in an outage, attempt by attempt and on
 virtual time: the limits that a transport has by default and core/decide.py decide what follows each
 attempt. No other call is made to the server; benchmarks/simulation/ plays whole fleets. The bounds
-and the warnings are policy_tools/check.py's. All durations and instants are seconds from the call's
+and the warnings are core/policy_check.py's. All durations and instants are seconds from the call's
 beginning.
 """
 
@@ -29,10 +29,10 @@ from ..core.outcome import (
     SendAgain,
 )
 from ..core.policy import RetryPolicy
+from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
 from ..limits.gate import MOST_TASKS, RetryGate
 from ..limits.limits import Limits
-from ..policy_tools.check import extremes, longest_attempt, worst_case
 from . import complain, teach
 from .settings import add_policy_arguments, chosen, code_of
 from .tables import BOLD, YELLOW, Page, spoken

@@ -62,9 +62,9 @@ DEFAULTS: dict[str, object] = {
 
 def names() -> ModuleType:
     """Return the module that suggests code; loaded only when an option is refused."""
-    from ..policy_tools import names
+    from ..core import migration
 
-    return names
+    return migration
 
 
 # The code that a message suggests in place of True.

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..core.policy import RetryPolicy
-from ..policy_tools.check import extremes
+from ..core.policy_check import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
