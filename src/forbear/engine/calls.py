@@ -15,8 +15,7 @@ from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..core.record import RECORD, in_seconds
 from ..errors import RetryRefused
 from . import context as contexts
-from .classify import is_final
-from .errors import DeadlineCut, Interrupted
+from .errors import DeadlineCut, Interrupted, is_final
 from .events import SUCCEEDED_AFTER_RETRY
 from .settings import OFF
 

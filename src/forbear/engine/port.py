@@ -3,7 +3,7 @@
 Two protocols, one for each loop (loop.py), generic over the library's response. An adapter has one
 port per transport. A port keeps nothing of a call: that is in ``Call``, and in the outgoing request
 that an adapter hangs on it. Whatever does not depend on the library is a function of the engine,
-which takes the port: calls.py begins and ends calls, classify.py judges outcomes, outgoing.py makes
+which takes the port: calls.py begins and ends calls, errors.py judges outcomes, outgoing.py makes
 what is sent, inspection.py shows responses to ``retry_if``.
 """
 
