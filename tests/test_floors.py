@@ -51,8 +51,8 @@ IMPURE_CALLS = (
     "print|input|eval|exec|getenv|urandom|getLogger|uuid4)"
 )
 ALLOWED = {
-    ("limits.locks", "_thread"),  # a plain lock without the cost of importing threading,
-    ("limits.locks", "os"),  # and its renewal after a fork
+    ("limits", "_thread"),  # a plain lock without the cost of importing threading,
+    ("limits", "os"),  # and its renewal after a fork
     ("core.headers.fields", "datetime"),  # counts days with it; today() is an impure call
     ("limits.aws", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from ..core.headers.hints import why_unused
 from ..core.outcome import Reason
+from ..limits import Locked
 from ..limits.limits import Limits
-from ..limits.locks import Locked
 from . import events
 from .context import scope_of_call
 from .errors import let_signals_through, warn_of_listener

@@ -15,7 +15,7 @@ from ..core.outcome import Reason
 from ..core.policy import check_backoff
 from ..core.strategy import RetryToken
 from ..errors import RetryRefused
-from .locks import Locked
+from . import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

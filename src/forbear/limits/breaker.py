@@ -33,7 +33,7 @@ from ..core.checks import (
 )
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
-from .locks import Locked
+from . import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..core.call import Limit
 from ..core.checks import check_number, shown
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.request import check_scope, scope_of
-from .locks import Locked
+from . import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
 from ..core.request import check_scope, scope_of
 from ..errors import RetryRefused
+from . import Locked
 from .health import (
     FIRST_PROBE,
     HEALTHY,
@@ -42,7 +43,6 @@ from .health import (
     Hold,
     cost_of,
 )  # fmt: skip
-from .locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

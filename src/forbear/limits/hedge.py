@@ -26,7 +26,7 @@ from ..core.checks import (
     texts,
 )
 from ..core.outcome import IDEMPOTENT_METHODS
-from .locks import Locked
+from . import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from ..core.checks import check_choice, rebuilt, texts
 from ..core.outcome import Phase, Reason
 from ..core.request import origin_from
 from ..errors import RetryRefused
-from .locks import Locked
+from . import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

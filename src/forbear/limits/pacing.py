@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from ..core.call import Limit
 from ..core.checks import check_number, rebuilt, shown
+from . import Locked
 from .concurrency import check_scope, key_of
-from .locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

@@ -32,11 +32,11 @@ from ..core.events import CallOutcome, CircuitTransition
 from ..core.outcome import Reason
 from ..engine.event_log import budget_of
 from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
+from ..limits import Locked
 from ..limits.aws import TokenBucket
 from ..limits.breaker import CircuitState
 from ..limits.budget import RetryBudget
 from ..limits.health import Cause
-from ..limits.locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
