@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import urllib3 as urllib3
     from . import wsgi as wsgi
-    from .core.backoff import Backoff as Backoff
-    from .core.backoff import Exponential as Exponential
-    from .core.backoff import Fixed as Fixed
     from .core.event_streams import EventStreams as EventStreams
     from .core.headers.hints import read_hint as read_hint
     from .core.outcome import Failure as Failure
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     from .core.record import AttemptRecord as AttemptRecord
     from .core.record import CallRecord as CallRecord
     from .core.record import record_of as record_of
+    from .core.strategy import Backoff as Backoff
+    from .core.strategy import Exponential as Exponential
+    from .core.strategy import Fixed as Fixed
     from .core.strategy import RetryStrategy as RetryStrategy
     from .core.strategy import RetryToken as RetryToken
     from .engine.context import deadline as deadline
@@ -62,18 +62,18 @@ if TYPE_CHECKING:
 _PLACES = {
     "AttemptRecord": "core.record",
     "AwsStandard": "limits.aws",
-    "Backoff": "core.backoff",
+    "Backoff": "core.strategy",
     "CallRecord": "core.record",
     "CircuitBreaker": "limits.breaker",
     "CircuitOpenError": "errors",
     "ConcurrencyLimit": "limits.concurrency",
     "DeadlineExceeded": "errors",
     "EventStreams": "core.event_streams",
-    "Exponential": "core.backoff",
+    "Exponential": "core.strategy",
     "Failure": "core.outcome",
     "FailureKind": "core.outcome",
     "Fault": "core.outcome",
-    "Fixed": "core.backoff",
+    "Fixed": "core.strategy",
     "ForbearError": "errors",
     "Hedge": "limits.hedge",
     "Hint": "core.outcome",

@@ -16,7 +16,6 @@ from math import inf
 from random import Random
 from typing import NamedTuple, TextIO
 
-from ..core.backoff import Backoff
 from ..core.call import Call
 from ..core.decide import decide
 from ..core.outcome import (
@@ -31,6 +30,7 @@ from ..core.outcome import (
 from ..core.policy import RetryPolicy
 from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
+from ..core.strategy import Backoff
 from ..limits.gate import MOST_TASKS, RetryGate
 from ..limits.limits import Limits
 from . import complain, teach

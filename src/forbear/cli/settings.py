@@ -9,9 +9,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from ..core.backoff import Exponential
 from ..core.headers.hints import VENDORS
 from ..core.policy import RetryPolicy
+from ..core.strategy import Exponential
 
 PRESETS = ("latency_sensitive", "high_availability", "batch", "gateway", "disabled")
 SCHEDULE = ("base", "cap", "factor", "jitter")

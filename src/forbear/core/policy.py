@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from .backoff import Backoff, Exponential
 from .checks import (
     Frozen,
     a_set,
@@ -24,6 +23,7 @@ from .checks import (
 )
 from .headers.hints import VENDORS, VENDORS_WITH_BODY_HINTS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
+from .strategy import Backoff, Exponential
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

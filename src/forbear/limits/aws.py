@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from random import random as system_random
 
-from ..core.backoff import Exponential
 from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown
 from ..core.outcome import Reason
 from ..core.policy import check_backoff
-from ..core.strategy import RetryToken
+from ..core.strategy import Exponential, RetryToken
 from ..errors import RetryRefused
 from . import Locked
 
@@ -21,8 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.backoff import Backoff
     from ..core.outcome import Failure
+    from ..core.strategy import Backoff
 
 BACKOFF = Exponential(base=0.05, cap=20.0)  # seconds, full jitter
 THROTTLE_BACKOFF = Exponential(base=1.0, cap=20.0)

@@ -11,7 +11,7 @@ from ..core.policy_check import extremes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..core.backoff import Backoff
+    from ..core.strategy import Backoff
 
 SLACK = 1e-9  # relative; of sums of binary fractions
 
