@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ..core.headers.keys import GENERATED_FOR, names_a_key, serialize
-from ..core.headers.nesting import EXPECTED
 from . import context as contexts
 from .calls import begin_call, note_first_attempt, policy_and_deadline
+from .context import EXPECTED
 from .errors import DeadlineCut
 from .settings import OFF
 
