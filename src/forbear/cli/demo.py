@@ -19,8 +19,7 @@ from typing import NamedTuple, TextIO
 from ..core.checks import to_install
 from ..core.outcome import Reason
 from ..core.policy import RetryPolicy
-from ..testing.ledger import Arrival
-from ..testing.server import FaultServer
+from ..testing.server import Arrival, FaultServer
 from . import complain, teach
 from .callers import TIMEOUT, Caller, Order, Result, installed
 from .tables import GREEN, RED, Page

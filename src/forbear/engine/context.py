@@ -149,7 +149,7 @@ def _replaced(policy: RetryPolicy, /, **fields: Unpack[PolicyFields]) -> RetryPo
 
 
 CURRENT: ContextVar[CallContext | None] = ContextVar("forbear", default=None)
-# What tests set for every call of the process; see forbear.testing.everywhere.
+# What tests set for every call of the process; see forbear.testing.clock.
 everywhere: CallContext | None = None
 NOTHING = CallContext({})
 CHECKED = RetryPolicy()  # fields are checked by putting them into a policy

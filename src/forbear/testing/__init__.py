@@ -67,12 +67,9 @@ With ``tls=`` the same faults happen under TLS; FIN is then sent without a close
 
 from __future__ import annotations
 
-from .clock import FakeClock
-from .everywhere import RecordedEvents, disabled, fast, record
-from .ledger import Arrival
-from .schedule import assert_schedule
+from .clock import FakeClock, RecordedEvents, assert_schedule, disabled, fast, record
 from .scripted import ScriptedAdapter, ScriptedTransport
-from .server import FaultServer
+from .server import Arrival, FaultServer
 from .steps import Step, answer
 
 __all__ = [
