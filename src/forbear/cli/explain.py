@@ -33,9 +33,8 @@ from ..core.request import Request
 from ..core.strategy import Backoff
 from ..limits.gate import MOST_TASKS, RetryGate
 from ..limits.limits import Limits
-from . import complain, teach
+from . import BOLD, YELLOW, Page, complain, spoken, teach
 from .settings import add_policy_arguments, chosen, code_of
-from .tables import BOLD, YELLOW, Page, spoken
 
 ABOUT = (
     "Say what a retry policy does before it does it: what is retried, after which waits, how a call"
