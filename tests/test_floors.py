@@ -54,7 +54,7 @@ ALLOWED = {
     ("limits", "_thread"),  # a plain lock without the cost of importing threading,
     ("limits", "os"),  # and its renewal after a fork
     ("core.headers.fields", "datetime"),  # counts days with it; today() is an impure call
-    ("limits.aws", "random"),  # the default of random= for who builds a strategy by hand
+    ("limits.budget", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),
 }
 # Public, though the name begins with an underscore.

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from .errors import ForbearError as ForbearError
     from .errors import RetryRefused as RetryRefused
     from .idempotency import IdempotencyKeys as IdempotencyKeys
-    from .limits.aws import AwsStandard as AwsStandard
-    from .limits.aws import TokenBucket as TokenBucket
     from .limits.breaker import CircuitBreaker as CircuitBreaker
+    from .limits.budget import AwsStandard as AwsStandard
     from .limits.budget import RetryBudget as RetryBudget
+    from .limits.budget import TokenBucket as TokenBucket
     from .limits.concurrency import ConcurrencyLimit as ConcurrencyLimit
     from .limits.gate import RetryGate as RetryGate
     from .limits.hedge import Hedge as Hedge
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AttemptRecord": "core.record",
-    "AwsStandard": "limits.aws",
+    "AwsStandard": "limits.budget",
     "Backoff": "core.strategy",
     "CallRecord": "core.record",
     "CircuitBreaker": "limits.breaker",
@@ -91,7 +91,7 @@ _PLACES = {
     "RetryStrategy": "core.strategy",
     "RetryToken": "core.strategy",
     "StandardStrategy": "limits.limits",
-    "TokenBucket": "limits.aws",
+    "TokenBucket": "limits.budget",
     "deadline": "engine.context",
     "override": "engine.context",
     "read_hint": "core.headers.hints",

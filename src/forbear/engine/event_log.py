@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from ..core.call import Call, SharedLimits
     from ..core.events import CallEnded, Event, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
-    from ..limits.aws import TokenBucket
     from ..limits.breaker import Transition
-    from ..limits.budget import RetryBudget
+    from ..limits.budget import RetryBudget, TokenBucket
     from ..limits.lease import LeasedBudget
     from .clock import Clock, Sleeper
     from .events import E, Line, P, Row
@@ -72,7 +71,7 @@ def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket 
 
         budget = limits.budget
         return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
-    from ..limits.aws import AwsStandard
+    from ..limits.budget import AwsStandard
 
     return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
 

@@ -33,9 +33,8 @@ from ..core.outcome import Reason
 from ..engine.event_log import budget_of
 from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
 from ..limits import Locked
-from ..limits.aws import TokenBucket
 from ..limits.breaker import CircuitState
-from ..limits.budget import RetryBudget
+from ..limits.budget import RetryBudget, TokenBucket
 from ..limits.health import Cause
 
 if TYPE_CHECKING:
