@@ -33,8 +33,7 @@ from ..core.request import Request
 from ..core.strategy import Backoff
 from ..limits.gate import MOST_TASKS, RetryGate
 from ..limits.limits import Limits
-from . import BOLD, YELLOW, Page, complain, spoken, teach
-from .settings import add_policy_arguments, chosen, code_of
+from . import BOLD, YELLOW, Page, add_policy_arguments, chosen, code_of, complain, spoken, teach
 
 ABOUT = (
     "Say what a retry policy does before it does it: what is retried, after which waits, how a call"

@@ -25,8 +25,7 @@ from ..core.outcome import GiveUp, Hint, Reason, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request
 from ..limits.limits import Limits
-from . import GREEN, RED, Page, complain, spoken, teach, visible
-from .settings import add_policy_arguments, chosen
+from . import GREEN, RED, Page, add_policy_arguments, chosen, complain, spoken, teach, visible
 
 ASKS, NOTHING, MALFORMED = 0, 1, 2
 ASSUMED = 429  # the status that all of these headers are sent with
