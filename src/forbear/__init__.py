@@ -147,7 +147,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
     if place is None and name not in _MODULES:
-        from .adapters.diagnosis import wrong_name
+        from .adapters import wrong_name
 
         raise wrong_name(__name__, name)
     from importlib import import_module

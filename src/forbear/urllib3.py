@@ -24,7 +24,7 @@ from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
 from . import errors
-from .adapters.diagnosis import wrong_name
+from .adapters import wrong_name
 from .adapters.urllib3.bodies import LARGE
 from .adapters.urllib3.deadlines import DeadlinePool
 from .adapters.urllib3.errors import classify

@@ -12,7 +12,7 @@ from ...core.policy import RetryPolicy
 from ...engine.errors import warn
 from ...engine.resume import AsyncResumable, SyncResumable
 from ...engine.settings import PREFETCH, Settings
-from ..diagnosis import options_of_client, wrong_client
+from .. import options_of_client, wrong_client
 from .bodies import (
     AsyncInspection,
     AsyncPrefetched,
