@@ -1,19 +1,21 @@
 """Idempotency: keys for your own requests, and where and how a transport generates them.
 
-The form of a key and its header in a request are defined in core/headers/keys.py. A key that you
-put on a request is used for every attempt of that call:
+A key is never trimmed, cut, re-encoded or case-folded; one that cannot be sent as it is raises
+ValueError before anything is sent. Messages contain a key's length and the character at fault,
+never the key. A key that you put on a request is used for every attempt of that call:
 
     key = generate()
     client.post(url, json=order, headers={"Idempotency-Key": serialize(key)})
 
-Source: draft-ietf-httpapi-idempotency-key-header (§1, §2.5).
+Sources: draft-ietf-httpapi-idempotency-key-header (§1, §2.1 syntax, §2.2 uniqueness, §2.5), RFC
+9651 §3.3.3 and §4 (Strings and Items), RFC 9110 §5.5, OASIS Repeatable Requests 1.0, and the
+vendors' documentation named next to each profile.
 """
 
 from __future__ import annotations
 
 from .core.checks import Frozen, check_bool, check_choice, shown, texts
-from .core.headers.keys import PROFILES, STYLES, check_profile, parse, serialize
-from .core.request import origin_from
+from .core.request import origin_from, string_item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +24,68 @@ if TYPE_CHECKING:
 
 
 __all__ = ["generate", "parse", "serialize"]
+
+
+# "raw" is what every deployed vendor documents, "sf-string" what the draft asks for (§2.1).
+STYLES = ("raw", "sf-string")
+
+MAX_LENGTH = 255  # characters, before quoting: Stripe's documented maximum, used as the general one
+# Profile -> the most characters of a key.
+_MAX_LENGTHS = {
+    "generic": MAX_LENGTH,
+    "stripe": MAX_LENGTH,
+    "adyen": 64,  # docs.adyen.com, API idempotency
+    "amazon-pay": 32,  # developer.amazon.com, amazon-pay-api-v2/idempotency
+    "worldline-direct": 40,  # docs.direct.worldline-solutions.com, idempotent requests
+    "aws-client-token": 64,  # EC2 RunInstances, ClientToken
+    "google-request-id": MAX_LENGTH,  # AIP-155: a UUID; the Compute API refuses the one of zeros
+    "repeatability": MAX_LENGTH,  # OASIS, as Azure Communication Services implements it: a GUID
+}
+PROFILES = tuple(_MAX_LENGTHS)
+
+_ZERO_UUID = "00000000-0000-0000-0000-000000000000"
+_HEX = frozenset("0123456789abcdefABCDEF")
+_AMAZON_PAY = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def serialize(key: str, *, style: str = "raw", profile: str = "generic") -> str:
+    r"""Return the field value that carries ``key``.
+
+    Args:
+        key: 1 to 255 characters. Raw: visible ASCII, sent verbatim. Sf-string: visible ASCII and
+            spaces, sent between double quotes with ``"`` and ``\`` escaped.
+        style: ``"raw"`` or ``"sf-string"``.
+        profile: The vendor whose limits the key must also meet, one of ``PROFILES``. Every profile
+            but ``"generic"``, which leaves the characters to the style, asks for visible ASCII.
+
+    Raises:
+        ValueError: The key cannot be sent as it is, or the style or profile is unknown.
+        TypeError: The key is not a str.
+    """
+    check_choice("style", style, STYLES)
+    check_choice("profile", profile, PROFILES)
+    _check_characters(key, spaces=style == "sf-string")
+    if profile != "generic":
+        check_profile(key, profile)
+    if style == "raw":
+        return key
+    return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def parse(field_value: str) -> str:
+    """Return the key that an ``Idempotency-Key`` field value of the draft's form carries.
+
+    Strict, as RFC 9651 §4.2 is: an Item whose bare item is a String. Parameters are read and
+    ignored, a value without quotes is refused.
+
+    Raises:
+        ValueError: The value is malformed, or is the empty String, which is no usable key.
+        TypeError: The value is not a str.
+    """
+    key = string_item(field_value)
+    if not key:
+        raise ValueError('field value is the empty String "", which parses but is no usable key')
+    return key
 
 
 def generate(*, profile: str = "generic") -> str:
@@ -45,6 +109,53 @@ def generate(*, profile: str = "generic") -> str:
     return key
 
 
+def check_profile(key: str, profile: str) -> None:
+    """Raise ValueError unless ``key`` is acceptable to the vendor of ``profile``.
+
+    Every profile asks for visible ASCII. UUIDs may be of any version and case.
+    """
+    check_choice("profile", profile, PROFILES)
+    _check_characters(key, spaces=False)
+    advice = f"use forbear.idempotency.generate(profile={profile!r})"
+    if len(key) > (most := _MAX_LENGTHS[profile]):
+        raise ValueError(
+            f"profile {profile!r} allows at most {most} characters, got {len(key)}; {advice}"
+        )
+    if profile == "amazon-pay":
+        at = next((i for i, character in enumerate(key) if character not in _AMAZON_PAY), None)
+        if at is not None:
+            fault = f"{key[at]!a} at position {at}"
+            raise ValueError(
+                f"profile {profile!r} allows A-Z a-z 0-9 - and _, got {fault}; {advice}"
+            )
+    elif profile in {"google-request-id", "repeatability"}:
+        groups = key.split("-")
+        is_hex = _HEX.issuperset("".join(groups))
+        if [len(group) for group in groups] != [8, 4, 4, 4, 12] or not is_hex:
+            raise ValueError(
+                f"profile {profile!r} asks for a UUID in the 8-4-4-4-12 form,"
+                f" got {len(key)} characters of another form; {advice}"
+            )
+        if profile == "google-request-id" and key == _ZERO_UUID:
+            raise ValueError(f"profile {profile!r} refuses the UUID of zeros; {advice}")
+
+
+def _check_characters(key: str, *, spaces: bool) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"key must be a str, got {type(key).__name__}; decode or format it first")
+    if not 1 <= len(key) <= MAX_LENGTH:
+        bound = "at least 1 character" if not key else f"at most {MAX_LENGTH} characters"
+        raise ValueError(f"key must have {bound}, got {len(key)}; use a UUID or a digest instead")
+    # In ASCII "printable" means exactly %x20-7E.
+    if key.isascii() and key.isprintable() and (spaces or " " not in key):
+        return
+    lowest = " " if spaces else "!"
+    at = next(i for i, character in enumerate(key) if not lowest <= character <= "~")
+    allowed = "visible ASCII characters and spaces" if spaces else "visible ASCII characters"
+    advice = 'remove it or use style="sf-string"' if key[at] == " " else "replace it, or use a UUID"
+    raise ValueError(f"key must consist of {allowed}, got {key[at]!a} at position {at}; {advice}")
+
+
 # A token of RFC 9110 §5.6.2.
 _TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
@@ -62,7 +173,7 @@ class IdempotencyKeys(Frozen):
         header: Name of the header a generated key is sent in, as it is to be spelled on the wire.
         style: ``"raw"``: the bare value, as the vendors document it; ``"sf-string"``: in double
             quotes, as the draft has it (§2.1).
-        profile: Whose form a generated key takes, one of ``forbear.core.headers.keys.PROFILES``.
+        profile: Whose form a generated key takes, one of ``forbear.idempotency.PROFILES``.
         generate: False: generate none, only recognise.
         recognise: Names of further headers that hold a key on a single line; ``header`` is one
             anyway, as are those known to every transport (``RECOGNISED``).

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forbear.core.headers.keys import carries_key
+from forbear.core.request import carries_key
 from forbear.idempotency import IdempotencyKeys
 
 

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from ..core.headers.keys import GENERATED_FOR, names_a_key, serialize
+from ..core.request import GENERATED_FOR, names_a_key
 from . import context as contexts
 from .calls import begin_call, note_first_attempt, policy_and_deadline
 from .context import EXPECTED
@@ -59,7 +59,7 @@ def new_headers(settings: Settings, request: Request) -> tuple[Lines, Lines]:
 
 def new_key(keys: IdempotencyKeys, utc_now: float) -> Lines:
     """The header lines of a fresh key, the same for all attempts of a call."""
-    from ..idempotency import generate  # loaded with the first key
+    from ..idempotency import generate, serialize  # loaded with the first key
 
     key = serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
     if keys.header.lower() != "repeatability-request-id":
