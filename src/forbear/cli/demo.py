@@ -61,10 +61,11 @@ class Caller:
     """One client library; this one is urllib3, with a pool manager."""
 
     failure = "HTTPError"  # the base of its exceptions, which its users catch
+    kind = ""  # sync or async, of a library that has both
 
-    def __init__(self, family: str, label: str = "") -> None:
+    def __init__(self, family: str) -> None:
         self.family = family
-        self.label = label or family
+        self.label = f"{family} {self.kind}".rstrip()
         self.library = import_module(family)
         self.forbear = import_module(f"forbear.{family}")
 
@@ -109,9 +110,6 @@ class HttpxCaller(Caller):
 
     failure, kind = "TransportError", "sync"
 
-    def __init__(self, family: str) -> None:
-        super().__init__(family, f"{family} {self.kind}")
-
     @contextmanager
     def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:
         inner = self.library.HTTPTransport(verify=False)  # certificates take long to load
@@ -122,10 +120,10 @@ class HttpxCaller(Caller):
             )
 
 
-class AsyncHttpxCaller(HttpxCaller):
+class AsyncHttpxCaller(Caller):
     """httpx or httpx2, with an ``AsyncClient`` on an event loop in a thread of its own."""
 
-    kind = "async"
+    failure, kind = "TransportError", "async"
 
     @contextmanager
     def client(self, policy: RetryPolicy) -> Iterator[Callable[..., Any]]:

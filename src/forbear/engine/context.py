@@ -286,17 +286,6 @@ class Deadline(Block):
         return CallContext(outer.fields, ends_at, clock, outer.listeners, outer.incoming)
 
 
-class Listening(Block):
-    """Adds a listener for the calls inside; ``forbear.testing.record`` is one."""
-
-    def __init__(self, listener: Callable[[Event], object]) -> None:
-        self._listener = listener
-
-    def inside(self, outer: CallContext) -> CallContext:
-        listeners = (*outer.listeners, self._listener)
-        return CallContext(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
-
-
 def override(*others: Never, **fields: Unpack[PolicyFields]) -> Override:
     """Change fields of the policy for every call made inside the block, through any client.
 

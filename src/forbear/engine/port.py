@@ -68,7 +68,7 @@ class StreamPort(Protocol):
         ...
 
 
-class CommonPort(Classifier, Protocol[Response]):
+class Library(Protocol[Response]):
     """A port, as far as both kinds know their library; nothing here does input or output."""
 
     @property
@@ -98,7 +98,11 @@ class CommonPort(Classifier, Protocol[Response]):
         ...
 
 
-class Port(CommonPort[Response], Protocol[Response]):
+class CommonPort(Classifier, Library[Response], Protocol[Response]):
+    """What both kinds of port have."""
+
+
+class Port(Classifier, Library[Response], Protocol[Response]):
     """The port of a synchronous transport."""
 
     def send(self, call: Call) -> Response:
@@ -161,7 +165,7 @@ class Inspecting(Protocol[Seen_contra]):
         ...
 
 
-class AsyncPort(CommonPort[Response], Inspecting[Response], Protocol[Response]):
+class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Response]):
     """The port of an asynchronous transport: as ``Port``, awaited, and with the wait.
 
     Attributes:

@@ -17,7 +17,7 @@ from ..core.policy import RetryPolicy
 from ..core.policy_check import extremes
 from ..engine import context
 from ..engine.clock import SYSTEM_CLOCK
-from ..engine.context import Listening
+from ..engine.context import Block, CallContext, F
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -165,12 +165,15 @@ SKIPPED: ContextVar[float] = ContextVar("forbear_skipped", default=0.0)  # secon
 SKIPPING = SkippingClock()
 
 
-class RecordedEvents(Listening):
+class RecordedEvents(Block):
     """Events in order: of a ``with`` block's calls, or of a transport's as its ``on_event``."""
 
     def __init__(self) -> None:
         self._kept: list[Event] = []
-        super().__init__(self._kept.append)
+
+    def inside(self, outer: CallContext) -> CallContext:
+        listeners = (*outer.listeners, self._kept.append)
+        return CallContext(outer.fields, outer.deadline_at, outer.clock, listeners, outer.incoming)
 
     def __call__(self, event: Event) -> None:  # type: ignore[override]
         self._kept.append(event)
@@ -233,7 +236,7 @@ _entered: list[Everywhere] = []  # a block is listed once per thread that is in 
 
 
 @dataclass(eq=False, kw_only=True)
-class Everywhere(context.Block):
+class Everywhere(Block):
     """Rules for every call of the process: a ``with`` block, and a decorator. Thread-safe.
 
     Blocks may overlap, in any order and from any thread: each exit ends one entry.
@@ -262,7 +265,7 @@ class Everywhere(context.Block):
             _entered.remove(self)
             apply()
 
-    def __call__(self, function: context.F) -> context.F:
+    def __call__(self, function: F) -> F:
         if isinstance(function, type):
             name = function.__name__
             raise TypeError(f"decorate the functions of {name}, or use the fixture forbear_fast")
@@ -275,7 +278,7 @@ def apply() -> None:
     read = [clock for clock in clocks if clock is not SKIPPING]
     SYSTEM_CLOCK.replace_by((read or clocks)[-1] if clocks else None)
     listeners = tuple(block.listener for block in _entered if block.listener is not None)
-    scope = context.CallContext({}, listeners=listeners)
+    scope = CallContext({}, listeners=listeners)
     scope.most_attempts = min((block.most_attempts for block in _entered), default=inf)
     scope.random = next((block.random for block in reversed(_entered) if block.random), None)
     context.everywhere = scope if _entered else None
