@@ -32,7 +32,7 @@ DIALECT = (
 )
 # What stands; each may only fall. The goals are those of a house that one person reads in a day.
 BOUNDS = {  # name: (bound, goal)
-    "files": (117, 95),
+    "files": (95, 95),
     # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
     # Streams of events cost 1,300: the parser and the vendors' rows 500, each library 100 to 280.
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
@@ -42,7 +42,7 @@ BOUNDS = {  # name: (bound, goal)
     "longest file": (635, 600),
     "lines of tests": (45_500, 38_000),
     "uses of Any": (270, 300),
-    "classes deeper than two": (12, 6),
+    "classes deeper than two": (6, 6),
     "private modules with __all__": (0, 0),
     "words of a dialect": (11, 20),
     "httpx": ((46, 17, 43), (45, 10, 26)),

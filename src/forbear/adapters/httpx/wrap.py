@@ -268,11 +268,7 @@ def unwrap_client(library: Library, client: Any) -> None:
     for transport in found:
         if transport.inner_retries:
             transport.inner._pool._retries = transport.inner_retries
-
-    def unwrapped(transport: Any) -> Any:
-        return transport.inner if is_ours(transport) else transport
-
-    replace_transports(client, unwrapped)
+    replace_transports(client, lambda one: one.inner if is_ours(one) else one)
 
 
 def is_wrapped_client(library: Library, client: object) -> bool:
@@ -286,7 +282,7 @@ def check_client(library: Library, client: object) -> None:
         raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
 
 
-def replace_transports(client: Any, replace: Callable[[Any], Any]) -> None:
+def replace_transports(client: Any, replace: Callable[[Any], object]) -> None:
     client._transport = replace(client._transport)
     client._mounts = {pattern: replace(inner) for pattern, inner in client._mounts.items()}
 
