@@ -74,7 +74,6 @@ ENDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     teach(parser, ABOUT, EXAMPLES)
     add = parser.add_argument
     add("--slo", type=float, metavar="S", help="seconds within which a call has to end")

@@ -68,7 +68,6 @@ RELATED = ("retry-after", "pushback", "ratelimit", "rate-limit", "should-retry",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     teach(parser, ABOUT, EXAMPLES)
     add = parser.add_argument
     add("lines", nargs="+", metavar="LINE", help="'Name: value', a status line, or - for a pipe")
@@ -313,7 +312,6 @@ class Reader:
         return "won", "the server asks for a retry" if again else "an explicit no is always obeyed"
 
     def kind_of(self, name: str, value: str, delay: float) -> str:
-        """Name the kind of value."""
         now = self.clock.utc()
         if name in MILLISECONDS:
             return "milliseconds"

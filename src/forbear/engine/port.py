@@ -160,9 +160,7 @@ class Inspecting(Protocol[Seen_contra]):
         """The inspection of a response, whose body was prefetched with this result."""
         ...
 
-    def status_of(self, response: Seen_contra) -> int:
-        """The status of a response."""
-        ...
+    def status_of(self, response: Seen_contra) -> int: ...
 
 
 class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Response]):

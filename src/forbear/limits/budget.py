@@ -211,7 +211,6 @@ class BudgetLimit(Limit):
         self._scope: Scope = getattr(budget, "scope", "origin")
 
     def begin(self, call: Call, wait: float, now: float) -> float:
-        """Deposit."""
         self._choose_scope(call)
         try:
             self.budget.deposit(call.scope, now)

@@ -216,7 +216,6 @@ class Counting(Locked):
             add(elapsed if field else 1)
 
     def __call__(self, event: Event | CallEnded) -> None:
-        """Count an event."""
         for add, field in self._counts(event):
             add(getattr(event, field) if field else 1)
         if isinstance(event, CircuitTransition):

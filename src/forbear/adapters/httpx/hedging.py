@@ -318,7 +318,6 @@ class Second:
         self._done: Any = None
 
     def start_on(self, loop: AbstractEventLoop, context: Context) -> None:
-        """Start on asyncio."""
         task = loop.create_task(self.run(), context=context)
         self._task = task  # a strong reference: the loop's is weak, and the task could vanish
         task.add_done_callback(self._over)  # also if it was cancelled before it began
