@@ -37,7 +37,7 @@ BOUNDS = {  # name: (bound, goal)
     # Streams of events cost 1,300: the parser and the vendors' rows 500, each library 100 to 280.
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
     # 200 in the adapters, which have to see a body's end.
-    "lines": (29_520, 22_500),
+    "lines": (29_525, 22_500),
     "lines without cli and testing": (26_210, 18_500),
     "longest file": (633, 600),
     "lines of tests": (44_750, 38_000),

@@ -22,8 +22,7 @@ from ..core.checks import check_bool, check_choice, check_positive_int, rebuilt,
 from ..core.outcome import Reason
 from ..core.request import scope_of
 from ..errors import RetryRefused
-from . import Locked
-from .cooldown import credential_of_call
+from . import Locked, credential_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
