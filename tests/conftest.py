@@ -162,7 +162,7 @@ class Paced:
 def paced(server, monkeypatch):
     """See Paced."""
     from forbear.adapters.httpx.hedging import Hedging
-    from forbear.testing.connection import Connection
+    from forbear.testing.server import Connection
 
     pace, refuses, work = Paced(server), Hedging.refuses, Connection._work
 

@@ -19,7 +19,7 @@ import forbear.httpx2
 from forbear import Fixed, RetryPolicy, record_of
 from forbear.engine.context import CURRENT, scope_of_call
 from forbear.testing import FakeClock, ScriptedTransport, disabled, record
-from forbear.testing.everywhere import Everywhere
+from forbear.testing.clock import Everywhere
 
 from .threads import hasty, in_threads
 

@@ -17,9 +17,9 @@ import forbear.adapters
 ROOT = Path(forbear.__file__).parent
 
 # Lower imports nothing higher; neighbours may import each other as long as nothing goes round.
-# policy_tools is pure and loaded by RetryPolicy when asked for; the last are __main__ and forbear.
+# The last are __main__ and forbear.
 HEIGHTS = [
-    ("errors", "core", "policy_tools"),
+    ("errors", "core"),
     ("limits", "idempotency"),
     ("engine",),
     ("adapters", "telemetry"),
@@ -51,10 +51,10 @@ IMPURE_CALLS = (
     "print|input|eval|exec|getenv|urandom|getLogger|uuid4)"
 )
 ALLOWED = {
-    ("limits.locks", "_thread"),  # a plain lock without the cost of importing threading,
-    ("limits.locks", "os"),  # and its renewal after a fork
-    ("core.headers.dates", "datetime"),  # counts days with it; today() is an impure call
-    ("limits.aws", "random"),  # the default of random= for who builds a strategy by hand
+    ("limits", "_thread"),  # a plain lock without the cost of importing threading,
+    ("limits", "os"),  # and its renewal after a fork
+    ("core.headers.fields", "datetime"),  # counts days with it; today() is an impure call
+    ("limits.budget", "random"),  # the default of random= for who builds a strategy by hand
     ("limits.limits", "random"),
 }
 # Public, though the name begins with an underscore.

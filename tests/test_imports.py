@@ -59,7 +59,7 @@ def test_the_modules_are_attributes_of_forbear() -> None:
 before = [name for name in sys.modules if name.startswith("forbear.")]
 print(before, forbear.httpx.wrap.__module__, forbear.requests.mount.__module__)
 print(forbear.testing.fast.__module__, forbear.urllib3.Retry.__name__, forbear.redis.RedisBudget.__name__)"""
-    told = "[] forbear.httpx forbear.requests\nforbear.testing.everywhere Retry RedisBudget"
+    told = "[] forbear.httpx forbear.requests\nforbear.testing.clock Retry RedisBudget"
     assert python(code) == told
 
 

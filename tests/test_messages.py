@@ -36,7 +36,7 @@ from forbear import (
     TokenBucket,
     idempotency,
 )
-from forbear.core.headers import keys
+from forbear.core.request import parse_item
 from forbear.limits.limits import Limits
 from forbear.telemetry import otel, prometheus
 from forbear.testing import (
@@ -424,8 +424,8 @@ TABLE: list[tuple[Callable[..., Any], Rows]] = [
     (idempotency.serialize, SERIALIZE),
     (idempotency.generate, [({"profile": "paypal"}, ValueError, "profile must be one of")]),
     *((read, [((value,), TypeError, f"must be a str, got {type(value).__name__}")
-        for value in (None, b'"abc"', 17)]) for read in (idempotency.parse, keys.parse_item)),
-    (keys.check_profile, [
+        for value in (None, b'"abc"', 17)]) for read in (idempotency.parse, parse_item)),
+    (idempotency.check_profile, [
         ((None, "generic"), TypeError, "got NoneType"),
         (("abc", "paypal"), ValueError, "profile must be one of")]),
     (RetryBudget, BUDGET),

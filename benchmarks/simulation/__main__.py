@@ -18,8 +18,7 @@ from importlib import import_module
 from textwrap import fill
 from typing import Any, TextIO
 
-from forbear.cli import run_to_status, teach
-from forbear.cli.tables import Page, escaped, spoken
+from forbear.cli import Page, escaped, run_to_status, spoken, teach
 from forbear.limits.hedge import Hedge
 
 from .contenders import (

@@ -10,11 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from forbear.core.backoff import Exponential, Fixed
 from forbear.core.policy import DEFAULT_BACKOFF, RetryPolicy
-from forbear.limits.aws import AwsStandard
+from forbear.core.strategy import Exponential, Fixed
 from forbear.limits.breaker import CircuitBreaker
-from forbear.limits.budget import RetryBudget
+from forbear.limits.budget import AwsStandard, RetryBudget
 from forbear.limits.concurrency import ConcurrencyLimit
 from forbear.limits.gate import MOST_TASKS, RetryGate
 from forbear.limits.limits import Limits

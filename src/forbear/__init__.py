@@ -22,80 +22,48 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import urllib3 as urllib3
     from . import wsgi as wsgi
-    from .core.backoff import Backoff as Backoff
-    from .core.backoff import Exponential as Exponential
-    from .core.backoff import Fixed as Fixed
-    from .core.event_streams import EventStreams as EventStreams
-    from .core.headers.hints import read_hint as read_hint
-    from .core.key_options import IdempotencyKeys as IdempotencyKeys
-    from .core.outcome import Failure as Failure
-    from .core.outcome import FailureKind as FailureKind
-    from .core.outcome import Fault as Fault
-    from .core.outcome import Hint as Hint
-    from .core.outcome import Phase as Phase
-    from .core.outcome import Reason as Reason
-    from .core.policy import PolicyFields as PolicyFields
-    from .core.policy import RetryPolicy as RetryPolicy
-    from .core.record import AttemptRecord as AttemptRecord
-    from .core.record import CallRecord as CallRecord
-    from .core.record import record_of as record_of
-    from .core.strategy import RetryStrategy as RetryStrategy
-    from .core.strategy import RetryToken as RetryToken
-    from .engine.context import deadline as deadline
-    from .engine.context import override as override
-    from .engine.settings import Options as Options
-    from .errors import CircuitOpenError as CircuitOpenError
-    from .errors import DeadlineExceeded as DeadlineExceeded
-    from .errors import ForbearError as ForbearError
-    from .errors import RetryRefused as RetryRefused
-    from .limits.aws import AwsStandard as AwsStandard
-    from .limits.aws import TokenBucket as TokenBucket
-    from .limits.breaker import CircuitBreaker as CircuitBreaker
-    from .limits.budget import RetryBudget as RetryBudget
-    from .limits.concurrency import ConcurrencyLimit as ConcurrencyLimit
-    from .limits.gate import RetryGate as RetryGate
-    from .limits.hedge import Hedge as Hedge
-    from .limits.limits import StandardStrategy as StandardStrategy
-    from .limits.origins import Origins as Origins
-    from .limits.pacing import Pacing as Pacing
+    from .core.event_streams import EventStreams
+    from .core.headers.hints import read_hint
+    from .core.outcome import Failure, FailureKind, Fault, Hint, Phase, Reason
+    from .core.policy import PolicyFields, RetryPolicy
+    from .core.record import AttemptRecord, CallRecord, record_of
+    from .core.strategy import Backoff, Exponential, Fixed, RetryStrategy, RetryToken
+    from .engine.context import deadline, override
+    from .engine.settings import Options
+    from .errors import CircuitOpenError, DeadlineExceeded, ForbearError, RetryRefused
+    from .idempotency import IdempotencyKeys
+    from .limits.breaker import CircuitBreaker
+    from .limits.budget import AwsStandard, RetryBudget, TokenBucket
+    from .limits.concurrency import ConcurrencyLimit
+    from .limits.gate import RetryGate
+    from .limits.hedge import Hedge
+    from .limits.limits import StandardStrategy
+    from .limits.origins import Origins
+    from .limits.pacing import Pacing
 
 _PLACES = {
-    "AttemptRecord": "core.record",
-    "AwsStandard": "limits.aws",
-    "Backoff": "core.backoff",
-    "CallRecord": "core.record",
-    "CircuitBreaker": "limits.breaker",
-    "CircuitOpenError": "errors",
-    "ConcurrencyLimit": "limits.concurrency",
-    "DeadlineExceeded": "errors",
-    "EventStreams": "core.event_streams",
-    "Exponential": "core.backoff",
-    "Failure": "core.outcome",
-    "FailureKind": "core.outcome",
-    "Fault": "core.outcome",
-    "Fixed": "core.backoff",
-    "ForbearError": "errors",
-    "Hedge": "limits.hedge",
-    "Hint": "core.outcome",
-    "IdempotencyKeys": "core.key_options",
-    "Options": "engine.settings",
-    "Origins": "limits.origins",
-    "Pacing": "limits.pacing",
-    "Phase": "core.outcome",
-    "PolicyFields": "core.policy",
-    "Reason": "core.outcome",
-    "RetryBudget": "limits.budget",
-    "RetryGate": "limits.gate",
-    "RetryPolicy": "core.policy",
-    "RetryRefused": "errors",
-    "RetryStrategy": "core.strategy",
-    "RetryToken": "core.strategy",
-    "StandardStrategy": "limits.limits",
-    "TokenBucket": "limits.aws",
-    "deadline": "engine.context",
-    "override": "engine.context",
-    "read_hint": "core.headers.hints",
-    "record_of": "core.record",
+    name: module
+    for module, names in (
+        ("core.event_streams", "EventStreams"),
+        ("core.headers.hints", "read_hint"),
+        ("core.outcome", "Failure FailureKind Fault Hint Phase Reason"),
+        ("core.policy", "PolicyFields RetryPolicy"),
+        ("core.record", "AttemptRecord CallRecord record_of"),
+        ("core.strategy", "Backoff Exponential Fixed RetryStrategy RetryToken"),
+        ("engine.context", "deadline override"),
+        ("engine.settings", "Options"),
+        ("errors", "CircuitOpenError DeadlineExceeded ForbearError RetryRefused"),
+        ("idempotency", "IdempotencyKeys"),
+        ("limits.breaker", "CircuitBreaker"),
+        ("limits.budget", "AwsStandard RetryBudget TokenBucket"),
+        ("limits.concurrency", "ConcurrencyLimit"),
+        ("limits.gate", "RetryGate"),
+        ("limits.hedge", "Hedge"),
+        ("limits.limits", "StandardStrategy"),
+        ("limits.origins", "Origins"),
+        ("limits.pacing", "Pacing"),
+    )
+    for name in names.split()
 }
 
 # Imported when they are first used too; their libraries may not be installed.
@@ -147,7 +115,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
     if place is None and name not in _MODULES:
-        from .adapters.diagnosis import wrong_name
+        from .adapters import wrong_name
 
         raise wrong_name(__name__, name)
     from importlib import import_module

@@ -14,11 +14,11 @@ except ImportError:
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
 from . import errors
+from .adapters import wrong_client, wrong_name
 from .adapters.aiohttp import errors as aiohttp_errors
 from .adapters.aiohttp.bodies import has_ended
 from .adapters.aiohttp.port import AiohttpPort
 from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
-from .adapters.diagnosis import wrong_client, wrong_name
 from .core.record import SENDS
 from .engine.calls import cancelled, enter_gate
 from .engine.context import CURRENT

@@ -17,7 +17,7 @@ except ImportError:
     raise ImportError(f"forbear.httpx needs httpx: {to_install('httpx')}") from None
 
 from . import errors
-from .adapters.diagnosis import wrong_name
+from .adapters import wrong_name
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
 from .adapters.httpx.wrap import Library, is_wrapped_client, unwrap_client, wrap_client

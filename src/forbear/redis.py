@@ -23,8 +23,7 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .core.checks import check_choice, check_duration, shown
-from .core.frozen import rebuilt
+from .core.checks import check_choice, check_duration, rebuilt, shown
 from .engine.clock import SYSTEM_CLOCK
 from .engine.events import BUDGET_BACK, BUDGET_LOST, Line
 from .limits.budget import RetryBudget, check_rates

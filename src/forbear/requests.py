@@ -17,7 +17,7 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, 
 from urllib3.util import Retry
 
 from . import errors
-from .adapters.diagnosis import options_of_client, wrong_client, wrong_name
+from .adapters import options_of_client, wrong_client, wrong_name
 from .adapters.urllib3.bodies import LARGE
 from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify

@@ -24,7 +24,7 @@ from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
 from . import errors
-from .adapters.diagnosis import wrong_name
+from .adapters import wrong_name
 from .adapters.urllib3.bodies import LARGE
 from .adapters.urllib3.deadlines import DeadlinePool
 from .adapters.urllib3.errors import classify
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
     from typing import Never, Unpack
 
+    from urllib3.connectionpool import HTTPConnectionPool as Pool
+
     from .adapters.urllib3.pool import Retries
     from .core.policy import RetryPolicy
 
@@ -53,6 +55,8 @@ __all__ = [
 ]
 
 current = CURRENT.get
+if not TYPE_CHECKING:
+    Pool = object  # what the part below is combined with
 
 
 class CircuitOpenError(errors.CircuitOpenError, exceptions.HTTPError):
@@ -63,7 +67,7 @@ class DeadlineExceeded(errors.DeadlineExceeded, exceptions.TimeoutError):
     """The deadline of the call is over. Also a ``urllib3.exceptions.TimeoutError``."""
 
 
-class RetryingPool(DeadlinePool):
+class RetryingPool(Pool):
     """The part of a pool that retries; the rest is urllib3's."""
 
     retry_port: PoolPort
@@ -146,11 +150,11 @@ class RetryingPool(DeadlinePool):
         return super().urlopen(*arguments, **named)  # type: ignore[return-value]
 
 
-class RetryingHTTPPool(RetryingPool, HTTPConnectionPool):  # pyright: ignore
+class RetryingHTTPPool(RetryingPool, DeadlinePool, HTTPConnectionPool):  # pyright: ignore
     """A pool of connections to one http host."""
 
 
-class RetryingHTTPSPool(RetryingPool, HTTPSConnectionPool):  # pyright: ignore
+class RetryingHTTPSPool(RetryingPool, DeadlinePool, HTTPSConnectionPool):  # pyright: ignore
     """A pool of connections to one https host."""
 
 

@@ -8,8 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.types import WSGIApplication
 
-from .core.headers.nesting import COUNTERS, TIMEOUTS
-from .engine.context import CURRENT, NOTHING, STOP, Answering, Middleware, in_force, with_mark
+from .engine.context import (
+    COUNTERS,
+    CURRENT,
+    NOTHING,
+    STOP,
+    TIMEOUTS,
+    Answering,
+    Middleware,
+    in_force,
+    with_mark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -10,8 +10,7 @@ import pytest
 
 from forbear import Fixed, Reason, RetryPolicy
 from forbear.cli import main
-from forbear.cli.callers import HttpxCaller, Order, installed
-from forbear.cli.demo import SCENES, SECRET, Scene, judge, run
+from forbear.cli.demo import SCENES, SECRET, HttpxCaller, Order, Scene, installed, judge, run
 
 CALLERS = (
     "httpx sync", "httpx async", "httpx2 sync", "httpx2 async", "aiohttp", "requests", "urllib3",

@@ -8,8 +8,7 @@ import pytest
 
 import forbear
 from forbear import Exponential, FailureKind, Fixed, RetryPolicy
-from forbear.cli import main
-from forbear.cli.settings import code_of
+from forbear.cli import code_of, main
 
 from ..processes import python
 

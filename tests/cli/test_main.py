@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import forbear
-from forbear.cli import complain, main, tables
+from forbear import cli
+from forbear.cli import complain, main
 
 SOURCE = Path(forbear.__file__).parent.parent
 COMMANDS = ("dashboards", "demo", "explain", "parse")
@@ -149,5 +150,5 @@ def test_a_reader_that_has_left_is_einval_on_windows(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stdout", Closed())
         with pytest.raises(OSError, match="Invalid argument"):
             main(["explain"])
-        monkeypatch.setattr(tables, "ON_WINDOWS", True, raising=False)
+        monkeypatch.setattr(cli, "ON_WINDOWS", True, raising=False)
         assert main(["explain"]) == 1

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from forbear.cli import tables
-from forbear.cli.tables import RED, Page, spoken, visible
+from forbear import cli
+from forbear.cli import RED, Page, spoken, visible
 
 HEADS = ("header", "asks for", "result")
 ROWS = [
@@ -86,7 +86,7 @@ def test_colour_is_for_terminals(terminal):
 
 def test_colour_on_windows_only_where_the_console_knows_escapes(terminal, monkeypatch):
     """Old consoles print them as they are."""
-    monkeypatch.setattr(tables, "ON_WINDOWS", True, raising=False)
+    monkeypatch.setattr(cli, "ON_WINDOWS", True, raising=False)
     for name in ("TERM", "WT_SESSION", "ANSICON", "ConEmuANSI"):
         monkeypatch.delenv(name, raising=False)
     assert Page(terminal(80)).painted("no", RED) == "no"

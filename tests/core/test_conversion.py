@@ -22,8 +22,8 @@ from urllib3.response import HTTPResponse
 
 import forbear.urllib3
 from forbear import FailureKind, RetryPolicy
+from forbear.core import migration
 from forbear.core.outcome import RETRYABLE_KINDS
-from forbear.policy_tools import conversion
 
 K = FailureKind
 POOL = urllib3.HTTPConnectionPool("origin.example")
@@ -170,7 +170,7 @@ def test_a_count_that_is_no_number_is_named():
 def test_the_assumed_defaults_are_those_of_the_installed_version():
     parameters = inspect.signature(urllib3.Retry).parameters
     plain = urllib3.Retry(10)
-    for name, default in conversion.DEFAULTS.items():
+    for name, default in migration.DEFAULTS.items():
         if name in parameters or name.isupper():
             assert getattr(plain, name) == default
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forbear.core.headers.dates import parse_http_date
+from forbear.core.headers.fields import parse_http_date
 from forbear.core.headers.hints import (
     READ_BYTES,
     READ_TEXT,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from forbear.core.headers.keys import carries_key
-from forbear.core.key_options import IdempotencyKeys
+from forbear.core.request import carries_key
+from forbear.idempotency import IdempotencyKeys
 
 
 def test_the_defaults_are_those_of_the_design() -> None:

@@ -13,18 +13,8 @@ from typing import Any
 import pytest
 
 from forbear import idempotency
-from forbear.core.headers.keys import (
-    GENERATED_FOR,
-    PROFILES,
-    RECOGNISED,
-    STYLES,
-    carries_key,
-    check_profile,
-    names_a_key,
-    parse,
-    parse_item,
-    serialize,
-)
+from forbear.core.request import GENERATED_FOR, RECOGNISED, carries_key, names_a_key, parse_item
+from forbear.idempotency import PROFILES, STYLES, check_profile, parse, serialize
 
 CORPUS = json.loads(
     (Path(__file__).parents[1] / "corpus" / "idempotency_keys.json").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from forbear import Reason
-from forbear.core.headers.nesting import ends_outer_loops, retries_above, seconds_for, shrunk
+from forbear.engine.context import ends_outer_loops, retries_above, seconds_for, shrunk
 
 
 @pytest.mark.parametrize(("name", "value", "retries"), [

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Exponential, Fixed, RetryPolicy
+from forbear.core.policy_check import extremes, longest_hint, longest_waits
 from forbear.httpx import RetryTransport
-from forbear.policy_tools.check import extremes, longest_hint, longest_waits
 from forbear.testing import FakeClock, ScriptedTransport
 
 

@@ -18,8 +18,7 @@ from benchmarks.simulation import __main__ as simulation
 from forbear import Reason, RetryPolicy, pytest_plugin
 from forbear.cli import main as command
 from forbear.cli import parsed, parser_for
-from forbear.cli.callers import HttpxCaller
-from forbear.cli.demo import SCENES, run
+from forbear.cli.demo import SCENES, HttpxCaller, run
 from forbear.core import events
 from forbear.engine.events import LINES, TABLE
 from forbear.engine.settings import FamilyOptions, Options

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from forbear import CircuitBreaker, Hedge, Origins, RetryBudget, TokenBucket
+from forbear.limits import renew
 from forbear.limits.cooldown import Cooldown
 from forbear.limits.lease import LeasedBudget
-from forbear.limits.locks import renew
 
 from ..processes import python
 

@@ -8,16 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forbear.core.headers.fields import bare_item, parameters, skip_spaces
-from forbear.core.headers.keys import (
-    PROFILES,
-    STYLES,
-    carries_key,
-    names_a_key,
-    parse,
-    parse_item,
-    serialize,
-)
-from forbear.idempotency import generate
+from forbear.core.request import carries_key, names_a_key, parse_item
+from forbear.idempotency import PROFILES, STYLES, generate, parse, serialize
 
 printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 styles = st.sampled_from(STYLES)

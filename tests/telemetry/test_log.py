@@ -26,8 +26,8 @@ from forbear.core.request import Request
 from forbear.engine.event_log import EventLog
 from forbear.engine.events import RESUME, TABLE
 from forbear.httpx import RetryTransport
+from forbear.limits import renew
 from forbear.limits.limits import Limits
-from forbear.limits.locks import renew
 from forbear.telemetry import METRICS, READ_LATE
 from forbear.testing import FakeClock, ScriptedTransport, record
 

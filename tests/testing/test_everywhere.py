@@ -30,8 +30,7 @@ from forbear import (
 from forbear.engine import context
 from forbear.engine.clock import SYSTEM_CLOCK
 from forbear.testing import FakeClock, FaultServer, ScriptedTransport, disabled, fast, record
-from forbear.testing.clock import SKIPPING
-from forbear.testing.everywhere import Everywhere
+from forbear.testing.clock import SKIPPING, Everywhere
 
 from ..lanes import lane_of
 from ..lanes.urllib3 import Urllib3Client, Urllib3Lane

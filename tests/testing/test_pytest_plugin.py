@@ -140,7 +140,7 @@ def test_the_plugin_loads_itself_and_the_front_door_only():
 def test_no_fixture_loads_a_client():
     statement = """
 from forbear.testing import FakeClock, FaultServer, assert_schedule, disabled, fast, record
-from forbear.testing.everywhere import Everywhere
+from forbear.testing.clock import Everywhere
 with fast(), disabled(), Everywhere(clock=FakeClock(), listener=record()), FaultServer(): pass
 """
     loaded = {name.partition(".")[0] for name in loaded_by(statement, after="import pytest")}

@@ -1,22 +1,30 @@
 """The command ``forbear``.
 
-Exit status: 0 done, 1 the result is negative, 2 it could not be done.
+Exit status: 0 done, 1 the result is negative, 2 it could not be done. ``Page`` prints with colour
+only on a terminal that knows escapes, and not with NO_COLOR or TERM=dumb. ``chosen`` makes the
+policy that the arguments of a command describe.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
-from textwrap import fill
-from typing import TextIO
+from textwrap import fill, wrap
+from typing import Any, TextIO
 
-from .tables import escaped, is_closed_pipe
+from ..core.checks import in_order
+from ..core.headers.hints import VENDORS
+from ..core.policy import RetryPolicy
+from ..core.strategy import Exponential
 
 COMMANDS = {
     "demo": "shows each promise kept, against a server that fails",
@@ -172,3 +180,203 @@ def write_dashboards(out: TextIO, options: argparse.Namespace) -> int:
     except OSError as error:
         return complain("dashboards", f"cannot write into {options.out}: {error.strerror}")
     return 0
+
+
+GREEN, RED, YELLOW, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
+WIDTH = 100  # columns at most, and where no terminal says how many it has
+NARROWEST = 20  # columns
+ON_WINDOWS = os.name == "nt"
+# A console of Windows that has one of these knows escapes; an old one prints them as they are.
+KNOW_ESCAPES = ("WT_SESSION", "ANSICON", "ConEmuANSI", "TERM")
+LONGEST_SHOWN = 60  # characters of a text that a server sent
+
+
+class Page:
+    """The output of a command."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        plain = plain or (ON_WINDOWS and not any(name in os.environ for name in KNOW_ESCAPES))
+        self._coloured = out.isatty() and not plain
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns if out.isatty() else WIDTH
+        self._width = max(NARROWEST, min(columns, WIDTH))
+
+    def line(self, text: str = "") -> None:
+        print(text, file=self._out, flush=True)
+
+    def text(self, text: str, colour: str = "") -> None:
+        """A paragraph that begins with a word in colour; later lines are indented."""
+        word = text.partition(" ")[0]
+        lines = "\n".join(broken(text, self._width, "  "))
+        self.line(self.painted(word, colour) + lines.removeprefix(word))
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Columns under heads; the last column is folded where it does not fit."""
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+        self.line(self.painted(in_columns(heads, widths), BOLD))
+        for *cells, last in rows:
+            folded = f"\n{' ' * before}".join(broken(last, max(self._width - before, NARROWEST)))
+            self.line(in_columns([*cells, folded], widths))
+
+    def painted(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{PLAIN}" if self._coloured and colour else text
+
+
+def broken(text: str, width: int, indent: str = "") -> list[str]:
+    return wrap(
+        text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def is_closed_pipe(error: OSError) -> bool:
+    """Has the reader of standard output left? Windows says EINVAL."""
+    return isinstance(error, BrokenPipeError) or (
+        ON_WINDOWS and error.errno == errno.EINVAL and error.filename is None
+    )
+
+
+def spoken(seconds: float) -> str:
+    """A duration to three digits: 25 ms, 1.5 s, 1 m 42 s, 406 d 2 h 59 m 59 s."""
+    if seconds < 0.1:
+        return f"{seconds * 1000:.3g} ms" if seconds else "0 s"
+    if seconds < 99.95:
+        return f"{seconds:.3g} s"
+    left, words = round(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            words.append(f"{count} {unit}")
+    return " ".join(words)
+
+
+def escaped(text: str) -> str:
+    """Escape what moves a terminal's cursor or changes the direction of its text."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def visible(text: str) -> str:
+    """A server's text, escaped and shortened."""
+    plain = escaped(text)
+    return plain if len(plain) <= LONGEST_SHOWN else f"{plain[: LONGEST_SHOWN - 1]}…"
+
+
+PRESETS = ("latency_sensitive", "high_availability", "batch", "gateway", "disabled")
+SCHEDULE = ("base", "cap", "factor", "jitter")
+
+
+def words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def statuses(text: str) -> frozenset[int]:
+    return frozenset(map(int, words(text)))
+
+
+def jitter(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+NO_GATE = "none"  # of --patience; None is what argparse has for an option that is not given
+
+
+def patience(text: str) -> float | str:
+    return NO_GATE if text == NO_GATE else float(text)
+
+
+# option, type, placeholder, help
+ARGUMENTS: tuple[tuple[str, Any, str, str], ...] = (
+    ("--max-attempts", int, "N", "attempts in all, the first one included"),
+    ("--base", float, "S", "wait before the first retry, before jitter"),
+    ("--cap", float, "S", "longest wait"),
+    ("--factor", float, "X", "growth from one wait to the next"),
+    ("--jitter", jitter, "KIND", "full, equal, decorrelated, none, or 0.2 for ±20 %%"),
+    ("--patience", patience, "S", "longest hold while the server is unhealthy; none: no gate"),
+    ("--max-retry-after", float, "S", "longest wait that a server may ask for"),
+    ("--total-timeout", float, "S", "for the whole call"),
+    ("--hints", str, "HOW", "obey or ignore what servers ask for"),
+    ("--statuses", statuses, "N,N", "statuses that are retried"),
+    ("--methods", lambda text: words(text.upper()), "A,B", "methods that are safe to retry"),
+    ("--vendors", words, "A,B", f"hints in their bodies: {', '.join(VENDORS)}"),
+)
+NAMES = [option[2:].replace("-", "_") for option, *_ in ARGUMENTS]
+
+
+def add_policy_arguments(parser: argparse.ArgumentParser, whole: str = "--policy") -> None:
+    """Add what describes a policy; ``whole`` is the argument for all of it."""
+    group = parser.add_argument_group("the policy (durations: seconds)")
+    about = f"{', '.join(PRESETS)}; or module:attribute, a RetryPolicy or a Retry (the default)"
+    how: dict[str, Any] = {} if whole.startswith("-") else {"nargs": "?"}
+    group.add_argument(whole, metavar="POLICY", help=about, **how)
+    for option, kind, placeholder, text in ARGUMENTS:
+        group.add_argument(option, type=kind, metavar=placeholder, help=text)
+
+
+def chosen(options: argparse.Namespace) -> RetryPolicy:
+    """The policy that the arguments describe.
+
+    Raises:
+        ValueError, TypeError: They describe none.
+    """
+    policy = RetryPolicy() if options.policy is None else named(options.policy)
+    given = {name: value for name in NAMES if (value := getattr(options, name)) is not None}
+    if given.get("patience") == NO_GATE:
+        given["patience"] = None
+    vendors = given.pop("vendors", ())
+    schedule = {name: given.pop(name) for name in SCHEDULE if name in given}
+    if schedule:
+        now = policy.backoff if isinstance(policy.backoff, Exponential) else Exponential()
+        same = {name: getattr(now, name) for name in SCHEDULE}
+        given["backoff"] = Exponential(**{**same, **schedule})
+    policy = policy.replace(**given)
+    return policy.for_vendors(*vendors) if vendors else policy
+
+
+def named(name: str) -> RetryPolicy:
+    """The preset of that name, or the policy at ``module:attribute``; importing runs the module.
+
+    A Retry of another library becomes the nearest policy.
+    """
+    if name.replace("-", "_") in PRESETS:
+        name = f"forbear:RetryPolicy.{name.replace('-', '_')}"
+    module, colon, path = name.partition(":")
+    if not colon:
+        known = ", ".join(PRESETS)
+        raise ValueError(f"there is no preset {name!r}; choose among {known}, or module:attribute")
+    if os.getcwd() not in sys.path:  # as python -m has it
+        sys.path.insert(0, os.getcwd())
+    try:
+        value: Any = import_module(module)
+        for attribute in path.split("."):
+            value = getattr(value, attribute)
+        value = value() if callable(value) else value
+    except (Exception, SystemExit) as error:  # whatever the module does
+        text = " ".join(str(error).split())
+        raise ValueError(f"cannot get {name}: {type(error).__name__}: {text}") from None
+    for own in (value, getattr(value, "policy", None)):  # of a forbear.urllib3.Retry
+        if isinstance(own, RetryPolicy):
+            return own
+    for convert in (RetryPolicy.from_httpx_retries, RetryPolicy.from_urllib3):
+        with suppress(TypeError):
+            return convert(value)
+    kind = type(value).__name__
+    raise ValueError(f"{name} is a {kind}, not a RetryPolicy or Retry, nor a function of one")
+
+
+def code_of(policy: RetryPolicy) -> str:
+    """The policy as Python code: attempts, schedule, and all fields that are not the default's."""
+    default = RetryPolicy()
+    fields = [
+        f"{name}={in_order(getattr(policy, name))}"
+        for name in RetryPolicy.FIELDS
+        if name in ("max_attempts", "backoff") or getattr(policy, name) != getattr(default, name)
+    ]
+    return f"RetryPolicy({', '.join(fields)})"

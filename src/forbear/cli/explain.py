@@ -3,7 +3,7 @@
 The calls are played here, each on its own against a server in an outage, attempt by attempt and on
 virtual time: the limits that a transport has by default and core/decide.py decide what follows each
 attempt. No other call is made to the server; benchmarks/simulation/ plays whole fleets. The bounds
-and the warnings are policy_tools/check.py's. All durations and instants are seconds from the call's
+and the warnings are core/policy_check.py's. All durations and instants are seconds from the call's
 beginning.
 """
 
@@ -16,7 +16,6 @@ from math import inf
 from random import Random
 from typing import NamedTuple, TextIO
 
-from ..core.backoff import Backoff
 from ..core.call import Call
 from ..core.decide import decide
 from ..core.outcome import (
@@ -29,13 +28,12 @@ from ..core.outcome import (
     SendAgain,
 )
 from ..core.policy import RetryPolicy
+from ..core.policy_check import extremes, longest_attempt, worst_case
 from ..core.request import Request
+from ..core.strategy import Backoff
 from ..limits.gate import MOST_TASKS, RetryGate
 from ..limits.limits import Limits
-from ..policy_tools.check import extremes, longest_attempt, worst_case
-from . import complain, teach
-from .settings import add_policy_arguments, chosen, code_of
-from .tables import BOLD, YELLOW, Page, spoken
+from . import BOLD, YELLOW, Page, add_policy_arguments, chosen, code_of, complain, spoken, teach
 
 ABOUT = (
     "Say what a retry policy does before it does it: what is retried, after which waits, how a call"
@@ -76,7 +74,6 @@ ENDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     teach(parser, ABOUT, EXAMPLES)
     add = parser.add_argument
     add("--slo", type=float, metavar="S", help="seconds within which a call has to end")

@@ -18,17 +18,14 @@ from typing import Any, NamedTuple, TextIO
 from ..core.call import Call
 from ..core.decide import answered
 from ..core.decide import decide as core_decide
-from ..core.headers.dates import Clock, parse_http_date, parse_timestamp
-from ..core.headers.fields import OWS, members, number
+from ..core.headers.fields import OWS, Clock, members, number, parse_http_date, parse_timestamp
 from ..core.headers.hints import read_hint
 from ..core.headers.quota import QUOTA_FIELDS, is_rate_limit, remaining_of
 from ..core.outcome import GiveUp, Hint, Reason, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request
 from ..limits.limits import Limits
-from . import complain, teach
-from .settings import add_policy_arguments, chosen
-from .tables import GREEN, RED, Page, spoken, visible
+from . import GREEN, RED, Page, add_policy_arguments, chosen, complain, spoken, teach, visible
 
 ASKS, NOTHING, MALFORMED = 0, 1, 2
 ASSUMED = 429  # the status that all of these headers are sent with
@@ -71,7 +68,6 @@ RELATED = ("retry-after", "pushback", "ratelimit", "rate-limit", "should-retry",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     teach(parser, ABOUT, EXAMPLES)
     add = parser.add_argument
     add("lines", nargs="+", metavar="LINE", help="'Name: value', a status line, or - for a pipe")
@@ -316,7 +312,6 @@ class Reader:
         return "won", "the server asks for a retry" if again else "an explicit no is always obeyed"
 
     def kind_of(self, name: str, value: str, delay: float) -> str:
-        """Name the kind of value."""
         now = self.clock.utc()
         if name in MILLISECONDS:
             return "milliseconds"

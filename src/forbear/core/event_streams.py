@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import re
 
-from .checks import check_bool, check_duration, check_positive_int
-from .frozen import Frozen
+from .checks import Frozen, check_bool, check_duration, check_positive_int
 from .headers.fields import Names, collect, is_digits
 from .headers.hints import vendor_event
 from .headers.ranges import Part

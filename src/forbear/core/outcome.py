@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple, final
 
-from .frozen import Frozen
+from .checks import Frozen
 
 # Idempotent by definition: RFC 9110 section 9.2.2, and QUERY: RFC 10008 section 2.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
@@ -45,8 +45,6 @@ RETRYABLE_KINDS = frozenset(K) - NEVER_RETRIED - {K.STATUS}  # that has RetryPol
 # These say that an origin fails. A healthy one refuses streams when it closes a connection.
 ORIGIN_FAILURE_KINDS = RETRYABLE_KINDS - {K.UNPROCESSED}
 TIMEOUT_KINDS = frozenset({K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.POOL})
-# A new connection usually removes these, and trying one costs the origin next to nothing.
-CONNECTION_KINDS = frozenset({K.DNS, K.REFUSED, K.TLS, K.RESET, K.UNPROCESSED})
 
 
 class Phase(StrEnum):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from .backoff import Backoff, Exponential
 from .checks import (
+    Frozen,
     a_set,
     check_bool,
     check_choice,
@@ -21,9 +21,9 @@ from .checks import (
     shown,
     texts,
 )
-from .frozen import Frozen
 from .headers.hints import VENDORS, VENDORS_WITH_BODY_HINTS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
+from .strategy import Backoff, Exponential
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class RetryPolicy(Frozen):
 
         def __new__(cls, *args: object, **fields: object) -> Self:
             if not fields.keys() <= KNOWN:
-                raise TypeError(tool("names").unknown("RetryPolicy", fields, cls.FIELDS))
+                raise TypeError(tool("migration").unknown("RetryPolicy", fields, cls.FIELDS))
             return object.__new__(cls)
 
         __new__.__wrapped__ = __init__  # whose signature is the class's
@@ -261,7 +261,7 @@ class RetryPolicy(Frozen):
         connect, read, status and other; one of these that is 0 takes its kind of failure out of
         ``failures`` or ``statuses`` instead. ``patience`` is None, so that its counts and waits
         hold on a dead server too; fields that urllib3 has no setting for keep their defaults.
-        ``forbear.policy_tools.conversion`` lists the differences. A
+        ``forbear.core.migration`` lists the differences. A
         ``forbear.urllib3.Retry`` gives its own policy.
 
         Raises:
@@ -270,7 +270,7 @@ class RetryPolicy(Frozen):
         own = getattr(retry, "policy", None)
         if isinstance(own, RetryPolicy):
             return own
-        return RetryPolicy(**tool("conversion").fields_of(retry))
+        return RetryPolicy(**tool("migration").fields_of(retry))
 
     @staticmethod
     def from_httpx_retries(retry: object) -> RetryPolicy:
@@ -278,13 +278,13 @@ class RetryPolicy(Frozen):
 
         It never sends more often than httpx-retries would. ``patience`` is None, so that its counts
         and waits hold on a dead server too; fields that httpx-retries has no setting for keep
-        their defaults. ``forbear.policy_tools.conversion`` lists the differences.
+        their defaults. ``forbear.core.migration`` lists the differences.
 
         Raises:
             TypeError: It is no ``httpx_retries.Retry``.
             ValueError: A number in it is out of range.
         """
-        return RetryPolicy(**tool("conversion").fields_of_httpx_retries(retry))
+        return RetryPolicy(**tool("migration").fields_of_httpx_retries(retry))
 
     def worst_case(self, *, attempt_timeout: float | None = None) -> float:
         """Return the seconds that a call can take: all attempts, each wait at its longest, and
@@ -305,7 +305,7 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: ``attempt_timeout`` is negative or infinite, or a schedule returns no time.
         """
-        seconds: float = tool("check").worst_case(self, attempt_timeout)
+        seconds: float = tool("policy_check").worst_case(self, attempt_timeout)
         return seconds
 
     def check(self, *, slo: float | None = None, attempt_timeout: float | None = None) -> list[str]:
@@ -325,7 +325,7 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: A number is out of its range.
         """
-        texts: list[str] = tool("check").advice(self, slo, attempt_timeout)
+        texts: list[str] = tool("policy_check").advice(self, slo, attempt_timeout)
         return texts
 
 
@@ -333,10 +333,10 @@ KNOWN = frozenset(RetryPolicy.FIELDS)
 
 
 def tool(name: str) -> ModuleType:
-    """Import a module of policy_tools when it is needed: at the top it would be circular."""
+    """Import a neighbour when it is needed: at the top it would be circular."""
     from importlib import import_module
 
-    return import_module(f"forbear.policy_tools.{name}")
+    return import_module(f"forbear.core.{name}")
 
 
 def check_backoff(name: str, value: object) -> None:
@@ -346,7 +346,7 @@ def check_backoff(name: str, value: object) -> None:
             f" delay(attempt, previous, random), got {shown(value)}"
         )
     if isinstance(value, type):
-        code = tool("names").code_of_class(value)
+        code = tool("migration").code_of_class(value)
         raise TypeError(f"{name} was given the class {value.__name__}: write {name}={code}")
 
 

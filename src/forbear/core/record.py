@@ -165,7 +165,6 @@ class Story(NamedTuple):
         return self.stop is not None and self.stop.reason is not Reason.ATTEMPTS_EXHAUSTED
 
     def record(self) -> CallRecord:
-        """Make the record."""
         attempts = []
         history, hedge = self.history, self.hedge
         if hedge is not None and history:  # in the order in which they were sent

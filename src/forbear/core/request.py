@@ -1,22 +1,26 @@
-"""Request: the facts about a request that a decision reads, and its origin.
+"""Request: the facts about a request that a decision reads: its origin, its idempotency key.
 
 Adapters state these facts; nothing here knows an HTTP library. The form of an origin is that of
-RFC 6454 §4, with the port always there.
+RFC 6454 §4, with the port always there. What a key may be is in forbear/idempotency.py.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from .checks import shown
+from .headers.fields import Names, bare_item, collect, parameters, skip_spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
+    from .headers.fields import Found, Line
+
     # Which share of a limit a call uses.
     Scope = Literal["origin", "transport"] | Callable[["Request"], str]
+
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _HOST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -82,11 +86,9 @@ class Request:
 
     @property
     def keyed(self) -> bool:
-        """The request carries exactly one usable idempotency key ."""
+        """The request carries exactly one usable idempotency key."""
         keyed = self._keyed
         if keyed is None:
-            from .headers.keys import carries_key  # loaded with the first failure
-
             keyed = self._keyed = carries_key(self.header_lines(), self.key_names)
         return keyed
 
@@ -179,3 +181,92 @@ def scope_of(scope: Scope, request: Request) -> str:
     if not isinstance(found, str):
         raise TypeError(f"scope must return text, got {type(found).__name__}")
     return str.__str__(found)  # a subclass's own __eq__ would run while a lock is held
+
+
+# The methods a key is generated for, those that the draft names (§1). Most others are idempotent.
+GENERATED_FOR = frozenset({"POST", "PATCH"})
+
+_DRAFT = "idempotency-key"
+_REPEATABILITY = "repeatability-request-id"
+_FIRST_SENT = "repeatability-first-sent"  # accompanies a key, is none itself
+
+# Header names, in lower case, whose value is a key. Trace ids (X-Request-Id, traceparent) are
+# none: no server promises that a second request with the same id is not executed again.
+RECOGNISED = frozenset({_DRAFT, _REPEATABILITY, "x-idempotency-key", "paypal-request-id"})
+KEY_LINES = RECOGNISED | {_FIRST_SENT}
+
+
+def carries_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
+    """Return whether the request carries an idempotency key that a server can rely on.
+
+    One line of ``Idempotency-Key``, of ``X-Idempotency-Key``, of ``PayPal-Request-Id`` or of a name
+    in ``extra``, or one line each of ``Repeatability-Request-ID`` and ``Repeatability-First-Sent``
+    (OASIS asks for both), and not empty. Two lines of one name do not count: which of them the
+    server takes is unknown (RFC 9651 §4.2 lets an Item have one line), and True here lets a POST be
+    sent twice.
+
+    Args:
+        headers: The request's header lines in any order.
+        extra: Lower-case names of further headers that hold a key on a single line. A name that has
+            a rule of its own above keeps that rule.
+    """
+    lines = _key_lines(headers, extra)
+    single = {name for name, values in lines.items() if len(values) == 1 and values[0]}
+    if _FIRST_SENT in single:
+        single.remove(_FIRST_SENT)
+    else:
+        single.discard(_REPEATABILITY)
+    return bool(single)
+
+
+def names_a_key(headers: Iterable[Line], extra: frozenset[str] = frozenset()) -> bool:
+    """Return whether any header is meant as a key, so that none may be generated.
+
+    Wider than ``carries_key``: two lines, or half of an OASIS pair, are no key to rely on, but they
+    are the caller's, and a further key would only add an ambiguity. Empty lines count as absent.
+    """
+    lines = _key_lines(headers, extra)
+    return bool(lines) and any(
+        name != _FIRST_SENT and any(values) for name, values in lines.items()
+    )
+
+
+def _key_lines(headers: Iterable[Line], extra: frozenset[str]) -> Found:
+    """The trimmed values of the headers that may hold a key; "" for one that is empty."""
+    found = collect(headers, _names(extra))
+    if _DRAFT in found:  # its syntax writes the empty String as "", with or without parameters
+        values = found[_DRAFT]
+        found[_DRAFT] = ["" if v.startswith('""') and parse_item(v) == "" else v for v in values]
+    return found
+
+
+@cache
+def _names(extra: frozenset[str]) -> Names:
+    return Names(RECOGNISED | {_FIRST_SENT} | extra)
+
+
+def parse_item(field_value: str) -> str | None:
+    """Return the String of an Item field value, which may be empty; None for a malformed one."""
+    try:
+        return string_item(field_value)
+    except ValueError:
+        return None
+
+
+def string_item(field_value: str) -> str:
+    if not isinstance(field_value, str):
+        raise TypeError(f"field value must be a str, got {type(field_value).__name__}; decode it")
+    try:
+        kind, value, at = bare_item(field_value, skip_spaces(field_value, 0))
+        at = skip_spaces(field_value, parameters(field_value, at)[1])
+    except ValueError as error:
+        raise ValueError(
+            f"field value is no structured-field Item: {error}; write the key in double quotes"
+        ) from None
+    if not isinstance(value, str) or kind != "String":
+        raise ValueError(f"field value must be a String, got a {kind}; write it in double quotes")
+    if at < len(field_value):
+        raise ValueError(
+            f"field value must be one Item, got more text at position {at}; send one key, one line"
+        )
+    return value

@@ -10,13 +10,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Call
-from ..core.headers.nesting import ends_outer_loops, outer_loop
 from ..core.outcome import Failure, FailureKind, GiveUp, Phase, Reason
 from ..core.record import RECORD, in_seconds
 from ..errors import RetryRefused
 from . import context as contexts
-from .classify import is_final
-from .errors import DeadlineCut, Interrupted
+from .context import ends_outer_loops, outer_loop
+from .errors import DeadlineCut, Interrupted, is_final
 from .events import SUCCEEDED_AFTER_RETRY
 from .settings import OFF
 

@@ -15,7 +15,7 @@ from functools import partial
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..limits.locks import Locked
+from ..limits import Locked
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future

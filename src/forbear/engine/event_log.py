@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from ..core.headers.hints import why_unused
 from ..core.outcome import Reason
+from ..limits import Locked
 from ..limits.limits import Limits
-from ..limits.locks import Locked
 from . import events
 from .context import scope_of_call
 from .errors import let_signals_through, warn_of_listener
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from ..core.call import Call, SharedLimits
     from ..core.events import CallEnded, Event, GaveUp
     from ..core.outcome import Failure, GiveUp, SendAgain
-    from ..limits.aws import TokenBucket
     from ..limits.breaker import Transition
-    from ..limits.budget import RetryBudget
+    from ..limits.budget import RetryBudget, TokenBucket
     from ..limits.lease import LeasedBudget
     from .clock import Clock, Sleeper
     from .events import E, Line, P, Row
@@ -72,7 +71,7 @@ def budget_of(limits: SharedLimits) -> RetryBudget | LeasedBudget | TokenBucket 
 
         budget = limits.budget
         return budget if isinstance(budget, (RetryBudget, LeasedBudget)) else None
-    from ..limits.aws import AwsStandard
+    from ..limits.budget import AwsStandard
 
     return limits.strategy.bucket if isinstance(limits.strategy, AwsStandard) else None
 

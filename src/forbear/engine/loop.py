@@ -25,8 +25,7 @@ from .calls import (
     notify_outer_loops,
     refusal,
 )
-from .classify import classify_error
-from .errors import drop_frames
+from .errors import classify_error, drop_frames
 from .events import ATTEMPT_DELAYED, FAILOVER, RELEASED
 from .settings import OFF
 

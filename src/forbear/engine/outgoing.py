@@ -15,11 +15,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from ..core.headers.keys import GENERATED_FOR, names_a_key, serialize
-from ..core.headers.nesting import EXPECTED
-from ..idempotency import generate
+from ..core.request import GENERATED_FOR, names_a_key
 from . import context as contexts
 from .calls import begin_call, note_first_attempt, policy_and_deadline
+from .context import EXPECTED
 from .errors import DeadlineCut
 from .settings import OFF
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from ..core.call import Call
-    from ..core.key_options import IdempotencyKeys
     from ..core.policy import RetryPolicy
     from ..core.request import Request
+    from ..idempotency import IdempotencyKeys
     from .context import CallContext
     from .port import Copying, Sent, Source, Url
     from .settings import Settings
@@ -60,6 +59,8 @@ def new_headers(settings: Settings, request: Request) -> tuple[Lines, Lines]:
 
 def new_key(keys: IdempotencyKeys, utc_now: float) -> Lines:
     """The header lines of a fresh key, the same for all attempts of a call."""
+    from ..idempotency import generate, serialize  # loaded with the first key
+
     key = serialize(generate(profile=keys.profile), style=keys.style, profile=keys.profile)
     if keys.header.lower() != "repeatability-request-id":
         return [(keys.header, key)]

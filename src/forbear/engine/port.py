@@ -3,7 +3,7 @@
 Two protocols, one for each loop (loop.py), generic over the library's response. An adapter has one
 port per transport. A port keeps nothing of a call: that is in ``Call``, and in the outgoing request
 that an adapter hangs on it. Whatever does not depend on the library is a function of the engine,
-which takes the port: calls.py begins and ends calls, classify.py judges outcomes, outgoing.py makes
+which takes the port: calls.py begins and ends calls, errors.py judges outcomes, outgoing.py makes
 what is sent, inspection.py shows responses to ``retry_if``.
 """
 
@@ -68,7 +68,7 @@ class StreamPort(Protocol):
         ...
 
 
-class CommonPort(Classifier, Protocol[Response]):
+class Library(Protocol[Response]):
     """A port, as far as both kinds know their library; nothing here does input or output."""
 
     @property
@@ -98,7 +98,11 @@ class CommonPort(Classifier, Protocol[Response]):
         ...
 
 
-class Port(CommonPort[Response], Protocol[Response]):
+class CommonPort(Classifier, Library[Response], Protocol[Response]):
+    """What both kinds of port have."""
+
+
+class Port(Classifier, Library[Response], Protocol[Response]):
     """The port of a synchronous transport."""
 
     def send(self, call: Call) -> Response:
@@ -156,12 +160,10 @@ class Inspecting(Protocol[Seen_contra]):
         """The inspection of a response, whose body was prefetched with this result."""
         ...
 
-    def status_of(self, response: Seen_contra) -> int:
-        """The status of a response."""
-        ...
+    def status_of(self, response: Seen_contra) -> int: ...
 
 
-class AsyncPort(CommonPort[Response], Inspecting[Response], Protocol[Response]):
+class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Response]):
     """The port of an asynchronous transport: as ``Port``, awaited, and with the wait.
 
     Attributes:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ..core.events import Event
-    from ..core.key_options import IdempotencyKeys
     from ..core.strategy import Budget, RetryStrategy
+    from ..idempotency import IdempotencyKeys
     from ..limits.breaker import CircuitBreaker
     from ..limits.concurrency import ConcurrencyLimit
     from ..limits.origins import Origins
@@ -62,9 +62,9 @@ DEFAULTS: dict[str, object] = {
 
 def names() -> ModuleType:
     """Return the module that suggests code; loaded only when an option is refused."""
-    from ..policy_tools import names
+    from ..core import migration
 
-    return names
+    return migration
 
 
 # The code that a message suggests in place of True.
@@ -80,6 +80,26 @@ OBJECTS = {
     "event_streams": "EventStreams()",
     "idempotency": 'IdempotencyKeys(origins=["https://api.example.com"])',
 }
+# What an option must be, as a message says it: of this class, or with these attributes.
+MUST_BE: dict[str, tuple[str, type | tuple[str, ...]]] = {
+    "gate": ("a RetryGate, or None for none", RetryGate),
+    "budget": (
+        "a RetryBudget or a RedisBudget, or None for no limit",
+        ("deposit", "spend", "refund", "hinted_cost"),
+    ),
+    "breaker": (
+        "a CircuitBreaker, or None for none",
+        ("admit", "record", "release", "refused_for"),
+    ),
+    "origins": ('Origins(["https://a", "https://b"]), or None', ("covers",)),
+    "hedge": ("a Hedge, or None for none", Hedge),
+    "concurrency": ("a ConcurrencyLimit, or None for none", ("enter",)),
+    "pacing": ("a Pacing, or None for none", ("turn",)),
+    "event_streams": ("EventStreams(), or None for the default", EventStreams),
+    "idempotency": ("IdempotencyKeys(), or None", ("covers",)),
+    "retry_if": ("a function", ("__call__",)),
+    "before_attempt": ("a function", ("__call__",)),
+}
 
 
 def check_options(given: dict[str, Any]) -> None:
@@ -92,7 +112,7 @@ def check_options(given: dict[str, Any]) -> None:
         if isinstance(value, bool) and option in OBJECTS:
             code = OBJECTS[option] if value else None
             raise TypeError(f"{option} is an object or None, not {value}: write {option}={code}")
-    strategy, gate, breaker = given["strategy"], given["gate"], given["breaker"]
+    strategy, gate = given["strategy"], given["gate"]
     if strategy is not None:
         if gate is not ... and gate is not None:
             raise ValueError("give strategy= or gate=, not both: a strategy decides by itself")
@@ -106,40 +126,18 @@ def check_options(given: dict[str, Any]) -> None:
             raise ValueError("give strategy= or hedge=, not both: a strategy decides by itself")
         check_has("strategy", strategy, STRATEGY)
         check_quiet(strategy)
-    is_breaker = all(hasattr(breaker, name) for name in BREAKER)
-    if breaker is not None and not is_breaker:
-        raise TypeError(f"breaker must be a CircuitBreaker, or None for none, got {shown(breaker)}")
-    origins = given["origins"]
-    if origins is not None and not hasattr(origins, "covers"):
-        raise TypeError(
-            'origins must be Origins(["https://a", "https://b"]), or None, got ' + shown(origins)
-        )
-    if given["hedge"] is not None and not isinstance(given["hedge"], Hedge):
-        raise TypeError(f"hedge must be a Hedge, or None for none, got {shown(given['hedge'])}")
-    streams = given["event_streams"]
-    if streams is not None and not isinstance(streams, EventStreams):
-        raise TypeError(
-            f"event_streams must be EventStreams(), or None for the default, got {shown(streams)}"
-        )
-    for option, class_name, method in (
-        ("concurrency", "ConcurrencyLimit", "enter"),
-        ("pacing", "Pacing", "turn"),
-    ):
-        if given[option] is not None and not hasattr(given[option], method):
-            value = shown(given[option])
-            raise TypeError(f"{option} must be a {class_name}, or None for none, got {value}")
-    if gate is not ... and gate is not None and not isinstance(gate, RetryGate):
-        raise TypeError(f"gate must be a RetryGate, or None for none, got {shown(gate)}")
-    if given["budget"] is not None:
-        check_budget(given["budget"])
+    for option, (wanted, fits) in MUST_BE.items():
+        value = given[option]
+        if value is None or value is DEFAULTS.get(option):
+            continue
+        if isinstance(fits, type):
+            is_right = isinstance(value, fits)
+        else:
+            is_right = all(hasattr(value, name) for name in fits)
+        if not is_right:
+            raise TypeError(f"{option} must be {wanted}, got {shown(value)}")
     if given["clock"] is not None:
         check_has("clock", given["clock"], ("monotonic", "time", "sleep", "asleep"))
-    keys = given["idempotency"]
-    if keys is not None and not hasattr(keys, "covers"):
-        raise TypeError(f"idempotency must be IdempotencyKeys(), or None, got {shown(keys)}")
-    for option in ("retry_if", "before_attempt"):
-        if given[option] is not None and not callable(given[option]):
-            raise TypeError(f"{option} must be a function, got {shown(given[option])}")
     listeners = given["on_event"]
     if callable(listeners):
         raise TypeError(
@@ -168,7 +166,6 @@ def is_async(function: object) -> bool:
     )
 
 
-BREAKER = ("admit", "record", "release", "refused_for")
 STRATEGY = ("acquire_initial_token", "refresh_token", "record_success", "release")
 
 
@@ -176,17 +173,6 @@ def check_has(option: str, value: object, methods: Iterable[str]) -> None:
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
         raise TypeError(f"{option} has no method {' and no '.join(missing)}, got {shown(value)}")
-
-
-def check_budget(budget: object) -> None:
-    methods = ("deposit", "spend", "refund")
-    if not all(callable(getattr(budget, method, None)) for method in methods) or not hasattr(
-        budget, "hinted_cost"
-    ):
-        raise TypeError(
-            "budget must be a RetryBudget or a RedisBudget, or None for no limit, got "
-            + shown(budget)
-        )
 
 
 def check_quiet(strategy: RetryStrategy) -> None:

@@ -23,11 +23,17 @@ from math import inf
 from typing import NamedTuple
 
 from ..core.call import Limit
-from ..core.checks import check_choice, check_duration, check_number, check_positive_int, shown
-from ..core.frozen import rebuilt
+from ..core.checks import (
+    check_choice,
+    check_duration,
+    check_number,
+    check_positive_int,
+    rebuilt,
+    shown,
+)
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
-from .locks import Locked
+from . import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

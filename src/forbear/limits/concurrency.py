@@ -18,12 +18,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_bool, check_choice, check_number, check_positive_int
-from ..core.frozen import rebuilt
+from ..core.checks import check_bool, check_choice, check_number, check_positive_int, rebuilt
 from ..core.outcome import Reason
 from ..errors import RetryRefused
+from . import Locked
 from .credentials import check_scope, key_of
-from .locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable

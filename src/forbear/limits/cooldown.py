@@ -1,8 +1,7 @@
 """Cooldown: for how long an origin asked this process to pause.
 
 A 503 with a time concerns the origin; a 429, and what else says "too much" of one client's calls,
-only those that carry the same credential (credentials.py), so that one tenant does not delay
-another.
+only those that carry the same credential, so that one tenant does not delay another.
 
 Calls that are held are released one after the other, PACE apart, and each checks again when its
 time has come: if the response to one of the first asks for another wait, the rest waits too.
@@ -16,8 +15,8 @@ from math import inf
 from ..core.call import Limit, Plan
 from ..core.outcome import Reason
 from ..errors import RetryRefused
+from . import Locked
 from .credentials import EVERYBODY, credential_of_call
-from .locks import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from .origins import OriginsLimit
 
     Key = tuple[str, Hashable]  # origin, credential
+
 
 MOST_KEYS = 1024  # least recently begun first out
 PACE = 0.001  # seconds between two releases: a thousand calls take a second

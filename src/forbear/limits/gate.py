@@ -27,12 +27,12 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from ..core.call import NO_EXTRAS, Limit
-from ..core.checks import shown
-from ..core.frozen import rebuilt
+from ..core.checks import rebuilt, shown
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
 from ..core.request import check_scope, scope_of
 from ..errors import RetryRefused
+from . import Locked
 from .health import (
     FIRST_PROBE,
     HEALTHY,
@@ -44,7 +44,6 @@ from .health import (
     Hold,
     cost_of,
 )  # fmt: skip
-from .locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,17 @@ from collections import OrderedDict
 from math import ceil, exp, floor, inf, log
 from typing import TYPE_CHECKING
 
-from ..core.checks import check_bool, check_duration, check_number, check_positive_int, shown, texts
-from ..core.frozen import rebuilt
+from ..core.checks import (
+    check_bool,
+    check_duration,
+    check_number,
+    check_positive_int,
+    rebuilt,
+    shown,
+    texts,
+)
 from ..core.outcome import IDEMPOTENT_METHODS
-from .locks import Locked
+from . import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,6 @@ from math import inf
 from random import random as system_random
 from typing import TYPE_CHECKING
 
-from ..core.backoff import Exponential, with_spread
 from ..core.call import NO_EXTRAS, Call, Limit, Plan
 from ..core.checks import check_choice
 from ..core.decide import plan_retry
@@ -26,7 +25,7 @@ from ..core.outcome import (
     SendAgain,
 )
 from ..core.request import Request
-from ..core.strategy import RetryToken
+from ..core.strategy import Exponential, RetryToken, with_spread
 from ..errors import RetryRefused
 from .gate import GateLimit, gate_key
 from .health import cost_of
@@ -35,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Literal
 
-    from ..core.backoff import Backoff
     from ..core.call import Quiet
     from ..core.outcome import Failure, Refusal
     from ..core.policy import RetryPolicy
-    from ..core.strategy import Budget, RetryStrategy
+    from ..core.strategy import Backoff, Budget, RetryStrategy
     from .breaker import BreakerLimit, CircuitBreaker
     from .budget import BudgetLimit
     from .concurrency import ConcurrencyLimit, SlotLimit

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from itertools import count
 
-from ..core.backoff import with_spread
 from ..core.call import Limit, Plan
-from ..core.checks import check_choice, texts
-from ..core.frozen import rebuilt
+from ..core.checks import check_choice, rebuilt, texts
 from ..core.outcome import Phase, Reason
 from ..core.request import origin_from
+from ..core.strategy import with_spread
 from ..errors import RetryRefused
-from .locks import Locked
+from . import Locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_number, shown
-from ..core.frozen import rebuilt
+from ..core.checks import check_number, rebuilt, shown
+from . import Locked
 from .credentials import check_scope, key_of
-from .locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

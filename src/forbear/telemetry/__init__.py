@@ -32,11 +32,10 @@ from ..core.events import CallOutcome, CircuitTransition
 from ..core.outcome import Reason
 from ..engine.event_log import budget_of
 from ..engine.events import REASONS, RETRIED_STATUSES, TABLE, host_of, success
-from ..limits.aws import TokenBucket
+from ..limits import Locked
 from ..limits.breaker import CircuitState
-from ..limits.budget import RetryBudget
+from ..limits.budget import RetryBudget, TokenBucket
 from ..limits.health import Cause
-from ..limits.locks import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -217,7 +216,6 @@ class Counting(Locked):
             add(elapsed if field else 1)
 
     def __call__(self, event: Event | CallEnded) -> None:
-        """Count an event."""
         for add, field in self._counts(event):
             add(getattr(event, field) if field else 1)
         if isinstance(event, CircuitTransition):

@@ -30,10 +30,16 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, has_error_event, note_quotas
 from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
 from ...engine.deadlines import BACKSTOP, Backstop
-from ...engine.errors import DeadlineCut, Interrupted, let_signals_through
+from ...engine.errors import (
+    DeadlineCut,
+    Interrupted,
+    classify_status,
+    has_error_event,
+    let_signals_through,
+    note_quotas,
+)
 from ...engine.inspection import (
     DRAIN_BYTES,
     DRAIN_SECONDS,

@@ -35,8 +35,18 @@ from ...engine.inspection import (
     too_late,
 )
 from ...engine.outgoing import sent_request
-from .connections import UNKNOWN, Arriving, AsyncArriving, arrived, is_bodiless, own_timeout
-from .streams import aawait_first_event, await_first_event, begin_stream, is_empty_stream
+from .connections import (
+    UNKNOWN,
+    Arriving,
+    AsyncArriving,
+    aawait_first_event,
+    arrived,
+    await_first_event,
+    begin_stream,
+    is_bodiless,
+    is_empty_stream,
+    own_timeout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -5,7 +5,8 @@ of its own times out, and the rest of the body is lost to the caller. So the net
 is in each response's extensions, is read here first: httpcore gets what arrived when it asks for
 it, and a body that pauses stays intact. Over HTTP/2 other streams read from the connection too, so
 there httpcore itself has to read, one receive at a time and only while one is sure to end. Then the
-connection and its other streams stay intact.
+connection and its other streams stay intact. ``await_first_event`` reads a stream of events so, up
+to its first event.
 
 *Stale connections.* httpcore hands out the connection that has been idle for longest, so where one
 was forgotten by its peer (a NAT table, a failover, a restart), the retry would get the next one
@@ -28,11 +29,21 @@ from math import inf
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ...core.event_streams import event_stream
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.deadlines import BACKSTOP
 from ...engine.errors import let_signals_through, locals_of
-from ...engine.inspection import BODILESS, LATE, WHOLE, Ending, is_readable
-from .errors import CORES, chain
+from ...engine.inspection import (
+    BODILESS,
+    LATE,
+    WHOLE,
+    Ending,
+    aread_pieces,
+    is_readable,
+    read_pieces,
+    stream_start,
+)
+from .errors import CORES, chain, reset_lost
 from .request import LEAST
 
 if TYPE_CHECKING:
@@ -40,7 +51,11 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
+    from ...engine.inspection import PrefetchResult, StreamStart
+    from .bodies import PrefetchedBody, Sent
+    from .port import HttpxPort
     from .request import Timeouts
+
 
 PIECE = 65_536  # bytes asked for at once, as by httpcore
 UNKNOWN = 2**62  # bytes of a body whose length is unknown: more than any
@@ -474,3 +489,85 @@ class AsyncBounded(Bounding):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def begin_stream(
+    port: HttpxPort, request: Request, response: Response, outgoing: Sent
+) -> StreamStart | None:
+    """Begin to wait for the first event of a stream; None: it is none, or is not waited for."""
+    if is_bodiless(request, response):
+        return None
+    policy, left = port.settings.policy, inf
+    if outgoing is not None:
+        policy, left = outgoing.policy, outgoing.deadline_at - port.clock.monotonic()
+    lines = response.headers.raw
+    return stream_start(port.settings, policy, response.status_code, lines, left)
+
+
+def is_empty_stream(response: Response, length: int) -> bool:
+    """Has a stream of events ended with its head? Its reader will request it again."""
+    return length == 0 and event_stream(response.status_code, response.headers.raw) is not None
+
+
+def await_first_event(
+    port: HttpxPort,
+    request: Request,
+    response: Any,
+    outgoing: Sent,
+    start: StreamStart,
+    length: int,
+) -> PrefetchResult:
+    """Read a stream of events up to its first event, as the library waits; else as prefetch_body.
+
+    A body of known ``length`` ends without a wait.
+
+    Returns:
+        LATE: it goes on behind what was read. Else why the attempt failed.
+    """
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        own = own_timeout(request if outgoing is None else outgoing.request)
+        reader = Arriving(request, response, length, start.seconds, own)
+        body.chunks = reader.pieces
+        try:
+            ending = read_pieces(reader, lambda _: start.wants_more(reader))
+        finally:
+            reader.leave()
+        failure = start.failure(ending, port)
+    except Exception as error:
+        with suppress(Exception):
+            stream.close()
+        reset_lost(port.inner)
+        return body.break_off(port, response, error)
+    body.put_back(response, reader.rest)
+    return LATE if failure is None else failure
+
+
+async def aawait_first_event(
+    port: HttpxPort,
+    request: Request,
+    response: Any,
+    outgoing: Sent,
+    start: StreamStart,
+    length: int,
+) -> PrefetchResult:
+    """Do as ``await_first_event``; a change there belongs here too."""
+    body: PrefetchedBody = port.prefetched()
+    body.stream = stream = response.stream
+    try:
+        own = own_timeout(request if outgoing is None else outgoing.request)
+        reader = AsyncArriving(request, response, length, start.seconds, own)
+        body.chunks = reader.pieces
+        try:
+            ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
+        finally:
+            reader.leave()
+        failure = start.failure(ending, port)
+    except Exception as error:
+        with suppress(Exception):
+            await stream.aclose()
+        reset_lost(port.inner)
+        return body.break_off(port, response, error)
+    body.put_back(response, reader.rest)
+    return LATE if failure is None else failure

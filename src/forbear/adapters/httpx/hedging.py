@@ -20,8 +20,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.decide import is_failure
-from ...core.headers.keys import KEY_LINES
 from ...core.record import SETTING, Attempt, HedgeNotes
+from ...core.request import KEY_LINES
 from ...engine.calls import end_attempt, follow_policy, policy_and_deadline
 from ...engine.context import CURRENT
 from ...engine.deadlines import Alarms, TrioAlarms, current_trio_token, spawn_on_trio
@@ -318,7 +318,6 @@ class Second:
         self._done: Any = None
 
     def start_on(self, loop: AbstractEventLoop, context: Context) -> None:
-        """Start on asyncio."""
         task = loop.create_task(self.run(), context=context)
         self._task = task  # a strong reference: the loop's is weak, and the task could vanish
         task.add_done_callback(self._over)  # also if it was cancelled before it began

@@ -26,8 +26,8 @@ from ...engine.calls import (
     too_late,
     with_story,
 )
-from ...engine.classify import classify_status, has_error_event, note_quotas
 from ...engine.context import in_force
+from ...engine.errors import classify_status, has_error_event, note_quotas
 from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless, whole_events
 from ...engine.outgoing import (
     ConsumedBody,

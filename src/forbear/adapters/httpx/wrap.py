@@ -12,7 +12,7 @@ from ...core.policy import RetryPolicy
 from ...engine.errors import warn
 from ...engine.resume import AsyncResumable, SyncResumable
 from ...engine.settings import PREFETCH, Settings
-from ..diagnosis import options_of_client, wrong_client
+from .. import options_of_client, wrong_client
 from .bodies import (
     AsyncInspection,
     AsyncPrefetched,
@@ -240,13 +240,8 @@ def wrap_client(
     classes: tuple[type[SyncRetrying | AsyncRetrying], ...],
 ) -> None:
     """Put a retrying transport around each of a built client's own."""
-    module = library.module
-    if isinstance(client, module.Client):
-        transport_class = classes[0]
-    elif isinstance(client, module.AsyncClient):
-        transport_class = classes[1]
-    else:
-        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+    check_client(library, client)
+    transport_class = classes[isinstance(client, library.module.AsyncClient)]
     if any(is_ours(transport) for transport in transports_of(client)):
         raise ValueError(
             "this client is wrapped already; call unwrap(client) first to change its policy"
@@ -261,35 +256,35 @@ def wrap_client(
             wrappers[id(inner)] = transport_class(inner, **named)
         return wrappers[id(inner)]
 
-    client._transport = wrapped(client._transport)
-    client._mounts = {pattern: wrapped(inner) for pattern, inner in client._mounts.items()}
+    replace_transports(client, wrapped)
 
 
 def unwrap_client(library: Library, client: Any) -> None:
     """Put a wrapped client's own transports back, with their own retries."""
-    module = library.module
-    if not isinstance(client, (module.Client, module.AsyncClient)):
-        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+    check_client(library, client)
     found = [transport for transport in transports_of(client) if is_ours(transport)]
     if not found:
         raise ValueError("this client is not wrapped; wrap(client) does that")
     for transport in found:
         if transport.inner_retries:
             transport.inner._pool._retries = transport.inner_retries
-
-    def unwrapped(transport: Any) -> Any:
-        return transport.inner if is_ours(transport) else transport
-
-    client._transport = unwrapped(client._transport)
-    client._mounts = {pattern: unwrapped(inner) for pattern, inner in client._mounts.items()}
+    replace_transports(client, lambda one: one.inner if is_ours(one) else one)
 
 
 def is_wrapped_client(library: Library, client: object) -> bool:
     """Does every transport of the client retry? None among its mounts stands for the main one."""
-    module = library.module
-    if not isinstance(client, (module.Client, module.AsyncClient)):
-        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+    check_client(library, client)
     return all(one is None or is_ours(one) for one in transports_of(client))
+
+
+def check_client(library: Library, client: object) -> None:
+    if not isinstance(client, (library.module.Client, library.module.AsyncClient)):
+        raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
+
+
+def replace_transports(client: Any, replace: Callable[[Any], object]) -> None:
+    client._transport = replace(client._transport)
+    client._mounts = {pattern: replace(inner) for pattern, inner in client._mounts.items()}
 
 
 def is_ours(transport: object) -> bool:

@@ -33,10 +33,9 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.classify import classify_status, has_error_event, is_final, note_quotas
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.context import CURRENT
-from ...engine.errors import Interrupted
+from ...engine.errors import Interrupted, classify_status, has_error_event, is_final, note_quotas
 from ...engine.events import RESUME, SUCCEEDED_AFTER_RETRY
 from ...engine.inspection import (
     DRAIN_SECONDS,

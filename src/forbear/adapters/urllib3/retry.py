@@ -33,8 +33,8 @@ from ...engine.calls import (
     note_first_attempt,
     with_story,
 )
-from ...engine.classify import classify_error, classify_status
 from ...engine.context import CURRENT, scope_of_call
+from ...engine.errors import classify_error, classify_status
 from ...engine.events import SUCCEEDED_AFTER_RETRY
 from ...engine.loop import settle
 from ...engine.settings import DEFAULT_POLICY, Settings, names

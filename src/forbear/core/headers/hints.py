@@ -22,8 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..outcome import NO_HINT, Hint
-from .dates import FOREVER, Clock, parse_http_date
-from .fields import OWS, Names, collect, is_digits, members, number
+from .fields import FOREVER, OWS, Clock, Names, collect, is_digits, members, number, parse_http_date
 from .quota import QUOTA_FIELDS, read_quota
 
 TYPE_CHECKING = False

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .dates import Clock, parse_timestamp
 from .fields import (
     OWS,
+    Clock,
     Names,
     bare_item,
     collect,
     key,
     number,
     parameters,
+    parse_timestamp,
     run,
     skip_spaces,
 )

@@ -12,7 +12,7 @@ import tenacity
 import urllib3
 
 from forbear import Exponential, RetryPolicy, override
-from forbear.policy_tools.names import unknown
+from forbear.core.migration import unknown
 
 OPTIONS = ("gate", "budget", "retry_if", "on_event")  # some of a transport
 

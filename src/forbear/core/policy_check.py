@@ -14,15 +14,16 @@ from __future__ import annotations
 from itertools import accumulate, takewhile
 from math import inf
 
-from ..core.backoff import Exponential, Fixed
-from ..core.checks import check_duration, shown
-from ..core.outcome import IDEMPOTENT_METHODS
-from .conversion import Doubling
+from .checks import check_duration, shown
+from .migration import Doubling
+from .outcome import IDEMPOTENT_METHODS
+from .strategy import Exponential, Fixed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..core.backoff import Backoff
-    from ..core.policy import RetryPolicy
+    from .policy import RetryPolicy
+    from .strategy import Backoff
+
 
 SHARE = 3  # a third of the SLO is for retries: the first attempt and a slow response need the rest
 MOST_SENT = 3  # attempts of a lone call before its server is unhealthy (limits/gate.py)

@@ -1,1 +1,0 @@
-"""Policy tools: the cost and the sources of a policy, loaded when asked for."""
