@@ -27,6 +27,7 @@ from ...engine.calls import (
     expired,
     follow_policy,
     has_story,
+    last_error,
     note_first_attempt,
     policy_and_deadline,
     too_late,
@@ -521,6 +522,9 @@ class Urllib3Port(Generic[AnyResponse]):
         for name in view.announced:  # digest authentication resends a copy of the request
             view.request.headers.pop(name, None)
         self._finish(call, response)
+        if call.extras.is_cut_by_deadline and call.body_error is not None:
+            self.close_unused(response)
+            raise last_error(self, call, call.body_error)
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES
         ):
