@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from httpx import Request, Response
 
     from ...engine.inspection import PrefetchResult, StreamStart
-    from .bodies import PrefetchedBody, Sent
+    from .bodies import Sent
     from .port import HttpxPort
 
 
@@ -52,12 +52,12 @@ def await_first_event(
     Returns:
         LATE: it goes on behind what was read. Else why the attempt failed.
     """
-    body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
+    body: Any = port.prefetched()
+    body.stream = response.stream
     try:
         own = own_timeout(request if outgoing is None else outgoing.request)
         reader = Arriving(request, response, length, start.seconds, own)
-        body.chunks = reader.pieces
+        body.chunks, body.rest = reader.pieces, reader.rest
         try:
             ending = read_pieces(reader, lambda _: start.wants_more(reader))
         finally:
@@ -65,10 +65,11 @@ def await_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            stream.close()
+            body.close()
         reset_lost(port.inner)
-        return body.break_off(port, response, error)
-    body.put_back(response, reader.rest)
+        broken: Exception = body.break_off(port, response, error)
+        return broken
+    body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure
 
 
@@ -81,12 +82,12 @@ async def aawait_first_event(
     length: int,
 ) -> PrefetchResult:
     """Do as ``await_first_event``; a change there belongs here too."""
-    body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
+    body: Any = port.prefetched()
+    body.stream = response.stream
     try:
         own = own_timeout(request if outgoing is None else outgoing.request)
         reader = AsyncArriving(request, response, length, start.seconds, own)
-        body.chunks = reader.pieces
+        body.chunks, body.rest = reader.pieces, reader.rest
         try:
             ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
         finally:
@@ -94,8 +95,9 @@ async def aawait_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            await stream.aclose()
+            await body.aclose()
         reset_lost(port.inner)
-        return body.break_off(port, response, error)
-    body.put_back(response, reader.rest)
+        broken: Exception = body.break_off(port, response, error)
+        return broken
+    body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure
