@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.event_streams import EventStream
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
+from ..core.record import MOST_NOTES
 from .calls import body_broke, with_story
 from .events import RESUME, SUCCEEDED_AFTER_RETRY
 from .loop import arun, run
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from ..core.event_streams import WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
+    from ..core.policy import RetryPolicy
     from ..core.record import Story
+    from ..core.request import Request
     from .port import Classifier
     from .settings import Settings
 
@@ -71,7 +74,8 @@ def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Lin
         now = settings.clock.monotonic()
         settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
     else:
-        call.own_extras().resumed += (resumption.download.first + resumption.received,)
+        extras, at = call.own_extras(), resumption.download.first + resumption.received
+        extras.resumed = (*extras.resumed, at)[-MOST_NOTES:]
         emit(settings, call, "resumed")
     return part
 
@@ -239,7 +243,7 @@ class Resumable:
             assert self._begin_call is not None
             self._call = self._begin_call()
         call = self._call
-        if self._is_quiet and call.request.method == "HEAD":  # its end says nothing
+        if self._is_quiet and self._may_end(call.request, call.policy):
             return False
         download = self._requestable(call)
         if download is None or (type(download) is Repeat and self._kept is None):
@@ -250,6 +254,12 @@ class Resumable:
         call.begin_resuming(download)
         self._error = error
         return True
+
+    def _may_end(self, request: Request, policy: RetryPolicy) -> bool:
+        """Is the end of a stream of events no failure, whatever follows it?"""
+        if request.method == "HEAD":
+            return True
+        return self._received > 0 and request.method not in policy.methods and not request.keyed
 
     def _requestable(self, call: Call) -> Download | Repeat | EventStream | None:
         """What can be requested now, if anything."""
@@ -309,6 +319,7 @@ class Resumable:
         else:
             note_progress(call, new_bytes, download.missing(self._received))
         resumption.received, resumption.progressed = self._received, new_bytes > 0
+        resumption.has_ended = self._is_quiet
         # Its time limits held until the response was handed over; ``forbear.deadline`` still does.
         if resumption.is_resumed:
             call.deadline_at = deadline_after_hand_over(self._port.settings, call)

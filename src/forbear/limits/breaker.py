@@ -511,6 +511,13 @@ def is_origin_failure(failure: Failure | None) -> bool | None:
     return None if failure.is_throttle else False
 
 
+def is_end_of_feed(call: Call, failure: Failure | None) -> bool:
+    """Has a server ended its stream of events, as it may after any of them?"""
+    if failure is None or not failure.progress or call.resumption is None:
+        return False
+    return call.resumption.has_ended
+
+
 class BreakerLimit(Limit):
     """Lets a breaker admit and observe the attempts of one transport.
 
@@ -548,7 +555,8 @@ class BreakerLimit(Limit):
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on whether the origin works, and return the permit."""
         permit, origin = call.extras.permit, call.sent_to
-        failed = None if call.extras.cut_by_incoming_deadline else is_origin_failure(failure)
+        is_neutral = call.extras.cut_by_incoming_deadline or is_end_of_feed(call, failure)
+        failed = None if is_neutral else is_origin_failure(failure)
         hint = None if failure is None else failure.hint.delay
         if failed is not None:
             edge = self.breaker.record(
