@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from ..core.event_streams import WholeEvents
     from ..core.headers.fields import Line
     from ..core.headers.ranges import Download
-    from ..core.policy import RetryPolicy
     from ..core.record import Story
-    from ..core.request import Request
     from .port import Classifier
     from .settings import Settings
 
@@ -243,8 +241,10 @@ class Resumable:
             assert self._begin_call is not None
             self._call = self._begin_call()
         call = self._call
-        if self._is_quiet and self._may_end(call.request, call.policy):
-            return False
+        request = call.request
+        is_once = request.method not in call.policy.methods and not request.keyed
+        if self._is_quiet and (request.method == "HEAD" or (self._received and is_once)):
+            return False  # its end says nothing
         download = self._requestable(call)
         if download is None or (type(download) is Repeat and self._kept is None):
             body_broke(port, call, error, kind)
@@ -254,12 +254,6 @@ class Resumable:
         call.begin_resuming(download)
         self._error = error
         return True
-
-    def _may_end(self, request: Request, policy: RetryPolicy) -> bool:
-        """Is the end of a stream of events no failure, whatever follows it?"""
-        if request.method == "HEAD":
-            return True
-        return self._received > 0 and request.method not in policy.methods and not request.keyed
 
     def _requestable(self, call: Call) -> Download | Repeat | EventStream | None:
         """What can be requested now, if anything."""

@@ -511,13 +511,6 @@ def is_origin_failure(failure: Failure | None) -> bool | None:
     return None if failure.is_throttle else False
 
 
-def is_end_of_feed(call: Call, failure: Failure | None) -> bool:
-    """Has a server ended its stream of events, as it may after any of them?"""
-    if failure is None or not failure.progress or call.resumption is None:
-        return False
-    return call.resumption.has_ended
-
-
 class BreakerLimit(Limit):
     """Lets a breaker admit and observe the attempts of one transport.
 
@@ -555,8 +548,9 @@ class BreakerLimit(Limit):
     def observe(self, call: Call, failure: Failure | None, now: float) -> None:
         """Pass on whether the origin works, and return the permit."""
         permit, origin = call.extras.permit, call.sent_to
-        is_neutral = call.extras.cut_by_incoming_deadline or is_end_of_feed(call, failure)
-        failed = None if is_neutral else is_origin_failure(failure)
+        failed = None if call.extras.cut_by_incoming_deadline else is_origin_failure(failure)
+        if failed and failure.progress and call.resumption and call.resumption.has_ended:  # type: ignore[union-attr]
+            failed = None  # a server may end a feed after each of its events
         hint = None if failure is None else failure.hint.delay
         if failed is not None:
             edge = self.breaker.record(

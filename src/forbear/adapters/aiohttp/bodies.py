@@ -290,10 +290,10 @@ class Watched(aiohttp.StreamReader):
         if again is None or inner.total_bytes:
             self._again = None
             return False
-        error: Any = inner.exception()
+        error = inner.exception()
         if error is None and not inner.is_eof():
             return False
-        if await again.begin_anew(error):
+        if await again.begin_anew(error):  # type: ignore[arg-type]
             rest: Any = None if self._original is None else self._original.rest
             self._inner = rest.content
             return True

@@ -131,7 +131,7 @@ class PrefetchedBody:
     chunks: Sequence[bytes] = ()
     rest: Any = None
     error: Exception | None = None
-    wire: Any = None
+    wire: object = None
     until: float = NEVER
     _ends_at: float | None = None  # when to stop, where only the time and the bytes count
     _is_open = False  # the head of the JSON document does not declare its length

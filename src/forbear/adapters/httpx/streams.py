@@ -52,7 +52,7 @@ def await_first_event(
     Returns:
         LATE: it goes on behind what was read. Else why the attempt failed.
     """
-    body: Any = port.prefetched()
+    body = port.prefetched()
     body.stream = response.stream
     try:
         own = own_timeout(request if outgoing is None else outgoing.request)
@@ -65,10 +65,9 @@ def await_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            body.close()
+            body.close()  # type: ignore[attr-defined]
         reset_lost(port.inner)
-        broken: Exception = body.break_off(port, response, error)
-        return broken
+        return body.break_off(port, response, error)
     body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure
 
@@ -82,7 +81,7 @@ async def aawait_first_event(
     length: int,
 ) -> PrefetchResult:
     """Do as ``await_first_event``; a change there belongs here too."""
-    body: Any = port.prefetched()
+    body = port.prefetched()
     body.stream = response.stream
     try:
         own = own_timeout(request if outgoing is None else outgoing.request)
@@ -95,9 +94,8 @@ async def aawait_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            await body.aclose()
+            await body.aclose()  # type: ignore[attr-defined]
         reset_lost(port.inner)
-        broken: Exception = body.break_off(port, response, error)
-        return broken
+        return body.break_off(port, response, error)
     body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure

@@ -299,7 +299,7 @@ def is_over(raw: HTTPResponse) -> bool:
     return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
 
 
-def live(raw: Any) -> Any:
+def live(raw: HTTPResponse) -> HTTPResponse:
     """The response that brings the rest, behind those that give what was read of it before."""
     while hasattr(raw, "raw"):
         raw = raw.raw

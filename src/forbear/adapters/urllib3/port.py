@@ -273,12 +273,10 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def _await_first_event(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read a stream of events up to its first event, and put back what was read."""
-        raw, left = self.raw_of(response), inf
+        raw, left = self.raw_of(response), self.left(call)
         if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
             return response
-        if call.deadline_at != inf:
-            left = max(call.deadline_at - self.clock.monotonic(), LEAST)
-        lines = list(raw.headers.items())
+        lines, left = list(raw.headers.items()), inf if left is None else left
         start = stream_start(self.settings, call.policy, raw.status, lines, left)
         if start is None:
             return response
