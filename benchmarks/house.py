@@ -37,8 +37,8 @@ BOUNDS = {  # name: (bound, goal)
     # Streams of events cost 1,300: the parser and the vendors' rows 500, each library 100 to 280.
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
     # 200 in the adapters, which have to see a body's end.
-    "lines": (29_755, 22_500),
-    "lines without cli and testing": (26_360, 18_500),
+    "lines": (29_812, 22_500),
+    "lines without cli and testing": (26_415, 18_500),
     "longest file": (635, 600),
     "lines of tests": (45_500, 38_000),
     "uses of Any": (270, 300),
