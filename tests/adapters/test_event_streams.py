@@ -1,11 +1,15 @@
 """Streams of events: retried until the first byte, or until the first event with EventStreams()."""
 
 import gzip
+import time
 
 import pytest
 
+import forbear
 from forbear import EventStreams, FailureKind, Reason, RetryGate, RetryPolicy, record_of
 from forbear.testing import answer
+
+from ..sockets import Listening, head_from
 
 pytestmark = pytest.mark.anyio
 
@@ -41,9 +45,13 @@ def record(adapter, response):
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("is_open", "streams"),
-    [(False, None), (True, None), (True, EventStreams())],
-    ids=["read inside", "streamed", "option"],
-)
+    [
+        (False, None), (True, None), (True, EventStreams()),
+        (False, EventStreams(first_event_timeout=60.0)),
+        (True, EventStreams(first_event_timeout=60.0)),
+    ],
+    ids=["read inside", "streamed", "option", "timeout read inside", "timeout"],
+)  # fmt: skip
 async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
     adapter, server, quick, is_open, streams
 ):
@@ -71,7 +79,9 @@ async def test_a_stream_that_fails_before_its_first_byte_is_requested_again(
 
 # --- with EventStreams() ------------------------------------------------------------------------
 
-ANTHROPIC = POLICY.for_vendors("anthropic")
+ANTHROPIC = POLICY.replace(methods={"GET", "PATCH"}).for_vendors("anthropic")
+# No POST with a key: the server would return the same stream as its stored answer.
+REPEATABLE = (("GET", {}), ("PATCH", {"content": b"{}"}))
 ERROR = (
     'event: ping\r\ndata: {"type": "ping"}\r\n\r\n: comment\n\n'
     'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error",'
@@ -83,13 +93,16 @@ ERROR = (
 @pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
 async def test_an_error_event_is_a_failure_with_its_status(adapter, server, quick, is_open):
     """Split by the server into pieces of an eighth, one of which ends inside a character."""
-    server.script(URL, stream(body=ERROR), stream())
     options = {"policy": ANTHROPIC, "event_streams": EventStreams(), **quick}
     async with adapter.client(**options) as client:
         fetch = adapter.open if is_open else adapter.call
-        response = await fetch(client, "GET", server.url + URL)
-        assert await adapter.read(response) == GOOD
-        assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]
+        for method, named in REPEATABLE:
+            path = f"{URL}/{method}"
+            server.script(path, stream(body=ERROR), stream())
+            response = await fetch(client, method, server.url + path, **named)
+            assert await adapter.read(response) == GOOD
+            assert [attempt.status for attempt in record(adapter, response).attempts] == [529, 200]
+            assert len(server.requests(path)) == 2
         assert adapter.is_idle(client)
 
 
@@ -122,19 +135,87 @@ async def test_a_held_call_keeps_the_error_event_and_no_connection(adapter, serv
         assert adapter.is_idle(client)
 
 
+class Pausing(Listening):
+    """Sends the beginning of each stream, and its rest after so many seconds; None: never."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = answers, 0
+        super().__init__()
+
+    def serve(self, sock, number):
+        while head_from(sock):
+            begin, seconds, rest = self.answers[min(self.asked, len(self.answers) - 1)]
+            self.asked += 1
+            head = "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+            sock.sendall(f"HTTP/1.1 200 OK\r\n{head}".encode() + chunk(begin))
+            if seconds is None:
+                sock.recv(1)
+                return
+            time.sleep(seconds)
+            sock.sendall(chunk(rest) + b"0\r\n\r\n")
+
+
+def chunk(data):
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
-async def test_silence_before_the_first_event_is_a_failure(adapter, server, quick, is_open):
-    server.script(URL, stream("200;chunked=1;drip=400", b": ping\n\n"), stream())
-    streams = EventStreams(first_event_timeout=0.2)
-    async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
-        fetch = adapter.open if is_open else adapter.call
-        response = await fetch(client, "GET", server.url + URL)
-        assert await adapter.read(response) == GOOD
-        assert len(server.requests(URL)) == 2
-        (first, second) = record(adapter, response).attempts
-        assert first.failure is FailureKind.READ_TIMEOUT
-        assert second.status == 200
+@pytest.mark.parametrize("begin", [b"", b": ping\n\n"], ids=["nothing", "ping"])
+async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_open, begin):
+    """A ping is no event. The shorter of the option's timeout and the client's ends the wait."""
+    for seconds, settings in (0.3, {}), (60.0, {"settings": adapter.reading_for(0.3)}):
+        streams = EventStreams(first_event_timeout=seconds)
+        options = {"policy": ANTHROPIC, "event_streams": streams, **settings, **quick}
+        async with adapter.client(**options) as client:
+            fetch = adapter.open if is_open else adapter.call
+            with Pausing((begin, None, b""), (GOOD, 0, b"")) as server:
+                response = await fetch(client, "PATCH", server.url, content=b"")
+                assert await adapter.read(response) == GOOD
+                assert server.asked == 2
+            (first, second) = record(adapter, response).attempts
+            assert first.failure is FailureKind.READ_TIMEOUT
+            assert second.status == 200
+            assert adapter.is_idle(client)
+
+
+async def test_what_precedes_the_first_event_is_bounded(adapter, quick):
+    """Comments alone, without end: the stream is handed over after ``max_event_bytes`` of them."""
+    streams = EventStreams(max_event_bytes=1000)
+    with Pausing((b": none yet\n\n" * 100, None, b"")) as server:
+        async with adapter.client(policy=POLICY, event_streams=streams, **quick) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert server.asked == 1
+            await adapter.close(response)
+
+
+@pytest.mark.parametrize("limit", ["total_timeout", "attempt_timeout"])
+async def test_the_time_between_two_events_is_the_callers(adapter, limit):
+    """Neither limit holds after the hand-over, though reading has begun before it."""
+    policy = POLICY.replace(**{limit: 0.5})
+    with Pausing((b"data: 1\n\n", 0.8, b"data: 2\n\n")) as server:
+        async with adapter.client(policy=policy, event_streams=EventStreams()) as client:
+            response = await adapter.open(client, "GET", server.url)
+            assert await adapter.read(response) == b"data: 1\n\ndata: 2\n\n"
+            assert adapter.is_idle(client)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("resume", [False, True], ids=["option", "resumed"])
+@pytest.mark.parametrize("begin", [b": ping\n\n", b"data: 1\n\n"], ids=["before", "after"])
+async def test_a_silent_stream_ends_at_the_deadline(adapter, resume, begin):
+    """Before its first event and after it, with the exception of the deadline."""
+    streams = EventStreams(resume=resume)
+    with Pausing((begin, None, b"")) as server:
+        async with adapter.client(policy=POLICY, event_streams=streams) as client:
+            response = None
+            with forbear.deadline(0.5), pytest.raises(adapter.DeadlineExceeded):
+                response = await adapter.open(client, "GET", server.url)
+                await adapter.collect(response, bytearray())
+            if response is not None:
+                await adapter.close(response)
+            assert adapter.is_idle(client)
+        assert server.asked == 1
 
 
 @pytest.mark.parametrize("body", [b"", b": ping\n\n", b"data: unfinished"])

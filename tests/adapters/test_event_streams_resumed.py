@@ -1,13 +1,13 @@
 """Streams of events with ``resume=True``: what follows the last whole event is requested."""
 
 import random
-from itertools import pairwise
+from itertools import count, islice, pairwise
 
 import httpx2
 import httpx_sse
 import pytest
 
-from forbear import EventStreams, Fixed, Reason, RetryPolicy, record_of
+from forbear import CircuitBreaker, EventStreams, Fixed, Reason, RetryPolicy, record_of
 from forbear.testing import FakeClock, answer
 
 from .foreign import Foreign, stream_of
@@ -82,6 +82,68 @@ async def test_retry_is_obeyed_and_half_an_event_is_never_handed_over(adapter, s
                 Reason.ATTEMPTS_EXHAUSTED, Reason.RESPONSE_DELIVERED,
             )  # fmt: skip
             await adapter.close(response)
+
+
+async def test_a_delay_that_is_asked_for_counts_at_once_and_however_long(adapter, server):
+    """In half an event too; beyond ``max_retry_after`` nothing is requested."""
+    clock = FakeClock()
+    options = {"policy": POLICY, "event_streams": RESUMES, "clock": clock}
+    async with adapter.client(random=lambda: 0.0, **options) as client:
+        half = EVENTS[0] + b"retry: 700\ndata: ha"
+        server.script(
+            URL,
+            stream(f"cut:{len(half)};chunked=1", half, EVENTS[1]),
+            stream("200", EVENTS[1]),
+            204,
+        )
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == b"".join(EVENTS[:2])
+        assert clock.sleeps == [0.7, 0.7]
+        server.script(URL, stream("200", b"retry: 99999999999\n\n", EVENTS[0]), 204)
+        before = len(server.requests(URL))
+        response = await adapter.open(client, "GET", server.url + URL)
+        await collected(adapter, response)
+        assert record(adapter, response).reason is Reason.RETRY_AFTER_TOO_LONG
+        assert len(server.requests(URL)) == before + 1
+
+
+async def test_a_server_may_end_a_feed_after_each_event(adapter, server, quick):
+    """No failure of its origin, whose circuit stays closed; nor of a request that is sent once."""
+    breaker = CircuitBreaker()
+    server.script(URL, *[stream("200;chunked=1", event) for event in EVENTS], 204)
+    server.script("/once", stream("200;chunked=1", EVENTS[0], b"data: ha"))
+    events = []
+    options = {"policy": POLICY, "event_streams": RESUMES, "breaker": breaker, **quick}
+    async with adapter.client(on_event=[events.append], **options) as client:
+        response = await adapter.open(client, "GET", server.url + URL)
+        assert await collected(adapter, response) == b"".join(EVENTS)
+        assert asked(server) == [None, *map(str, range(1, len(EVENTS) + 1))]
+        assert breaker.is_closed
+        events.clear()
+        response = await adapter.open(client, "POST", server.url + "/once", content=b"{}")
+        assert await collected(adapter, response) == EVENTS[0]
+        assert record(adapter, response).reason is None
+        assert events == []
+
+
+@pytest.mark.lanes("httpx-sync")
+async def test_the_record_of_a_feed_that_is_resumed_for_months_is_bounded(adapter, quick):
+    """Its last thousand attempts, which are numbered as they were sent."""
+    numbers = count(1)
+
+    def respond(request):
+        event = stream_of(adapter.library, [b"id: %d\ndata: x\n\n" % next(numbers)])
+        return adapter.library.Response(200, headers=SSE, stream=event, request=request)
+
+    options = {"policy": POLICY, "event_streams": RESUMES, **quick}
+    async with adapter.client(Foreign(respond), **options) as client:
+        response = await adapter.open(client, "GET", "http://feed.example.com/")
+        for _ in islice(response.iter_raw(), 1500):
+            story = record_of(response)
+        await adapter.close(response)
+    assert story.attempts[-1].number == 1500
+    assert len(story.attempts) <= 1002
+    assert len(story.resumed) == 1000
 
 
 async def test_a_server_that_ends_without_progress_is_asked_only_so_often(adapter, server, quick):

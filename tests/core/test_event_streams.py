@@ -86,7 +86,7 @@ def test_only_whole_events_pass_and_their_last_id_is_known(
         ("id: 7\ndata: a", "7", None), ("id:  7", "", None), ("id: a b", "a b", None),
         ("id: a\0b", "", None), ("id: \u00e9", "", None), ("id: 1\nid", "", None),
         ("retry: 300", "", 0.3), ("retry: 3s", "", None), ("retry: -3", "", None),
-        ("retry: " + "9" * 10, "", None), ("id: 5\nretry:1500\r\ndata: x", "5", 1.5),
+        ("retry: " + "9" * 10, "", 9999999.999), ("retry: " + "9" * 40, "", 2147483648.0), ("id: 5\nretry:1500\r\ndata: x", "5", 1.5),
     ],
 )  # fmt: skip
 def test_what_events_say_of_resuming(lines: str, last_id: str, retry: float | None) -> None:

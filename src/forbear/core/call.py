@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from .outcome import SendAgain
-from .record import Attempt, Story
+from .record import MOST_NOTES, Attempt, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 class Resumption:
     """A response whose body broke after it was handed over, and which asks for the rest."""
 
-    __slots__ = ("broke_at", "download", "progressed", "received")
+    __slots__ = ("broke_at", "download", "has_ended", "progressed", "received")
 
     def __init__(self, download: Download | Repeat | EventStream, broke_at: int) -> None:
         self.download = download
         self.broke_at = broke_at  # index in the history at which the break is noted
         self.received = 0  # raw bytes that the caller has
         self.progressed = False  # some of them came since the last request for the rest
+        self.has_ended = False  # its server has ended it, without a break
 
     @property
     def is_resumed(self) -> bool:
@@ -364,6 +365,10 @@ class Call:
         """The body of the last accepted response is incomplete: what follows requests its rest."""
         if self.history:  # else the first attempt left no note
             self.history.pop()
+        spare = len(self.history) - MOST_NOTES
+        if spare > 0:
+            del self.history[:spare]
+            self.own_extras().sent_before += spare
         self.resumption = Resumption(download, len(self.history))
         self.stop, self.usual_failures = None, ()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from .checks import Frozen, check_bool, check_duration, check_positive_int
-from .headers.fields import Names, collect, is_digits
+from .headers.fields import FOREVER, Names, collect, is_digits, number
 from .headers.hints import vendor_event
 from .headers.ranges import Part
 from .outcome import Failure, FailureKind, Hint, Phase
@@ -49,7 +49,6 @@ _CHECKSUM = 4
 # say their own length.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 _BATCH = 16_384  # bytes of events that are searched for their last id at once
-_MOST_DIGITS = 9  # of retry:, in milliseconds; more is eleven days
 
 
 class EventStreams(Frozen):
@@ -68,8 +67,9 @@ class EventStreams(Frozen):
             than 0. None: as long as the client's read timeout allows for a read.
         resume: Whether server-sent events are continued after a break, or the server's end, by a
             request with ``Last-Event-ID``. Only whole events are handed over then.
-        max_event_bytes: Most bytes that are kept of one event. A longer first event is handed over
-            as it comes. With ``resume`` a longer event ends the stream with an error.
+        max_event_bytes: Most bytes that are kept of one event, and up to the first one: a stream
+            with more is handed over as it comes. With ``resume`` a longer event ends the stream
+            with an error.
 
     Raises:
         ValueError: A number is out of its range.
@@ -164,13 +164,8 @@ class EventStream:
 
     def note(self, events: bytes) -> None:
         """Remember what whole events say about resuming: the last of each field counts."""
-        lines = b"\n" + events
-        for value in last_values(lines, b"retry"):
-            digits = value.decode("latin-1")
-            if is_digits(digits) and len(digits) <= _MOST_DIGITS:
-                self.retry = int(digits) / 1000
-                break
-        for value in last_values(lines, b"id"):
+        self.note_retry(events)
+        for value in last_values(b"\n" + events, b"id"):
             if b"\0" in value:  # 9.2.6: ignored
                 continue
             last_id = value.decode("latin-1")
@@ -180,6 +175,14 @@ class EventStream:
             self.has_new_id = self.has_new_id or last_id != self.last_id
             self.last_id = last_id
             break
+
+    def note_retry(self, lines: bytes) -> None:
+        """Remember the last delay that they ask for, which counts before its event is whole."""
+        for value in last_values(b"\n" + lines, b"retry"):
+            digits = value.decode("latin-1")
+            if is_digits(digits):
+                self.retry = min((number(digits) or 0.0) / 1000, FOREVER)
+                break
 
     def __repr__(self) -> str:
         return f"<EventStream {self.media}>"
@@ -205,7 +208,7 @@ class FirstEvent:
 
     Args:
         media: The media type of the stream.
-        most: Bytes of one event that are waited for.
+        most: Bytes that are waited for.
         vendors: Whose error events are known.
     """
 
@@ -214,6 +217,7 @@ class FirstEvent:
 
     def __init__(self, media: str, most: int, vendors: Iterable[str]) -> None:
         self._media, self._most, self._vendors = media, most, tuple(vendors)
+        self._left = most
         self._found = bytearray()  # from the end of the last event that does not count
         self._seen = 0  # of these, so many were searched
         self._is_first = True
@@ -221,11 +225,12 @@ class FirstEvent:
     def feed(self, piece: bytes) -> bool:
         """Take the next bytes; return ``is_there``."""
         self._found += piece
+        self._left -= len(piece)  # of what precedes the first event too, since that is kept
         for name, data in self._events():
             if self._counts(name, data):
                 break
         else:
-            self.is_there = self.is_there or len(self._found) > self._most
+            self.is_there = self.is_there or self._left < 0
         return self.is_there
 
     def end(self) -> bool:
@@ -330,6 +335,7 @@ class WholeEvents:
         if self._passed:
             self._stream.note(b"".join(self._passed))
             self._passed, self._size = [], 0
+        self._stream.note_retry(self._rest)
         return self._stream
 
     def take(self, chunk: bytes) -> bytes:

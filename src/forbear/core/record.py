@@ -14,6 +14,7 @@ RECORD = "_forbear_record"  # attribute of exceptions, and of responses without 
 SENDS = "_forbear_sends"  # marks classes to which a response of forbear's leads
 SETTING = "forbear"  # key in a response's extensions: of its story, or
 SENT = True  # of a response that nothing else of forbear's is on
+MOST_NOTES = 1_000  # attempts that are kept of a feed, which may be resumed for months
 CHAIN = 16  # exceptions that are inspected: causes can be set to anything, even to a cycle
 
 

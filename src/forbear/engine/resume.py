@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.event_streams import EventStream
 from ..core.headers.ranges import Part, Repeat
 from ..core.outcome import RETRYABLE_KINDS, GiveUp, Reason
+from ..core.record import MOST_NOTES
 from .calls import body_broke, with_story
 from .events import RESUME, SUCCEEDED_AFTER_RETRY
 from .loop import arun, run
@@ -71,7 +72,8 @@ def accept_part(settings: Settings, call: Call, status: int, lines: Iterable[Lin
         now = settings.clock.monotonic()
         settings.events.emit(SUCCEEDED_AFTER_RETRY, call.listeners, call, now)
     else:
-        call.own_extras().resumed += (resumption.download.first + resumption.received,)
+        extras, at = call.own_extras(), resumption.download.first + resumption.received
+        extras.resumed = (*extras.resumed, at)[-MOST_NOTES:]
         emit(settings, call, "resumed")
     return part
 
@@ -239,8 +241,10 @@ class Resumable:
             assert self._begin_call is not None
             self._call = self._begin_call()
         call = self._call
-        if self._is_quiet and call.request.method == "HEAD":  # its end says nothing
-            return False
+        request = call.request
+        is_once = request.method not in call.policy.methods and not request.keyed
+        if self._is_quiet and (request.method == "HEAD" or (self._received and is_once)):
+            return False  # its end says nothing
         download = self._requestable(call)
         if download is None or (type(download) is Repeat and self._kept is None):
             body_broke(port, call, error, kind)
@@ -309,6 +313,7 @@ class Resumable:
         else:
             note_progress(call, new_bytes, download.missing(self._received))
         resumption.received, resumption.progressed = self._received, new_bytes > 0
+        resumption.has_ended = self._is_quiet
         # Its time limits held until the response was handed over; ``forbear.deadline`` still does.
         if resumption.is_resumed:
             call.deadline_at = deadline_after_hand_over(self._port.settings, call)

@@ -555,6 +555,8 @@ class BreakerLimit(Limit):
         """Pass on whether the origin works, and return the permit."""
         permit, origin = call.extras.permit, call.sent_to
         failed = None if call.extras.cut_by_incoming_deadline else is_origin_failure(failure)
+        if failed and failure.progress and call.resumption and call.resumption.has_ended:  # type: ignore[union-attr]
+            failed = None  # a server may end a feed after each of its events
         hint = None if failure is None else failure.hint.delay
         if failed is not None:
             edge = self.breaker.record(

@@ -284,15 +284,16 @@ class Watched(aiohttp.StreamReader):
             stream = ContentBody(response.content, original.response_of)
             self._again = AsyncResumable(port, stream, begin, original)
 
-    async def _begin_anew(self, error: Exception | None) -> bool:
+    async def _begin_anew(self) -> bool:
         """Did a stream of events fail before its first byte, and does another one follow it?"""
         again, inner = self._again, self._inner
         if again is None or inner.total_bytes:
             self._again = None
             return False
-        if error is not inner.exception() or (error is None and not inner.is_eof()):
+        error = inner.exception()
+        if error is None and not inner.is_eof():
             return False
-        if await again.begin_anew(error):
+        if await again.begin_anew(error):  # type: ignore[arg-type]
             rest: Any = None if self._original is None else self._original.rest
             self._inner = rest.content
             return True
@@ -325,10 +326,10 @@ def reading(name: str) -> Callable[..., object]:
         while True:
             try:
                 found = await getattr(self._inner, name)(*arguments, **named)
-                if self._again is None or not await self._begin_anew(None):
+                if self._again is None or not await self._begin_anew():
                     return found
             except Exception as error:
-                if self._again is None or not await self._begin_anew(error):
+                if self._again is None or not await self._begin_anew():
                     self._broke(error)
                     raise
 

@@ -131,6 +131,7 @@ class PrefetchedBody:
         chunks: The part that was read.
         rest: Where reading continues; None if the body is whole, or broken.
         error: What broke it.
+        wire: The network stream, if it is read with other timeouts than the attempt's.
         until: When to stop waiting for the rest; NEVER: the caller wants each part when it comes.
     """
 
@@ -140,6 +141,7 @@ class PrefetchedBody:
     chunks: Sequence[bytes] = ()
     rest: Any = None
     error: Exception | None = None
+    wire: object = None
     until: float = NEVER
     _ends_at: float | None = None  # when to stop, where only the time and the bytes count
     _is_open = False  # the head of the JSON document does not declare its length
@@ -200,16 +202,31 @@ class PrefetchedBody:
         first, last = self.chunks[0].lstrip()[:1], self.chunks[-1].rstrip()[-1:]
         return CLOSING.get(first) == last
 
-    def put_back(self, response: Any, rest: Any) -> Literal["late"]:
+    def put_back(self, response: Any, rest: Any, outgoing: Sent) -> Literal["late"]:
         """Give the response what was read, in front of the rest that is still to come."""
         self.rest, response.stream = rest, self
+        wire = response.extensions.get("network_stream")
+        timeouts = None if outgoing is None else outgoing.timeouts
+        is_shared = response.extensions.get("http_version") == b"HTTP/2"
+        if timeouts is not None and hasattr(wire, "__dict__") and not is_shared:
+            # httpcore has asked for the read timeout when the body began, and keeps that of the
+            # attempt for all of it. The caller's own is in force after the hand-over.
+            read = wire.read
+            wire.read = lambda most, timeout=None: read(most, timeouts.get("read"))
+            self.wire = wire
         return LATE
+
+    def leave(self) -> None:
+        """Let the connection be read as before, by the next request."""
+        if self.wire is not None:
+            vars(self.wire).pop("read", None)
+            self.wire = None
 
     def break_off(self, port: HttpxPort, response: Any, error: Exception) -> Exception:
         """Give the response what was read, in front of the error that broke the body."""
         let_signals_through(error)
         self.stream = port.byte_stream(b"")  # its own is closed
-        self.error, response.stream = error, self
+        self.rest, self.error, response.stream = None, error, self
         return error
 
 
@@ -226,6 +243,7 @@ class Prefetched(PrefetchedBody):
         yield from self.rest
 
     def close(self) -> None:
+        self.leave()
         self.stream.close()
 
 
@@ -249,6 +267,7 @@ class AsyncPrefetched(PrefetchedBody):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
+        self.leave()
         await self.stream.aclose()
         if self.rest is not None and arrived(self.stream) >= 0:
             await self._finish(self.rest)
@@ -327,7 +346,7 @@ def prefetch_body(
             finally:
                 reader.leave()
             if ending is LATE:
-                return body.put_back(response, reader.rest)
+                return body.put_back(response, reader.rest, outgoing)
         if seconds is not None:
             stream.close()
             body.stream = port.byte_stream(b"")
@@ -372,7 +391,7 @@ async def aprefetch_body(
             finally:
                 reader.leave()
             if ending is LATE:
-                return body.put_back(response, reader.rest)
+                return body.put_back(response, reader.rest, outgoing)
         if seconds is not None:
             await stream.aclose()
             body.stream = port.byte_stream(b"")

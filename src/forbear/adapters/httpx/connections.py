@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from httpx import Request, Response
 
     from ...engine.inspection import PrefetchResult, StreamStart
-    from .bodies import PrefetchedBody, Sent
+    from .bodies import Sent
     from .port import HttpxPort
     from .request import Timeouts
 
@@ -524,12 +524,12 @@ def await_first_event(
     Returns:
         LATE: it goes on behind what was read. Else why the attempt failed.
     """
-    body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
+    body = port.prefetched()
+    body.stream = response.stream
     try:
         own = own_timeout(request if outgoing is None else outgoing.request)
         reader = Arriving(request, response, length, start.seconds, own)
-        body.chunks = reader.pieces
+        body.chunks, body.rest = reader.pieces, reader.rest
         try:
             ending = read_pieces(reader, lambda _: start.wants_more(reader))
         finally:
@@ -537,10 +537,10 @@ def await_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            stream.close()
+            body.close()  # type: ignore[attr-defined]
         reset_lost(port.inner)
         return body.break_off(port, response, error)
-    body.put_back(response, reader.rest)
+    body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure
 
 
@@ -553,12 +553,12 @@ async def aawait_first_event(
     length: int,
 ) -> PrefetchResult:
     """Do as ``await_first_event``; a change there belongs here too."""
-    body: PrefetchedBody = port.prefetched()
-    body.stream = stream = response.stream
+    body = port.prefetched()
+    body.stream = response.stream
     try:
         own = own_timeout(request if outgoing is None else outgoing.request)
         reader = AsyncArriving(request, response, length, start.seconds, own)
-        body.chunks = reader.pieces
+        body.chunks, body.rest = reader.pieces, reader.rest
         try:
             ending = await aread_pieces(reader, lambda _: start.wants_more(reader))
         finally:
@@ -566,8 +566,8 @@ async def aawait_first_event(
         failure = start.failure(ending, port)
     except Exception as error:
         with suppress(Exception):
-            await stream.aclose()
+            await body.aclose()  # type: ignore[attr-defined]
         reset_lost(port.inner)
         return body.break_off(port, response, error)
-    body.put_back(response, reader.rest)
+    body.put_back(response, reader.rest, outgoing)
     return LATE if failure is None else failure

@@ -185,6 +185,7 @@ class TimedSocket:
         # pyOpenSSL's sockets have no gettimeout, but the one that they wrap has.
         self.configured = (sock if hasattr(sock, "gettimeout") else sock.socket).gettimeout()
         self._is_inspecting = self._is_late = False
+        self._error: OSError | None = None  # that broke the connection while it was inspected
 
     def has_more(self, raw: HTTPResponse) -> bool:
         """Wait until the body can be read on; False: the time is over, and the body is intact.
@@ -199,7 +200,7 @@ class TimedSocket:
         finally:
             self._is_inspecting = False
         if not found:
-            return not self._is_late  # it ends here
+            return not self._is_late  # it ends here, or has broken
         is_between = getattr(body, "chunked", False) and not getattr(body, "chunk_left", True)
         if is_readable(found, is_chunked=is_between):
             return True
@@ -211,10 +212,13 @@ class TimedSocket:
         """Make the error for a receive that cannot end in time."""
         if self._is_inspecting:
             self._is_late = True
-            return BlockingIOError(EAGAIN, "nothing has come yet")  # for SocketIO, None
+            return nothing_yet()
         return self._late()
 
     def recv_into(self, buffer: memoryview) -> int:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         left = self._until - SYSTEM_CLOCK.true_monotonic()
         if left <= 0:
             raise self.late()
@@ -223,13 +227,21 @@ class TimedSocket:
         self._sock.settimeout(configured if is_own else left)
         try:
             return int(self._sock.recv_into(buffer))
-        except TimeoutError as error:
-            if is_own:
+        except OSError as error:
+            if not is_own and isinstance(error, TimeoutError):
+                raise self.late() from error
+            if not self._is_inspecting:
                 raise
-            raise self.late() from error
+            # For the next receive: urllib3 makes its own error only of one that it meets itself.
+            self._error = error
+            raise nothing_yet() from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
+
+
+def nothing_yet() -> Exception:
+    return BlockingIOError(EAGAIN, "nothing has come yet")  # for SocketIO, None
 
 
 def time_is_over() -> Exception:
@@ -238,14 +250,14 @@ def time_is_over() -> Exception:
 
 def read_within(raw: Any, seconds: float, late: Callable[[], Exception] = time_is_over) -> None:
     """Let each read from this urllib3 response end at the latest that many seconds from now."""
-    file = file_of(raw)
+    file = file_of(live(raw))
     if file is not None and not isinstance(file._sock, TimedSocket):
         file._sock = TimedSocket(file._sock, SYSTEM_CLOCK.true_monotonic() + seconds, late)
 
 
 def read_freely(raw: HTTPResponse, configured: Timeout) -> None:
     """Let the caller read this response with the client's own Timeout, not the last attempt's."""
-    file = file_of(raw)
+    file = file_of(live(raw))
     if file is not None:
         fresh = configured.clone()
         fresh.start_connect()  # before that it has no read timeout
@@ -285,6 +297,13 @@ def discard(raw: HTTPResponse, seconds: float = DRAIN_SECONDS) -> None:
 def is_over(raw: HTTPResponse) -> bool:
     """Was the response read to its end, or closed?"""
     return getattr(raw, "_fp", None) is None or bool(getattr(raw, "closed", True))
+
+
+def live(raw: HTTPResponse) -> HTTPResponse:
+    """The response that brings the rest, behind those that give what was read of it before."""
+    while hasattr(raw, "raw"):
+        raw = raw.raw
+    return raw
 
 
 def file_of(raw: HTTPResponse) -> Any:

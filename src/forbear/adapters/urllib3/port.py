@@ -27,6 +27,7 @@ from ...engine.calls import (
     expired,
     follow_policy,
     has_story,
+    last_error,
     note_first_attempt,
     policy_and_deadline,
     too_late,
@@ -271,12 +272,10 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def _await_first_event(self, call: Call, response: AnyResponse) -> AnyResponse:
         """Read a stream of events up to its first event, and put back what was read."""
-        raw, left = self.raw_of(response), inf
+        raw, left = self.raw_of(response), self.left(call)
         if call.request.method == "HEAD" or not isinstance(raw, HTTPResponse):
             return response
-        if call.deadline_at != inf:
-            left = max(call.deadline_at - self.clock.monotonic(), LEAST)
-        lines = list(raw.headers.items())
+        lines, left = list(raw.headers.items()), inf if left is None else left
         start = stream_start(self.settings, call.policy, raw.status, lines, left)
         if start is None:
             return response
@@ -520,6 +519,9 @@ class Urllib3Port(Generic[AnyResponse]):
         for name in view.announced:  # digest authentication resends a copy of the request
             view.request.headers.pop(name, None)
         self._finish(call, response)
+        if call.extras.is_cut_by_deadline and call.body_error is not None:
+            self.close_unused(response)
+            raise last_error(self, call, call.body_error)
         if call.guard is not None and (
             self.is_redirect(response) or self.status_of(response) in CHALLENGES
         ):
