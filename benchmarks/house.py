@@ -36,20 +36,21 @@ BOUNDS = {  # name: (bound, goal)
     # The types of the port, the limits and the events cost 800, the usual retry and its speed 190.
     # Streams of events cost 1,300: the parser and the vendors' rows 500, each library 100 to 280.
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
-    # 200 in the adapters, which have to see a body's end.
-    "lines": (29_525, 22_500),
-    "lines without cli and testing": (26_210, 18_500),
-    "longest file": (633, 600),
-    "lines of tests": (44_750, 38_000),
+    # 200 in the adapters, which have to see a body's end. What adversarial servers then found wrong
+    # with both cost 110 in src, and their tests 400.
+    "lines": (29_600, 22_500),
+    "lines without cli and testing": (26_288, 18_500),
+    "longest file": (635, 600),
+    "lines of tests": (45_150, 38_000),
     "uses of Any": (270, 300),
     "classes deeper than two": (6, 6),
     "private modules with __all__": (0, 0),
     "words of a dialect": (10, 20),
-    "httpx": ((46, 16, 42), (45, 10, 26)),
-    "httpx async": ((65, 16, 54), (60, 11, 34)),
-    "requests": ((81, 16, 56), (60, 12, 34)),
-    "urllib3": ((91, 16, 63), (60, 12, 34)),
-    "aiohttp": ((49, 15, 43), (50, 11, 28)),
+    "httpx": ((43, 16, 39), (45, 10, 26)),
+    "httpx async": ((62, 16, 51), (60, 11, 34)),
+    "requests": ((78, 16, 53), (60, 12, 34)),
+    "urllib3": ((88, 16, 60), (60, 12, 34)),
+    "aiohttp": ((46, 15, 40), (50, 11, 28)),
 }
 PUBLIC = re.compile(
     r"(aiohttp|asgi|errors|httpx2?|idempotency|pytest_plugin|redis|requests|urllib3|wsgi)\.py"

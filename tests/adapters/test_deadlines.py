@@ -14,7 +14,7 @@ import urllib3
 import forbear
 from forbear import Fixed, Reason, RetryGate, RetryPolicy, record_of
 from forbear.core.events import RetryScheduled
-from forbear.engine.deadlines import Backstop
+from forbear.engine.clock import Backstop
 
 pytestmark = pytest.mark.anyio
 family = pytest.mark.adapters("httpx-family")

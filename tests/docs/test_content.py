@@ -411,7 +411,7 @@ DIALECT = re.compile(
 ORDINARY = (
     "class that answers", "guarded bodies", "draws pictures", "last step repeats", "server owes",
     "tell the gate", "tells the operator", "tells them apart", "tell the maintainers",
-    "a backend", "the backend", "one backend", "different backends", "whole backend",
+    "Repeatable Requests", "a backend", "the backend", "one backend", "different backends", "whole backend",
 )  # fmt: skip
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..core.event_streams import SSE, FirstEvent, WholeEvents, event_stream
 from ..core.headers.hints import vendor_hint
-from .clock import SYSTEM_CLOCK
-from .deadlines import BACKSTOP
+from .clock import BACKSTOP, SYSTEM_CLOCK
 from .errors import DeadlineCut
 from .outgoing import sent_request
 from .settings import OFF

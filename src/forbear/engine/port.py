@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..core.record import Story
     from ..core.request import Request
     from ..errors import CircuitOpenError, DeadlineExceeded
-    from .deadlines import Backstop
+    from .clock import Backstop
     from .outgoing import Outgoing
     from .settings import Settings
 

@@ -78,7 +78,7 @@ class RetryBudget(Locked):
         scope: Scope = "origin",
     ) -> None:
         check_rates(ratio, floor_per_second, burst, hinted_cost)
-        check_scope(scope)
+        check_scope(scope, "origin", "transport")
         self.ratio = ratio
         self.floor_per_second = floor_per_second
         self.burst = burst

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from ..core.call import Limit
 from ..core.checks import check_bool, check_choice, check_number, check_positive_int, rebuilt
 from ..core.outcome import Reason
+from ..core.request import check_scope, key_of
 from ..errors import RetryRefused
 from . import Locked
-from .credentials import check_scope, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..core.call import Call
     from ..core.outcome import Failure
-    from .credentials import CallerScope
+    from ..core.request import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out; a forgotten scope begins with ``start``
 FORGOTTEN = 64  # at once
@@ -284,7 +284,7 @@ class ConcurrencyLimit(Locked):
         check_positive_int("start", start)
         if most is not None and least > most:
             raise ValueError(f"least must be at most most ({most}), got {least}")
-        check_scope(scope)
+        check_scope(scope, "credential", "origin")
         if max_waiting is not None:
             check_number("max_waiting", max_waiting, 0, "; None lets any number wait")
         if releases is not None:

@@ -14,9 +14,9 @@ from math import inf
 
 from ..core.call import Limit, Plan
 from ..core.outcome import Reason
+from ..core.request import EVERYBODY, credential_of_call
 from ..errors import RetryRefused
 from . import Locked
-from .credentials import EVERYBODY, credential_of_call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

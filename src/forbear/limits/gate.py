@@ -130,7 +130,7 @@ class RetryGate(Locked):
                     f"max_held must be at least 0, got {max_held}; 0 holds no call,"
                     " None means 256 for threads and 1,024 for tasks"
                 )
-        check_scope(scope)
+        check_scope(scope, "origin", "transport")
         self.max_held = max_held
         self.scope: Scope = scope
         self.quiet = True  # every origin is healthy and no call is held: nothing need be noted

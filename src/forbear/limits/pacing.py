@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from ..core.call import Limit
 from ..core.checks import check_number, rebuilt, shown
+from ..core.request import check_scope, key_of
 from . import Locked
-from .credentials import check_scope, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..core.call import Call
     from ..core.headers.quota import Quota
     from ..core.outcome import Failure
-    from .credentials import CallerScope
+    from ..core.request import CallerScope
 
 MOST_SCOPES = 1024  # least recently used first out
 MOST_QUOTAS = 16  # of one scope
@@ -190,7 +190,7 @@ class Pacing(Locked):
         check_number("reserve", reserve)
         if not 0 <= reserve <= 1:
             raise ValueError(f"reserve must be from 0 to 1, got {shown(reserve)}")
-        check_scope(scope)
+        check_scope(scope, "credential", "origin")
         self.reserve = reserve
         self.scope: CallerScope = scope
         self._scopes: OrderedDict[Hashable, Quotas] = OrderedDict()

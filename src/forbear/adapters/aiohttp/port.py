@@ -30,8 +30,7 @@ from ...engine.calls import (
     wants_status_error,
     with_story,
 )
-from ...engine.clock import SYSTEM_CLOCK, SystemClock, wake
-from ...engine.deadlines import BACKSTOP, Backstop
+from ...engine.clock import BACKSTOP, SYSTEM_CLOCK, Backstop, SystemClock, wake
 from ...engine.errors import (
     DeadlineCut,
     Interrupted,

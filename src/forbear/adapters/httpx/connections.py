@@ -30,8 +30,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...core.event_streams import event_stream
-from ...engine.clock import SYSTEM_CLOCK
-from ...engine.deadlines import BACKSTOP
+from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
 from ...engine.errors import let_signals_through, locals_of
 from ...engine.inspection import (
     BODILESS,

@@ -23,8 +23,8 @@ from ...engine.calls import (
     expired,
     wants_status_error,
 )
+from ...engine.clock import BACKSTOP, Backstop
 from ...engine.context import CURRENT
-from ...engine.deadlines import BACKSTOP, Backstop
 from ...engine.errors import DeadlineCut, HedgeFinished, Interrupted, let_signals_through
 from ...engine.inspection import WHOLE, ainspect, inspect, note_prefetch
 from ...engine.loop import arun, run
