@@ -301,8 +301,8 @@ def is_over(raw: HTTPResponse) -> bool:
 
 def live(raw: HTTPResponse) -> HTTPResponse:
     """The response that brings the rest, behind those that give what was read of it before."""
-    while hasattr(raw, "raw"):
-        raw = raw.raw
+    while (rest := getattr(raw, "raw", None)) is not None:
+        raw = rest
     return raw
 
 
