@@ -460,10 +460,11 @@ class Shared:
         if CURRENT.get() is not None or ENDS_AT.get() is not None:
             yield "a context is left set"
         port = getattr(getattr(self.client, "transport", None), "port", None)
-        if getattr(getattr(port, "backstop", None), "alarms", None):
+        backstop = getattr(port, "backstop", None)
+        if backstop is not None and backstop.alarms.pending:
             yield "an attempt would still be cut"
         if self.hedge is not None:
-            yield from self.hedge_faults(port.first.alarms, retries)
+            yield from self.hedge_faults(port.first.of_thread.alarms, retries)
         if self.client.lost():
             yield f"a connection is lost: {self.client.lost()}"
 
@@ -478,7 +479,7 @@ class Shared:
             yield "the gate is quiet and not well"
 
     def hedge_faults(self, alarms, sent):
-        if alarms.alarms:
+        if alarms.pending:
             yield "a second attempt would still be sent"
         for times in self.hedge._times.values():
             if (missing := self.hedge.burst - times._tokens) > sent:

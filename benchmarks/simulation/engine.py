@@ -279,7 +279,7 @@ class World:
             return
         verdict = decide(caller, failure, now)
         if type(verdict) is SendAgain:
-            caller.note(failure, verdict, now)
+            caller.note(failure, now, *verdict)
             if caller.extras.slot is not None:
                 caller.extras.slot.free()
                 caller.extras.slot = None

@@ -510,8 +510,8 @@ async def test_the_loser_leaves_connection_slot_cookies_and_task_behind(adapter,
             assert adapter.is_idle(client)
         assert dict(client.cookies) == {"b": "1"}
         assert await eventually(lambda: tasks_of(adapter) <= before)
-        assert not client._transport.port.first.alarms.alarms
-        assert not client._transport.port.first.trio_alarms.alarms
+        assert not client._transport.port.first.of_thread.alarms.pending
+        assert not client._transport.port.first.of_trio_thread.alarms.pending
 
 
 @pytest.mark.smoke
@@ -619,7 +619,7 @@ async def test_a_deadline_that_ends_while_a_loser_is_closed_loses_no_connection(
         if left:
             asyncio.get_running_loop().call_soon(count_down, port, left - 1)
             return
-        for cut in port.backstop.alarms:  # none: the attempt has ended meanwhile
+        for cut in port.backstop.alarms.pending:  # none: the attempt has ended meanwhile
             cut.ring()
 
     class Inner(adapter.inner_class):
@@ -920,9 +920,9 @@ async def test_calls_cancelled_at_random_instants_leave_nothing_behind(adapter, 
                 await adapter.together(4, calls)
             port = client._transport.port
             assert await eventually(lambda: tasks_of(adapter) <= before), way
-            assert not port.first.alarms.alarms
-            assert not port.first.trio_alarms.alarms
-            assert not port.backstop.alarms
+            assert not port.first.of_thread.alarms.pending
+            assert not port.first.of_trio_thread.alarms.pending
+            assert not port.backstop.alarms.pending
             assert port.settings.limits.gate.held() == 0
             if way in ("scope", "deadline"):
                 # The loser of the last call may be closing still.

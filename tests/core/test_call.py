@@ -5,7 +5,7 @@ import pytest
 from forbear import Failure, FailureKind, Fixed, Phase, Reason, RetryPolicy
 from forbear.core.call import Call, Resumption
 from forbear.core.headers.ranges import Download
-from forbear.core.outcome import GiveUp, SendAgain
+from forbear.core.outcome import GiveUp
 from forbear.core.request import Request
 from forbear.limits.limits import Limits
 
@@ -25,11 +25,11 @@ def a_call(now: float = 0.0) -> Call:
 def test_the_story_of_a_call() -> None:
     """Attempts, waits, reasons and times, in the order they happened."""
     call = a_call(100.0)
-    call.note(REFUSED, SendAgain(1.0, "backoff"), 100.5)
+    call.note(REFUSED, 100.5, 1.0, "backoff")
     call.sending(101.5)
-    call.note(answer(429), SendAgain(2.0, "retry-after"), 101.75)
+    call.note(answer(429), 101.75, 2.0, "retry-after")
     call.sending(103.75)
-    call.note(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
+    call.note_last(answer(503), GiveUp(Reason.DEADLINE, 4.0), 104.0)
     story = call.story(104.0)
     record = story.record()
     assert repr(story) == f"<Story {record}>"
@@ -55,13 +55,13 @@ def test_an_answer_that_is_accepted_is_no_failure() -> None:
     call.accept(1.0)
     assert (call.last_failure, call.stop, call.history[0].status) == (None, None, 404)
     call = a_call()
-    call.note(REFUSED, None, 1.0)
+    call.note_last(REFUSED, None, 1.0)
     assert (call.last_failure, call.stop) == (REFUSED, None)
 
 
 def test_a_further_wait_is_added_to_the_one_that_was_decided() -> None:
     call = a_call()
-    call.note(answer(503), SendAgain(1.0, "backoff"), 0.0)
+    call.note(answer(503), 0.0, 1.0, "backoff")
     call.add_wait(2.0)
     assert call.waited() == 3.0
 
@@ -72,7 +72,7 @@ def test_an_attempt_is_under_way_until_it_is_judged() -> None:
     call.own_extras().tokens_spent = 1.0
     call.sending(2.0)
     assert (call.attempts, call.sent_at, call.extras.tokens_spent) == (2, 2.0, 0.0)
-    call.note(answer(503), GiveUp(Reason.SERVER_SAID_NO), 3.0)
+    call.note_last(answer(503), GiveUp(Reason.SERVER_SAID_NO), 3.0)
     assert not call.is_under_way
 
 
@@ -80,7 +80,7 @@ def test_kinds_of_attempts() -> None:
     """First, retry, to another origin; and after a body broke all is resuming."""
     call = a_call()
     assert call.kind_of(0, HERE) == "first"
-    call.note(answer(503), SendAgain(0.0, "backoff"), 0.0)
+    call.note(answer(503), 0.0, 0.0, "backoff")
     assert call.kind_of(1, HERE) == "retry"
     assert call.kind_of(1, THERE) == "failover"
     call.origin = THERE
@@ -89,9 +89,7 @@ def test_kinds_of_attempts() -> None:
     assert call.history[1].origin == THERE
     call.begin_resuming(DOWNLOAD)
     assert isinstance(call.resumption, Resumption)
-    call.note(
-        RESET, SendAgain(0.0, "backoff"), 2.0
-    )  # takes the place of the answer that was accepted
+    call.note(RESET, 2.0, 0.0, "backoff")  # takes the place of the response that was accepted
     assert [call.kind_of(place, THERE) for place in range(3)] == [None, None, "resume"]
 
 
@@ -100,7 +98,7 @@ def test_a_later_hop_goes_on_counting() -> None:
     call = Call(RetryPolicy(), Request("GET", HERE), Limits(), 0.0, 4)
     call.attempts = call.own_extras().sent_before = 2
     call.sending(0.0)
-    call.note(answer(503), GiveUp(Reason.ATTEMPTS_EXHAUSTED), 1.0)
+    call.note_last(answer(503), GiveUp(Reason.ATTEMPTS_EXHAUSTED), 1.0)
     assert [each.number for each in call.story(1.0).record().attempts] == [3]
 
 
@@ -112,10 +110,10 @@ def test_a_story_is_final_if_more_must_not_be_added() -> None:
         (GiveUp(Reason.SERVER_SAID_NO), True),
     ):
         call = a_call()
-        call.note(answer(503), verdict, 0.0)
+        call.note_last(answer(503), verdict, 0.0)
         assert call.story(0.0).is_final is is_final
     call = a_call()
-    call.note(answer(503), SendAgain(0.0, "backoff"), 0.0)
+    call.note(answer(503), 0.0, 0.0, "backoff")
     call.sending(0.0)
     call.accept(0.0)
     assert call.story(0.0).is_final

@@ -341,7 +341,7 @@ def test_a_stale_connection_takes_no_attempt_once(most, attempts, is_retried):
     """Whenever it was met; but ``max_attempts=1`` is sent once."""
     policy = STEADY.replace(max_attempts=most)
     at_last, before = a_call(policy, attempts=attempts), a_call(policy, attempts=attempts)
-    before.note(FORGOTTEN, AGAIN, 0.0)
+    before.note(FORGOTTEN, 0.0, *AGAIN)
     for verdict in decide(at_last, FORGOTTEN, 0.0), verdict_on(before):
         assert (type(verdict) is SendAgain) is is_retried
 

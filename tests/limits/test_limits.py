@@ -79,7 +79,7 @@ def told(
 def planned(call: Call, failure: Failure, now: float = NOW) -> Any:
     """Decide on a retry, and note it."""
     verdict = plan_retry(call, failure, now)
-    call.note(failure, verdict, now)
+    call.note(failure, now, *verdict)
     return verdict
 
 

@@ -85,10 +85,10 @@ async def play(steps, max_attempts):
 
     task, cancelled = asyncio.create_task(call()), False
     await settled()
-    alarms = transport.port.first.alarms
+    alarms = transport.port.first.of_thread.alarms
     for kind, n, waits in steps:
         if kind == "ring":  # its timer is due now
-            for race in alarms.alarms:
+            for race in alarms.pending:
                 if race.at < inf:
                     race.at = transport.port.clock.monotonic()
             alarms.ring_due()
@@ -129,8 +129,8 @@ def test_one_answer_reaches_the_caller_and_all_is_back(steps, max_attempts):
         assert inner.sent <= max_attempts
         assert len(asyncio.all_tasks()) == 1
         first = transport.port.first
-        assert not first.alarms.alarms
-        assert not transport.port.backstop.alarms
+        assert not first.of_thread.alarms.pending
+        assert not transport.port.backstop.alarms.pending
         # Each sending but the first was paid for, by one token; no other was taken.
         spent = 20 - budget.tokens(ORIGIN, transport.port.clock.monotonic())
         assert spent == max(0, inner.sent - 1)

@@ -253,7 +253,7 @@ def test_every_reason_has_a_level(lines):
     call = Call(POLICY, Request("GET", "https://a.test:443", []), Limits(), 0.0, 4)
     call.sending(0.0)
     failure = Failure(FailureKind.STATUS, Phase.ANSWERED, 503)
-    call.note(failure, None, 0.0)
+    call.note_last(failure, None, 0.0)
     for reason in given_up:
         call.stop = GiveUp(reason)
         EventLog("a", ()).gave_up(call, failure, call.stop, 0.0)

@@ -393,7 +393,7 @@ def play_one(
         if type(verdict) is not SendAgain:
             reason = getattr(verdict, "reason", NOT_RETRIED)
             return LoneCall(sent, now, str(reason)), waits
-        call.note(failure, verdict, now)
+        call.note(failure, now, *verdict)
         why = FAST if call.used_fast_first and not was_fast else str(verdict.source)
         now += verdict.delay
     return LoneCall(sent, None, None), MOST_WAITS

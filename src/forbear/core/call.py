@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from .outcome import SendAgain
 from .record import MOST_NOTES, Attempt, Story
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from .headers.fields import Line
     from .headers.quota import Quota
     from .headers.ranges import Download, Repeat
-    from .outcome import Failure, GiveUp, Hint, Refusal, Verdict
+    from .outcome import Failure, GiveUp, Hint, Refusal, SendAgain
     from .policy import RetryPolicy
     from .record import HedgeNotes
     from .request import Request
@@ -321,18 +320,18 @@ class Call:
         notes = self.status, None, now - self.sent_at, None, None, self.sent_to
         self.history.append(new_attempt(Attempt, notes))
 
-    def note(self, failure: Failure, verdict: Verdict, now: float) -> None:
-        """Add an attempt that failed to the history, and what follows."""
-        delay: float | None
-        source: str | None
-        if type(verdict) is SendAgain:
-            delay, source = verdict
-        else:
-            delay = source = None
-            self.stop = verdict  # type: ignore[assignment]
-            # The caller gets this error. Its traceback leads to the call, so a reference back would
-            # be a cycle, and the frames would stay alive until the garbage collector finds it.
-            self.last_error = None
+    def note_last(self, failure: Failure, stop: GiveUp | None, now: float) -> None:
+        """Add an attempt that failed to the history, as the last one."""
+        self.stop = stop
+        # The caller gets this error. Its traceback leads to the call, so a reference back would
+        # be a cycle, and the frames would stay alive until the garbage collector finds it.
+        self.last_error = None
+        self.note(failure, now)
+
+    def note(
+        self, failure: Failure, now: float, delay: float | None = None, source: str | None = None
+    ) -> None:
+        """Add an attempt that failed to the history, and when it is retried."""
         self.is_under_way = False
         notes = failure.status, failure, now - self.sent_at, delay, source, self.sent_to
         self.history.append(new_attempt(Attempt, notes))
@@ -378,7 +377,7 @@ class Call:
             if self.history:
                 self.history.pop()
             self.attempts = self.attempts or 1  # the fast path counts none
-            self.note(failure, stop, now)
+            self.note_last(failure, stop, now)
 
     def story(self, now: float) -> Story:
         """Return the notes of the call so far, for its record."""

@@ -86,11 +86,11 @@ def policy_and_deadline(
         setting: The request's own: a RetryPolicy, a mapping of its fields, False or None.
         started_at: When the call began.
     """
-    policy = settings.policy
-    if setting is not None or context is not None:
+    policy, deadline_at = settings.policy, started_at + settings.total_timeout
+    if setting is not None or (context is not None and context.fields):
         policy = settings.resolve(context, setting)
-    total = policy.total_timeout
-    deadline_at = inf if total is None else started_at + total
+        total = policy.total_timeout
+        deadline_at = inf if total is None else started_at + total
     if context is not None:
         deadline_at = min(deadline_at, context.deadline_on(settings.clock, started_at))
     return policy, deadline_at

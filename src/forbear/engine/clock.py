@@ -306,32 +306,33 @@ def asyncio_loop() -> AbstractEventLoop | None:
 BACKSTOP = 0.03  # seconds behind the deadline at which an asynchronous attempt or body is cut
 
 
-class Alarms(threading.local):
-    """The alarms of one transport, each due at an instant, on one asyncio loop at a time.
+class Alarms:
+    """The alarms of one transport in one thread, on one asyncio loop at a time.
 
-    Each thread has its own, because the loops of several threads may share a transport, and a timer
-    may only be set and cancelled in the thread of its loop.
-
-    An alarm has ``at`` and ``ring``. The code that puts one into ``alarms`` also removes it.
+    An alarm has ``at``, when it is due, and ``ring``. The code that puts one into ``pending`` also
+    removes it.
 
     Attributes:
         loop: The event loop of the timer.
         rings_at: When the timer checks the alarms next.
+        pending: Those that were not removed.
     """
+
+    __slots__ = ("_now", "_timer", "loop", "pending", "rings_at")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._timer: Any = None
         self.loop: Any = None
         self.rings_at = inf
-        self.alarms: dict[Alarm, None] = {}
+        self.pending: dict[Alarm, None] = {}
 
     def prepare(self, loop: Any, at: float) -> None:
-        """Set the timer early enough for an alarm that is put into ``alarms`` now."""
+        """Set the timer early enough for an alarm that is put into ``pending`` now."""
         # Alarms of another loop are dropped: that loop has ended, so cancelling one of its tasks
         # would raise RuntimeError in this one.
         if loop is not self.loop:
-            self.loop, self.alarms = loop, {}
+            self.loop, self.pending = loop, {}
         elif self._timer is not None:
             self._timer.cancel()
         self.rings_at = at
@@ -341,16 +342,16 @@ class Alarms(threading.local):
         """Add an alarm, and set the timer for it."""
         if alarm.at < self.rings_at or loop is not self.loop:
             self.prepare(loop, alarm.at)
-        self.alarms[alarm] = None
+        self.pending[alarm] = None
 
     def ring_due(self) -> None:
         """Ring the alarms that are due, and set the timer for the next one."""
         self.rings_at = inf
         now = self._now()
         # A list first, since ringing may remove alarms while the dict is iterated.
-        for alarm in [alarm for alarm in self.alarms if alarm.at <= now]:
+        for alarm in [alarm for alarm in self.pending if alarm.at <= now]:
             alarm.ring()
-        at = min((alarm.at for alarm in self.alarms), default=inf)
+        at = min((alarm.at for alarm in self.pending), default=inf)
         if at < inf:
             self.prepare(self.loop, at)
 
@@ -358,10 +359,12 @@ class Alarms(threading.local):
 class TrioAlarms(Alarms):
     """The same on trio, where a system task sleeps in place of a timer."""
 
+    __slots__ = ()
+
     def prepare(self, loop: object, at: float) -> None:
         trio = sys.modules["trio"]
         if loop is not self.loop:
-            self.loop, self.alarms, self._timer = loop, {}, None
+            self.loop, self.pending, self._timer = loop, {}, None
         self.rings_at = at
         deadline = trio.current_time() + max(0.0, at - self._now())
         if self._timer is not None:
@@ -387,11 +390,25 @@ def spawn_on_trio(function: Callable[[], object], context: object) -> None:
     sys.modules["trio"].lowlevel.spawn_system_task(function, context=context)
 
 
-class Backstop(Alarms):
+class PerThread(threading.local):
+    """The alarms of one transport, by thread.
+
+    The loops of several threads may share a transport, and a timer may only be set and cancelled in
+    the thread of its loop.
+
+    Attributes:
+        alarms: Those of this thread. Reading it takes 0.07 µs, so it is read once for an attempt.
+    """
+
+    def __init__(self, kind: type[Alarms], now: Callable[[], float]) -> None:
+        self.alarms = kind(now)
+
+
+class Backstop(PerThread):
     """The attempts of one transport that have a deadline."""
 
     def __init__(self) -> None:
-        super().__init__(SystemClock.true_monotonic)
+        super().__init__(Alarms, SystemClock.true_monotonic)
 
     def after(self, seconds: float) -> AbstractContextManager[object, bool]:
         """Limit an attempt: after so long the block ends silently, without its last statement."""
@@ -400,24 +417,20 @@ class Backstop(Alarms):
             import anyio
 
             return anyio.CancelScope(deadline=anyio.current_time() + seconds)
-        at = self._now() + seconds
-        if at < self.rings_at or loop is not self.loop:
-            self.prepare(loop, at)
-        return Cut(self.alarms, at)
+        alarms, at = self.alarms, SystemClock.true_monotonic() + seconds
+        if at < alarms.rings_at or loop is not alarms.loop:
+            alarms.prepare(loop, at)
+        return Cut(alarms.pending, at, sys.modules["asyncio"].current_task(loop))
 
 
 class Cut:
     """One attempt that is cancelled at an instant, unless it ends before."""
 
-    __slots__ = ("_alarms", "_cancelling", "_fired", "_task", "at")
+    __slots__ = ("_cancelling", "_fired", "_pending", "_task", "at")
 
-    def __init__(self, alarms: dict[Alarm, None], at: float) -> None:
-        import asyncio
-
-        task = asyncio.current_task()
-        assert task is not None
+    def __init__(self, pending: dict[Alarm, None], at: float, task: Any) -> None:
         self.at = at
-        self._alarms = alarms
+        self._pending = pending
         self._task = task
         self._cancelling = task.cancelling()
         self._fired = False
@@ -429,12 +442,12 @@ class Cut:
         self._task.cancel()
 
     def __enter__(self) -> None:
-        self._alarms[self] = None
+        self._pending[self] = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> bool:
-        self._alarms.pop(self, None)
+        self._pending.pop(self, None)
         if not self._fired:
             return False
         import asyncio

@@ -105,7 +105,9 @@ class CallContext:
 
     def deadline_on(self, clock: Clock, now: float) -> float:
         """The deadline as an instant of another clock, by the time left now."""
-        ends_at = converted(self.deadline_at, self.clock, clock, now)
+        ends_at = self.deadline_at
+        if self.clock is not clock:
+            ends_at = converted(ends_at, self.clock, clock, now)
         if self.incoming is None:
             return ends_at
         return min(ends_at, self.incoming_deadline_on(clock, now))

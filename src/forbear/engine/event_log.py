@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Listener: TypeAlias = Callable[[Any], object]
 
 logger = getLogger("forbear")
+RETRIED, FAILED_OVER = events.RETRY_SCHEDULED.level, events.FAILOVER.level
 logger.addHandler(NullHandler())  # else warnings go to stderr where no logging is set up
 # Seconds until a refusal, an exhausted budget or an unusable header of an origin is logged again.
 AGAIN_AFTER = 60.0
@@ -179,9 +180,7 @@ class EventLog(Locked):
         if (
             self._listeners
             or call.listeners
-            or logger.isEnabledFor(
-                (events.RETRY_SCHEDULED if call.origin == call.sent_to else events.FAILOVER).level
-            )
+            or logger.isEnabledFor(RETRIED if call.origin == call.sent_to else FAILED_OVER)
         ):
             more = call.listeners
             self.emit(events.ATTEMPT_FAILED, more, call, failure)

@@ -291,15 +291,16 @@ def settle(call: Call, settings: Settings, failure: Failure | None) -> float | N
             if call.resumption is not None and type(call.resumption.download) is EventStream:
                 failure = delayed(call.resumption.download, call.policy, failure)
             verdict = decide(call, failure, now)
-        if type(verdict) is SendAgain:
+        if isinstance(verdict, SendAgain):
             call.decided_at = now
-            call.note(failure, verdict, now)
+            delay, source = verdict
+            call.note(failure, now, delay, source)
             if call.last_error is not None:
                 drop_frames(call.last_error)
             settings.events.retried(call, failure, verdict, now)
-            return verdict.delay
+            return delay
         if verdict is not None or failure.status is None:
-            call.note(failure, verdict, now)
+            call.note_last(failure, verdict, now)
             if type(verdict) is GiveUp:
                 notify_outer_loops(settings, call, verdict.reason)
                 if call.policy is not OFF:

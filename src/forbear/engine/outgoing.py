@@ -40,11 +40,8 @@ ATTEMPT = "Retry-Attempt"
 STOPPING = ("x-should-retry", "stripe-should-retry")
 
 
-def new_headers(settings: Settings, request: Request) -> tuple[Lines, Lines]:
-    """Return the headers that forbear adds to each attempt, and those of a generated key. (K7)"""
-    added: Lines = []
-    if settings.contact is not None and request.header("from") is None:
-        added.append(settings.contact_line)
+def key_lines(settings: Settings, request: Request) -> Lines:
+    """Return the header lines of a generated key, if the request gets one. (K7)"""
     keys = settings.idempotency
     if (
         keys is None
@@ -53,8 +50,8 @@ def new_headers(settings: Settings, request: Request) -> tuple[Lines, Lines]:
         or not keys.covers(request.origin)
         or names_a_key(request.header_lines(), keys.recognised)
     ):
-        return added, []
-    return added, new_key(keys, settings.clock.time())
+        return []
+    return new_key(keys, settings.clock.time())
 
 
 def new_key(keys: IdempotencyKeys, utc_now: float) -> Lines:
@@ -131,23 +128,28 @@ class Outgoing:
         policy: In force for the call.
         deadline_at: The call ends at this instant; infinite if there is no deadline.
         timeouts: The attempt's limits, if a deadline or ``attempt_timeout`` is set.
-        bounds_reads: A ``forbear.deadline`` holds, which limits reading the response body too.
+        reads_until: The end of a ``forbear.deadline``, which limits reading the response body too;
+            infinite if there is none.
         guard: Around a body that is not plain bytes.
         key: Header lines of a generated idempotency key.
         hop: What an earlier hop of a redirected call has left.
     """
 
-    # As defaults of the class they cost nothing to set.
-    timeouts: Any = None
-    bounds_reads = False
-    guard: Any = None
-    key: Lines | tuple[()] = ()
-    hop: Hop | None = None
+    # Without defaults of the class, each of which would be read in four times the time.
+    __slots__ = (
+        "deadline_at", "guard", "hop", "key", "policy", "pristine", "reads_until", "request",
+        "timeouts",
+    )  # fmt: skip
 
     def __init__(self, request: Any, policy: RetryPolicy, deadline_at: float) -> None:
         self.request = self.pristine = request
         self.policy = policy
         self.deadline_at = deadline_at
+        self.reads_until = inf
+        self.timeouts: Any = None
+        self.guard: Any = None
+        self.key: Lines | tuple[()] = ()
+        self.hop: Hop | None = None
 
 
 class Hop:
@@ -188,33 +190,22 @@ def outgoing_for(
         setting: The request's own: a RetryPolicy, a mapping of its fields, False or None.
         hop: What the hop before has left; None: this is not a redirect.
     """
-    settings = port.settings
+    settings, guard = port.settings, None
+    key: Lines | tuple[()] = ()
     context = contexts.everywhere if context is None else contexts.with_everywhere(context)
     policy, deadline_at = policy_and_deadline(settings, context, setting, started_at)
-    outgoing = Outgoing(request, policy, deadline_at)
     if hop is not None:
-        outgoing.hop = hop
-        outgoing.deadline_at = deadline_at = min(hop.deadline_at, deadline_at)
-    lines = None
-    if body is not None and policy is not OFF:
-        outgoing.guard = port.guard_of(request, body, hop)
-    if settings.adds_headers and policy is not OFF:
+        deadline_at = min(hop.deadline_at, deadline_at)
+    if policy is not OFF:
+        if body is not None:
+            guard = port.guard_of(request, body, hop)
         if settings.makes_keys:
-            lines = new_lines(port, source, outgoing)
-        elif not port.has_header(request, "from"):
-            lines = [settings.contact_line]
-    is_bounded = deadline_at != inf or policy.attempt_timeout is not None
-    if is_bounded or lines or outgoing.guard is not None:
-        outgoing.request = outgoing.pristine = port.copied(request, lines)
-    if body is not None and outgoing.guard is not None:
-        setattr(outgoing.pristine, port.body_name, outgoing.guard)
-        if is_bounded:
-            limit(settings, outgoing.guard, deadline_at)
-    if is_bounded:
-        port.bound(outgoing)
+            key = key_of(port, source, hop)
+    outgoing = outgoing_alone(port, request, policy, deadline_at, guard, key)
+    outgoing.hop = hop
     if context is not None:
-        if is_bounded and context.has_deadline():
-            outgoing.bounds_reads = True
+        if outgoing.timeouts is not None:
+            outgoing.reads_until = context.deadline_on(settings.clock, started_at)
         if context.incoming is not None and policy is not OFF:
             written = request.headers.__contains__
             lines = announced(settings, context, 1, deadline_at, written)
@@ -223,18 +214,44 @@ def outgoing_for(
     return outgoing
 
 
+def outgoing_alone(
+    port: Copying[Source, Sent, Url],
+    request: Sent,
+    policy: RetryPolicy,
+    deadline_at: float,
+    guard: Readings | None = None,
+    key: Lines | tuple[()] = (),
+) -> Outgoing:
+    """The same where no block and no earlier hop has a say: all that a success may cost."""
+    if port.settings.contact is not None and policy is not OFF:
+        request = port.with_contact(request)
+    outgoing = Outgoing(request, policy, deadline_at)
+    is_bounded = deadline_at != inf or policy.attempt_timeout is not None
+    if is_bounded or key or guard is not None:
+        outgoing.request = outgoing.pristine = port.copied(request, key or None)
+        outgoing.key = key
+    if guard is not None:
+        outgoing.guard = guard
+        setattr(outgoing.pristine, port.body_name, guard)
+        if is_bounded:
+            limit(port.settings, guard, deadline_at)
+    if is_bounded:
+        port.bound(outgoing)
+    return outgoing
+
+
 def limit(settings: Settings, guard: Readings, deadline_at: float) -> None:
     """Let the guard send no part of its body after the deadline."""
     guard.clock, guard.deadline_at = settings.clock, deadline_at
 
 
-def new_lines(port: Copying[Source, Sent, Url], source: Source, outgoing: Outgoing) -> Lines | None:
-    view, hop = port.view_of(source), outgoing.hop
-    lines, key = new_headers(port.settings, view)
+def key_of(port: Copying[Source, Sent, Url], source: Source, hop: Hop | None) -> Lines | tuple[()]:
+    """Return the lines of the request's key; a redirect to its own origin keeps its key."""
+    view = port.view_of(source)
+    key = key_lines(port.settings, view)
     if key and hop is not None and hop.key and hop.key_origin == view.origin:
-        key = hop.key
-    outgoing.key = key
-    return [*lines, *key] or None
+        return hop.key
+    return key
 
 
 def call_of(

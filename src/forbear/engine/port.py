@@ -229,8 +229,8 @@ class Copying(Protocol[Source_contra, Sent, Url]):
         """A copy, with header lines or a URL of its own."""
         ...
 
-    def has_header(self, request: Sent, name: str) -> bool:
-        """Has a request a header? The name is in lower case."""
+    def with_contact(self, request: Sent) -> Sent:
+        """A copy with ``From``, or the request itself, if the caller wrote that."""
         ...
 
     def url_at(self, url: Url, scheme: str, host: str, port: int) -> Url:

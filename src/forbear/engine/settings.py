@@ -321,7 +321,7 @@ class Settings:
         sends_alike: Each attempt is sent as it is: no header of its own, no hook before it.
         usual_failures: Of these ``Limits.judge`` may decide.
         makes_keys: A request may get an idempotency key of ours.
-        adds_headers: A request may get headers of ours.
+        total_timeout: The policy's, in seconds; infinite if there is none.
         wants_ends: A listener wants to know when a call is over.
         is_plain: A first attempt that succeeds is only returned; nothing is noted of it.
         limits_when_off: For calls that are forwarded untouched: the budget's count and no more.
@@ -396,7 +396,6 @@ class Settings:
         self.announce_attempts: bool = given["announce_attempts"]
         self.stop_outer_retries: bool = given["stop_outer_retries"]
         self.contact = None if given["contact"] is None else checked_contact(given["contact"])
-        self.contact_line = ("From", self.contact or "")
         self.name: str = given["name"]
         self._take_limits(given)
         self.reads_quotas = given["pacing"] is not None
@@ -409,15 +408,17 @@ class Settings:
         self.sends_alike = not (self.before_attempt or self.announce_attempts or self.hedge)
         self.usual_failures = self.limits.usual_failures(self.policy)
         self.makes_keys = keys is not None and keys.generate
-        self.adds_headers = self.contact is not None or self.makes_keys
+        total = self.policy.total_timeout
+        self.total_timeout = inf if total is None else total
         self.wants_ends = self.events.wants_ends
         self.is_plain = not (self.limits.counts_calls or self.events.wants_calls)
         self.special = (
-            self.policy.total_timeout is not None
+            total is not None
             or self.policy.attempt_timeout is not None
             or self.retry_if is not None
             or self.event_streams is not None
-            or self.adds_headers
+            or self.contact is not None
+            or self.makes_keys
         )
 
     def _take_limits(self, given: Mapping[str, Any]) -> None:

@@ -516,7 +516,7 @@ class StandardStrategy:
         verdict = plan_retry(call, failure, now)
         if isinstance(verdict, GiveUp):
             raise RetryRefused(verdict.reason, retry_after=verdict.delay)
-        call.note(failure, verdict, now)
+        call.note(failure, now, *verdict)
         token.delay, token.source = verdict
         return token
 

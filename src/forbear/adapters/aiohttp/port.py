@@ -202,8 +202,11 @@ class AiohttpPort:
     def kind_of(self, error: Exception) -> FailureKind:
         return classify(error).kind
 
-    def has_header(self, request: Any, name: str) -> bool:
-        return name in request.headers
+    def with_contact(self, request: ClientRequest) -> ClientRequest:
+        contact = self.settings.contact
+        if contact is None or "From" in request.headers:
+            return request
+        return self.copied(request, [("From", contact)])
 
     def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.with_scheme(scheme).with_host(host).with_port(port)
@@ -224,12 +227,13 @@ class AiohttpPort:
         if not isinstance(sleep, Future):  # a test's clock, on which a sleep takes no time
             return await sleep and not session.closed
         watch = SessionWatch(session, sleep)
-        self.backstop.add(watch, sleep.get_loop())
+        alarms = self.backstop.alarms
+        alarms.add(watch, sleep.get_loop())
         try:
             return await sleep and not session.closed
         finally:
             sleeper.end_sleep(sleep)
-            self.backstop.alarms.pop(watch, None)
+            alarms.pending.pop(watch, None)
 
     async def send(self, call: Call) -> ClientResponse:
         sent = sent_request(call)

@@ -30,6 +30,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...core.event_streams import event_stream
+from ...engine.calls import body_is_late
 from ...engine.clock import BACKSTOP, SYSTEM_CLOCK
 from ...engine.errors import let_signals_through, locals_of
 from ...engine.inspection import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from httpx import Request, Response
 
+    from ...core.call import Call
     from ...engine.inspection import PrefetchResult, StreamStart
     from .bodies import Sent
     from .port import HttpxPort
@@ -404,10 +406,16 @@ class Bounding:
 
     _forbear_sends = True
 
-    def __init__(self, stream: Any, timeouts: Timeouts, exceeded: Callable[..., Exception]) -> None:
+    def __init__(
+        self, port: HttpxPort, stream: Any, timeouts: Timeouts, begin: Callable[[], Call]
+    ) -> None:
+        self._port = port
         self._stream = stream
         self._timeouts = timeouts
-        self._exceeded = exceeded
+        self._begin = begin  # makes the call of the response
+
+    def _exceeded(self, error: str = "DeadlineExceeded") -> Exception:
+        return body_is_late(self._port, self._begin(), error)
 
     def _fail(self, error: Exception) -> NoReturn:
         if "Timeout" in type(error).__name__ and self._timeouts.is_over():

@@ -23,7 +23,7 @@ from ...core.decide import is_failure
 from ...core.record import SETTING, Attempt, HedgeNotes
 from ...core.request import KEY_LINES
 from ...engine.calls import end_attempt, follow_policy, policy_and_deadline
-from ...engine.clock import Alarms, TrioAlarms, current_trio_token, spawn_on_trio
+from ...engine.clock import Alarms, PerThread, TrioAlarms, current_trio_token, spawn_on_trio
 from ...engine.context import CURRENT
 from ...engine.errors import HedgeFinished, drop_frames
 from ...engine.events import HEDGED
@@ -421,7 +421,8 @@ class Hedging:
         self.port, self.hedge, self.inner = port, hedge, port.inner
         self.clock = port.clock
         self.limits = port.settings.limits
-        self.alarms, self.trio_alarms = Alarms(self._now), TrioAlarms(self._now)
+        self.of_thread = PerThread(Alarms, self._now)
+        self.of_trio_thread = PerThread(TrioAlarms, self._now)
         self._byte_stream, self._methods = port.byte_stream, hedge.methods
         self._known: dict[tuple[str, str, int | None, str], Times] = {}
 
@@ -458,25 +459,26 @@ class Hedging:
         loop: Any = _get_running_loop()
         hedged.task = None if loop is None else current_task(loop)
         if hedged.task is not None:
-            alarms: Alarms = self.alarms
+            alarms = self.of_thread.alarms
             attempt = self.inner.handle_async_request(request)
             if TASKS_HIDE_CONTEXT:
                 hedged.context = copy_context()
         else:  # trio, perhaps as a guest of a loop
-            alarms, loop = self.trio_alarms, current_trio_token()
+            alarms, loop = self.of_trio_thread.alarms, current_trio_token()
             attempt = hedged.send_in_scope()
         if rings_at < alarms.rings_at or loop is not alarms.loop:
             alarms.prepare(loop, rings_at)
-        alarms.alarms[hedged] = None
+        pending = alarms.pending
+        pending[hedged] = None
         try:
             try:
                 response = await attempt
             except BaseException as error:
-                alarms.alarms.pop(hedged, None)
+                pending.pop(hedged, None)
                 if hedged.at != rings_at:  # it has rung
                     await hedged.end(error)
                 raise
-            alarms.alarms.pop(hedged, None)
+            pending.pop(hedged, None)
             if hedged.at != rings_at:
                 await hedged.end(response)
             elif response.status_code < 400:
@@ -486,7 +488,7 @@ class Hedging:
         except HedgeFinished:
             raise
         except BaseException as error:  # perhaps one that came after the response
-            alarms.alarms.pop(hedged, None)
+            pending.pop(hedged, None)
             await hedged.close_unused(response)
             if hedged.at != rings_at and not hedged.first_ended:
                 await hedged.end(error)

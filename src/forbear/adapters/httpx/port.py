@@ -16,17 +16,10 @@ from ...core.headers.hints import READ_BYTES
 from ...core.headers.ranges import Part
 from ...core.outcome import Failure, FailureKind, Phase
 from ...core.record import SETTING
+from ...engine import context as contexts
 from ...engine import outgoing as outgoings
 from ...engine import resume as resumption
-from ...engine.calls import (
-    body_is_late,
-    conclude,
-    end_attempt,
-    note_success,
-    too_late,
-    with_story,
-)
-from ...engine.context import in_force
+from ...engine.calls import conclude, end_attempt, note_success, too_late, with_story
 from ...engine.errors import classify_status, has_error_event, note_quotas
 from ...engine.inspection import DRAIN_SECONDS, WHOLE, is_endless, whole_events
 from ...engine.outgoing import (
@@ -34,6 +27,7 @@ from ...engine.outgoing import (
     Outgoing,
     call_after_first,
     call_of,
+    outgoing_alone,
     outgoing_for,
     outgoing_of,
     stop_outer,
@@ -107,6 +101,7 @@ class HttpxPort:
         self.prefetches = settings.prefetch > 0 or settings.resume or self.awaits_events
         self.trusts_heads = self.prefetches and not self.awaits_events
         self.length_line = 0
+        self.contact = (b"From", b"from", (settings.contact or "").encode())
 
     @property
     def circuit_open_error(self) -> type[CircuitOpenError]:
@@ -124,19 +119,28 @@ class HttpxPort:
         Raises:
             The library's DeadlineExceeded: nothing is sent.
         """
-        if not isinstance(request, self.library.module.Request):
-            raise TypeError(
-                f"a transport of forbear.{self.library.name} got a request of"
-                f" {type(request).__module__.partition('.')[0]}: mount the other family's"
-            )
-        setting = hop = None
-        given, body = request.extensions, request.stream
-        if SETTING in given:
-            setting, hop = given[SETTING], given.get(HOP)
+        given, body, settings = request.extensions, request.stream, self.settings
+        if (
+            context is None
+            and type(body) is self.byte_stream
+            and SETTING not in given
+            and not settings.makes_keys
+            and contexts.everywhere is None
+        ):
+            deadline_at = started_at + settings.total_timeout
+            outgoing = outgoing_alone(self, request, settings.policy, deadline_at)
+        else:
+            if not isinstance(request, self.library.module.Request):
+                raise TypeError(
+                    f"a transport of forbear.{self.library.name} got a request of"
+                    f" {type(request).__module__.partition('.')[0]}: mount the other family's"
+                )
+            setting, hop = given.get(SETTING), given.get(HOP) if SETTING in given else None
             if hop is not None and not (isinstance(hop, Hop) and hop.continues_in(request)):
                 hop = None
-        guarded = None if type(body) is self.byte_stream or not wants_guard(body) else body
-        outgoing = outgoing_for(self, request, request, guarded, started_at, context, setting, hop)
+            if type(body) is self.byte_stream or not wants_guard(body):
+                body = None  # type: ignore[assignment]
+            outgoing = outgoing_for(self, request, request, body, started_at, context, setting, hop)
         if outgoing.deadline_at <= started_at:
             raise too_late(self, call_of(self, request, outgoing, started_at, context))
         return outgoing
@@ -155,12 +159,10 @@ class HttpxPort:
         extensions, deadline_at = outgoing.pristine.extensions, outgoing.deadline_at
         timeouts = self.streams.timeouts(extensions.get("timeout") or ())
         outgoing.timeouts = extensions["timeout"] = timeouts
-        timeouts.clock, timeouts.deadline_at = self.clock, deadline_at
+        timeouts.begin(self.clock, deadline_at, extensions.get("trace"))
         if outgoing.policy.attempt_timeout is not None:
             timeouts.shorten(outgoing.policy.attempt_timeout)
         if deadline_at != inf:
-            if "trace" in extensions:
-                timeouts.trace = extensions["trace"]
             extensions["trace"] = timeouts
 
     def view_of(self, source: Request) -> HttpxRequest:
@@ -180,8 +182,19 @@ class HttpxPort:
             fields["url"] = url
         return copy
 
-    def has_header(self, request: Request, name: str) -> bool:
-        return name.encode("ascii") in map(NAME, triples(request.headers))
+    def with_contact(self, request: Request) -> Request:
+        headers = request.headers
+        if b"from" in map(NAME, triples(headers)):
+            return request
+        copy = object.__new__(type(request))  # as below; it may share the extensions
+        fields = copy.__dict__ = vars(request).copy()
+        fields["headers"] = headers = type(headers)(headers)
+        lines = getattr(headers, "_list", None)
+        if lines is None:
+            headers["From"] = self.contact[2].decode()
+        else:  # in a fifth of the time
+            lines.append(self.contact)
+        return copy
 
     def url_at(self, url: URL, scheme: str, host: str, port: int) -> URL:
         return url.copy_with(scheme=scheme, host=host, port=port)
@@ -222,11 +235,12 @@ class HttpxPort:
         context: CallContext | None,
     ) -> None:
         """End a call whose first response is below 300, with its whole body."""
-        if outgoing is not None:
-            if outgoing.bounds_reads:
-                self.reopen(outgoing, response, context)
-            elif outgoing.timeouts is not None:
-                outgoing.timeouts.reopen()
+        if outgoing is not None and outgoing.timeouts is not None:
+            if outgoing.reads_until == inf:
+                outgoing.timeouts.reopen(inf)
+            else:
+                begin = partial(call_of, self, request, outgoing, started_at, context)
+                self.reopen(outgoing, response, begin)
         settings = self.settings
         if not (settings.is_plain and settings.limits.shared.quiet):
             origin, status = origin_of_url(request.url), response.status_code
@@ -358,7 +372,7 @@ class HttpxPort:
         if outgoing is not None:
             if outgoing.guard is not None and response.status_code >= 300:
                 call.request.original.extensions[BODY] = outgoing.guard
-            self.reopen(outgoing, response, call.context, call)
+            self.reopen(outgoing, response, lambda: call)
 
     def _watch_body(self, response: Response, begin: Callable[[], Call]) -> None:
         """Resume a body that is still to come where it breaks, or attach the story to its error."""
@@ -374,29 +388,13 @@ class HttpxPort:
                 events = whole_events(self.settings, response.status_code, response.headers.raw)
             response.stream = resuming(self, stream, begin, original, keeps=keeps, events=events)
 
-    def reopen(
-        self,
-        outgoing: Outgoing,
-        response: Response,
-        context: CallContext | None,
-        call: Call | None = None,
-    ) -> None:
+    def reopen(self, outgoing: Outgoing, response: Response, begin: Callable[[], Call]) -> None:
         """Let a body that the caller streams run under ``forbear.deadline`` alone."""
         timeouts = outgoing.timeouts
-        if timeouts is None:
-            return
-        context = in_force(context)
-        if context is None or not outgoing.bounds_reads:
-            timeouts.reopen()
-            return
-        now = self.clock.monotonic()
-        timeouts.reopen(context.deadline_on(self.clock, now))
-
-        def exceeded(error: str = "DeadlineExceeded") -> Exception:
-            whose = call or call_of(self, outgoing.request, outgoing, now, context)
-            return body_is_late(self, whose, error)
-
-        response.stream = self.streams.bounded(response.stream, timeouts, exceeded)
+        if timeouts is not None:
+            timeouts.reopen(outgoing.reads_until)
+            if outgoing.reads_until != inf:
+                response.stream = self.streams.bounded(self, response.stream, timeouts, begin)
 
     def resume(self, call: Call) -> None:
         outgoing = outgoing_of(self, call)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 HOP, BODY = "forbear.call", "forbear.body"  # extensions keys
 NAME = itemgetter(1)  # of a header line, in lower case
 LEAST = 0.001  # seconds; 0 would make a socket non-blocking instead of timing it out
+NO_PHASES: frozenset[str] = frozenset()
 PHASE_OF = {
     FailureKind.POOL: "pool",
     FailureKind.CONNECT_TIMEOUT: "connect",
@@ -143,11 +144,20 @@ class Timeouts(dict[str, float | None]):
     """
 
     # No constructor of our own, since every call under a deadline makes one of these.
+    __slots__ = ("_replaced", "_shortened", "clock", "deadline_at", "trace")
+
     clock: Clock
     deadline_at: float
-    trace: Any = None  # the client's own
-    _shortened: frozenset[str] = frozenset()  # phases that the deadline has shortened
-    _replaced: Mapping[str, float | None] | None = None  # the client's own, if that is longer
+    trace: Any  # the client's own
+    _shortened: frozenset[str]  # phases that the deadline has shortened
+    _replaced: Mapping[str, float | None] | None  # the client's own, if that is longer
+
+    def begin(self, clock: Clock, deadline_at: float, trace: object) -> None:
+        self.clock = clock
+        self.deadline_at = deadline_at
+        self.trace = trace
+        self._shortened = NO_PHASES
+        self._replaced = None
 
     def shorten(self, attempt_timeout: float) -> None:
         """Let no phase last longer than that."""
@@ -208,6 +218,8 @@ class Timeouts(dict[str, float | None]):
 
 class AsyncTimeouts(Timeouts):
     """The same for an asynchronous attempt."""
+
+    __slots__ = ()
 
     async def __call__(self, event: str, info: object) -> None:
         self.check_deadline(event)

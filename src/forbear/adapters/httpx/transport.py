@@ -28,13 +28,7 @@ from ...engine.context import CURRENT
 from ...engine.errors import DeadlineCut, HedgeFinished, Interrupted, let_signals_through
 from ...engine.inspection import WHOLE, ainspect, inspect, note_prefetch
 from ...engine.loop import arun, run
-from ...engine.outgoing import (
-    ConsumedBody,
-    call_after_first,
-    call_of,
-    next_request,
-    sent_request,
-)
+from ...engine.outgoing import ConsumedBody, call_after_first, call_of, next_request, sent_request
 from ...engine.settings import DEFAULT_POLICY, OFF, Settings
 from ...limits.gate import MOST_TASKS
 from .bodies import aprefetch_body, has_arrived, prefetch_body
@@ -97,7 +91,7 @@ class SyncHttpxPort(HttpxPort):
 
     def bound_reads(self, response: Response, outgoing: Outgoing) -> None:
         """Let each read of a response's body end by the deadline."""
-        if not outgoing.bounds_reads or has_arrived(self, response):
+        if outgoing.reads_until == inf or has_arrived(self, response):
             return
         if hasattr(response.extensions.get("network_stream"), "__dict__"):
             is_ours_alone = response.extensions.get("http_version") in HTTP_1

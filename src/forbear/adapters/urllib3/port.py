@@ -49,7 +49,7 @@ from ...engine.inspection import (
     whole_events,
 )
 from ...engine.loop import run
-from ...engine.outgoing import EARLY, ConsumedBody, new_headers, next_lines, stop_outer
+from ...engine.outgoing import EARLY, ConsumedBody, key_lines, next_lines, stop_outer
 from ...engine.settings import OFF
 from .bodies import (
     Inspection,
@@ -72,14 +72,7 @@ from .deadlines import (
     read_within,
 )
 from .errors import classify, tree
-from .request import (
-    Urllib3Request,
-    clamped,
-    field_lines,
-    guard_of,
-    has_header,
-    keep_for_redirect,
-)
+from .request import Urllib3Request, clamped, field_lines, guard_of, has_header, keep_for_redirect
 from .streams import Again, Begun, ResumedEvents, await_first_event
 
 if TYPE_CHECKING:
@@ -204,10 +197,12 @@ class Urllib3Port(Generic[AnyResponse]):
             start = self.start_of(view.original)
             call.guard = guard_of(body, start, self.settings.body_buffer)
             call.guard.clock, call.guard.deadline_at = self.clock, call.deadline_at
-        added, key = new_headers(self.settings, view)
-        if added or key or call.guard is not None:
+        lines = key_lines(self.settings, view)
+        if self.settings.contact is not None and view.header("from") is None:
+            lines.append(("From", self.settings.contact))
+        if lines or call.guard is not None:
             copy = view.pristine = view.original.copy()
-            for name, value in added + key:
+            for name, value in lines:
                 copy.headers[name] = value
             if call.guard is not None:
                 copy.body = call.guard.outgoing
