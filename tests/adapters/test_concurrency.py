@@ -122,7 +122,7 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
     assert sum(event.attempt == 1 for event in delayed) <= 26, "the first four never wait"
 
 
-@pytest.mark.lanes("httpx-sync", "httpx-trio", "aiohttp-asyncio", "requests", "urllib3")
+@pytest.mark.lanes("httpx-sync", "httpx-trio", "aiohttp-asyncio")
 async def test_a_server_that_allows_ten_gets_little_more(adapter):
     """200 calls, twenty at a time as nobody knows: all succeed, at most 5 % of requests are 429s.
 

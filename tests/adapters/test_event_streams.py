@@ -160,8 +160,11 @@ def chunk(data):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("is_open", [False, True], ids=["read inside", "streamed"])
-@pytest.mark.parametrize("begin", [b"", b": ping\n\n"], ids=["nothing", "ping"])
+@pytest.mark.parametrize(
+    ("is_open", "begin"),
+    [(False, b""), (True, b": ping\n\n")],
+    ids=["read inside", "ping, streamed"],
+)
 async def test_silence_before_the_first_event_is_a_failure(adapter, quick, is_open, begin):
     """A ping is no event. The shorter of the option's timeout and the client's ends the wait."""
     for seconds, settings in (0.3, {}), (60.0, {"settings": adapter.reading_for(0.3)}):
@@ -189,10 +192,9 @@ async def test_what_precedes_the_first_event_is_bounded(adapter, quick):
             await adapter.close(response)
 
 
-@pytest.mark.parametrize("limit", ["total_timeout", "attempt_timeout"])
-async def test_the_time_between_two_events_is_the_callers(adapter, limit):
+async def test_the_time_between_two_events_is_the_callers(adapter):
     """Neither limit holds after the hand-over, though reading has begun before it."""
-    policy = POLICY.replace(**{limit: 0.5})
+    policy = POLICY.replace(total_timeout=0.5, attempt_timeout=0.5)
     with Pausing((b"data: 1\n\n", 0.8, b"data: 2\n\n")) as server:
         async with adapter.client(policy=policy, event_streams=EventStreams()) as client:
             response = await adapter.open(client, "GET", server.url)
@@ -201,8 +203,9 @@ async def test_the_time_between_two_events_is_the_callers(adapter, limit):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("resume", [False, True], ids=["option", "resumed"])
-@pytest.mark.parametrize("begin", [b": ping\n\n", b"data: 1\n\n"], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("resume", "begin"), [(False, b": ping\n\n"), (True, b"data: 1\n\n")], ids=["before", "after"]
+)
 async def test_a_silent_stream_ends_at_the_deadline(adapter, resume, begin):
     """Before its first event and after it, with the exception of the deadline."""
     streams = EventStreams(resume=resume)

@@ -1,6 +1,7 @@
 """Streams of events with ``resume=True``: what follows the last whole event is requested."""
 
 import random
+from collections import deque
 from itertools import count, islice, pairwise
 
 import httpx2
@@ -138,10 +139,10 @@ async def test_the_record_of_a_feed_that_is_resumed_for_months_is_bounded(adapte
     options = {"policy": POLICY, "event_streams": RESUMES, **quick}
     async with adapter.client(Foreign(respond), **options) as client:
         response = await adapter.open(client, "GET", "http://feed.example.com/")
-        for _ in islice(response.iter_raw(), 1500):
-            story = record_of(response)
+        deque(islice(response.iter_raw(), 1200), maxlen=0)
+        story = record_of(response)
         await adapter.close(response)
-    assert story.attempts[-1].number == 1500
+    assert story.attempts[-1].number == 1200
     assert len(story.attempts) <= 1002
     assert len(story.resumed) == 1000
 

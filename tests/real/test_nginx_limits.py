@@ -68,11 +68,11 @@ def refused(url, calls, limit):
 
 
 def test_limit_conn_refuses_little_more(limited):
-    few, many = (refused(f"{limited}/conn", 100, one) for one in (ConcurrencyLimit(), None))
-    assert few <= 0.1 * 100  # ten are in flight: a twentieth, and what the clock of nginx adds
-    assert few < many / 5
+    assert refused(f"{limited}/conn", 40, None) >= 30  # only ten may be in flight
+    # A twentieth, and what the clock of nginx adds.
+    assert refused(f"{limited}/conn", 100, ConcurrencyLimit()) <= 0.1 * 100
 
 
 def test_limit_req_refuses_less(limited):
-    few, many = (refused(f"{limited}/req", 100, one) for one in (ConcurrencyLimit(), None))
+    few, many = (refused(f"{limited}/req", 60, one) for one in (ConcurrencyLimit(), None))
     assert few < many / 2
