@@ -38,9 +38,9 @@ BOUNDS = {  # name: (bound, goal)
     # Concurrency and pacing cost 1,350: 800 in their files, 150 for the quotas of good responses,
     # 200 in the adapters, which have to see a body's end. What adversarial servers then found wrong
     # with both cost 110 in src, and their tests 400.
-    "lines": (29_645, 22_500),
-    "lines without cli and testing": (26_333, 18_500),
-    "longest file": (636, 600),
+    "lines": (29_589, 22_500),
+    "lines without cli and testing": (26_277, 18_500),
+    "longest file": (635, 600),
     "lines of tests": (45_150, 38_000),
     "uses of Any": (270, 300),
     "classes deeper than two": (6, 6),

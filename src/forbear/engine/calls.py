@@ -41,15 +41,7 @@ def begin_call(
     context: CallContext | None,
     outgoing: Outgoing | None = None,
 ) -> Call:
-    """Begin a call.
-
-    Args:
-        settings: Of the transport.
-        request: Its facts that decisions need.
-        started_at: When the call began.
-        context: The scope of the blocks around the call.
-        outgoing: What is sent in the request's place, with its policy, deadline and guard.
-    """
+    """Begin a call; ``outgoing`` is sent in the request's place, with its policy and deadline."""
     call = Call(settings.policy, request, settings.limits, started_at, settings.most_attempts)
     call.key_until = started_at + settings.key_lifetime
     if settings.inspects_responses:
@@ -78,14 +70,7 @@ def begin_call(
 def policy_and_deadline(
     settings: Settings, context: CallContext | None, setting: object, started_at: float
 ) -> tuple[RetryPolicy, float]:
-    """Return the policy and the deadline of a call that begins now.
-
-    Args:
-        settings: Of the transport.
-        context: The scope of the blocks around the call.
-        setting: The request's own: a RetryPolicy, a mapping of its fields, False or None.
-        started_at: When the call began.
-    """
+    """Return the policy and the deadline of a call, whose request may have its own ``setting``."""
     policy, deadline_at = settings.policy, started_at + settings.total_timeout
     if setting is not None or (context is not None and context.fields):
         policy = settings.resolve(context, setting)
@@ -326,11 +311,7 @@ def body_is_late(
 def conclude(port: CommonPort[Response], call: Call, notes: dict[str, object], name: str) -> None:
     """Attach the story to the response that ends a call, and emit a success after retries.
 
-    Args:
-        port: Of the transport.
-        call: It ends.
-        notes: Where the response keeps its story.
-        name: Under which name.
+    The response keeps it in ``notes``, under ``name``.
 
     Raises:
         The error that broke the body while it was prefetched, and ends the call.
@@ -378,9 +359,7 @@ def free_slot(extras: Extras) -> None:
 def end_attempt(call: Call, *, endless: bool | None = None) -> Extras | None:
     """Give back the slot of an attempt, or let the body that is handed over do that.
 
-    Args:
-        call: Has a slot.
-        endless: Whether the body is a stream of events; None: none of it is to come.
+    ``endless`` says whether that is a stream of events; None: none of it is to come.
 
     Returns:
         Whose slot is freed when the body ends; None: it is free.

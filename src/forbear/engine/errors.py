@@ -193,12 +193,8 @@ def classify_status(
 ) -> Failure | None:
     """Make the failure of a response; None: it is good.
 
-    Args:
-        port: Of the transport.
-        call: That got the response.
-        status: The response's.
-        lines: Its header lines; none if no decision reads any of them.
-        story: What an inner forbear has attached to it.
+    ``lines`` are its header lines, none if no decision reads any of them; ``story`` is what an
+    inner forbear has attached to it.
     """
     call.status = status
     if lines:

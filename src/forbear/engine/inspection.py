@@ -117,11 +117,8 @@ class BodyNotShown(Exception):
 def seconds_to_look(method: str, status: int, kind: str, length: int | None) -> float:
     """Return for how long the body of a response may be read, infinite if its end is known.
 
-    Args:
-        method: Of the request.
-        status: The response's.
-        kind: Its Content-Type.
-        length: Raw bytes that are to come, by the head of the response; None: unknown.
+    ``kind`` is its Content-Type, ``length`` the raw bytes that are to come by the head of the
+    response, None if that is unknown.
 
     Raises:
         BodyNotShown: It is too long, or may have no end.
@@ -229,10 +226,6 @@ def check_decoded(coding: str, body: bytes) -> None:
     """Refuse to show a body that grows beyond 64 KiB when its content codings are undone.
 
     The library decodes it in one go: 258 bytes of brotli make 620 MB.
-
-    Args:
-        coding: Its Content-Encoding.
-        body: As received.
 
     Raises:
         BodyNotShown: It does, or no installed decoder can check that within bounds.

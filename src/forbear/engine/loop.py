@@ -122,10 +122,7 @@ def end_held(call: Call, port: CommonPort[Response]) -> Response | None:
 def run(call: Call, port: Port[Response]) -> Response | None:
     """Send until a verdict ends the call; return the response or raise the library's error.
 
-    Args:
-        call: What is sent, and its state; ``live`` is the response or exception of the first
-            attempt, if that was sent already.
-        port: Of the transport.
+    ``call.live`` is the outcome of the first attempt, if that was sent already.
 
     Returns:
         What the caller gets; None: nothing was missing of a body that is resumed.

@@ -77,12 +77,7 @@ def announced(
 ) -> Lines:
     """Return headers of the next attempt alone: its number, and the time that is left for it.
 
-    Args:
-        settings: Of the transport.
-        context: The scope of the blocks around the call.
-        attempt: The number of the attempt; 1 for a first one.
-        deadline_at: The call's.
-        written: Whether the caller wrote a header of a name; the caller's own stays.
+    ``written`` says whether the caller wrote a header of a name, which then stays.
     """
     incoming = None if context is None else context.incoming
     lines: Lines = []
@@ -180,15 +175,9 @@ def outgoing_for(
 ) -> Outgoing:
     """Make what is sent in place of a request: a copy, if anything in it is changed.
 
-    Args:
-        port: Of the transport.
-        source: The request as the fast path has it.
-        request: The same alone.
-        body: Its own; None: it can be resent as it is.
-        started_at: When the call began.
-        context: The scope of the blocks around the call.
-        setting: The request's own: a RetryPolicy, a mapping of its fields, False or None.
-        hop: What the hop before has left; None: this is not a redirect.
+    ``body`` is the request's, None if it can be resent as it is; ``setting`` is its own: a
+    RetryPolicy, a mapping of its fields, False or None; ``hop`` is what the hop before has left,
+    None if this is not a redirect.
     """
     settings, guard = port.settings, None
     key: Lines | tuple[()] = ()

@@ -340,12 +340,7 @@ class Settings:
     ) -> None:
         """Check the options of the class ``who``, and store them.
 
-        Args:
-            who: The class, for messages.
-            policy: When to retry.
-            options: As given.
-            awaits: Whether hooks may be coroutine functions.
-            hedges: Whether this class can send hedged requests.
+        Hooks may be coroutine functions if it ``awaits`` them.
 
         Raises:
             TypeError: An option is not known or of the wrong type, or is a coroutine function that

@@ -203,10 +203,9 @@ class AiohttpPort:
         return classify(error).kind
 
     def with_contact(self, request: ClientRequest) -> ClientRequest:
-        contact = self.settings.contact
-        if contact is None or "From" in request.headers:
+        if "From" in request.headers:
             return request
-        return self.copied(request, [("From", contact)])
+        return self.copied(request, [("From", str(self.settings.contact))])
 
     def url_at(self, url: Any, scheme: str, host: str, port: int) -> Any:
         return url.with_scheme(scheme).with_host(host).with_port(port)

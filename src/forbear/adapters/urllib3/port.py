@@ -146,12 +146,8 @@ class Urllib3Port(Generic[AnyResponse]):
     ) -> AnyResponse:
         """Continue where the fast path ends.
 
-        Args:
-            source: The request.
-            started_at: When the call began.
-            context: The settings of the blocks around the call.
-            held: The outcome of the first attempt. It is taken out, so that the caller's frame does
-                not keep it alive while the call waits.
+        ``held`` has the outcome of the first attempt. It is taken out, so that the caller's frame
+        does not keep it alive while the call waits.
         """
         call = self.call_after_first(source, started_at, context)
         view: Any = call.request
