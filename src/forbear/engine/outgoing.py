@@ -211,7 +211,7 @@ def outgoing_alone(
     guard: Readings | None = None,
     key: Lines | tuple[()] = (),
 ) -> Outgoing:
-    """The same where no block and no earlier hop has a say: all that a success may cost."""
+    """The same where no block has a say: contact, guard, key and time limits."""
     if port.settings.contact is not None and policy is not OFF:
         request = port.with_contact(request)
     outgoing = Outgoing(request, policy, deadline_at)
