@@ -124,9 +124,11 @@ async def test_a_bulkhead_is_never_exceeded(adapter):
 
 @pytest.mark.lanes("httpx-sync", "httpx-trio", "aiohttp-asyncio")
 async def test_a_server_that_allows_ten_gets_little_more(adapter):
-    """200 calls, twenty at a time as nobody knows: all succeed, at most 5 % of requests are 429s.
+    """200 calls, twenty at a time as nobody knows: all succeed, and few of the requests are 429s.
 
-    And in not much more round trips than with the bulkhead that knows the number: 20, and 25.
+    How few, tests/simulation/test_concurrency.py counts on virtual time: on sockets a busy machine
+    lets responses come late, and then more than ten are in flight. Without a limit at least 190
+    would be refused.
     """
     limit, waited = ConcurrencyLimit(), []
     policy = QUICK.replace(max_attempts=10)
@@ -140,7 +142,7 @@ async def test_a_server_that_allows_ten_gets_little_more(adapter):
                 waited.append(0.0 if record is None else record.waited_for_slot)
 
             await adapter.together(200, one)
-    assert server.refused <= 0.05 * server.requests
+    assert server.refused < 100
     assert max(waited) > 0.1
     assert is_free(limit)
 
