@@ -728,7 +728,7 @@ FLAGGED = {
     "the second is not good": (
         "200;delay=300;body=1 200;body=2", [200, 200], ("failed", "hedge"), [2, 1]),
     "the first is not good": (
-        "200;delay=120;body=2 200;delay=500;body=1", [200, 200], ("won", "first"), [2, 1]),
+        "200;delay=120;body=2 200;delay=1000;body=1", [200, 200], ("won", "first"), [2, 1]),
     "neither is good": (
         "200;delay=120;body=2 200;delay=500;body=2 200;body=1", [200, 200, 200],
         ("failed", "first"), [2, 2, 1]),
@@ -828,7 +828,7 @@ async def test_wrap_takes_a_hedge_and_transports_may_share_one(adapter, server):
 @pytest.mark.parametrize("way", ["loops", "fork"])
 def test_a_transport_serves_loops_one_after_the_other(server, way):
     """Connections are the library's, which may not be used on two: each call has its own."""
-    server.script("/x", *["200;delay=3000", 200] * 4)
+    server.script("/x", *["200;delay=20000", 200] * 4)
     transport = AsyncRetryTransport(
         httpx.AsyncHTTPTransport(verify=False, limits=httpx.Limits(max_keepalive_connections=0)),
         policy=POLICY, hedge=hedge(burst=9),

@@ -57,7 +57,7 @@ class HttpxLane(Lane):
 
     def reading_for(self, seconds):
         """A client's timeouts: seconds for a read, and plenty for the rest."""
-        return {"timeout": self.library.Timeout(5, read=seconds)}
+        return {"timeout": self.library.Timeout(30, read=seconds)}
 
     def build(self, inner, options, **settings):
         if "transport" not in settings:
@@ -114,7 +114,8 @@ class HttpxLane(Lane):
         return self.inner_class(**{"verify": False, **options})
 
     def bare_client(self, **settings):
-        settings = {"trust_env": False, "verify": False, **settings}
+        # The library's own five seconds for a read can pass where a busy machine runs the test.
+        settings = {"trust_env": False, "verify": False, "timeout": 30, **settings}
         return self.client_class(**settings)
 
     async def send(self, transport, request):
