@@ -852,18 +852,16 @@ def test_a_transport_serves_loops_one_after_the_other(server, way):
         assert os.waitpid(child, 0)[1] == 0
 
 
-REFUSING = {
-    "httpx": lambda: forbear.httpx.RetryTransport(hedge=Hedge()),
-    "httpx2": lambda: forbear.httpx2.RetryTransport(hedge=Hedge()),
-    "requests": lambda: forbear.requests.RetryAdapter(hedge=Hedge()),
-    "urllib3": lambda: forbear.urllib3.RetryPoolManager(hedge=Hedge()),
-}
+SYNCHRONOUS = [
+    forbear.httpx.RetryTransport, forbear.httpx2.RetryTransport, forbear.requests.RetryAdapter,
+    forbear.urllib3.RetryPoolManager,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("client", REFUSING)
-def test_synchronous_clients_say_why_they_take_no_hedge(client):
+@pytest.mark.parametrize("kind", SYNCHRONOUS)
+def test_synchronous_clients_say_why_they_take_no_hedge(kind):
     with pytest.raises(TypeError, match="would need a thread"):
-        REFUSING[client]()
+        kind(hedge=Hedge())
 
 
 # At random instants.
@@ -936,26 +934,47 @@ async def test_calls_cancelled_at_random_instants_leave_nothing_behind(adapter, 
 @pytest.mark.adapters("httpx", "asyncio")
 def test_an_interruption_of_the_loser_is_not_taken_for_its_cancellation(adapter):
     """Ctrl-C that meets the first attempt just when the second one has won ends the program."""
-    library = adapter.library
 
-    class Interrupted(library.AsyncBaseTransport):
-        sent = 0
-
+    class Interrupted(Beside):
         async def handle_async_request(self, request):
-            self.sent += 1
-            if self.sent == 2:
-                return library.Response(200)
             try:
-                await anyio.sleep(10)
+                return await super().handle_async_request(request)
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
 
     async def call():
-        transport = adapter.forbear.AsyncRetryTransport(Interrupted(), hedge=hedge())
-        await transport.handle_async_request(library.Request("GET", "http://a/"))
+        transport = adapter.forbear.AsyncRetryTransport(Interrupted(adapter), hedge=hedge())
+        await transport.handle_async_request(adapter.library.Request("GET", "http://a/"))
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(call())
+
+
+@pytest.mark.adapters("httpx", "asyncio")
+@pytest.mark.parametrize("is_late", [False, True], ids=["when-due", "when-won"])
+async def test_a_cancellation_of_the_first_attempts_own_ends_no_hedge(adapter, is_late):
+    """As that of anyio, which cancels the task for a moment when it has connected."""
+
+    class Connecting(Beside):
+        async def handle_async_request(self, request):
+            self.sent += 1
+            if self.sent == 1:
+                self.task = asyncio.current_task()
+                if not is_late:
+                    self.task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+                await asyncio.sleep(AFTER * 1.25)
+                self.task.uncancel()
+                await anyio.sleep_forever()
+            elif is_late:
+                self.task.cancel()
+            return adapter.library.Response(200, content=b"second")
+
+    async with adapter.client(Connecting(adapter), hedge=hedge()) as client:
+        with anyio.fail_after(20):
+            response = await adapter.call(client, "GET", "http://a.example/")
+    assert response.content == b"second"
 
 
 # What it is for.

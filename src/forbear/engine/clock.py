@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 LONGEST = threading.TIMEOUT_MAX  # seconds, 292 years; a longer wait would raise
 # Seconds that a thread waits at once. On Windows a timed wait ignores Ctrl-C until it ends.
 SLICE = 0.25 if os.name == "nt" else LONGEST
-
-
 # Seconds that a test's clock sleeps at once where another call ends the wait: none can wake it.
 STEP = 0.01
 

@@ -13,7 +13,7 @@ wrongly 401.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError, Task, _get_running_loop, current_task
+from asyncio import AbstractEventLoop, CancelledError, Task, _get_running_loop, current_task, sleep
 from contextlib import suppress
 from contextvars import Context, copy_context
 from math import inf
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from .transport import AsyncHttpxPort
 
 STOPS = frozenset({429, 503})  # the origin is overloaded already
-# Refusals that no later moment changes.
-FINAL = frozenset({"attempts-exhausted", "cancelled", "deadline", "origin-strained"})
+# No later moment changes these. "cancelled" ends: anyio cancels a task for an instant to connect.
+FINAL = frozenset({"attempts-exhausted", "deadline", "origin-strained"})
+SOON = 0.005  # seconds until a second attempt that met such an instant tries to win again
 TASKS_HIDE_CONTEXT = not hasattr(Task, "get_context")  # in Python 3.11
 
 
@@ -98,7 +99,7 @@ class HedgedCall:
             self._begin()
         try:
             if self.task is not None and self.task.cancelling():
-                self.refusal = "cancelled"  # by its caller: the cancellation is on its way
+                self.refusal = "cancelled"
             else:
                 self.refusal = hedging.refuses(self.call, self.times)
             if self.refusal is not None:
@@ -149,14 +150,14 @@ class HedgedCall:
         """Does a response end the call, good or not?"""
         return failure is None or not is_failure(self.call.policy, self.call.request, failure)
 
-    def win(self) -> None:
+    async def win(self) -> None:
         """Let the good response of the second attempt cancel the first one."""
-        if self.task is None:
+        # A second cancellation would interrupt what the first one does.
+        while self.task is not None and self.task.cancelling():
+            await sleep(SOON)
+        if not self.first_ended:
             self.has_won = True
-            self.scope.cancel()
-        elif not self.task.cancelling():  # else a second cancellation would interrupt the first
-            self.has_won = True
-            self.task.cancel()
+            (self.scope if self.task is None else self.task).cancel()
 
     async def end(self, first: Response | BaseException | None) -> None:
         """End the hedged call when the first attempt is over.
@@ -358,7 +359,7 @@ class Second:
         try:
             if self.response is not None and not hedged.first_ended:
                 if self.failure is None:
-                    hedged.win()
+                    await hedged.win()
                 # Else it decides, if the first one fails too.
                 elif not (hedged.is_accepted(self.failure) or stops(self.failure)):
                     await self._close()
@@ -418,8 +419,7 @@ class Hedging:
     """Sends first attempts, and hedges them with second ones."""
 
     def __init__(self, port: AsyncHttpxPort, hedge: Hedge) -> None:
-        self.port, self.hedge, self.inner = port, hedge, port.inner
-        self.clock = port.clock
+        self.port, self.hedge, self.inner, self.clock = port, hedge, port.inner, port.clock
         self.limits = port.settings.limits
         self.of_thread = PerThread(Alarms, self._now)
         self.of_trio_thread = PerThread(TrioAlarms, self._now)
