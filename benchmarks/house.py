@@ -41,7 +41,7 @@ BOUNDS = {  # name: (bound, goal)
     "lines": (29_589, 22_500),
     "lines without cli and testing": (26_277, 18_500),
     "longest file": (635, 600),
-    "lines of tests": (45_160, 38_000),
+    "lines of tests": (45_240, 38_000),
     "uses of Any": (270, 300),
     "classes deeper than two": (6, 6),
     "private modules with __all__": (0, 0),

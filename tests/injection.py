@@ -41,6 +41,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
+from threading import get_ident
 
 import httpx
 import requests
@@ -73,6 +74,7 @@ SIZE = 200_000
 SWITCH_INTERVAL = 1e-4  # seconds; else the call and the server's thread wait 5 ms for each other
 SPINE = "loop.py"
 DECIDING = tuple(str(Path(ROOT) / folder) for folder in ("core", "limits"))
+UNREAL = {}  # by identity, since the hash of a code object takes longer than a line
 THEIRS = {"is_retry", "_get_conn", "close", "aclose", "__exit__"}
 
 
@@ -89,32 +91,89 @@ class Injection:
         self.is_beside = False  # in a task or callback of the event loop that is not the call's
 
     def __call__(self, frame, event, argument):
-        if "closed" in (frame.f_code.co_name, frame.f_back and frame.f_back.f_code.co_name):
-            return None
-        name = frame.f_code.co_filename
-        return self.line if name.startswith(self.root) and not name.startswith(UNTRACED) else None
+        return self.line if is_ours(frame.f_code) else None
 
     def line(self, frame, event, argument):
-        if event == "line" and frame.f_lasti not in unreal(frame.f_code):
-            self.visits.append((frame.f_code, frame.f_lineno))
+        if event == "line":
+            self.visit(frame)
+        return self.line
+
+    def visit(self, frame):
+        code = frame.f_code
+        if "closed" in (code.co_name, frame.f_back and frame.f_back.f_code.co_name):
+            return
+        if code.co_filename.startswith(self.root) and frame.f_lasti not in unreal(code):
+            self.visits.append((code, frame.f_lineno))
             if len(self.visits) == self.number:
-                path = Path(frame.f_code.co_filename).relative_to(ROOT)
-                source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-                self.where = f"{path}:{frame.f_lineno} {frame.f_code.co_name}: {source}"
+                path = Path(code.co_filename).relative_to(ROOT)
+                source = linecache.getline(code.co_filename, frame.f_lineno).strip()
+                self.where = f"{path}:{frame.f_lineno} {code.co_name}: {source}"
                 codes = [one.f_code for one, _ in traceback.walk_stack(frame)]
                 run, call = asyncio.Handle._run.__code__, AsyncHttpx.acall.__code__
                 self.is_beside = run in codes and call not in codes
                 raise self.error
-        return self.line
 
     @contextmanager
     def armed(self):
+        if LINES.tool is not None:
+            LINES.injection, LINES.thread = self, get_ident()
+            try:
+                yield
+            finally:
+                LINES.injection = None
+            return
         before = sys.gettrace()
         sys.settrace(self)
         try:
             yield
         finally:
             sys.settrace(before)
+
+
+def is_ours(code):
+    return code.co_filename.startswith(ROOT) and not code.co_filename.startswith(UNTRACED)
+
+
+class Lines:
+    """Shows the lines of forbear to one injection after the other by ``sys.monitoring``.
+
+    Each call of ``sys.settrace`` lets CPython instrument all functions anew, the libraries' too,
+    which takes longer than the call. Python 3.11 has nothing else.
+    """
+
+    tool = injection = thread = None
+
+    @contextmanager
+    def watched(self):
+        if (monitoring := getattr(sys, "monitoring", None)) is None:
+            yield
+            return
+        self.tool, self.codes, events = monitoring.DEBUGGER_ID, [], monitoring.events
+        monitoring.use_tool_id(self.tool, "injection")
+        monitoring.register_callback(self.tool, events.PY_START, self.started)
+        monitoring.register_callback(self.tool, events.LINE, self.line)
+        monitoring.set_events(self.tool, events.PY_START)
+        try:
+            yield
+        finally:
+            monitoring.set_events(self.tool, 0)
+            for code in self.codes:
+                monitoring.set_local_events(self.tool, code, 0)
+            monitoring.free_tool_id(self.tool)
+            self.tool = None
+
+    def started(self, code, offset):
+        if is_ours(code):
+            self.codes.append(code)
+            sys.monitoring.set_local_events(self.tool, code, sys.monitoring.events.LINE)
+        return sys.monitoring.DISABLE
+
+    def line(self, code, number):
+        if self.injection is not None and get_ident() == self.thread:
+            self.injection.visit(sys._getframe(1))
+
+
+LINES = Lines()
 
 
 def interrupted_at_every_line(operation, folder, after, error=KeyboardInterrupt):
@@ -165,15 +224,17 @@ def blocks(path):
     return managed, firsts | theirs | {node.lineno for node in tries}
 
 
-@cache
 def unreal(code):
     """Offsets of a function where lines begin at which nothing arrives from outside."""
+    if (known := UNREAL.get(id(code))) is not None:
+        return known
     managed, others = blocks(code.co_filename)
     found, seen = set(), set()
     for offset, line in dis.findlinestarts(code):
         if line in others or (line in managed and line in seen):
             found.add(offset)
         seen.add(line)
+    UNREAL[id(code)] = found
     return found
 
 
@@ -596,7 +657,7 @@ def main():
     logging.getLogger("forbear").addHandler(logging.NullHandler())
     sys.setswitchinterval(SWITCH_INTERVAL)
     found = 0
-    with FaultServer() as server:
+    with FaultServer() as server, LINES.watched():
         for client in asked.client or CLIENTS:
             for name in asked.scenario or scenarios_of(client):
                 tried = [asked.at]

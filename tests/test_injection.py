@@ -10,7 +10,7 @@ import pytest
 
 from forbear.testing import FaultServer
 
-from .injection import CLIENTS, SWITCH_INTERVAL, inject, new_numbers, numbers, scenarios_of
+from .injection import CLIENTS, LINES, SWITCH_INTERVAL, inject, new_numbers, numbers, scenarios_of
 
 # An interrupted call may leave a coroutine that was never awaited, or its socket, to the collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -23,6 +23,12 @@ COMMON = (
     "success", "retry", "held", "half-open", "resumed", "a slot", "queued",
     "hedged, the second wins",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def watched():
+    with LINES.watched():
+        yield
 
 
 @pytest.fixture  # a new one each time: the longer its record of requests, the slower it is read

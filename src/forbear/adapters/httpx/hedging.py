@@ -182,10 +182,11 @@ class HedgedCall:
                 await self.close_unused(first)
             raise
         finally:
-            if second is not None and second.sent_at is None:
-                self.hedging.end_held(self.call, self.times)
-            elif second is not None and not second.is_adopted and self.call.extras.slot is not None:
-                end_attempt(self.call)
+            if second is not None and not second.is_adopted:
+                if second.sent_at is None:
+                    self.hedging.end_held(self.call, self.times)
+                elif self.call.extras.slot is not None:
+                    end_attempt(self.call)
 
     async def _end(self, first: Any, second: Second | None) -> None:
         # A task holds what it has raised, and that the frames with this object. The cycle would
