@@ -29,6 +29,14 @@ def options(quick):
     return {**quick, "policy": POLICY, "budget": None}
 
 
+@pytest.fixture
+def unhurried(monkeypatch):
+    """A body is awaited for longer than a busy machine takes to send it."""
+    for module in ("engine.inspection", "adapters.httpx.bodies"):
+        monkeypatch.setattr(f"forbear.{module}.SECONDS", 30.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("fault", ["cut:0", "cut:30001", "cut:60000", "reset-body:30001"])
 async def test_a_broken_small_body_is_asked_for_again(adapter, server, options, fault):
     """As a whole: it was not handed over, so nobody knows that it began."""
@@ -103,6 +111,7 @@ async def test_what_is_not_read_ahead(adapter, server, options):
 
 
 @pytest.mark.smoke
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_json_document_of_unknown_length_is_read_ahead(adapter, server, options, method):
     """The usual answer behind nginx with gzip; a broken one is asked for again, where it may be."""
