@@ -31,7 +31,7 @@ def watched():
         yield
 
 
-@pytest.fixture  # a new one each time: the longer its record of requests, the slower it is read
+@pytest.fixture
 def server():
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -60,11 +60,9 @@ def test_all_is_back_after_an_interruption_at_some_lines(client, name, server):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.usefixtures("server")
-def test_all_is_back_after_an_interruption_at_each_line(client):
+def test_all_is_back_after_an_interruption_at_each_line(client, server):
     """Each line in one way of a call; those of the loop in all ways."""
     seen, found = set(), []
     for name in scenarios_of(client):
-        with FaultServer() as server:
-            found += faults(client, name, server, new_numbers(client, name, server, seen))
+        found += faults(client, name, server, new_numbers(client, name, server, seen))
     assert found == []
