@@ -186,7 +186,7 @@ class Sleeper(Locked):
         self, seconds: float, *, since: float, after: float, slot: Slot | None = None
     ) -> Awaitable[bool]:
         """Begin an asynchronous sleep and return what to await; its result is that of ``sleep``."""
-        # Not a coroutine function, and on asyncio a bare future: 250 bytes less per sleeping call.
+        # Not a coroutine function, and on asyncio a bare future: 250 bytes less per waiting call.
         now = self._clock.monotonic()
         if now > after:
             seconds -= now - after

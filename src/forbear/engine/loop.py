@@ -208,10 +208,16 @@ async def arun(call: Call, port: AsyncPort[Response]) -> Response | None:
         wait = enter(port, call) if outcome is None else 0.0
         while True:
             if outcome is None:
-                if wait > 0 and not await port.sleep(wait, call):
-                    if call.hold is None:
-                        return closed(port, call)
-                    break
+                if wait > 0:
+                    sleep = port.sleep(wait, call)
+                    try:
+                        slept = await sleep
+                    finally:
+                        settings.sleeper.end_sleep(sleep)
+                    if not slept:
+                        if call.hold is None:
+                            return closed(port, call)
+                        break
                 if call.hold is not None or call.limits.follows:
                     longer = admit(call, port)
                     if longer is None:

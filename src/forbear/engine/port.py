@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ..core.call import Call, Prefetched
     from ..core.outcome import Failure
@@ -172,8 +172,8 @@ class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Re
 
     backstop: Backstop
 
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        """Wait; False: the transport was closed meanwhile."""
+    def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
+        """Begin to wait; the result is False if the transport was closed meanwhile."""
         ...
 
     async def send(self, call: Call) -> Response: ...

@@ -39,6 +39,7 @@ from .request import origin_of_url
 from .wrap import ASYNC, SYNC, described, missing_attribute, set_up
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from typing import Self, Unpack
 
     from httpx import AsyncBaseTransport, BaseTransport, Request, Response
@@ -295,16 +296,10 @@ class AsyncHttpxPort(HttpxPort):
             self.first = Hedging(self, settings.hedge)
         settings.limits.hold_at_most(MOST_TASKS)
 
-    async def sleep(self, seconds: float, call: Call) -> bool:
-        sleeper = self.settings.sleeper
-        slot = call.extras.slot
-        sleep = sleeper.begin_sleep(
-            seconds, since=call.started_at, after=call.decided_at, slot=slot
+    def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
+        return self.settings.sleeper.begin_sleep(
+            seconds, since=call.started_at, after=call.decided_at, slot=call.extras.slot
         )
-        try:
-            return await sleep
-        finally:
-            sleeper.end_sleep(sleep)
 
     async def inspect(self, call: Call, response: Response) -> Response | Exception:
         if call.prefetch_result is WHOLE and has_arrived(self, response):
