@@ -373,14 +373,18 @@ def test_a_good_body_that_stalls_is_handed_over_live(adapter, count):
 
     limits = adapter.library.Limits(max_connections=1)
     transport = adapter.transport(adapter.inner(**PLAIN, limits=limits), gate=None)
-    settings = {"transport": transport, "trust_env": False, "timeout": None}
+    settings = {"transport": transport, "trust_env": False, "timeout": 60}
     with Http2Server("200") as server:
         if adapter.is_async:
             found = anyio.run(run, settings, server.url, server, backend=adapter.flavour)
         else:
             with adapter.library.Client(**settings) as client, ThreadPoolExecutor(count) as pool:
                 request = client.build_request("GET", server.url)
-                begun = [pool.submit(client.send, request, stream=True) for _ in range(count)]
+                begun = []
+                for n in range(count):  # httpcore lets threads that send at once mix their frames
+                    begun.append(pool.submit(client.send, request, stream=True))
+                    while len(server.streams) == n and not begun[n].done():
+                        time.sleep(0.001)
                 responses = [each.result(timeout=60) for each in begun]
                 server.finish()
                 found = [response.read() for response in responses]
