@@ -28,12 +28,10 @@ __all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
 NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")
 
 
-def pytest_configure(config):
-    for line in (
-        "adapters(*words): run only over the lanes that have all these words (tests/lanes)",
-        "lanes(*names): run over just these",
-    ):
-        config.addinivalue_line("markers", line)
+def pytest_itemcollected(item):
+    """The core is tested on every Python."""
+    if item.nodeid.startswith("tests/core/"):
+        item.add_marker("smoke")
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
