@@ -5,7 +5,7 @@
 
 Writes ``overload.md`` and the pictures beside it. Each trouble is met by processes of 50, 5 and 0.5
 calls a second, 500 calls a second in all. All is virtual time and seeded: the same code gives the
-same files on every machine. A whole run takes tens of minutes, a quick one one or two.
+same files on every machine. A whole run takes tens of minutes, a quick one a minute or two.
 ``--acceptance`` writes nothing: it prints each bound that the default must keep in the simulator
 beside what is measured (status 1: one is missed), within ten minutes.
 """
@@ -57,7 +57,7 @@ QUICK = (
     "reload", "down-2s", "half-2s", "half-5s-queue", "one-of-ten-502", "random-502-5%",
     "stale-pool", "quota-unhinted",
 )  # fmt: skip
-QUICK_PARTIAL = ("flaky-0.3", "one-of-three-503", "broken-route-20%")
+QUICK_PARTIAL = ("one-of-three-503",)
 LONE_RUNS = 25  # of the programs on their own, which take a moment
 PICTURES = {  # of processes of five calls a second
     "down-2s": (NONE, "httpx-retries", "aws-standard", "forbear"),
