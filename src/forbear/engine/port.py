@@ -173,7 +173,7 @@ class AsyncPort(Classifier, Library[Response], Inspecting[Response], Protocol[Re
     backstop: Backstop
 
     def sleep(self, seconds: float, call: Call) -> Awaitable[bool]:
-        """Begin to wait; the result is False if the transport was closed meanwhile."""
+        """Begin a wait, which the loop ends. Its result: False, the transport was closed."""
         ...
 
     async def send(self, call: Call) -> Response: ...
