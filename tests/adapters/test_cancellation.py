@@ -84,7 +84,7 @@ async def test_cancelled_while_sending(adapter, budget, steps, clock):
 @pytest.mark.parametrize("steps", [[503, 200], ["connect_error", 200]], ids=["answer", "error"])
 @pytest.mark.smoke
 async def test_cancelled_while_sleeping(adapter, budget, steps):
-    """A wait ends at once; the retry that it was for is given back, and never sent."""
+    """A wait ends at once and leaves nothing; the retry that it was for is given back, not sent."""
     inner = adapter.watched(steps)
     sleeping = anyio.Event()
 
@@ -92,9 +92,11 @@ async def test_cancelled_while_sleeping(adapter, budget, steps):
         if event.name == "retry_scheduled":
             sleeping.set()
 
-    async with adapter.client(inner, policy=LONG, budget=budget, on_event=[scheduled]) as client:
+    transport = adapter.transport(inner, policy=LONG, budget=budget, on_event=[scheduled])
+    async with adapter.client(settings={"transport": transport}) as client:
         with anyio.fail_after(20):
             assert await cancel_when(sleeping, adapter, client) == ["cancelled"]
+        assert transport.port.settings.sleeper.waiting() == 0
     assert len(inner.requests) == 1
     assert inner.closings == ([1] if steps[0] == 503 else [])
     assert budget.tokens(ORIGIN, 0.0) == 20
