@@ -103,6 +103,16 @@ class AiohttpLane(Lane):
         return "<aiohttp asyncio>"
 
 
+class Request(aiohttp.ClientRequest):
+    """If the peer resets just before a body's end, its writing task fails unheard, bare as well."""
+
+    async def send(self, conn):
+        response = await super().send(conn)
+        if self._writer:
+            self._writer.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return response
+
+
 class AiohttpClient:
     """A session with the words of the suite."""
 
@@ -114,6 +124,7 @@ class AiohttpClient:
             connector=aiohttp.TCPConnector(limit=limit),
             timeout=timeout,
             middlewares=middlewares,
+            request_class=Request,
         )
         self._follows = follow_redirects
 

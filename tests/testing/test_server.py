@@ -390,7 +390,7 @@ def test_an_error_that_did_not_execute_is_not_stored(server):
 
 
 def test_a_repeat_while_the_first_is_in_flight_is_409(server):
-    server.script("/x", "201;delay=80", 503)
+    server.script("/x", "201;delay=300", 503)
     with peer(server) as sock:
         sock.sendall(request(Idempotency_Key="k"))
         assert eventually(lambda: server.executed("/x") == 1)
