@@ -436,6 +436,7 @@ def no_thread_is_left():
 
     ``inline`` makes a ring of a budget and its connection, whose socket may be finalised first.
     """
+    gc.freeze()  # so only what the test made is looked at
     yield
     until(lambda: all(thread.name != "forbear-lease" for thread in threading.enumerate()))
     with warnings.catch_warnings():

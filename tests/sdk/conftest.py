@@ -59,15 +59,11 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch, tmp_path):
-    """Loopback is reached directly, and without certificates, which take 50 ms to load for every
-    client.
-    """
+def _surroundings(monkeypatch):
+    """Loopback is reached directly."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
 
 
 @pytest.fixture
