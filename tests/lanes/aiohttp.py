@@ -104,7 +104,7 @@ class AiohttpLane(Lane):
 
 
 class Request(aiohttp.ClientRequest):
-    """If the peer resets just before a body's end, its writing task fails unheard, bare as well."""
+    """Retrieves the error that aiohttp's own task drops if a peer resets just before a body's end."""
 
     async def send(self, conn):
         response = await super().send(conn)
