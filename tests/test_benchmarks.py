@@ -146,7 +146,7 @@ def test_a_figure_above_the_last_releases_is_named():
 # house.py
 
 
-def test_the_source_is_no_larger_and_a_retried_call_travels_no_further() -> None:
+def test_no_client_loads_more_than_its_bound() -> None:
     lines = run("house.py", "--check", reads=str.splitlines)
     assert lines[-1] == "no figure is above its bound"
 
