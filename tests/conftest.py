@@ -24,6 +24,16 @@ from forbear.pytest_plugin import forbear_clock, forbear_events, forbear_fast, f
 
 __all__ = ["forbear_clock", "forbear_events", "forbear_fast", "forbear_server"]
 
+with suppress(ImportError):  # what an SDK's environment has not
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis.strategies import none
+
+    # On a busy machine an example may take any time.
+    settings.register_profile(
+        "forbear", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("forbear")
+
 # Installed, pytest finds the plugin; on the path only, it has to be named.
 NAMED = () if entry_points(group="pytest11", name="forbear") else ("-p", "forbear.pytest_plugin")
 
@@ -113,10 +123,7 @@ def pytest_collection_finish():
     """
     if not hasattr(gc, "freeze"):
         return
-    with suppress(ImportError):
-        from hypothesis import given, settings
-        from hypothesis.strategies import none
-
+    if "hypothesis" in sys.modules:
         settings(database=None)(given(none())(lambda nothing: None))()
     gc.collect()
     gc.freeze()

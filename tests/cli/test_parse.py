@@ -188,7 +188,7 @@ values = st.sampled_from(
 ) | st.text(max_size=12)  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=6), st.integers(100, 599))
 def test_any_headers_can_be_told(lines, status):
     """Nothing raises, each related header is told once, and agrees with the decision."""

@@ -397,7 +397,7 @@ class Slots(RuleBasedStateMachine):
 
 
 TestSlots = Slots.TestCase
-TestSlots.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestSlots.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forbear import Origins, RetryBudget, RetryPolicy, deadline, override
@@ -417,7 +417,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_what_is_spent_was_lent_or_is_owed_and_every_call_is_reported_once(
     steps: list[tuple[str, float]],

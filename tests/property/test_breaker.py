@@ -177,4 +177,4 @@ class BreakerLaws(RuleBasedStateMachine):
 
 
 TestBreakerLaws = BreakerLaws.TestCase
-TestBreakerLaws.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+TestBreakerLaws.settings = settings(max_examples=40, stateful_step_count=50)

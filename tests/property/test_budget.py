@@ -28,7 +28,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(numbers, st.lists(steps, max_size=40))
 def test_retries_are_a_bounded_share(fields, steps):
     """Retries ≤ ratio × calls + floor × seconds + burst; no bucket below zero or above its burst,

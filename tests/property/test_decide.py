@@ -129,7 +129,6 @@ def cap_of(backoff: Any) -> float:
     return max(backoff.cap, backoff.fast_first or 0.0)  # type: ignore[no-any-return]
 
 
-@settings(deadline=None)
 @given(policies, requests, deadlines, outcomes, st.integers())
 def test_the_laws_of_waits_and_of_safety(policy, request, deadline_at, steps, seed):
     """Waits: in [0, cap] without a hint, with one that time and its spread, never past the deadline,
@@ -160,7 +159,6 @@ def test_the_laws_of_waits_and_of_safety(policy, request, deadline_at, steps, se
     assert call.attempts == len(call.history) <= policy.max_attempts
 
 
-@settings(deadline=None)
 @given(policies, requests, deadlines, outcomes, st.floats(0, 4), st.integers())
 def test_only_a_retry_is_paid_for(policy, request, deadline_at, steps, tokens, seed):
     """Nothing is spent on a verdict that is none, and what bought no sending comes back."""
@@ -216,7 +214,7 @@ def decided(
 
 
 @pytest.mark.parametrize("special", SPECIAL)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     usual_policies,
     st.sampled_from(["GET", "GET", "GET", "POST"]),

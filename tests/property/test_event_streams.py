@@ -124,7 +124,7 @@ def parsed(got: bytes) -> list[int]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(feeds(), st.lists(steps, max_size=8), st.sampled_from([1, 2, 3, 7, 64, 1000]))
 def test_each_event_is_handed_over_once_and_whole(events, steps, size):
     """An event without an id may come twice: the server is asked for what follows the last id."""

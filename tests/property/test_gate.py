@@ -169,7 +169,7 @@ class GateLaws(RuleBasedStateMachine):
 
 
 TestGateLaws = GateLaws.TestCase
-TestGateLaws.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestGateLaws.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 class Interrupted(FakeClock):
@@ -201,7 +201,7 @@ def scripts(of: list[Any]) -> st.SearchStrategy[list[Any]]:
 steps = scripts(LONE) | scripts(LONE + HINTED) | scripts(HINTED)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps, st.floats(0, 12), st.none() | st.floats(0.01, 12), st.just(-1) | st.integers(0, 30),
     st.lists(draws, min_size=7, max_size=7),

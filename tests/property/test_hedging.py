@@ -115,7 +115,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(STEP, max_size=3).map(lambda more: [("ring", 0, bool(len(more) % 2)), *more])
     | st.lists(STEP, max_size=6),

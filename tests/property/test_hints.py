@@ -47,7 +47,7 @@ byte_lines = st.tuples(
 )
 headers = st.lists(st.one_of(text_lines, byte_lines), max_size=8)
 statuses = st.one_of(st.sampled_from([302, 403, 429, 500, 503]), st.integers())
-laws = settings(deadline=None, max_examples=100)
+laws = settings(max_examples=100)
 
 
 @given(status=statuses, lines=headers, now=st.one_of(st.just(NOW), st.floats(), st.integers()))
@@ -205,7 +205,7 @@ soup = st.text(alphabet='"rt=0123;, \t()a:?-.\\*%é', max_size=30)
 
 @pytest.mark.slow
 @given(text=st.one_of(fields(items), fields(entries), soup), status=st.sampled_from([429, 503]))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_rate_limit_is_read_as_http_sf_reads_it(text, status):
     assert read_hint(status, [("RateLimit", text)], now=NOW).delay == expected_delay(text, status)
 

@@ -124,7 +124,7 @@ async def adownload(inner, prefetch):
     prefetch=st.sampled_from([0, 65_536]),
     is_async=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_exact_content_or_an_error(steps, known_length, prefetch, is_async):
     """A body that ends without an error is the first answer's, whole."""
     inner = Server(steps, known_length)

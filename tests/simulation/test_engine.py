@@ -130,7 +130,7 @@ SCENARIO = st.builds(
 NAMES = st.sampled_from([*CONTENDERS, "full+budget", "forbear+breaker", "urllib3+budget"])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(scenario=SCENARIO, name=NAMES, seed=st.integers(0, 1000))
 def test_every_call_ends_once_and_every_attempt_is_counted_once(scenario, name, seed):
     one = contender(name)
@@ -151,7 +151,7 @@ def test_every_call_ends_once_and_every_attempt_is_counted_once(scenario, name, 
     assert figures == simulate(scenario, one, seed=seed)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(scenario=SCENARIO, seed=st.integers(0, 1000), ratio=st.sampled_from([0.0, 0.1, 0.5]))
 def test_retries_stay_within_what_the_budgets_allow(scenario, seed, ratio):
     """Per client a burst of 3, and ratio for each call."""
