@@ -45,6 +45,8 @@ RETRYABLE_KINDS = frozenset(K) - NEVER_RETRIED - {K.STATUS}  # that has RetryPol
 # These say that an origin fails. A healthy one refuses streams when it closes a connection.
 ORIGIN_FAILURE_KINDS = RETRYABLE_KINDS - {K.UNPROCESSED}
 TIMEOUT_KINDS = frozenset({K.CONNECT_TIMEOUT, K.READ_TIMEOUT, K.WRITE_TIMEOUT, K.TIMEOUT, K.POOL})
+# A gateway, of Cloudflare too, or the server itself waited too long: the work may still go on.
+TIMEOUT_STATUSES = frozenset({408, 504, 522, 524})
 
 
 class Phase(StrEnum):

@@ -52,8 +52,8 @@ class Exponential(Frozen):
         jitter: Where the delay is random: "full" in [0, d], "equal" in [d/2, d], "decorrelated" in
             [base, 3 × previous], a float f in [0, 1] in [d - f·d, d + f·d]; "none": it is d.
         fast_first: Longest delay, in seconds, of one fast first retry that a call may have before
-            the schedule begins: after any failure but a timeout and a response that names a time,
-            while the server is healthy. 0: at once; None: no such retry.
+            the schedule begins: after any failure but a timeout (408 and 504 too) and a response
+            that names a time, while the server is healthy. 0: at once; None: no such retry.
 
     Raises:
         ValueError: A number is out of its range.

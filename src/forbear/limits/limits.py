@@ -18,6 +18,7 @@ from ..core.decide import plan_retry
 from ..core.outcome import (
     ORIGIN_FAILURE_KINDS,
     TIMEOUT_KINDS,
+    TIMEOUT_STATUSES,
     FailureKind,
     GiveUp,
     Phase,
@@ -210,11 +211,14 @@ class Limits(Limit):
             or any(one.begins_late or one not in (self.breaker, self._gate) for one in others)
         ):
             return frozenset()
-        # Of 429 and the 5xx the gate thinks alike, of other statuses it does not.
+        # Of 429 and the 5xx the gate thinks alike, of other statuses it does not. After a timeout
+        # there is no fast first retry.
         kinds = policy.failures & ORIGIN_FAILURE_KINDS - TIMEOUT_KINDS - STALE_KINDS
         is_throttled_alike = policy.throttle_backoff is None
         usual = (
-            one for one in policy.statuses if one >= 500 or (one == 429 and is_throttled_alike)
+            one
+            for one in policy.statuses - TIMEOUT_STATUSES
+            if one >= 500 or (one == 429 and is_throttled_alike)
         )
         return kinds.union(usual)
 
@@ -396,6 +400,7 @@ class Schedule(Limit):
                 (longest := getattr(backoff, "fast_first", None)) is not None
                 and not asked  # a time that the server named is the wait
                 and failure.kind not in TIMEOUT_KINDS  # work may have piled up
+                and failure.status not in TIMEOUT_STATUSES
                 and (
                     self._gate is None
                     or policy.patience is None
