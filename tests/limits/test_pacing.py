@@ -48,6 +48,18 @@ A = "http://a:80"
             | {"anthropic-ratelimit-tokens-reset": "2026-01-01T00:01:00Z"},
             [Quota("anthropic-ratelimit-tokens-reset", 79000, 60, 80000, None)],
         ),
+        (
+            {
+                "RateLimit-Limit": "60, 60;w=1",
+                "RateLimit-Remaining": "9, 5",
+                "RateLimit-Reset": "8, 7",
+            },
+            [Quota("ratelimit-reset", 5, 8, 60, None)],
+        ),
+        (
+            {"RateLimit": "limit=100, remaining=9, reset=8, limit=60, remaining=5, reset=7"},
+            [Quota("ratelimit", 5, 8, 60, None)],
+        ),
         ({"RateLimit": '"a";r=5;t=3', "Age": "10"}, []),  # from a cache
         ({"RateLimit": '"a";r=-5;t=3'}, []),
         ({"RateLimit": '"a";r=5'}, []),

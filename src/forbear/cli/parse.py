@@ -20,7 +20,7 @@ from ..core.decide import answered
 from ..core.decide import decide as core_decide
 from ..core.headers.fields import OWS, Clock, members, number, parse_http_date, parse_timestamp
 from ..core.headers.hints import read_hint
-from ..core.headers.quota import QUOTA_FIELDS, is_rate_limit, remaining_of
+from ..core.headers.quota import QUOTA_FIELDS, is_rate_limit, least, remaining_of
 from ..core.outcome import GiveUp, Hint, Reason, SendAgain
 from ..core.policy import RetryPolicy
 from ..core.request import Request
@@ -295,7 +295,7 @@ class Reader:
         return "lost", f"{winner} {'is more exact' if name == 'retry-after' else 'comes first'}"
 
     def remaining(self, name: str, value: str) -> tuple[str, str, str]:
-        left = number(value)
+        left = least([value])
         if left is None:
             return "", "malformed", "not a number"
         says = "used up" if left == 0 else f"{visible(value)} left"

@@ -3,6 +3,8 @@
 Servers send quota headers on good responses too, and for limits other than the one that was hit, so
 a reset counts only on a status that means throttling, only when its own remaining value is 0, and
 not on a response from a cache. hints.py reads it only after every header that is a request to wait.
+Of a header that is there twice, or holds a list, the longest valid reset and the smallest valid
+remaining value count: a gateway may add its own to the server's.
 
 Sources: draft-ietf-httpapi-ratelimit-headers-10 (List), -07 (Dictionary) and -03 to -06 (a header
 for each number); RFC 9651 §4.2.1 and §4.2.2; the documentation of GitHub, Okta and GitLab (epoch),
@@ -20,6 +22,7 @@ from .fields import (
     bare_item,
     collect,
     key,
+    members,
     number,
     parameters,
     parse_timestamp,
@@ -48,7 +51,7 @@ def read_quota(status: int, fields: Found, clock: Clock) -> tuple[float, str] | 
         longest: tuple[float, str] | None = None
         for reset in family:
             if reset.name in fields and _is_exhausted(_left(reset, fields), status):
-                delay = reset.read(", ".join(fields[reset.name]), clock)
+                delay = _longest(reset, fields, clock)
                 if delay is not None and (longest is None or delay > longest[0]):
                     longest = delay, reset.name
         if longest is not None:
@@ -107,9 +110,9 @@ def read_quotas(lines: Sequence[Line], now: Callable[[], float]) -> tuple[Quota,
             left = _left(reset, fields)
             seconds = None
             if left is not None and reset.name in fields:
-                seconds = reset.read(", ".join(fields[reset.name]), clock)
+                seconds = _longest(reset, fields, clock)
             if left is not None and seconds is not None:
-                limits = (number(", ".join(fields[one])) for one in reset.limits if one in fields)
+                limits = (least(fields[one]) for one in reset.limits if one in fields)
                 exact = reset.read is _number_or_duration and not seconds.is_integer()
                 found.append(Quota(reset.name, left, seconds, next(limits, None), None, exact))
     return tuple(
@@ -139,10 +142,10 @@ def _dictionary_quotas(fields: Found) -> list[Quota]:
         given = _dictionary(", ".join(fields[_RATE_LIMIT]))
     except ValueError:
         return []
-    left, seconds = _optional(given, "remaining"), _optional(given, "reset")
-    if left is None or seconds is None:
+    lefts, resets, limits = (_counts(given, name) for name in ("remaining", "reset", "limit"))
+    if not lefts or not resets:
         return []
-    return [Quota(_RATE_LIMIT, left, seconds, _optional(given, "limit"), None)]
+    return [Quota(_RATE_LIMIT, min(lefts), max(resets), min(limits, default=None), None)]
 
 
 def _optional(given: Mapping[str, tuple[Kind | None, Value]], name: str) -> float | None:
@@ -163,7 +166,18 @@ class _Reset(NamedTuple):
 
 def _left(reset: _Reset, fields: Found) -> float | None:
     gates = (name for name in reset.remaining if name in fields)
-    return next((number(", ".join(fields[name])) for name in gates), None)
+    return next((least(fields[name]) for name in gates), None)
+
+
+def least(lines: Sequence[str]) -> float | None:
+    """Return the smallest number in lines, each of which may be a list; None: there is none."""
+    found = map(number, members(", ".join(lines)))
+    return min((one for one in found if one is not None), default=None)
+
+
+def _longest(reset: _Reset, fields: Found, clock: Clock) -> float | None:
+    delays = (reset.read(one, clock) for one in members(", ".join(fields[reset.name])))
+    return max((one for one in delays if one is not None), default=None)
 
 
 def _is_exhausted(left: float | None, status: int) -> bool:
@@ -201,7 +215,7 @@ def _number_or_date(text: str, clock: Clock) -> float | None:
 def _number_or_duration(text: str, _: Clock) -> float | None:
     """A number of seconds, or ``1h2m3.5s`` and the like, each number with its unit."""
     plain = number(text)
-    if plain is not None or not text:
+    if plain is not None:
         return plain
     total, at = 0.0, 0
     while at < len(text):
@@ -261,28 +275,37 @@ def _members(text: str) -> Iterator[tuple[str, Mapping[str, tuple[Kind | None, V
 def _rate_limit_dictionary(text: str, status: int) -> float | None:
     """``limit=100, remaining=0, reset=50``, as -07 had it."""
     found = _dictionary(text)
-    seconds = _count(found.get("reset", _ABSENT))
-    left: float | None = None
-    kind_left, value = found.get("remaining", _ABSENT)
-    if kind_left in {"Integer", "Decimal"} and isinstance(value, (int, float)) and value >= 0:
-        left = value
-    return seconds if _is_exhausted(left, status) else None
+    resets, lefts = _counts(found, "reset"), _counts(found, "remaining", "Decimal")
+    if not resets:
+        raise ValueError("no reset")
+    return max(resets) if _is_exhausted(min(lefts, default=None), status) else None
 
 
-def _dictionary(text: str) -> dict[str, tuple[Kind | None, Value]]:
-    found: dict[str, tuple[Kind | None, Value]] = {}
+def _dictionary(text: str) -> dict[str, list[tuple[Kind, Value]]]:
+    """All values by name; RFC 9651 §4.2.2 keeps the last one only."""
+    found: dict[str, list[tuple[Kind, Value]]] = {}
     at = 0
     while at < len(text):
         name, at = key(text, at)
-        found[name] = _ABSENT
         if text[at : at + 2] == "=(":
             at = _skip_inner_list(text, at + 1)
         elif text[at : at + 1] == "=":
             kind, value, at = bare_item(text, at + 1)
-            found[name] = kind, value
+            found.setdefault(name, []).append((kind, value))
         _, at = parameters(text, at)
         at = _next_member(text, at)
     return found
+
+
+def _counts(
+    given: Mapping[str, list[tuple[Kind, Value]]], name: str, kind: str = "Integer"
+) -> list[float]:
+    """The values of a name that are non-negative Integers, or of the other kind."""
+    return [
+        float(value)
+        for found, value in given.get(name, ())
+        if found in ("Integer", kind) and isinstance(value, (int, float)) and value >= 0
+    ]
 
 
 def _count(given: tuple[Kind | None, Value]) -> float:
