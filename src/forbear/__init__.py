@@ -115,7 +115,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
     if place is None and name not in _MODULES:
-        from .adapters import wrong_name
+        # Also for ``from . import x`` in here, which asks for the attribute before it imports.
+        from .adapters.names import wrong_name
 
         raise wrong_name(__name__, name)
     from importlib import import_module

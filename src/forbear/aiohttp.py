@@ -13,8 +13,6 @@ except ImportError:
 
     raise ImportError(f"forbear.aiohttp needs aiohttp: {to_install('aiohttp')}") from None
 
-from . import errors
-from .adapters import wrong_client, wrong_name
 from .adapters.aiohttp import errors as aiohttp_errors
 from .adapters.aiohttp.bodies import has_ended
 from .adapters.aiohttp.port import AiohttpPort
@@ -26,6 +24,8 @@ from .engine.inspection import note_prefetch
 from .engine.loop import arun
 from .engine.outgoing import call_after_first, call_of
 from .engine.settings import DEFAULT_POLICY, PREFETCH, Settings
+from .errors import CircuitOpenError as CircuitOpen
+from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,11 +50,11 @@ current = CURRENT.get
 last_hop = LAST_HOP.get
 
 
-class CircuitOpenError(errors.CircuitOpenError, aiohttp.ClientConnectionError):
+class CircuitOpenError(CircuitOpen, aiohttp.ClientConnectionError):
     """Nothing was sent: a strategy refuses this origin now. Also an ``aiohttp.ClientError``."""
 
 
-class DeadlineExceeded(errors.DeadlineExceeded, aiohttp.ServerTimeoutError):
+class DeadlineExceeded(Exceeded, aiohttp.ServerTimeoutError):
     """The deadline of the call is over. Also an ``aiohttp.ServerTimeoutError``.
 
     Like all timeouts of aiohttp it is an ``asyncio.TimeoutError`` too.
@@ -245,7 +245,7 @@ def is_wrapped(session: aiohttp.ClientSession) -> bool:
 
 def middlewares_of(session: aiohttp.ClientSession) -> tuple[aiohttp.ClientMiddlewareType, ...]:
     if not isinstance(session, aiohttp.ClientSession):
-        raise TypeError(wrong_client("forbear.aiohttp.wrap", session))
+        raise not_a_session(session)
     return tuple(session._middlewares or ())
 
 
@@ -259,7 +259,15 @@ def classify(error: BaseException) -> Failure:
     return aiohttp_errors.classify(error)
 
 
+def not_a_session(value: object) -> TypeError:
+    from .adapters.names import wrong_client
+
+    return TypeError(wrong_client("forbear.aiohttp.wrap", value))
+
+
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
     def __getattr__(name: str) -> Never:
+        from .adapters.names import wrong_name
+
         raise wrong_name(__name__, name)

@@ -16,11 +16,11 @@ except ImportError:
 
     raise ImportError(f"forbear.httpx needs httpx: {to_install('httpx')}") from None
 
-from . import errors
-from .adapters import wrong_name
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
 from .adapters.httpx.wrap import Library, is_wrapped_client, unwrap_client, wrap_client
+from .errors import CircuitOpenError as CircuitOpen
+from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
     from typing import Never, Unpack
@@ -45,11 +45,11 @@ AsyncPredicate = Callable[[httpx.Response], bool | Awaitable[bool | None] | None
 AnyClient = TypeVar("AnyClient", bound=httpx.Client | httpx.AsyncClient)
 
 
-class CircuitOpenError(errors.CircuitOpenError, httpx.TransportError):
+class CircuitOpenError(CircuitOpen, httpx.TransportError):
     """Nothing was sent: a strategy refuses this origin now. Also an ``httpx.TransportError``."""
 
 
-class DeadlineExceeded(errors.DeadlineExceeded, httpx.TimeoutException):
+class DeadlineExceeded(Exceeded, httpx.TimeoutException):
     """The deadline of the call is over. Also an ``httpx.TimeoutException``."""
 
 
@@ -168,4 +168,6 @@ def classify(error: BaseException) -> Failure:
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
     def __getattr__(name: str) -> Never:
+        from .adapters.names import wrong_name
+
         raise wrong_name(__name__, name)

@@ -16,11 +16,11 @@ except ImportError:
 
     raise ImportError(f"forbear.httpx2 needs httpx2: {to_install('httpx2')}") from None
 
-from . import errors
-from .adapters import wrong_name
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
 from .adapters.httpx.wrap import Library, is_wrapped_client, unwrap_client, wrap_client
+from .errors import CircuitOpenError as CircuitOpen
+from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
     from typing import Never, Unpack
@@ -45,11 +45,11 @@ AsyncPredicate = Callable[[httpx2.Response], bool | Awaitable[bool | None] | Non
 AnyClient = TypeVar("AnyClient", bound=httpx2.Client | httpx2.AsyncClient)
 
 
-class CircuitOpenError(errors.CircuitOpenError, httpx2.TransportError):
+class CircuitOpenError(CircuitOpen, httpx2.TransportError):
     """Nothing was sent: a strategy refuses this origin now. Also an ``httpx2.TransportError``."""
 
 
-class DeadlineExceeded(errors.DeadlineExceeded, httpx2.TimeoutException):
+class DeadlineExceeded(Exceeded, httpx2.TimeoutException):
     """The deadline of the call is over. Also an ``httpx2.TimeoutException``."""
 
 
@@ -168,4 +168,6 @@ def classify(error: BaseException) -> Failure:
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
     def __getattr__(name: str) -> Never:
+        from .adapters.names import wrong_name
+
         raise wrong_name(__name__, name)

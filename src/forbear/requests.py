@@ -16,8 +16,6 @@ except ImportError:
 from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, HTTPAdapter
 from urllib3.util import Retry
 
-from . import errors
-from .adapters import options_of_client, wrong_client, wrong_name
 from .adapters.urllib3.bodies import LARGE
 from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify
@@ -27,7 +25,9 @@ from .core.checks import shown
 from .engine.calls import note_success
 from .engine.context import CURRENT
 from .engine.errors import warn
-from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, names
+from .engine.settings import DEFAULT_POLICY, DEFAULTS, Settings, names, options_of_client
+from .errors import CircuitOpenError as CircuitOpen
+from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,11 +53,11 @@ current = CURRENT.get
 POOLS = (*HTTPAdapter.__attrs__, "poolmanager", "proxy_manager")
 
 
-class CircuitOpenError(errors.CircuitOpenError, requests.RequestException):
+class CircuitOpenError(CircuitOpen, requests.RequestException):
     """Nothing was sent: this origin is refused now. Also a ``requests.RequestException``."""
 
 
-class DeadlineExceeded(errors.DeadlineExceeded, requests.Timeout):
+class DeadlineExceeded(Exceeded, requests.Timeout):
     """The deadline of the call is over. Also a ``requests.Timeout``."""
 
 
@@ -292,7 +292,7 @@ def mount(
         TypeError: This is not a session of requests, or an option is wrong.
     """
     if not isinstance(session, requests.Session):
-        raise TypeError(wrong_client("forbear.requests.mount", session))
+        raise not_a_session(session)
     if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
         change = "mount other adapters first to change its policy"
         raise ValueError(f"an adapter of this session retries already; {change}")
@@ -314,7 +314,7 @@ def is_mounted(session: requests.Session) -> bool:
         TypeError: It is not a session of requests.
     """
     if not isinstance(session, requests.Session):
-        raise TypeError(wrong_client("forbear.requests.mount", session))
+        raise not_a_session(session)
     return all(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values())
 
 
@@ -336,7 +336,15 @@ def take_over_retries(inner: BaseAdapter) -> None:
         )
 
 
+def not_a_session(value: object) -> TypeError:
+    from .adapters.names import wrong_client
+
+    return TypeError(wrong_client("forbear.requests.mount", value))
+
+
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
     def __getattr__(name: str) -> Never:
+        from .adapters.names import wrong_name
+
         raise wrong_name(__name__, name)

@@ -23,26 +23,26 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.poolmanager import PoolKey
 from urllib3.response import BaseHTTPResponse
 
-from . import errors
-from .adapters import wrong_name
 from .adapters.urllib3.bodies import LARGE
 from .adapters.urllib3.deadlines import DeadlinePool
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.pool import PoolPort, PoolRequest, warn_of_retries
 from .adapters.urllib3.request import PLAIN, origin_at, position_of
-from .adapters.urllib3.retry import Retry
 from .engine.calls import note_success
 from .engine.context import CURRENT
 from .engine.settings import DEFAULT_POLICY, DEFAULTS, Options, Settings
+from .errors import CircuitOpenError as CircuitOpen
+from .errors import DeadlineExceeded as Exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from ssl import SSLContext
-    from typing import Never, Unpack
+    from typing import Unpack
 
     from urllib3.connectionpool import HTTPConnectionPool as Pool
 
     from .adapters.urllib3.pool import Retries
+    from .adapters.urllib3.retry import Retry
     from .core.policy import RetryPolicy
 
 __all__ = [
@@ -59,11 +59,11 @@ if not TYPE_CHECKING:
     Pool = object  # what the part below is combined with
 
 
-class CircuitOpenError(errors.CircuitOpenError, exceptions.HTTPError):
+class CircuitOpenError(CircuitOpen, exceptions.HTTPError):
     """Nothing was sent: this origin is refused now. Also a urllib3 ``HTTPError``."""
 
 
-class DeadlineExceeded(errors.DeadlineExceeded, exceptions.TimeoutError):
+class DeadlineExceeded(Exceeded, exceptions.TimeoutError):
     """The deadline of the call is over. Also a ``urllib3.exceptions.TimeoutError``."""
 
 
@@ -281,5 +281,12 @@ def is_urllib3s(name: str, base: type[urllib3.PoolManager]) -> bool:
 
 if not TYPE_CHECKING:  # a type checker has to keep finding misspelt names
 
-    def __getattr__(name: str) -> Never:
+    def __getattr__(name: str) -> type[Retry]:
+        if name == "Retry":  # loaded when it is used: the managers need none of it
+            from .adapters.urllib3.retry import Retry
+
+            globals()[name] = Retry
+            return Retry
+        from .adapters.names import wrong_name
+
         raise wrong_name(__name__, name)

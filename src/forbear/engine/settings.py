@@ -67,6 +67,16 @@ def names() -> ModuleType:
     return migration
 
 
+def options_of_client(policy: RetryPolicy | None, options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options for each transport of one client: they share a gate."""
+    named = dict(options)
+    if policy is not None:
+        named["policy"] = policy
+    if "gate" not in named and named.get("strategy") is None:
+        named["gate"] = RetryGate()
+    return named
+
+
 # The code that a message suggests in place of True.
 OBJECTS = {
     "gate": "RetryGate()",

@@ -11,8 +11,7 @@ from ...core.checks import shown
 from ...core.policy import RetryPolicy
 from ...engine.errors import warn
 from ...engine.resume import AsyncResumable, SyncResumable
-from ...engine.settings import PREFETCH, Settings
-from .. import options_of_client, wrong_client
+from ...engine.settings import PREFETCH, Settings, options_of_client
 from .bodies import (
     AsyncInspection,
     AsyncPrefetched,
@@ -279,6 +278,8 @@ def is_wrapped_client(library: Library, client: object) -> bool:
 
 def check_client(library: Library, client: object) -> None:
     if not isinstance(client, (library.module.Client, library.module.AsyncClient)):
+        from ..names import wrong_client
+
         raise TypeError(wrong_client(f"forbear.{library.name}.wrap", client))
 
 
