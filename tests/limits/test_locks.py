@@ -11,6 +11,8 @@ from forbear import CircuitBreaker, Hedge, Origins, RetryBudget, TokenBucket
 from forbear.limits import renew
 from forbear.limits.cooldown import Cooldown
 from forbear.limits.lease import LeasedBudget
+from forbear.testing import FakeClock, ScriptedAdapter, ScriptedTransport
+from forbear.testing.server import Ledger, Scripts
 
 from ..processes import python
 
@@ -24,6 +26,12 @@ MAKERS: list[Any] = [
     lambda: LeasedBudget(
         hinted_cost=0.25, scope="origin", fallback=RetryBudget(), random=lambda: 0.5
     ),
+    # Of the kit for tests.
+    FakeClock,
+    lambda: ScriptedAdapter([200]),
+    lambda: ScriptedTransport([200]),
+    Ledger,
+    Scripts,
 ]
 
 

@@ -18,6 +18,7 @@ from ..core.policy_check import extremes
 from ..engine import context
 from ..engine.clock import SYSTEM_CLOCK
 from ..engine.context import Block, CallContext, F
+from ..limits import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ async def checkpoint() -> None:
     await anyio.lowlevel.checkpoint()
 
 
-class FakeClock:
+class FakeClock(Locked):
     """A clock for ``clock=``: its sleeps return at once, advance it, and are recorded.
 
     Tasks that sleep at the same time wake in the order in which they would, and leave the clock at
@@ -56,7 +57,12 @@ class FakeClock:
         self._elapsed = 0.0
         self.sleeps: list[float] = []
         self._ends: list[float] = []  # of the tasks that sleep, in elapsed seconds
-        self._lock = threading.RLock()  # reentrant: the sleep of a subclass may do anything
+        super().__init__()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        # Reentrant, because the sleep of a subclass may do anything.
+        self._lock = threading.RLock()  # type: ignore[assignment]
 
     def monotonic(self) -> float:
         with self._lock:
