@@ -338,6 +338,24 @@ class Unseekable(io.RawIOBase):
         return self._left.readinto(buffer)
 
 
+class Telling(Unseekable):
+    """The raw stream of another response, for example: it knows where it stands."""
+
+    def tell(self):
+        return self._left.tell()
+
+
+class TellsOnly:
+    """Has tell(), and no seek() at all."""
+
+    def __init__(self):
+        file = Telling()
+        self.read, self.tell = file.read, file.tell
+
+    def __iter__(self):
+        return iter(self.read, b"")
+
+
 def own_stream(adapter, **attributes):
     """A stream class of the user's: nobody can know what a second pass of it would give."""
 
@@ -377,6 +395,8 @@ ONCE = {
     "kept iterator": (lambda _: {"content": HandsOutTheSame(pieces())}, PAYLOAD),
     "unseekable file": (lambda _: {"content": Unseekable()}, PAYLOAD),
     "iterable with readline only": (lambda _: {"content": ReadsLines()}, PAYLOAD),
+    "unseekable file that tells": (lambda _: {"content": Telling()}, PAYLOAD),
+    "file without seek": (lambda _: {"content": TellsOnly()}, PAYLOAD),
 }
 ONCE_ASYNC = {
     "async generator": (lambda _: {"content": agenerator(pieces())}, PAYLOAD),
@@ -597,6 +617,22 @@ class Deaf(Stuck):
 
     def tell(self):
         return self._told
+
+
+@pytest.mark.adapters("urllib3-family")
+async def test_a_file_that_moved_before_the_first_attempt_is_neither_sent_nor_retried(
+    adapter, server
+):
+    """Something has read its beginning, such as what signs the request, and it does not return."""
+    server.script("/thing", 200)
+    file, clock = Stuck(PAYLOAD), FakeClock()
+    moved = {"auth": lambda request: file.read(10) and request}
+    if adapter.name == "urllib3":
+        moved = {"body_pos": len(file.read(10)) - 10}
+    with pytest.raises(adapter.transport_error, match="cannot be resent") as it:
+        await put(adapter, server.url + "/thing", content=file, options={"clock": clock}, **moved)
+    assert forbear.record_of(it.value).reason == "body-consumed"
+    assert (clock.sleeps, server.requests()) == ([], [])
 
 
 def truncate(file, size):

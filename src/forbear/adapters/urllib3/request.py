@@ -42,12 +42,13 @@ def guard_of(body: object, start: object, buffer_limit: int) -> Body:
 
     Args:
         body: The caller's.
-        start: Where a file stood when the request was made, if that is an int.
+        start: Where a file stood when the request was made, if that is an int. requests notes it
+            of every body that has tell(), also if it cannot be set back there.
         buffer_limit: Bytes of a one-shot body to keep.
     """
     before = LAST_REDIRECTED.get()
     known = None if before is None else before()
-    start = start if isinstance(start, int) else None
+    start = start if isinstance(start, int) and is_seekable(body) else None
     if known is None or known.source is not body or known.start != start:
         return Body(body, start, buffer_limit)
     LAST_REDIRECTED.set(None)
@@ -119,7 +120,7 @@ class Body(Readings):
                 return
         except (OSError, ValueError) as error:  # closed, or it lied about being seekable
             why = type(error).__name__
-        self._replayable = False
+        self._replayable, self._readings = False, 1  # so that no further attempt tries it again
         raise ConsumedBody(f"its file cannot be put back ({why})")
 
     def __iter__(self) -> Iterator[bytes | str]:
