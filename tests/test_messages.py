@@ -5,6 +5,7 @@ by position), the error and a part of its message. What several clients answer i
 adapters/test_messages.py.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,20 +25,27 @@ import forbear.wsgi
 from forbear import (
     AwsStandard,
     CircuitBreaker,
+    ConcurrencyLimit,
+    EventStreams,
     Exponential,
     FailureKind,
     Fixed,
     Hedge,
     IdempotencyKeys,
     Origins,
+    Pacing,
     RetryBudget,
     RetryGate,
     RetryPolicy,
+    StandardStrategy,
     TokenBucket,
     idempotency,
 )
+from forbear.core import migration
 from forbear.core.request import parse_item
+from forbear.engine import settings
 from forbear.limits.limits import Limits
+from forbear.redis import RedisBudget
 from forbear.telemetry import otel, prometheus
 from forbear.testing import (
     FakeClock,
@@ -529,6 +537,80 @@ def test_what_is_wrong_is_told_with_what_to_write(make, rows):
         assert message in told, given
         assert len(told) < 400
         assert "hunter2" not in told
+
+
+def import_from(module: str, name: str) -> None:
+    exec(f"from {module} import {name}")
+
+
+def mount_late() -> None:
+    session = requests.Session()
+    session.mount("https://api.example.com", forbear.requests.RetryAdapter())
+    forbear.requests.mount(session)
+
+
+GUESSES: list[tuple[Callable[[], Any], str]] = [  # what users of other libraries write first
+    (lambda: RetryPolicy(respect_retry_after=False), "write hints='ignore'"),
+    (lambda: forbear.httpx.wrap(httpx.Client(), retry=False),
+        'RetryPolicy(max_attempts=1) (for one request: extensions={"forbear": False}'),
+    (lambda: forbear.httpx.wrap(httpx.Client(), hints="ignore"), "RetryPolicy(hints='ignore')"),
+    (lambda: RetryPolicy().for_vendors(["openai"]), "write for_vendors('google', 'openai')"),
+    (mount_late, "mount first, then for one host session.mount(host, RetryAdapter(policy))"),
+    (lambda: forbear.requests.mount(requests.Session(), "https://", RetryPolicy()),
+        "for one: session.mount(prefix, RetryAdapter(policy))"),
+    (lambda: forbear.httpx.wrap(httpx.Client(), RetryPolicy(), RetryBudget()),
+        "wrap takes client and policy by position; give the rest by name"),
+    (lambda: Exponential(multiplier=0.5, max=10), "write base=0.5, cap=10"),
+    (lambda: Exponential(initial=0.5, exp_base=3, min=1),
+        "write base=0.5, factor=3; its arguments are base, cap,"),
+    (lambda: Fixed(wait=2), "write seconds=2"),
+    (lambda: CircuitBreaker(fail_max=5, reset_timeout=60),
+        "write consecutive_failures=5, open_for=60"),
+    (lambda: CircuitBreaker(failure_threshold=5, recovery_timeout=60),
+        "write consecutive_failures=5, open_for=60"),
+    (lambda: RetryPolicy(fail_max=5), "write breaker=CircuitBreaker(consecutive_failures=5)"),
+    (lambda: RetryPolicy(5), "by name: write RetryPolicy(max_attempts=5)"),
+    (lambda: RetryPolicy(httpx_retries.Retry(3)), "write RetryPolicy.from_httpx_retries("),
+    (lambda: RetryPolicy(retry_if=print), "retry_if=…, an option of wrap or mount, not of the policy"),
+    (lambda: RetryPolicy(budget=RetryBudget()), "budget=…, an option of wrap or mount, not of"),
+    (lambda: RetryPolicy(on_retry=print), "on_event=…, an option of wrap or mount, not of the policy"),
+    (lambda: import_from("forbear", "RetryError"), "errors stay your client's own"),
+    (lambda: import_from("forbear.httpx", "TimeoutException"), "errors stay your client's own"),
+    (lambda: import_from("forbear", "RetryPolcy"), "write forbear.RetryPolicy"),
+    (lambda: import_from("forbear.httpx", "RetryTransports"), "write forbear.httpx.RetryTransport"),
+    (lambda: forbear.deadline(timeout=2), "deadline has no argument 'timeout': write seconds=2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guess", "message"), GUESSES, ids=[message for _, message in GUESSES])
+def test_a_wrong_guess_is_told_the_right_code(guess: Callable[[], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError, ImportError)) as caught:
+        guess()
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("make", [
+    Exponential, Fixed, IdempotencyKeys, RetryBudget, RedisBudget, TokenBucket, AwsStandard,
+    StandardStrategy, CircuitBreaker, ConcurrencyLimit, EventStreams, Hedge, Origins, Pacing,
+    RetryGate, *MIDDLEWARES, forbear.deadline,
+])  # fmt: skip
+def test_an_unknown_argument_is_told_what_there_is(make: Any) -> None:
+    """``help()`` still shows the arguments, and a call without one that is needed Python's words."""
+    names = list(inspect.signature(make).parameters)
+    needed = [
+        value
+        for value in inspect.signature(make).parameters.values()
+        if value.default is value.empty
+    ]
+    with pytest.raises(TypeError, match=f"{make.__name__} has no argument 'wood'") as caught:
+        make(wood=1)
+    listed = f"write {needed[0].name}=1" if needed else f"its arguments are {', '.join(names)}"
+    assert listed in str(caught.value)
+
+
+def test_the_options_that_a_message_knows_are_those_that_there_are() -> None:
+    assert {*settings.DEFAULTS, *settings.OF_SOME} == migration.OPTIONS
 
 
 def test_a_long_value_does_not_drown_the_message() -> None:

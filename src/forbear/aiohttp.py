@@ -17,6 +17,7 @@ from .adapters.aiohttp import errors as aiohttp_errors
 from .adapters.aiohttp.bodies import has_ended
 from .adapters.aiohttp.port import AiohttpPort
 from .adapters.aiohttp.request import LAST_HOP, PLAIN, origin_of_url
+from .core.checks import suggesting
 from .core.record import SENDS
 from .engine.calls import cancelled, enter_gate
 from .engine.context import CURRENT
@@ -187,6 +188,7 @@ class RetryMiddleware:
         return f"<{type(self).__module__}.{type(self).__name__} {self._limits!r}>"
 
 
+@suggesting
 def wrap(
     session: aiohttp.ClientSession,
     policy: RetryPolicy | None = None,

@@ -19,6 +19,7 @@ except ImportError:
 from .adapters.httpx import errors as httpx_errors
 from .adapters.httpx import transport as transports
 from .adapters.httpx.wrap import Library, is_wrapped_client, unwrap_client, wrap_client
+from .core.checks import suggesting
 from .errors import CircuitOpenError as CircuitOpen
 from .errors import DeadlineExceeded as Exceeded
 
@@ -109,6 +110,7 @@ class AsyncRetryTransport(transports.AsyncRetrying, httpx.AsyncBaseTransport):
         ) -> None: ...
 
 
+@suggesting
 def wrap(
     client: AnyClient,
     policy: RetryPolicy | None = None,

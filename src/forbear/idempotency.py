@@ -14,7 +14,7 @@ vendors' documentation named next to each profile.
 
 from __future__ import annotations
 
-from .core.checks import Frozen, check_bool, check_choice, shown, texts
+from .core.checks import Frozen, check_bool, check_choice, shown, suggesting, texts
 from .core.request import origin_from, string_item
 
 TYPE_CHECKING = False
@@ -203,6 +203,7 @@ class IdempotencyKeys(Frozen):
     recognised: frozenset[str]
     """Lower-case names of ``header`` and ``recognise``: the ``extra`` of ``carries_key``."""
 
+    @suggesting
     def __init__(
         self,
         *,

@@ -23,7 +23,7 @@ except ImportError:
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .core.checks import check_choice, check_duration, rebuilt, shown
+from .core.checks import check_choice, check_duration, rebuilt, shown, suggesting
 from .engine.clock import SYSTEM_CLOCK
 from .engine.events import BUDGET_BACK, BUDGET_LOST, Line
 from .limits.budget import RetryBudget, check_rates
@@ -117,6 +117,7 @@ class RedisBudget(LeasedBudget):
 
     backend = "redis"  # in metrics and logs
 
+    @suggesting
     def __init__(
         self,
         url_or_client: Any,

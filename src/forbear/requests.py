@@ -21,7 +21,7 @@ from .adapters.urllib3.deadlines import keep_deadlines
 from .adapters.urllib3.errors import classify
 from .adapters.urllib3.request import PLAIN, origin_at
 from .adapters.urllib3.requests import RequestsPort
-from .core.checks import shown
+from .core.checks import shown, suggesting
 from .engine.calls import note_success
 from .engine.context import CURRENT
 from .engine.errors import warn
@@ -270,6 +270,7 @@ class RetryAdapter(HTTPAdapter):
         )
 
 
+@suggesting
 def mount(
     session: AnySession, policy: RetryPolicy | None = None, **options: Unpack[Options[Predicate]]
 ) -> AnySession:
@@ -294,8 +295,10 @@ def mount(
     if not isinstance(session, requests.Session):
         raise not_a_session(session)
     if any(isinstance(adapter, RetryAdapter) for adapter in session.adapters.values()):
-        change = "mount other adapters first to change its policy"
-        raise ValueError(f"an adapter of this session retries already; {change}")
+        raise ValueError(
+            "an adapter of this session retries already: mount first, then for one host"
+            " session.mount(host, RetryAdapter(policy)); to change its policy mount plain adapters"
+        )
     named = options_of_client(policy, options)
     wrappers: dict[int, RetryAdapter] = {}
     for prefix, adapter in list(session.adapters.items()):

@@ -25,7 +25,7 @@ WRITTEN: list[tuple[dict[str, Any], RetryPolicy]] = [
     ({"allowed_methods": {"GET"}}, RetryPolicy(methods={"GET"})),
     ({"method_whitelist": ["GET"]}, RetryPolicy(methods={"GET"})),
     *(({name: 0.2}, RetryPolicy(backoff=Exponential(base=0.2)))
-        for name in ("backoff_factor", "wait_initial", "start_timeout", "delay")),
+        for name in ("backoff_factor", "wait_initial", "start_timeout", "delay", "multiplier")),
     *(({name: 9}, RetryPolicy(backoff=Exponential(cap=9)))
         for name in ("backoff_max", "max_backoff_wait", "wait_max", "max_value", "max_timeout")),
     ({"wait_exp_base": 3}, RetryPolicy(backoff=Exponential(factor=3))),
@@ -33,6 +33,9 @@ WRITTEN: list[tuple[dict[str, Any], RetryPolicy]] = [
     ({"retry_after_max": 5}, RetryPolicy(max_retry_after=5)),
     ({"respect_retry_after_header": False}, RetryPolicy(hints="ignore")),
     ({"respect_retry_after_header": True}, RetryPolicy(hints="obey")),
+    ({"respect_retry_after": False}, RetryPolicy(hints="ignore")),
+    ({"hint": "ignore"}, RetryPolicy(hints="ignore")),
+    *(({name: False}, RetryPolicy(max_attempts=1)) for name in ("retry", "retries")),
     ({"raise_on_status": True}, RetryPolicy(on_exhausted="raise")),
     ({"reraise": False}, RetryPolicy(on_exhausted="return")),
     ({"total": 2, "backoff_factor": 0.1, "backoff_max": 4, "status_forcelist": {503}},
@@ -76,8 +79,8 @@ TOLD = {
     "retry_on": "failures=…", "on": "statuses={503}", "exceptions": "FailureKind",
     "jitter": "Exponential(jitter=…)", "backoff_jitter": "share of the wait",
     "wait": "Exponential(base=0.5, cap=30.0)", "wait_jitter": "no seconds",
-    "on_backoff": "on_event=… of the transport", "before_sleep": "on_event takes a list of functions",
-    "giveup": "retry_if=… of the transport", "redirect": "redirects are followed by the client",
+    "on_backoff": "write on_event=…, an option of wrap", "before_sleep": "on_event takes a list of functions",
+    "giveup": "write retry_if=…, an option of wrap", "redirect": "redirects are followed by the client",
     "connect": "failures=…", "status": "statuses=…",
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 
 from ..core.checks import shown
 from ..core.policy import RetryPolicy
@@ -77,6 +78,11 @@ ELSEWHERE = {
     "disabled": "forbear.testing.disabled()",
     "fast": "forbear.testing.fast()",
 }
+# There is none for what went wrong in the end, as other libraries have it.
+OF_ERRORS = (
+    "errors stay your client's own, such as httpx.ConnectError, with the attempts in"
+    " forbear.record_of(error)"
+)
 
 
 def wrong_name(module: str, name: str) -> AttributeError | ImportError:
@@ -98,9 +104,12 @@ def right_name_for(module: str, name: str) -> str:
         return f"each client has its own: {each}"
     if codes.get(client):
         return f"write {module}.{codes[client]}"
-    if name in sys.modules[top].__all__:
-        return f"write {top}.{name}"
-    return f"write {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+    if name in ELSEWHERE:
+        return f"write {ELSEWHERE[name]}"
+    for place in module, top:
+        for near in get_close_matches(name, sys.modules[place].__all__, 1, 0.85):
+            return f"write {place}.{near}"
+    return OF_ERRORS if name.endswith(("Error", "Exception")) else ""
 
 
 def is_from_import() -> bool:

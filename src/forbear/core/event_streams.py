@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from .checks import Frozen, check_bool, check_duration, check_positive_int
+from .checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
 from .headers.fields import FOREVER, Names, collect, is_digits, number
 from .headers.hints import vendor_event
 from .headers.ranges import Part
@@ -82,6 +82,7 @@ class EventStreams(Frozen):
 
     __slots__ = FIELDS = tuple(__annotations__)
 
+    @suggesting
     def __init__(
         self,
         *,

@@ -19,7 +19,9 @@ from .checks import (
     check_number,
     check_positive_int,
     shown,
+    suggesting,
     texts,
+    tool,
 )
 from .headers.hints import VENDORS, VENDORS_WITH_BODY_HINTS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
@@ -28,8 +30,7 @@ from .strategy import Backoff, Exponential
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import ModuleType
-    from typing import Literal, Self, Unpack
+    from typing import Literal, Unpack
 
 DEFAULT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # 0 to 0.05 s, then 0.5 to 1 s, 1 to 2 s, 2 to 4 s. The first is short, because most failures are
@@ -109,6 +110,7 @@ class RetryPolicy(Frozen):
 
     __slots__ = FIELDS = tuple(__annotations__)
 
+    @suggesting
     def __init__(
         self,
         *,
@@ -164,15 +166,6 @@ class RetryPolicy(Frozen):
             on_exhausted=on_exhausted,
         )
 
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *args: object, **fields: object) -> Self:
-            if not fields.keys() <= KNOWN:
-                raise TypeError(tool("migration").unknown("RetryPolicy", fields, cls.FIELDS))
-            return object.__new__(cls)
-
-        __new__.__wrapped__ = __init__  # whose signature is the class's
-
     def replace(self, **changes: Unpack[PolicyFields]) -> RetryPolicy:
         """Return a copy with these fields changed, checked like a new one.
 
@@ -194,7 +187,8 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known; the message lists those that are.
         """
-        rows = {name: VENDORS[name] for name in names_of(vendors, VENDORS)}
+        given = texts("vendors", vendors, "for_vendors('google', 'openai')")
+        rows = {name: VENDORS[name] for name in names_of(given, VENDORS)}
         return self.replace(
             statuses=self.statuses.union(*(row.statuses for row in rows.values())),
             hinted_statuses=self.hinted_statuses.union(*(r.hinted_statuses for r in rows.values())),
@@ -327,16 +321,6 @@ class RetryPolicy(Frozen):
         """
         texts: list[str] = tool("policy_check").advice(self, slo, attempt_timeout)
         return texts
-
-
-KNOWN = frozenset(RetryPolicy.FIELDS)
-
-
-def tool(name: str) -> ModuleType:
-    """Import a neighbour when it is needed: at the top it would be circular."""
-    from importlib import import_module
-
-    return import_module(f"forbear.core.{name}")
 
 
 def check_backoff(name: str, value: object) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .checks import Frozen, check_duration, check_number, shown
+from .checks import Frozen, check_duration, check_number, shown, suggesting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,7 @@ class Exponential(Frozen):
     _least: float
     _range: float
 
+    @suggesting
     def __init__(
         self,
         base: float = 0.5,
@@ -129,6 +130,7 @@ class Fixed(Frozen):
 
     __slots__ = FIELDS = tuple(__annotations__)
 
+    @suggesting
     def __init__(self, seconds: float) -> None:
         check_duration("seconds", seconds)
         self._set(seconds=seconds)

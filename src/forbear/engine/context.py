@@ -38,7 +38,7 @@ from functools import lru_cache, wraps
 from math import inf
 from typing import Generic, TypeVar
 
-from ..core.checks import check_bool, check_duration, shown
+from ..core.checks import check_bool, check_duration, shown, suggesting
 from ..core.headers.fields import OWS, Names, collect, is_digits
 from ..core.outcome import Reason
 from ..core.policy import RetryPolicy
@@ -318,6 +318,7 @@ def override(*others: Never, **fields: Unpack[PolicyFields]) -> Override:
     return Override(fields)
 
 
+@suggesting
 def deadline(seconds: float, *, clock: Clock = SYSTEM_CLOCK) -> Deadline:
     """Give all calls made inside the block these seconds together: attempts, waits and bodies.
 
@@ -387,6 +388,7 @@ class Incoming:
 class Middleware(Generic[App]):
     """The part of both RetryContextMiddleware: reads requests, says which responses are marked."""
 
+    @suggesting
     def __init__(
         self,
         app: App,

@@ -30,6 +30,7 @@ from ..core.checks import (
     check_positive_int,
     rebuilt,
     shown,
+    suggesting,
 )
 from ..core.outcome import ORIGIN_FAILURE_KINDS, FailureKind, GiveUp, Reason
 from ..errors import RetryRefused
@@ -295,6 +296,7 @@ class CircuitBreaker(Locked):
         TypeError: A value is of the wrong type.
     """
 
+    @suggesting
     def __init__(
         self,
         consecutive_failures: int | None = None,

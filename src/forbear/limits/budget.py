@@ -18,7 +18,7 @@ from math import inf
 from random import random as system_random
 
 from ..core.call import Limit
-from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown
+from ..core.checks import check_bool, check_number, check_positive_int, rebuilt, shown, suggesting
 from ..core.outcome import GiveUp, Phase, Reason
 from ..core.policy import check_backoff
 from ..core.request import check_scope, scope_of
@@ -69,6 +69,7 @@ class RetryBudget(Locked):
         TypeError: A value is of the wrong type.
     """
 
+    @suggesting
     def __init__(
         self,
         ratio: float = 0.1,
@@ -287,6 +288,7 @@ class TokenBucket(Locked):
         TypeError: A value is of the wrong type.
     """
 
+    @suggesting
     def __init__(
         self,
         capacity: float = 500,
@@ -387,6 +389,7 @@ class AwsStandard:
         TypeError: A value is of the wrong type.
     """
 
+    @suggesting
     def __init__(
         self,
         *,

@@ -18,7 +18,14 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_bool, check_choice, check_number, check_positive_int, rebuilt
+from ..core.checks import (
+    check_bool,
+    check_choice,
+    check_number,
+    check_positive_int,
+    rebuilt,
+    suggesting,
+)
 from ..core.outcome import Reason
 from ..core.request import check_scope, key_of
 from ..errors import RetryRefused
@@ -262,6 +269,7 @@ class ConcurrencyLimit(Locked):
 
     quiet = False  # each attempt has to ask
 
+    @suggesting
     def __init__(
         self,
         most: int | None = None,

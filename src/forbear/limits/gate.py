@@ -27,7 +27,7 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from ..core.call import NO_EXTRAS, Limit
-from ..core.checks import rebuilt, shown
+from ..core.checks import rebuilt, shown, suggesting
 from ..core.outcome import TIMEOUT_KINDS, GiveUp, Reason
 from ..core.policy import DEFAULT_PATIENCE
 from ..core.request import check_scope, scope_of
@@ -121,6 +121,7 @@ class RetryGate(Locked):
         TypeError: ``max_held`` is no whole number.
     """
 
+    @suggesting
     def __init__(self, *, max_held: int | None = None, scope: Scope = "origin") -> None:
         if max_held is not None:
             if isinstance(max_held, bool) or not isinstance(max_held, int):

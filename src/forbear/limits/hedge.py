@@ -23,6 +23,7 @@ from ..core.checks import (
     check_positive_int,
     rebuilt,
     shown,
+    suggesting,
     texts,
 )
 from ..core.outcome import IDEMPOTENT_METHODS
@@ -78,6 +79,7 @@ class Hedge(Locked):
         TypeError: A value is of the wrong type.
     """
 
+    @suggesting
     def __init__(
         self,
         *,

@@ -13,7 +13,7 @@ from random import random as system_random
 from typing import TYPE_CHECKING
 
 from ..core.call import NO_EXTRAS, Call, Limit, Plan
-from ..core.checks import check_choice
+from ..core.checks import check_choice, suggesting
 from ..core.decide import plan_retry
 from ..core.outcome import (
     ORIGIN_FAILURE_KINDS,
@@ -471,6 +471,7 @@ class StandardStrategy:
         ValueError: ``cooldown`` is none of the three.
     """
 
+    @suggesting
     def __init__(
         self,
         policy: RetryPolicy,

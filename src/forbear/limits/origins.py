@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import count
 
 from ..core.call import Limit, Plan
-from ..core.checks import check_choice, rebuilt, texts
+from ..core.checks import check_choice, rebuilt, suggesting, texts
 from ..core.outcome import Phase, Reason
 from ..core.request import origin_from
 from ..core.strategy import with_spread
@@ -56,6 +56,7 @@ class Origins(Locked):
         TypeError: Not several str.
     """
 
+    @suggesting
     def __init__(
         self, origins: Iterable[str], *, choose: Literal["first", "round-robin"] = "first"
     ) -> None:

@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core.call import Limit
-from ..core.checks import check_number, rebuilt, shown
+from ..core.checks import check_number, rebuilt, shown, suggesting
 from ..core.request import check_scope, key_of
 from . import Locked
 
@@ -186,6 +186,7 @@ class Pacing(Locked):
 
     quiet = False  # each attempt has to ask
 
+    @suggesting
     def __init__(self, *, reserve: float = 0.1, scope: CallerScope = "credential") -> None:
         check_number("reserve", reserve)
         if not 0 <= reserve <= 1:
