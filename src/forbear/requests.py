@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ except ImportError:
     raise ImportError(f"forbear.requests needs requests: {to_install('requests')}") from None
 
 from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, BaseAdapter, HTTPAdapter
+from requests.utils import prepend_scheme_if_needed, select_proxy
 from urllib3.util import Retry
 
 from .adapters.urllib3.bodies import LARGE
@@ -244,6 +246,10 @@ class RetryAdapter(HTTPAdapter):
         """Send once, through the inner adapter if there is one."""
         inner = self.inner
         send: Any = super().send if inner is None else inner.send
+        if proxies and inner is not None:  # it would make the pools of a new proxy by itself
+            wanted: Any = request.url, proxies
+            with suppress(Exception):  # no proxy for it, or a wrong one: the inner adapter's matter
+                self.proxy_manager_for(prepend_scheme_if_needed(select_proxy(*wanted), "http"))
         response: Any = None
         try:
             # By name, as a session does: adapters may take nothing else.

@@ -375,7 +375,8 @@ def test_another_kind_of_response_is_left_alone():
 def test_urllib3_and_requests_keep_what_is_looked_at():
     """``_new_conn`` and ``_HTTPConnection__response`` else no connection is known to be an old one,
     and none is closed while its answer is read; ``_get_conn`` else a request waits for a full pool beyond its deadline; ``_validate_conn``
-    else a name that is found too late is not noticed; ``_container`` else all lines are looked at;
+    else a name that is found too late is not noticed, nor, with ``_prepare_proxy``, a handshake that
+    breaks before anything was sent; ``_container`` else all lines are looked at;
     ``_proxy_requires_url_absolute_form``, which a failover needs of the other origin;
     ``_body_position`` of a prepared request.
     """
@@ -384,7 +385,8 @@ def test_urllib3_and_requests_keep_what_is_looked_at():
     assert list(inspect.signature(pool._new_conn).parameters) == ["self"]
     assert {"conn", "timeout_obj"} < set(pool._make_request.__code__.co_varnames)
     assert urllib3.connection.HTTPConnection("a.example")._HTTPConnection__response is None
-    assert list(inspect.signature(pool._validate_conn).parameters) == ["self", "conn"]
+    for method in (pool._prepare_proxy, pool._validate_conn):
+        assert list(inspect.signature(method).parameters) == ["self", "conn"]
     assert set(urllib3.HTTPHeaderDict({"Retry-After": "1"})._container) == {"retry-after"}
     wants = urllib3.ProxyManager("http://proxy.example:3128")._proxy_requires_url_absolute_form
     assert wants(urllib3.util.parse_url("http://a.example"))

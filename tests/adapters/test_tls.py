@@ -1,4 +1,6 @@
-"""Real TLS under requests and urllib3: certificates, verification and environment hold."""
+"""Real TLS: what a broken handshake proves; and under requests and urllib3 certificates,
+verification and environment hold.
+"""
 
 import ssl
 from contextlib import contextmanager, nullcontext
@@ -16,6 +18,8 @@ from forbear import FailureKind, Fixed, Phase, Reason, RetryPolicy, record_of
 from forbear.requests import RetryAdapter, mount
 from forbear.testing import FaultServer
 from forbear.urllib3 import RetryPoolManager
+
+from ..sockets import Listening, end_by_reset, head_from
 
 NOW = RetryPolicy(max_attempts=4, backoff=Fixed(0))
 REFUSED = (requests.exceptions.SSLError, urllib3.exceptions.MaxRetryError)
@@ -165,12 +169,58 @@ def test_a_server_that_refuses_the_client_may_have_read_the_request(
     assert {each.phase for each in record_of(caught.value).attempts} == {Phase.SENT}
 
 
-def test_a_handshake_that_is_reset_is_repeated_where_that_is_safe(server, files, client):
-    """Whether the request was on its way the class of the error does not tell."""
-    server.script("/thing", "reset-before", 200)
-    with client(verify=files.ca) as call:
-        assert status_of(call("GET", server.url + "/thing")) == 200
-    assert server.connections == 2
+class Breaking(Listening):
+    """Breaks its first handshakes before its ServerHello, then answers every request.
+
+    Attributes:
+        requests: The heads that arrived.
+    """
+
+    def __init__(self, context, *ways):
+        self._context, self._ways, self.requests = context, ways, []
+        super().__init__()
+        self.url = self.url.replace("http:", "https:")
+
+    def serve(self, sock, number):
+        if number >= len(self._ways):
+            with self._context.wrap_socket(sock, server_side=True) as sock:
+                while head := head_from(sock):
+                    self.requests.append(head)
+                    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            return
+        sock.recv(65_536)  # what is left of it would make an end a reset
+        if self._ways[number] == "stall":
+            sock.recv(1)
+        elif self._ways[number] == "reset":
+            end_by_reset(sock)
+
+
+def unverified(adapter):
+    """Settings of a lane's client, and of its requests, that trust any server."""
+    settings = {"cert_reqs": "CERT_NONE"} if adapter.name == "urllib3" else {}
+    return settings, {"requests": {"verify": False}, "aiohttp": {"ssl": False}}.get(
+        adapter.name, {}
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.smoke
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+async def test_a_handshake_that_breaks_has_sent_nothing(adapter, context_of):
+    """It ends, is reset or stalls before ServerHello: a POST without a key is sent, and once."""
+    policy = RetryPolicy(max_attempts=8, backoff=Fixed(0), attempt_timeout=2.0)
+    settings, named = unverified(adapter)
+    with Breaking(context_of(), "end", "reset", "stall", "end") as server:
+        async with adapter.client(policy=policy, settings=settings) as client:
+            url = server.url + "/thing"
+            response = await adapter.call(client, "POST", url, content=b"x", **named)
+        assert adapter.status(response) == 200
+        assert len(server.requests) == 1
+    attempts = record_of(getattr(response, "response", response)).attempts
+    assert {each.phase for each in attempts[:-1]} == {Phase.UNSENT}
+    kinds = [each.failure for each in attempts]
+    assert kinds[2] is FailureKind.CONNECT_TIMEOUT
+    assert set(kinds[:-1]) <= {FailureKind.TLS, FailureKind.REFUSED, FailureKind.CONNECT_TIMEOUT}
 
 
 # pyOpenSSL, whose sockets have less than Python's own.

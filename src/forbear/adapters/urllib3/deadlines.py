@@ -6,10 +6,10 @@ byte now and then could hold a call for ever. A streamed body that is not resume
 that the error that breaks it carries the story of the call.
 
 Private attributes that are read, checked by tests/adapters/test_private_attributes.py: ``_fp`` of
-urllib3's HTTPResponse, ``_get_conn``, ``_new_conn`` and ``_validate_conn`` of its pools, ``fp``,
-``chunked`` and ``chunk_left`` of http.client's HTTPResponse and ``__response`` of its
-HTTPConnection. The only one that is written is ``_sock`` of socket.SocketIO. Where one is missing,
-the library's own timeouts are all there is, and a failed response is closed unread.
+urllib3's HTTPResponse, ``_get_conn``, ``_new_conn``, ``_prepare_proxy`` and ``_validate_conn`` of
+its pools, ``fp``, ``chunked`` and ``chunk_left`` of http.client's HTTPResponse and ``__response``
+of its HTTPConnection. The only one that is written is ``_sock`` of socket.SocketIO. Where one is
+missing, the library's own timeouts are all there is, and a failed response is closed unread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...engine.calls import body_broke, free_slot
 from ...engine.clock import SYSTEM_CLOCK
 from ...engine.errors import DeadlineCut, let_signals_through, locals_of
 from ...engine.inspection import DRAIN_BYTES, DRAIN_SECONDS, is_readable
-from .errors import classify, tree
+from .errors import classify, mark_unsent, tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -356,7 +356,11 @@ def read_briefly(raw: HTTPResponse, seconds: float) -> Iterator[TimedSocket | No
 
 
 class DeadlinePool(Pool):
-    """The part of a pool that begins no step of a call after its deadline."""
+    """The part of a pool that begins no step of a call after its deadline.
+
+    What fails before the request is written is marked: urllib3 has the same errors for a TLS
+    handshake and a tunnel that are cut off as for a request.
+    """
 
     def _get_conn(self, timeout: float | None = None) -> Any:
         ends_at = ENDS_AT.get()
@@ -372,8 +376,19 @@ class DeadlinePool(Pool):
             connection.__class__ = kind
         return connection
 
+    def _prepare_proxy(self, conn: Any) -> None:
+        try:
+            super()._prepare_proxy(conn)
+        except Exception as error:
+            mark_unsent(error)
+            raise
+
     def _validate_conn(self, conn: Any) -> None:
-        super()._validate_conn(conn)
+        try:
+            super()._validate_conn(conn)
+        except Exception as error:
+            mark_unsent(error)
+            raise
         ends_at = ENDS_AT.get()
         if ends_at is not None:
             if conn.sock is None:

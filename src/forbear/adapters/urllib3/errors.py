@@ -37,7 +37,7 @@ URLLIB3: dict[str, Meaning] = {
     **rows(K.DNS, UNSENT, "NameResolutionError"),
     **rows(K.CONNECT_TIMEOUT, UNSENT, "ConnectTimeoutError"),
     **rows(K.POOL, UNSENT, "EmptyPoolError"),
-    # Also a TLS handshake or CONNECT that stalled.
+    # Also a TLS handshake or CONNECT that stalled: ``mark_unsent`` tells.
     **rows(K.READ_TIMEOUT, SENT, "ReadTimeoutError"),
     # A TLS 1.3 server refuses a client's certificate after it read the request.
     **rows(K.TLS, SENT, "SSLError"),
@@ -87,6 +87,9 @@ VENDORS = ("_vendor", "_vendored", "vendor", "vendored", "packages")
 WRAPPERS = ("MaxRetryError", "ConnectionError", "ChunkedEncodingError")
 # http.client: a proxy refused CONNECT with another status than 200.
 TUNNEL_REFUSED = "Tunnel connection failed: "
+CONNECTING = "_forbear_connecting"  # attribute of errors raised before a request was written
+# What is broken, or late, is a connection that never came up.
+KINDS_OF_CONNECTING = {K.RESET: K.REFUSED, K.READ_TIMEOUT: K.CONNECT_TIMEOUT}
 DEEPEST, MOST = 8, 16  # levels and errors inspected; a cause may be set to anything
 
 
@@ -103,7 +106,22 @@ def classify(error: BaseException) -> Failure:
             kind, phase = K.CERTIFICATE, UNSENT
         elif any(map(is_refused_login, errors)):
             kind, phase = K.PERMANENT, UNSENT
+        elif phase is SENT and kind in RETRYABLE_KINDS and is_of_connecting(error):
+            kind, phase = KINDS_OF_CONNECTING.get(kind, kind), UNSENT
     return Failure(kind, phase, error=type(error).__name__)
+
+
+def mark_unsent(error: Exception) -> None:
+    """Note on an error that it was raised before anything of its request was written."""
+    setattr(error, CONNECTING, True)
+
+
+def is_of_connecting(error: BaseException, depth: int = 0) -> bool:
+    """Is an error so marked, or the one that it was made of? No other cause of it counts."""
+    if hasattr(error, CONNECTING):
+        return True
+    inner = next(below(error), None)
+    return inner is not None and depth < DEEPEST and is_of_connecting(inner, depth + 1)
 
 
 def meaning(error: BaseException, depth: int = 0) -> Meaning:
