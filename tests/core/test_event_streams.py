@@ -20,8 +20,8 @@ from forbear.core.event_streams import (
     delayed,
     event_stream,
 )
-from forbear.core.headers.hints import VENDORS_WITH_BODY_HINTS
 from forbear.core.headers.ranges import Part
+from forbear.core.headers.vendors import VENDORS_WITH_BODY_HINTS
 from forbear.core.outcome import NO_HINT, Hint
 
 from ..failures import RESET

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from forbear.core.headers.hints import (
+from forbear.core.headers.hints import joined
+from forbear.core.headers.vendors import (
     LONGEST_BODY,
     VENDORS,
     VENDORS_WITH_BODY_HINTS,
-    joined,
     vendor_hint,
 )
 from forbear.core.outcome import NO_HINT, Hint

@@ -22,7 +22,7 @@ from textwrap import fill, wrap
 from typing import Any, TextIO
 
 from ..core.checks import in_order
-from ..core.headers.hints import VENDORS
+from ..core.headers.vendors import VENDORS
 from ..core.policy import RetryPolicy
 from ..core.strategy import Exponential
 

@@ -2,7 +2,7 @@
 
 Three formats, chosen by the media type. Server-sent events are ended by a blank line, JSON lines by
 a line feed, and the frames of AWS begin with their length. Whether an event reports an error is
-said by the rows of the vendors' table (headers/hints.py).
+said by the rows of the vendors' table (headers/vendors.py).
 
 Whatever the bytes hold, reading them raises nothing: a stream that is none of its format is handed
 over as it came. Each byte is searched once, and at most ``max_event_bytes`` are kept.
@@ -18,7 +18,6 @@ import re
 
 from .checks import Frozen, check_bool, check_duration, check_positive_int, suggesting
 from .headers.fields import FOREVER, Names, collect, is_digits, number
-from .headers.hints import vendor_event
 from .headers.ranges import Part
 from .outcome import Failure, FailureKind, Hint, Phase
 
@@ -245,9 +244,11 @@ class FirstEvent:
         if data is None or name == "ping" or (self._media in JSON_LINES and not data.strip()):
             return False
         self.is_there = True
-        reported = vendor_event(self._vendors, name, data) if self._vendors else None
-        if reported is not None:
-            self.error = ErrorEvent(*reported)
+        if self._vendors:
+            from .headers.vendors import vendor_event
+
+            reported = vendor_event(self._vendors, name, data)
+            self.error = None if reported is None else ErrorEvent(*reported)
         return True
 
     def _events(self) -> Iterator[tuple[str, bytes | None]]:

@@ -23,7 +23,6 @@ from .checks import (
     texts,
     tool,
 )
-from .headers.hints import VENDORS, VENDORS_WITH_BODY_HINTS
 from .outcome import IDEMPOTENT_METHODS, RETRYABLE_KINDS, FailureKind
 from .strategy import Backoff, Exponential
 
@@ -154,7 +153,7 @@ class RetryPolicy(Frozen):
             throttle_backoff=throttle_backoff,
             statuses=status_set("statuses", statuses),
             hinted_statuses=status_set("hinted_statuses", hinted_statuses),
-            vendors=names_of(texts("vendors", vendors, "['google']"), VENDORS_WITH_BODY_HINTS),
+            vendors=() if vendors == () else vendors_with_body_hints(vendors),
             conflict_with_key=conflict_with_key,
             failures=kind_set(failures),
             methods=method_set(methods),
@@ -187,6 +186,8 @@ class RetryPolicy(Frozen):
         Raises:
             ValueError: The vendor is not known; the message lists those that are.
         """
+        from .headers.vendors import VENDORS
+
         given = texts("vendors", vendors, "for_vendors('google', 'openai')")
         rows = {name: VENDORS[name] for name in names_of(given, VENDORS)}
         return self.replace(
@@ -340,6 +341,12 @@ def status_set(name: str, value: object) -> frozenset[int]:
         if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
             raise ValueError(f"{name} must hold whole numbers from 400 to 599, got {shown(status)}")
     return statuses
+
+
+def vendors_with_body_hints(value: Iterable[str]) -> tuple[str, ...]:
+    from .headers.vendors import VENDORS_WITH_BODY_HINTS  # loaded with the first policy for vendors
+
+    return names_of(texts("vendors", value, "['google']"), VENDORS_WITH_BODY_HINTS)
 
 
 def names_of(vendors: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:

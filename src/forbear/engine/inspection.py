@@ -14,7 +14,6 @@ from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..core.event_streams import SSE, FirstEvent, WholeEvents, event_stream
-from ..core.headers.hints import vendor_hint
 from .clock import BACKSTOP, SYSTEM_CLOCK
 from .errors import DeadlineCut
 from .outgoing import sent_request
@@ -360,6 +359,8 @@ def read_body_hint(
     port: Inspecting[Response], call: Call, inspection: Inspection, body: bytes
 ) -> None:
     """Note a vendor's hint in a body; the body is empty if it could not be read."""
+    from ..core.headers.vendors import vendor_hint  # the policy has loaded it
+
     note_prefetch(call, inspection.prefetch_result)
     response, vendors = inspection.response, call.policy.vendors
     kind = response.headers.get("Content-Type")

@@ -14,7 +14,6 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from ...core.event_streams import event_stream
-from ...core.headers.hints import vendor_hint
 from ...core.headers.ranges import Part
 from ...core.outcome import TIMEOUT_KINDS, Failure, FailureKind, Phase
 from ...core.record import RECORD, SENDS
@@ -315,6 +314,8 @@ class Urllib3Port(Generic[AnyResponse]):
 
     def _read_body_hint(self, call: Call, response: AnyResponse, status: int) -> AnyResponse:
         """Read a vendor's hint in the body of a failed response."""
+        from ...core.headers.vendors import vendor_hint  # the policy has loaded it
+
         raw = self.raw_of(response)
         if isinstance(raw, HTTPResponse) and not is_over(raw):
             inspection, body = Inspection(self, call.request.method, raw, call.deadline_at), b""
